@@ -1,0 +1,283 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+)
+
+const (
+	// maxNameLength bounds a domain name in presentation form, final dot
+	// included: 255 octets on the wire (RFC 1035 section 2.3.4) are 254
+	// characters of text when no label needs an escape.
+	maxNameLength = 254
+
+	// maxLabelLength is the limit of RFC 1035 section 2.3.4, in octets.
+	maxLabelLength = 63
+)
+
+// The rules that a name can break. Errors of ParseFQDN, ParseOrigin,
+// ParseLabel and ParseAddress wrap one of them.
+var (
+	ErrNameEmpty      = errors.New("name is empty")
+	ErrNameTooLong    = errors.New("name is longer than 254 characters with its final dot")
+	ErrLabelEmpty     = errors.New("name has an empty label")
+	ErrLabelTooLong   = errors.New("label is longer than 63 octets")
+	ErrLabelCharacter = errors.New("label has a character other than a-z, 0-9, '-' and '_'")
+	ErrLabelHyphen    = errors.New("label begins or ends with '-'")
+	ErrLabelReserved  = errors.New("label begins with '_', which is kept for service labels")
+	ErrNameNumeric    = errors.New("last label is all digits, so the name looks like an address")
+	ErrNameIDNA       = errors.New("name is not a valid internationalized name")
+	ErrLabelAddr      = errors.New("name ends in the label 'addr', which is kept for endpoint addresses")
+)
+
+// FQDN is an absolute domain name: lower case, A-labels only, with its final
+// dot. The zero value is no name.
+type FQDN struct{ name string }
+
+// ParseFQDN returns the name of a service or a host as s spells it: with or
+// without its final dot, in any case, with A-labels or U-labels.
+//
+// Every label is 1 to 63 of a-z, 0-9, '-' and '_', does not begin with '_' and
+// neither begins nor ends with '-' (RFC 1123 section 2.1, RFC 8552); the last
+// one is not all digits; the whole is at most 254 characters with its final
+// dot (RFC 1035 section 2.3.4). The root is not a name of this kind.
+func ParseFQDN(s string) (FQDN, error) {
+	name, err := normalize(s)
+	if err != nil {
+		return FQDN{}, err
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(label); err != nil {
+			return FQDN{}, err
+		}
+	}
+	if allDigits(name[strings.LastIndexByte(name, '.')+1:]) {
+		return FQDN{}, ErrNameNumeric
+	}
+	return absolute(name)
+}
+
+// ParseOrigin returns the origin of a zone. It takes what ParseFQDN takes, and
+// also the root ("."), labels that begin with '_' and all-digit labels, as
+// zones may be delegated at such names.
+func ParseOrigin(s string) (FQDN, error) {
+	if s == "." {
+		return FQDN{"."}, nil
+	}
+	name, err := normalize(s)
+	if err != nil {
+		return FQDN{}, err
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(strings.TrimPrefix(label, "_")); err != nil {
+			return FQDN{}, err
+		}
+		if len(label) > maxLabelLength {
+			return FQDN{}, ErrLabelTooLong
+		}
+	}
+	return absolute(name)
+}
+
+// String returns the name in lower case with its final dot, or "" for the zero
+// value.
+func (n FQDN) String() string { return n.name }
+
+// IsZero tells whether n is no name.
+func (n FQDN) IsZero() bool { return n.name == "" }
+
+// Within tells whether n is origin or below it.
+func (n FQDN) Within(origin FQDN) bool {
+	if origin.name == "." {
+		return n.name != ""
+	}
+	rest, ok := strings.CutSuffix(n.name, origin.name)
+	return ok && (rest == "" || rest[len(rest)-1] == '.')
+}
+
+// Rename returns n with its suffix from replaced by to, and n itself when it
+// is not within from. It fails with ErrNameTooLong when the new name is.
+func (n FQDN) Rename(from, to FQDN) (FQDN, error) {
+	if !n.Within(from) {
+		return n, nil
+	}
+	prefix := strings.TrimSuffix(strings.TrimSuffix(n.name, from.name), ".")
+	switch {
+	case prefix == "":
+		return to, nil
+	case to.name == ".":
+		return absolute(prefix)
+	}
+	return absolute(prefix + "." + strings.TrimSuffix(to.name, "."))
+}
+
+// Label is the name of an instance below the fqdn of its service: one label,
+// or several with dots between them, in lower case without a final dot. The
+// zero value is no name.
+type Label struct{ name string }
+
+// ParseLabel returns the name that an instance ID stands for. An ID with dots
+// is several labels. IDs that are no DNS name, or that end in the label 'addr'
+// behind others, have none: clients build the name from the ID themselves, so
+// one that was mangled to fit would help nobody.
+func ParseLabel(id string) (Label, error) {
+	name, err := normalize(id)
+	if err != nil {
+		return Label{}, err
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(label); err != nil {
+			return Label{}, err
+		}
+	}
+	// <ip>.addr.<fqdn> is where the SRV records of the service point.
+	if strings.HasSuffix(name, ".addr") {
+		return Label{}, ErrLabelAddr
+	}
+	return Label{name}, nil
+}
+
+// String returns the labels in lower case, or "" for the zero value.
+func (l Label) String() string { return l.name }
+
+// IsZero tells whether l is no name.
+func (l Label) IsZero() bool { return l.name == "" }
+
+// normalize strips one final dot, folds case and turns U-labels into A-labels.
+func normalize(s string) (string, error) {
+	s = strings.TrimSuffix(s, ".")
+	if s == "" {
+		return "", ErrNameEmpty
+	}
+	if len(s) > 4*maxNameLength {
+		return "", ErrNameTooLong // before the work of IDNA, which is linear in it
+	}
+	lower := asciiLower(s)
+	if isASCII(lower) && !strings.Contains(lower, "xn--") {
+		return lower, nil
+	}
+	if !utf8.ValidString(lower) {
+		return "", ErrNameIDNA // package idna takes it for a name with U+FFFD
+	}
+	// RFC 5891 section 5. STD3 rules are off because they refuse '_';
+	// checkLabel applies ours afterwards.
+	ascii, err := idna.New(idna.MapForLookup(), idna.StrictDomainName(false)).ToASCII(lower)
+	if err != nil {
+		return "", ErrNameIDNA // err shows the label as the peer sent it
+	}
+	ascii = strings.TrimSuffix(ascii, ".") // an ideographic full stop at the end maps to one more dot
+	if ascii == "" {
+		return "", ErrNameEmpty
+	}
+	return ascii, nil
+}
+
+func absolute(name string) (FQDN, error) {
+	if len(name)+1 > maxNameLength {
+		return FQDN{}, ErrNameTooLong
+	}
+	return FQDN{name + "."}, nil
+}
+
+func checkLabel(label string) error {
+	switch {
+	case label == "":
+		return ErrLabelEmpty
+	case len(label) > maxLabelLength:
+		return ErrLabelTooLong
+	case label[0] == '_':
+		return ErrLabelReserved
+	case label[0] == '-' || label[len(label)-1] == '-':
+		return ErrLabelHyphen
+	}
+	for i := range len(label) {
+		switch c := label[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return ErrLabelCharacter
+		}
+	}
+	return nil
+}
+
+func allDigits(s string) bool {
+	return strings.Trim(s, "0123456789") == ""
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// asciiLower folds A-Z only: other letters are IDNA's to map.
+func asciiLower(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			b := []byte(s)
+			for j := i; j < len(b); j++ {
+				if 'A' <= b[j] && b[j] <= 'Z' {
+					b[j] += 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return s
+}
+
+// The rules that an endpoint address can break, beside those of a name.
+var (
+	ErrAddressZone = errors.New("address has a zone identifier")
+	ErrAddressForm = errors.New("address is neither an IP address nor a host name")
+)
+
+// Address is where an endpoint is reached: an IP address or a host. The zero
+// value is no address.
+type Address struct {
+	ip   netip.Addr
+	host FQDN
+}
+
+// ParseAddress returns the address that s spells: an IPv4 address in dotted
+// decimal, an IPv6 address without brackets, or a host name as ParseFQDN takes
+// it. An IPv4-mapped IPv6 address is the IPv4 address. Zone identifiers, ports,
+// prefixes and octets with leading zeros are refused.
+func ParseAddress(s string) (Address, error) {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		if ip.Zone() != "" {
+			return Address{}, ErrAddressZone
+		}
+		return Address{ip: ip.Unmap()}, nil
+	}
+	if strings.ContainsAny(s, ":/[]%") {
+		return Address{}, ErrAddressForm
+	}
+	host, err := ParseFQDN(s)
+	if err != nil {
+		return Address{}, fmt.Errorf("%w: %w", ErrAddressForm, err)
+	}
+	return Address{host: host}, nil
+}
+
+// IP returns the IP address, and false when a is a host.
+func (a Address) IP() (netip.Addr, bool) { return a.ip, a.ip.IsValid() }
+
+// Host returns the host, and false when a is an IP address.
+func (a Address) Host() (FQDN, bool) { return a.host, !a.host.IsZero() }
+
+// String returns the address as ParseAddress takes it.
+func (a Address) String() string {
+	if a.ip.IsValid() {
+		return a.ip.String()
+	}
+	return a.host.String()
+}
