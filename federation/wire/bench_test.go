@@ -1,0 +1,81 @@
+package wire_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// benchmarkServices are a small service and one at the limits.
+func benchmarkServices(b *testing.B) map[string]*federation.Service {
+	large := wantService(b)
+	for i := range wire.MaxEndpoints - len(large.Endpoints) {
+		large.Endpoints = append(large.Endpoints, federation.Endpoint{
+			Address: address(b, fmt.Sprintf("10.0.%d.%d", i/256, i%256)), Port: 443, Labels: []string{"eu"},
+		})
+	}
+	for i := range wire.MaxInstances - len(large.Instances) {
+		large.Instances = append(large.Instances, federation.Instance{
+			ID: fmt.Sprintf("v%d", i+2), Protocol: federation.HTTPS, EndpointSelector: []string{"eu"},
+			Metadata: []federation.Pair{{Key: "SNI", Value: "web.int"}},
+		})
+	}
+	return map[string]*federation.Service{"small": wantService(b), "large": large}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for name, service := range benchmarkServices(b) {
+		b.Run(name, func(b *testing.B) {
+			m, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, "n", "c")
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(proto.Size(m)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := wire.Decode(m, wire.Policy{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUnmarshal is the part of Decode that is package proto's.
+func BenchmarkUnmarshal(b *testing.B) {
+	for name, service := range benchmarkServices(b) {
+		b.Run(name, func(b *testing.B) {
+			encoded, err := proto.Marshal(wire.EncodeService(service))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(encoded)))
+			b.ReportAllocs()
+			for b.Loop() {
+				var m typespb.FederatedService
+				if err := proto.Unmarshal(encoded, &m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	for name, service := range benchmarkServices(b) {
+		b.Run(name, func(b *testing.B) {
+			event := federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := wire.Encode(event, "n", "c"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

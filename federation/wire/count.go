@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"iter"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// repeated is a repeated field of a message.
+type repeated struct {
+	name    string
+	limit   int
+	entries []repeated // the repeated fields of an entry
+}
+
+// The repeated fields of FederatedService and of its parts, by field number.
+var (
+	serviceFields = [12]repeated{
+		3:  {name: "tags", limit: MaxTags},
+		4:  {name: "labels", limit: MaxLabels},
+		9:  {name: "endpoints", limit: MaxEndpoints, entries: endpointFields[:]},
+		10: {name: "sans", limit: MaxSANs},
+		11: {name: "instances", limit: MaxInstances, entries: instanceFields[:]},
+	}
+	endpointFields = [4]repeated{
+		3: {name: "labels", limit: MaxLabels},
+	}
+	instanceFields = [5]repeated{
+		3: {name: "metadata", limit: MaxMetadata},
+		4: {name: "endpoint_selector", limit: MaxSelectors},
+	}
+)
+
+// checkCounts refuses an encoded message that has more entries than the limits
+// allow. It comes before the message is decoded because two bytes can stand for
+// an entry that takes a hundred in memory. Malformed bytes end the count; they
+// end the decoding as well.
+func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
+	var counts [len(serviceFields)]int
+	for number, value := range delimited(b) {
+		if int(number) >= len(fields) || fields[number].limit == 0 {
+			continue
+		}
+		field := fields[number]
+		if counts[number]++; counts[number] > field.limit {
+			return tooMany(field.name, field.limit)
+		}
+		if field.entries == nil {
+			continue
+		}
+		if invalid := checkCounts(value, field.entries); invalid != nil {
+			return within(invalid, "%s[%d]", field.name, counts[number]-1)
+		}
+	}
+	return nil
+}
+
+// nameIn returns the name in an encoded FederatedService, and false when its
+// bytes are malformed. It costs no more than a copy of the name.
+func nameIn(b []byte) (string, bool) {
+	var name []byte
+	for number, value := range delimited(b) {
+		switch number {
+		case malformed:
+			return string(name), false
+		case 1:
+			name = value // the last one counts
+		}
+	}
+	return string(name), true
+}
+
+// malformed is no field number.
+const malformed protowire.Number = 0
+
+// delimited ranges over the fields of an encoded message that are strings or
+// messages. Where the bytes are malformed it yields that number and stops.
+func delimited(b []byte) iter.Seq2[protowire.Number, []byte] {
+	return func(yield func(protowire.Number, []byte) bool) {
+		for len(b) > 0 {
+			number, kind, n := protowire.ConsumeTag(b)
+			if n < 0 {
+				yield(malformed, nil)
+				return
+			}
+			b = b[n:]
+			var value []byte
+			if kind == protowire.BytesType {
+				value, n = protowire.ConsumeBytes(b)
+			} else {
+				n = protowire.ConsumeFieldValue(number, kind, b)
+			}
+			if n < 0 {
+				yield(malformed, nil)
+				return
+			}
+			b = b[n:]
+			if kind == protowire.BytesType && !yield(number, value) {
+				return
+			}
+		}
+	}
+}

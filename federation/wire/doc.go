@@ -1,0 +1,11 @@
+// Package wire is the border between the messages of a peer and the nouns of
+// package federation: the only reader and writer of message fields.
+//
+// The peer is another organisation, so everything it says is checked here once.
+// [Decode] returns a value of which every part is valid, or an
+// [federation.InvalidError] that names the service, the field and the rule; its
+// text goes into the NACK. Two kinds of rules are not checked here but where
+// services are kept, since they depend on a configuration that may change on a
+// reload: the zones of an owner with the names reserved in them, and the number
+// of its services.
+package wire

@@ -1,0 +1,232 @@
+package wire_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// FuzzDecode takes an encoded StreamResponse.
+func FuzzDecode(f *testing.F) {
+	f.Add(join(str(2, wire.ResourceURL), msg(4, str(1, wire.ResourceURL), msg(2, goldenService)), num(5, 1)))
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		var m rdpb.StreamResponse
+		if proto.Unmarshal(encoded, &m) != nil {
+			return
+		}
+		event, err := wire.Decode(&m, wire.Policy{})
+		if err != nil {
+			checkRefusal(t, err)
+			return
+		}
+		switch event.Operation {
+		case federation.Alive:
+			if event.Name != "" || event.Service != nil {
+				t.Errorf("alive with %+v", event)
+			}
+			return
+		case federation.Delete:
+			if event.Name == "" || event.Service != nil {
+				t.Errorf("delete with %+v", event)
+			}
+		case federation.Upsert:
+			if event.Name != event.Service.Name {
+				t.Errorf("event is about %q, its service is %q", event.Name, event.Service.Name)
+			}
+			checkService(t, event.Service)
+		default:
+			t.Fatalf("operation is %v", event.Operation)
+		}
+		again, err := wire.Encode(event, m.GetNonce(), m.GetContext())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.Decode(again, wire.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(event, got, comparers); diff != "" {
+			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// FuzzDecodeService takes an encoded FederatedService: what FuzzDecode finds
+// only through two more layers of lengths.
+func FuzzDecodeService(f *testing.F) {
+	f.Add(goldenService)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(encoded)}, wire.Policy{})
+		if err != nil {
+			checkRefusal(t, err)
+		} else {
+			checkService(t, event.Service)
+		}
+		var m typespb.FederatedService
+		if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(encoded, &m) != nil {
+			if err == nil {
+				t.Error("malformed bytes were accepted")
+			}
+			return
+		}
+		service, direct := wire.DecodeService(&m, wire.Policy{})
+		// Decode counts the entries of a map before equal keys are one.
+		if limit := reason(err) == federation.ReasonLimit; (err == nil) != (direct == nil) && !limit {
+			t.Fatalf("Decode says %v, DecodeService %v", err, direct)
+		}
+		if direct != nil {
+			checkRefusal(t, direct)
+			return
+		}
+		got, err := wire.DecodeService(wire.EncodeService(service), wire.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(service, got, comparers); diff != "" {
+			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// FuzzParseRequest takes an encoded StreamRequest.
+func FuzzParseRequest(f *testing.F) {
+	f.Add(join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3, num(1, 3), str(2, "no")), str(4, "ctx")))
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		var m rdpb.StreamRequest
+		if proto.Unmarshal(encoded, &m) != nil {
+			return
+		}
+		request, err := wire.ParseRequest(&m)
+		if err != nil {
+			checkRefusal(t, err)
+			return
+		}
+		if len(request.Context) > wire.MaxContextBytes || len(request.Refusal) > wire.MaxRefusalBytes {
+			t.Errorf("over the limits: %+v", request)
+		}
+		if refused := m.GetStatus().GetCode() != 0; refused != (request.Refusal != "") {
+			t.Errorf("code %d was read as refusal %q", m.GetStatus().GetCode(), request.Refusal)
+		}
+		if request.Initial && (request.Nonce != "" || request.Refusal != "") {
+			t.Errorf("initial with %+v", request)
+		}
+	})
+}
+
+func reason(err error) federation.Reason {
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		return invalid.Reason
+	}
+	return ""
+}
+
+// checkRefusal checks what is sent to the peer, logged and counted.
+func checkRefusal(t *testing.T, err error) {
+	t.Helper()
+	var invalid *federation.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("error is a %T", err)
+	}
+	if !slices.Contains([]federation.Reason{
+		federation.ReasonUndecodable, federation.ReasonMissing, federation.ReasonName, federation.ReasonAddress,
+		federation.ReasonPort, federation.ReasonProtocol, federation.ReasonLimit,
+	}, invalid.Reason) {
+		t.Errorf("reason is %q", invalid.Reason)
+	}
+	if len(invalid.Service) > wire.MaxNameBytes {
+		t.Errorf("the error holds a name of %d bytes", len(invalid.Service))
+	}
+	if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
+		t.Errorf("text is not printable ASCII: %q", err)
+	}
+	nack := wire.Nack("n", "c", err)
+	if _, err := proto.Marshal(nack); err != nil {
+		t.Error(err)
+	}
+	if got := nack.GetStatus().GetMessage(); got != err.Error() {
+		t.Errorf("NACK says %q, want %q", got, err)
+	}
+}
+
+// checkService checks every rule that can be told from an accepted service.
+func checkService(t *testing.T, s *federation.Service) {
+	t.Helper()
+	entries := func(what string, n, least, most int) {
+		if n < least || n > most {
+			t.Errorf("%d %s", n, what)
+		}
+	}
+	text := func(what, s string, most int) {
+		if len(s) > most || !utf8.ValidString(s) {
+			t.Errorf("%s %q", what, s)
+		}
+	}
+	texts := func(what string, list []string, most, bytes int) {
+		entries(what, len(list), 0, most)
+		for _, s := range list {
+			text(what, s, bytes)
+		}
+	}
+	pairs := func(what string, list []federation.Pair, most int) {
+		entries(what, len(list), 0, most)
+		for i, pair := range list {
+			text(what, pair.Key, wire.MaxKeyBytes)
+			text(what, pair.Value, wire.MaxValueBytes)
+			if i > 0 && list[i-1].Key >= pair.Key {
+				t.Errorf("%s are not in order: %q, %q", what, list[i-1].Key, pair.Key)
+			}
+		}
+	}
+	name := func(what, name string) {
+		if len(name) > 254 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || !strings.HasSuffix(name, ".") {
+			t.Errorf("%s is %q", what, name)
+		}
+	}
+
+	entries("bytes of the name", len(s.Name), 1, wire.MaxNameBytes)
+	text("name", s.Name, wire.MaxNameBytes)
+	name("fqdn", s.FQDN.String())
+	text("description", s.Description, wire.MaxDescriptionBytes)
+	texts("tags", s.Tags, wire.MaxTags, wire.MaxTagBytes)
+	pairs("labels", s.Labels, wire.MaxLabels)
+	texts("sans", s.SANs, wire.MaxSANs, wire.MaxSANBytes)
+	entries("endpoints", len(s.Endpoints), 1, wire.MaxEndpoints)
+	for _, e := range s.Endpoints {
+		if ip, ok := e.Address.IP(); ok {
+			if ip.Is4In6() || ip.Zone() != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() || ip.IsMulticast() {
+				t.Errorf("address is %s", ip)
+			}
+		} else {
+			name("host", e.Address.String())
+		}
+		if e.Port == 0 {
+			t.Error("port is 0")
+		}
+		texts("labels of an endpoint", e.Labels, wire.MaxLabels, wire.MaxTagBytes)
+		text("description", e.Description, wire.MaxDescriptionBytes)
+	}
+	entries("instances", len(s.Instances), 1, wire.MaxInstances)
+	for _, in := range s.Instances {
+		entries("bytes of the ID", len(in.ID), 1, wire.MaxNameBytes)
+		text("id", in.ID, wire.MaxNameBytes)
+		if in.Protocol < federation.HTTP || in.Protocol > federation.MTLS {
+			t.Errorf("protocol is %d", in.Protocol)
+		}
+		if in.Unnamed {
+			t.Error("an instance of v1alpha2 is unnamed")
+		}
+		pairs("metadata", in.Metadata, wire.MaxMetadata)
+		texts("endpoint_selector", in.EndpointSelector, wire.MaxSelectors, wire.MaxTagBytes)
+		text("description", in.Description, wire.MaxDescriptionBytes)
+	}
+}

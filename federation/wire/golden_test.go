@@ -1,0 +1,244 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// The messages of this file are put together from field numbers and bytes, as
+// the public definitions of the protocol lay them out, and not with the stubs:
+// a mistake in the .proto files would be in both ends of those.
+
+func str(number protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
+}
+
+func msg(number protowire.Number, fields ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), bytes.Join(fields, nil))
+}
+
+func num(number protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
+}
+
+func join(fields ...[]byte) []byte { return bytes.Join(fields, nil) }
+
+// goldenService has every field of FederatedService, in the order in which an
+// encoder that is deterministic writes them.
+var goldenService = join(
+	str(1, "web"),
+	str(2, "Web shop"),
+	str(3, "a"), str(3, "b"),
+	msg(4, str(1, "app"), str(2, "shop")), msg(4, str(1, "tier"), str(2, "")),
+	str(5, "web.fed.example"),
+	msg(9, str(1, "192.0.2.1"), num(2, 8080), str(3, "eu"), str(3, "fast"), str(4, "ingress")),
+	msg(9, str(1, "2001:db8::1"), num(2, 8443), str(3, "us")),
+	msg(9, str(1, "gw.example.net"), num(2, 443)),
+	str(10, "spiffe://o1/web"), str(10, "spiffe://o1/web2"),
+	msg(11, str(1, "v1"), str(2, "HTTP"),
+		msg(3, str(1, "HOSTNAME"), str(2, "web.int")), msg(3, str(1, "PORT"), str(2, "80")), msg(3, str(1, "zone"), str(2, "eu")),
+		str(4, "eu"), str(4, "none"), str(5, "first")),
+	msg(11, str(1, "no DNS name!"), str(2, "MTLS")),
+)
+
+func wantService(t testing.TB) *federation.Service {
+	t.Helper()
+	return &federation.Service{
+		Name:        "web",
+		FQDN:        fqdn(t, "web.fed.example"),
+		Description: "Web shop",
+		Tags:        []string{"a", "b"},
+		Labels:      []federation.Pair{{Key: "app", Value: "shop"}, {Key: "tier", Value: ""}},
+		SANs:        []string{"spiffe://o1/web", "spiffe://o1/web2"},
+		Endpoints: []federation.Endpoint{
+			{Address: address(t, "192.0.2.1"), Port: 8080, Labels: []string{"eu", "fast"}, Description: "ingress"},
+			{Address: address(t, "2001:db8::1"), Port: 8443, Labels: []string{"us"}},
+			{Address: address(t, "gw.example.net"), Port: 443},
+		},
+		Instances: []federation.Instance{
+			{
+				ID: "v1", Protocol: federation.HTTP, EndpointSelector: []string{"eu", "none"}, Description: "first",
+				Metadata: []federation.Pair{{Key: "HOSTNAME", Value: "web.int"}, {Key: "PORT", Value: "80"}, {Key: "zone", Value: "eu"}},
+			},
+			{ID: "no DNS name!", Protocol: federation.MTLS},
+		},
+	}
+}
+
+func fqdn(t testing.TB, s string) federation.FQDN {
+	t.Helper()
+	name, err := federation.ParseFQDN(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func address(t testing.TB, s string) federation.Address {
+	t.Helper()
+	a, err := federation.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// comparers lets go-cmp compare the value types of package federation.
+var comparers = cmp.Options{
+	cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }),
+	cmp.Comparer(func(a, b federation.Address) bool { return a == b }),
+}
+
+func TestGoldenResponse(t *testing.T) {
+	tests := []struct {
+		name   string
+		golden []byte
+		event  federation.Event
+	}{
+		{
+			name: "upsert",
+			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(3, "web"),
+				msg(4, str(1, wire.ResourceURL), msg(2, goldenService)), num(5, 1), str(6, "ctx")),
+			event: federation.Event{Operation: federation.Upsert, Name: "web", Service: wantService(t)},
+		},
+		{
+			name: "delete",
+			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(3, "web"),
+				msg(4, str(1, wire.ResourceURL), msg(2, str(1, "web"))), num(5, 2), str(6, "ctx")),
+			event: federation.Event{Operation: federation.Delete, Name: "web"},
+		},
+		{
+			name:   "end",
+			golden: join(str(1, "n-1"), str(2, wire.ResourceURL), str(6, "ctx")),
+			event:  federation.Event{Operation: federation.End},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := wire.Encode(tt.event, "n-1", "ctx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			expectBytes(t, m, tt.golden)
+			expectBytes(t, &rdpb.BidirectionalStream{Response: m}, msg(2, tt.golden))
+
+			var stream rdpb.BidirectionalStream
+			if err := proto.Unmarshal(msg(2, tt.golden), &stream); err != nil {
+				t.Fatal(err)
+			}
+			if stream.GetRequest() != nil {
+				t.Error("a response was read as a request")
+			}
+			got, err := wire.Decode(stream.GetResponse(), wire.Policy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := tt.event
+			if want.Operation == federation.End {
+				want.Operation = federation.Alive // the header of the stream makes the difference
+			}
+			if diff := cmp.Diff(want, got, comparers); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGoldenRequest(t *testing.T) {
+	tests := []struct {
+		name    string
+		golden  []byte
+		message *rdpb.StreamRequest
+		request wire.Request
+	}{
+		{
+			name:    "initial",
+			golden:  join(str(1, wire.ResourceURL), str(4, "ctx")),
+			message: wire.Subscribe("ctx"),
+			request: wire.Request{Initial: true, Context: "ctx"},
+		},
+		{
+			name:    "ACK",
+			golden:  join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3), str(4, "ctx")),
+			message: wire.Ack("n-1", "ctx"),
+			request: wire.Request{Nonce: "n-1", Context: "ctx"},
+		},
+		{
+			name:    "ACK of an empty nonce",
+			golden:  join(str(1, wire.ResourceURL), msg(3), str(4, "ctx")),
+			message: wire.Ack("", "ctx"),
+			request: wire.Request{Context: "ctx"},
+		},
+		{
+			name:    "NACK",
+			golden:  join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3, num(1, 3), str(2, "fqdn: required")), str(4, "ctx")),
+			message: wire.Nack("n-1", "ctx", errors.New("fqdn: required")),
+			request: wire.Request{Nonce: "n-1", Context: "ctx", Refusal: "fqdn: required"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			expectBytes(t, tt.message, tt.golden)
+			expectBytes(t, &rdpb.BidirectionalStream{Request: tt.message}, msg(1, tt.golden))
+
+			var stream rdpb.BidirectionalStream
+			if err := proto.Unmarshal(msg(1, tt.golden), &stream); err != nil {
+				t.Fatal(err)
+			}
+			if stream.GetResponse() != nil {
+				t.Error("a request was read as a response")
+			}
+			got, err := wire.ParseRequest(stream.GetRequest())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.request, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGoldenService(t *testing.T) {
+	expectBytes(t, wire.EncodeService(wantService(t)), goldenService)
+
+	var m typespb.FederatedService
+	if err := proto.Unmarshal(goldenService, &m); err != nil {
+		t.Fatal(err)
+	}
+	got, err := wire.DecodeService(&m, wire.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantService(t), got, comparers); diff != "" {
+		t.Errorf("service (-want +got):\n%s", diff)
+	}
+}
+
+func TestMethodName(t *testing.T) {
+	const want = "/federation.resourcediscovery.v1alpha2.DiscoveryService/EstablishStream"
+	if got := rdpb.DiscoveryService_EstablishStream_FullMethodName; got != want {
+		t.Errorf("method is %s, want %s", got, want)
+	}
+}
+
+func expectBytes(t *testing.T, m proto.Message, want []byte) {
+	t.Helper()
+	got, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%T is encoded as\n%x, want\n%x", m, got, want)
+	}
+}

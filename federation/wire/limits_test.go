@@ -1,0 +1,170 @@
+package wire_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// Every constant of limits.go, and the lengths of names, at the limit and one
+// above it.
+func TestLimits(t *testing.T) {
+	entries := func(n int) []string { return make([]string, n) }
+	pairs := func(n int) map[string]string {
+		m := make(map[string]string, n)
+		for i := range n {
+			m[fmt.Sprintf("k%d", i)] = ""
+		}
+		return m
+	}
+	text := func(n int) string { return strings.Repeat("x", n) }
+	// hostname returns a name of n bytes, of labels of 63 and what remains.
+	hostname := func(n int) string {
+		return strings.Repeat(text(63)+".", n/64) + text(n%64)
+	}
+	count := func(limit int) string { return fmt.Sprintf("more than %d entries", limit) }
+	length := func(limit int) string { return fmt.Sprintf("%d bytes, the limit is %d", limit+1, limit) }
+	literally := func(rule string) func(int) string { return func(int) string { return rule } }
+	const tooLong = "name is longer than 254 characters with its final dot: "
+	services := []struct {
+		limit  string // the constant
+		field  string
+		at     int
+		fill   func(m *typespb.FederatedService, n int)
+		rule   func(limit int) string
+		reason federation.Reason
+	}{
+		{"MaxEndpoints", "endpoints", wire.MaxEndpoints, func(m *typespb.FederatedService, n int) {
+			m.Endpoints = make([]*typespb.FederatedService_Endpoint, n)
+			for i := range n {
+				m.Endpoints[i] = &typespb.FederatedService_Endpoint{Address: "192.0.2.1", Port: uint32(i + 1)}
+			}
+		}, count, federation.ReasonLimit},
+		{"MaxInstances", "instances", wire.MaxInstances, func(m *typespb.FederatedService, n int) {
+			m.Instances = make([]*typespb.FederatedService_Instance, n)
+			for i := range n {
+				m.Instances[i] = &typespb.FederatedService_Instance{Id: fmt.Sprint(i), Protocol: "TCP"}
+			}
+		}, count, federation.ReasonLimit},
+		{"MaxTags", "tags", wire.MaxTags, func(m *typespb.FederatedService, n int) { m.Tags = entries(n) }, count, federation.ReasonLimit},
+		{"MaxSANs", "sans", wire.MaxSANs, func(m *typespb.FederatedService, n int) { m.Sans = entries(n) }, count, federation.ReasonLimit},
+		{"MaxLabels", "labels", wire.MaxLabels, func(m *typespb.FederatedService, n int) { m.Labels = pairs(n) }, count, federation.ReasonLimit},
+		{"MaxLabels", "endpoints[0].labels", wire.MaxLabels, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = entries(n) }, count, federation.ReasonLimit},
+		{"MaxSelectors", "instances[0].endpoint_selector", wire.MaxSelectors, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = entries(n) }, count, federation.ReasonLimit},
+		{"MaxMetadata", "instances[0].metadata", wire.MaxMetadata, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = pairs(n) }, count, federation.ReasonLimit},
+
+		{"MaxNameBytes", "name", wire.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Name = text(n) }, length, federation.ReasonLimit},
+		{"MaxNameBytes", "instances[0].id", wire.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Id = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "endpoints[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "instances[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "tags[1]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"", text(n)} }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "endpoints[0].labels[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "instances[0].endpoint_selector[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxSANBytes", "sans[0]", wire.MaxSANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, wire.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, wire.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"MaxValueBytes", `labels["k"].value`, wire.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{"k": text(n)} }, length, federation.ReasonLimit},
+		{"MaxValueBytes", `instances[0].metadata["cert"].value`, wire.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{"cert": text(n)} }, length, federation.ReasonLimit},
+
+		{
+			"", "fqdn", 253, func(m *typespb.FederatedService, n int) { m.Fqdn = hostname(n) },
+			literally(tooLong + federation.Quote(hostname(254))), federation.ReasonName,
+		},
+		{
+			"", "endpoints[0].address", 253, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Address = hostname(n) },
+			literally("address is neither an IP address nor a host name: " + tooLong + federation.Quote(hostname(254))), federation.ReasonAddress,
+		},
+		{
+			"", "fqdn", 63, func(m *typespb.FederatedService, n int) { m.Fqdn = text(n) },
+			literally("label is longer than 63 octets: " + federation.Quote(text(64))), federation.ReasonName,
+		},
+		{
+			"", "endpoints[0].port", 65535, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Port = uint32(n) },
+			literally("65536 is not in 1 to 65535"), federation.ReasonPort,
+		},
+	}
+	tested := make(map[string]bool)
+	for _, tt := range services {
+		tested[tt.limit] = true
+		t.Run(tt.limit+" of "+tt.field, func(t *testing.T) {
+			m := minimal()
+			tt.fill(m, tt.at)
+			if _, err := wire.DecodeService(m, wire.Policy{}); err != nil {
+				t.Errorf("at the limit: %v", err)
+			}
+			event, err := wire.Decode(upsert(t, m), wire.Policy{})
+			if err != nil {
+				t.Fatalf("at the limit: %v", err)
+			}
+			if _, err := wire.Encode(event, "", ""); err != nil {
+				t.Errorf("at the limit: %v", err)
+			}
+
+			m = minimal()
+			tt.fill(m, tt.at+1)
+			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), wire.MaxNameBytes)]), tt.field, tt.rule(tt.at))
+			_, err = wire.DecodeService(m, wire.Policy{})
+			expectInvalid(t, err, tt.reason, want)
+			_, err = wire.Decode(upsert(t, m), wire.Policy{})
+			expectInvalid(t, err, tt.reason, want)
+		})
+	}
+
+	tested["MaxContextBytes"] = true
+	t.Run("MaxContextBytes", func(t *testing.T) {
+		if _, err := wire.ParseRequest(wire.Subscribe(text(wire.MaxContextBytes))); err != nil {
+			t.Errorf("at the limit: %v", err)
+		}
+		_, err := wire.ParseRequest(wire.Subscribe(text(wire.MaxContextBytes + 1)))
+		expectInvalid(t, err, federation.ReasonLimit, "context: 513 bytes, the limit is 512")
+	})
+
+	tested["MaxRefusalBytes"] = true
+	t.Run("MaxRefusalBytes", func(t *testing.T) {
+		for _, n := range []int{wire.MaxRefusalBytes, wire.MaxRefusalBytes + 1} {
+			request, err := wire.ParseRequest(&rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 3, Message: text(n)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(request.Refusal); got != wire.MaxRefusalBytes {
+				t.Errorf("a message of %d bytes was cut to %d", n, got)
+			}
+		}
+	})
+
+	for _, name := range limitConstants(t) {
+		if !tested[name] {
+			t.Errorf("no row tests %s", name)
+		}
+	}
+}
+
+func limitConstants(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			names = append(names, spec.Names[0].Name)
+		}
+		return true
+	})
+	if len(names) == 0 {
+		t.Fatal("limits.go has no constants")
+	}
+	return names
+}

@@ -1,0 +1,98 @@
+package wire_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+func TestParseRequest(t *testing.T) {
+	tests := []struct {
+		name    string
+		message *rdpb.StreamRequest
+		want    wire.Request
+	}{
+		{"ACK without resource_url", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{}}, wire.Request{Nonce: "n"}},
+		{"answer without status", &rdpb.StreamRequest{ResponseNonce: "n", ResourceUrl: wire.ResourceURL}, wire.Request{Nonce: "n"}},
+		{"NACK with the code of the public implementation", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 14, Message: "no"}}, wire.Request{Nonce: "n", Refusal: "no"}},
+		{"NACK without a message", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 3}}, wire.Request{Nonce: "n", Refusal: "InvalidArgument"}},
+		{"NACK with an unknown code", &rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: -1}}, wire.Request{Nonce: "n", Refusal: "Code(4294967295)"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := wire.ParseRequest(tt.message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+
+	refused := []struct {
+		name    string
+		message *rdpb.StreamRequest
+		reason  federation.Reason
+		text    string
+	}{
+		{"nothing", nil, federation.ReasonMissing, `request: required`},
+		{"initial without resource_url", &rdpb.StreamRequest{Context: "c"}, federation.ReasonMissing, `resource_url: required`},
+		{"initial for another type", &rdpb.StreamRequest{ResourceUrl: "x"}, federation.ReasonUndecodable, `resource_url: "x" is not ` + wire.ResourceURL},
+		{"answer for another type", &rdpb.StreamRequest{ResourceUrl: "x", ResponseNonce: "n"}, federation.ReasonUndecodable, `resource_url: "x" is not ` + wire.ResourceURL},
+	}
+	for _, tt := range refused {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := wire.ParseRequest(tt.message)
+			expectInvalid(t, err, tt.reason, tt.text)
+		})
+	}
+}
+
+// Whatever the error says, the NACK can be sent.
+func TestNackOfAnyText(t *testing.T) {
+	for _, text := range []string{"", "\xff\xfe", strings.Repeat("ü", wire.MaxRefusalBytes), "x" + strings.Repeat("ü", wire.MaxRefusalBytes)} {
+		m := wire.Nack("n", "c", errors.New(text))
+		if _, err := proto.Marshal(m); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if n := len(m.GetStatus().GetMessage()); n > wire.MaxRefusalBytes {
+			t.Errorf("message has %d bytes", n)
+		}
+		request, err := wire.ParseRequest(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request.Refusal == "" {
+			t.Errorf("%q: a NACK was read as an ACK", text)
+		}
+	}
+}
+
+// The longest text of a refusal, everything in it escaped, is not cut.
+func TestNackOfLongestText(t *testing.T) {
+	m := minimal()
+	m.Name = strings.Repeat("\x00", wire.MaxNameBytes)
+	m.Endpoints = slices.Repeat(m.Endpoints, wire.MaxEndpoints)
+	m.Instances = slices.Repeat(m.Instances, wire.MaxInstances)
+	m.Instances[wire.MaxInstances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
+		strings.Repeat("\x00", wire.MaxKeyBytes): strings.Repeat("\xff", wire.MaxValueBytes),
+	}}
+	_, err := wire.DecodeService(m, wire.Policy{})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	if got := wire.Nack("n", "c", err).GetStatus().GetMessage(); got != err.Error() {
+		t.Errorf("a text of %d bytes was cut to %d", len(err.Error()), len(got))
+	}
+}

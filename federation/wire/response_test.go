@@ -1,0 +1,146 @@
+package wire_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// resource returns a resource of our type with the bytes in it.
+func resource(fields ...[]byte) *anypb.Any {
+	return &anypb.Any{TypeUrl: wire.ResourceURL, Value: join(fields...)}
+}
+
+func TestDecode(t *testing.T) {
+	const (
+		unknown = rdpb.StreamResponse_UNKNOWN
+		upsert  = rdpb.StreamResponse_UPSERT
+		del     = rdpb.StreamResponse_DELETE
+	)
+	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantService(t)}
+	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
+	tests := []struct {
+		name    string
+		message *rdpb.StreamResponse
+		want    federation.Event
+	}{
+		{"empty", &rdpb.StreamResponse{}, federation.Event{}},
+		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, federation.Event{}},
+		{"upsert", &rdpb.StreamResponse{Operation: upsert, Resource: resource(goldenService)}, web},
+		{"upsert with an ID that is not the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web.fed.example", Resource: resource(goldenService)}, web},
+		{"upsert with a type of another authority", &rdpb.StreamResponse{Operation: upsert, Resource: &anypb.Any{
+			TypeUrl: "types.example/federation.types.v1alpha2.FederatedService", Value: goldenService,
+		}}, web},
+		{"upsert with unknown fields", &rdpb.StreamResponse{Operation: upsert, Resource: resource(
+			num(6, 1), str(7, "san"), str(8, "HTTP"), goldenService, str(9999, "x"),
+		)}, web},
+		{"upsert with a name twice", &rdpb.StreamResponse{Operation: upsert, Resource: resource(str(1, "old"), goldenService)}, web},
+		{"delete by ID", &rdpb.StreamResponse{Operation: del, ResourceId: "web"}, withdrawn},
+		{"delete by resource", &rdpb.StreamResponse{Operation: del, Resource: resource(goldenService)}, withdrawn},
+		{"delete by resource, with an ID that is not the name", &rdpb.StreamResponse{Operation: del, ResourceId: "web.fed.example", Resource: resource(goldenService)}, withdrawn},
+		{"delete by ID, with a resource that has no name", &rdpb.StreamResponse{Operation: del, ResourceId: "web", Resource: resource()}, withdrawn},
+		{"delete of a service that is not valid", &rdpb.StreamResponse{Operation: del, Resource: resource(str(1, "web"), str(3, "\xff"), msg(9))}, withdrawn},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := wire.Decode(tt.message, wire.Policy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, comparers); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+		})
+	}
+
+	other := "type.googleapis.com/federation.types.v1alpha1.FederatedService"
+	refused := []struct {
+		name    string
+		message *rdpb.StreamResponse
+		reason  federation.Reason
+		text    string
+	}{
+		{"nothing", nil, federation.ReasonMissing, `response: required`},
+		{"about another type", &rdpb.StreamResponse{ResourceUrl: other}, federation.ReasonUndecodable, `resource_url: "` + other + `" is not ` + wire.ResourceURL},
+		{"no operation, with an ID", &rdpb.StreamResponse{ResourceId: "web"}, federation.ReasonUndecodable, `service "web": operation: 0 is neither UPSERT (1) nor DELETE (2)`},
+		{"no operation, with a resource", &rdpb.StreamResponse{Resource: resource(goldenService)}, federation.ReasonUndecodable, `service "web": operation: 0 is neither UPSERT (1) nor DELETE (2)`},
+		{"unknown operation", &rdpb.StreamResponse{Operation: 3, ResourceId: "web"}, federation.ReasonUndecodable, `service "web": operation: 3 is neither UPSERT (1) nor DELETE (2)`},
+		{"negative operation", &rdpb.StreamResponse{Operation: -1}, federation.ReasonUndecodable, `operation: -1 is neither UPSERT (1) nor DELETE (2)`},
+		{"upsert without a resource", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web"}, federation.ReasonMissing, `service "web": resource: required`},
+		{"upsert without a name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "id", Resource: resource()}, federation.ReasonMissing, `service "id": name: required`},
+		{"resource of another type", &rdpb.StreamResponse{Operation: upsert, Resource: &anypb.Any{TypeUrl: other, Value: goldenService}}, federation.ReasonUndecodable, `service "web": resource.type_url: "` + other + `" is not ` + wire.ResourceURL},
+		{"resource without a type", &rdpb.StreamResponse{Operation: del, ResourceId: "web", Resource: &anypb.Any{}}, federation.ReasonUndecodable, `service "web": resource.type_url: "" is not ` + wire.ResourceURL},
+		{"resource that is cut", &rdpb.StreamResponse{Operation: upsert, Resource: resource(goldenService[:len(goldenService)-1])}, federation.ReasonUndecodable, `service "web": resource.value: malformed, or a string in it is not valid UTF-8`},
+		{"resource that is cut in its first field", &rdpb.StreamResponse{Operation: upsert, ResourceId: "id", Resource: resource(goldenService[:3])}, federation.ReasonUndecodable, `service "id": resource.value: malformed, or a string in it is not valid UTF-8`},
+		{"resource with a string that is not UTF-8", &rdpb.StreamResponse{Operation: upsert, Resource: resource(str(1, "web"), str(2, "\xff"))}, federation.ReasonUndecodable, `service "web": resource.value: malformed, or a string in it is not valid UTF-8`},
+		{"resource with a name that is not UTF-8", &rdpb.StreamResponse{Operation: upsert, Resource: resource(str(1, "w\xff"))}, federation.ReasonUndecodable, `service "w\xff": resource.value: malformed, or a string in it is not valid UTF-8`},
+		{"delete of nothing", &rdpb.StreamResponse{Operation: del}, federation.ReasonMissing, `resource_id: required`},
+		{"delete of a cut resource", &rdpb.StreamResponse{Operation: del, ResourceId: "id", Resource: resource(str(1, "web"), []byte{0x12})}, federation.ReasonUndecodable, `service "web": resource.value: malformed, or a string in it is not valid UTF-8`},
+		{"delete of a name that is not UTF-8", &rdpb.StreamResponse{Operation: del, Resource: resource(str(1, "w\xff"))}, federation.ReasonUndecodable, `service "w\xff": resource.name: not valid UTF-8: "w\xff"`},
+	}
+	for _, tt := range refused {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := wire.Decode(tt.message, wire.Policy{})
+			expectInvalid(t, err, tt.reason, tt.text)
+		})
+	}
+}
+
+// A message of 4 MiB with as many entries as fit must cost neither their
+// number in memory, nor more than one pass over its bytes.
+func TestDecodeHostile(t *testing.T) {
+	const size = 4 << 20
+	fill := func(entry []byte) []byte { return []byte(strings.Repeat(string(entry), size/len(entry))) }
+	tests := []struct {
+		name  string
+		value []byte
+		text  string
+	}{
+		{"endpoints", fill(msg(9)), `endpoints: more than 1000 entries`},
+		{"instances", fill(msg(11)), `instances: more than 1000 entries`},
+		{"tags", fill(str(3, "")), `tags: more than 64 entries`},
+		{"labels", fill(msg(4)), `labels: more than 64 entries`},
+		{"labels of an endpoint", join(msg(9), msg(9, fill(str(3, "")))), `endpoints[1].labels: more than 64 entries`},
+		{"metadata", msg(11, fill(msg(3))), `instances[0].metadata: more than 64 entries`},
+		{"selectors", msg(11, fill(str(4, ""))), `instances[0].endpoint_selector: more than 64 entries`},
+		{"a name", str(1, strings.Repeat("x", size)), `service "` + strings.Repeat("x", 128) + `"... (512 bytes): name: 4194304 bytes, the limit is 512`},
+		{"an fqdn", str(5, strings.Repeat("x.", size/2)), `name: required`},
+		{"unknown fields", fill(num(6, 0)), `name: required`},
+		{"unknown groups", fill([]byte{0x33}), `resource.value: malformed, or a string in it is not valid UTF-8`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(tt.value)}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := wire.Decode(m, wire.Policy{})
+			runtime.ReadMemStats(&after)
+			if err == nil || err.Error() != tt.text {
+				t.Errorf("error is %v, want %s", err, tt.text)
+			}
+			// Strings are copied once to be decoded and once to be named.
+			if spent := after.TotalAlloc - before.TotalAlloc; spent > 3*size {
+				t.Errorf("%d MiB were allocated for a message of 4 MiB", spent>>20)
+			}
+		})
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	if _, err := wire.Encode(federation.Event{Operation: federation.Alive}, "", ""); err == nil || err.Error() != `no message says "alive"` {
+		t.Errorf("error is %v", err)
+	}
+	service := wantService(t)
+	service.Description = "\xff"
+	_, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", "")
+	if err == nil || !strings.HasPrefix(err.Error(), `encode service "web": `) {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,331 @@
+package wire_test
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// minimal returns a service with what is required and nothing else.
+func minimal() *typespb.FederatedService {
+	return &typespb.FederatedService{
+		Name:      "web",
+		Fqdn:      "web.fed.example",
+		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80}},
+		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTP"}},
+	}
+}
+
+// upsert returns the response that carries m.
+func upsert(t testing.TB, m *typespb.FederatedService) *rdpb.StreamResponse {
+	t.Helper()
+	resource, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rdpb.StreamResponse{
+		ResourceUrl: wire.ResourceURL,
+		ResourceId:  m.GetName(),
+		Resource:    resource,
+		Operation:   rdpb.StreamResponse_UPSERT,
+	}
+}
+
+// expectInvalid checks the whole text of an error, and its reason.
+func expectInvalid(t *testing.T, err error, reason federation.Reason, text string) {
+	t.Helper()
+	var invalid *federation.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("error is %v, want %s", err, text)
+	}
+	if diff := cmp.Diff(text, err.Error()); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	if invalid.Reason != reason {
+		t.Errorf("reason is %s, want %s", invalid.Reason, reason)
+	}
+}
+
+func TestDecodeServiceRefuses(t *testing.T) {
+	const protocols = "is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS"
+	address := func(s string) func(*typespb.FederatedService) {
+		return func(m *typespb.FederatedService) { m.Endpoints[0].Address = s }
+	}
+	name := func(s string) func(*typespb.FederatedService) {
+		return func(m *typespb.FederatedService) { m.Fqdn = s }
+	}
+	tests := []struct {
+		name   string
+		change func(*typespb.FederatedService)
+		reason federation.Reason
+		text   string // without the service
+	}{
+		// Required fields.
+		{"no name", func(m *typespb.FederatedService) { m.Name = "" }, federation.ReasonMissing, `name: required`},
+		{"no fqdn", name(""), federation.ReasonMissing, `fqdn: required`},
+		{"no endpoints", func(m *typespb.FederatedService) { m.Endpoints = nil }, federation.ReasonMissing, `endpoints: at least one is required`},
+		{"no instances", func(m *typespb.FederatedService) { m.Instances = nil }, federation.ReasonMissing, `instances: at least one is required`},
+		{"no address", address(""), federation.ReasonMissing, `endpoints[0].address: required`},
+		{"no id", func(m *typespb.FederatedService) { m.Instances[0].Id = "" }, federation.ReasonMissing, `instances[0].id: required`},
+		{"no protocol", func(m *typespb.FederatedService) { m.Instances[0].Protocol = "" }, federation.ReasonMissing, `instances[0].protocol: required`},
+		{"the index of a later entry", func(m *typespb.FederatedService) {
+			m.Endpoints = append(m.Endpoints, proto.CloneOf(m.Endpoints[0]), &typespb.FederatedService_Endpoint{Port: 1})
+		}, federation.ReasonMissing, `endpoints[2].address: required`},
+
+		// The name of the service in DNS.
+		{"fqdn is the root", name("."), federation.ReasonName, `fqdn: name is empty: "."`},
+		{"fqdn with an empty label", name("web..example"), federation.ReasonName, `fqdn: name has an empty label: "web..example"`},
+		{"fqdn with two final dots", name("web.example.."), federation.ReasonName, `fqdn: name has an empty label: "web.example.."`},
+		{"fqdn with a wildcard", name("*.fed.example"), federation.ReasonName, `fqdn: label has a character other than a-z, 0-9, '-' and '_': "*.fed.example"`},
+		{"fqdn with an escape", name(`web\.x.example`), federation.ReasonName, `fqdn: label has a character other than a-z, 0-9, '-' and '_': "web\\.x.example"`},
+		{"fqdn with a NUL", name("web\x00.example"), federation.ReasonName, `fqdn: label has a character other than a-z, 0-9, '-' and '_': "web\x00.example"`},
+		{"fqdn with a service label", name("_http._tcp.example"), federation.ReasonName, `fqdn: label begins with '_', which is kept for service labels: "_http._tcp.example"`},
+		{"fqdn with a leading hyphen", name("-web.example"), federation.ReasonName, `fqdn: label begins or ends with '-': "-web.example"`},
+		{"fqdn with a trailing hyphen", name("web-.example"), federation.ReasonName, `fqdn: label begins or ends with '-': "web-.example"`},
+		{"fqdn is an IPv4 address", name("192.0.2.1"), federation.ReasonName, `fqdn: last label is all digits, so the name looks like an address: "192.0.2.1"`},
+		{"fqdn is an IPv6 address", name("2001:db8::1"), federation.ReasonName, `fqdn: label has a character other than a-z, 0-9, '-' and '_': "2001:db8::1"`},
+		{"fqdn with a bad A-label", name("xn--a.example"), federation.ReasonName, `fqdn: name is not a valid internationalized name: "xn--a.example"`},
+		{"fqdn is not UTF-8", name("w\xffb.example"), federation.ReasonName, `fqdn: name is not a valid internationalized name: "w\xffb.example"`},
+
+		// Where it is.
+		{"address with a port", address("192.0.2.1:80"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: "192.0.2.1:80"`},
+		{"address in brackets", address("[::1]"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: "[::1]"`},
+		{"address with a zone", address("fe80::1%eth0"), federation.ReasonAddress, `endpoints[0].address: address has a zone identifier: "fe80::1%eth0"`},
+		{"address is a prefix", address("192.0.2.0/24"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: "192.0.2.0/24"`},
+		{"address with leading zeros", address("192.0.2.010"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: last label is all digits, so the name looks like an address: "192.0.2.010"`},
+		{"address out of range", address("300.1.1.1"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: last label is all digits, so the name looks like an address: "300.1.1.1"`},
+		{"address of three octets", address("1.2.3"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: last label is all digits, so the name looks like an address: "1.2.3"`},
+		{"address is a number", address("2130706433"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: last label is all digits, so the name looks like an address: "2130706433"`},
+		{"address with a space", address("gw example"), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_': "gw example"`},
+		{"address with a long label", address(strings.Repeat("a", 64)), federation.ReasonAddress, `endpoints[0].address: address is neither an IP address nor a host name: label is longer than 63 octets: "` + strings.Repeat("a", 64) + `"`},
+		{"port 0", func(m *typespb.FederatedService) { m.Endpoints[0].Port = 0 }, federation.ReasonPort, `endpoints[0].port: 0 is not in 1 to 65535`},
+		{"port 65536", func(m *typespb.FederatedService) { m.Endpoints[0].Port = 65536 }, federation.ReasonPort, `endpoints[0].port: 65536 is not in 1 to 65535`},
+		{"port 2^16+80", func(m *typespb.FederatedService) { m.Endpoints[0].Port = 1<<16 + 80 }, federation.ReasonPort, `endpoints[0].port: 65616 is not in 1 to 65535`},
+		{"port 2^32-1", func(m *typespb.FederatedService) { m.Endpoints[0].Port = math.MaxUint32 }, federation.ReasonPort, `endpoints[0].port: 4294967295 is not in 1 to 65535`},
+
+		// What it speaks.
+		{"unknown protocol", func(m *typespb.FederatedService) { m.Instances[0].Protocol = "UDP" }, federation.ReasonProtocol, `instances[0].protocol: "UDP" ` + protocols},
+		{"protocol with a space", func(m *typespb.FederatedService) { m.Instances[0].Protocol = "HTTP " }, federation.ReasonProtocol, `instances[0].protocol: "HTTP " ` + protocols},
+		{"protocol that is long", func(m *typespb.FederatedService) { m.Instances[0].Protocol = strings.Repeat("HTTP", 1000) }, federation.ReasonProtocol, `instances[0].protocol: "` + strings.Repeat("HTTP", 32) + `"... (4000 bytes) ` + protocols},
+
+		// Strings that are not UTF-8.
+		{"description is not UTF-8", func(m *typespb.FederatedService) { m.Description = "\xff" }, federation.ReasonUndecodable, `description: not valid UTF-8: "\xff"`},
+		{"tag is not UTF-8", func(m *typespb.FederatedService) { m.Tags = []string{"a", "\xc3("} }, federation.ReasonUndecodable, `tags[1]: not valid UTF-8: "\xc3("`},
+		{"label key is not UTF-8", func(m *typespb.FederatedService) { m.Labels = map[string]string{"\xff": "x"} }, federation.ReasonUndecodable, `labels["\xff"].key: not valid UTF-8: "\xff"`},
+		{"label value is not UTF-8", func(m *typespb.FederatedService) { m.Labels = map[string]string{"a": "", "b": "\xff"} }, federation.ReasonUndecodable, `labels["b"].value: not valid UTF-8: "\xff"`},
+		{"id is not UTF-8", func(m *typespb.FederatedService) { m.Instances[0].Id = "\xff" }, federation.ReasonUndecodable, `instances[0].id: not valid UTF-8: "\xff"`},
+		{"metadata is not UTF-8", func(m *typespb.FederatedService) { m.Instances[0].Metadata = map[string]string{"SNI": "\xff"} }, federation.ReasonUndecodable, `instances[0].metadata["SNI"].value: not valid UTF-8: "\xff"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := minimal()
+			tt.change(m)
+			text := tt.text
+			if m.Name != "" {
+				text = `service "web": ` + text
+			}
+			_, err := wire.DecodeService(m, wire.Policy{})
+			expectInvalid(t, err, tt.reason, text)
+
+			resource, err := anypb.New(m)
+			if err != nil {
+				return // a string that is not UTF-8 has no encoding
+			}
+			_, err = wire.Decode(&rdpb.StreamResponse{Resource: resource, Operation: rdpb.StreamResponse_UPSERT}, wire.Policy{})
+			expectInvalid(t, err, tt.reason, text)
+		})
+	}
+}
+
+// Entries of lists can be nil in a message that was not decoded from bytes.
+func TestDecodeServiceNil(t *testing.T) {
+	_, err := wire.DecodeService(nil, wire.Policy{})
+	expectInvalid(t, err, federation.ReasonMissing, `name: required`)
+
+	m := minimal()
+	m.Endpoints = append(m.Endpoints, nil)
+	_, err = wire.DecodeService(m, wire.Policy{})
+	expectInvalid(t, err, federation.ReasonMissing, `service "web": endpoints[1].address: required`)
+
+	m = minimal()
+	m.Instances[0] = nil
+	_, err = wire.DecodeService(m, wire.Policy{})
+	expectInvalid(t, err, federation.ReasonMissing, `service "web": instances[0].id: required`)
+}
+
+func TestDecodeServiceAccepts(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*typespb.FederatedService)
+		want   func(*federation.Service)
+	}{
+		{"only what is required", func(*typespb.FederatedService) {}, func(*federation.Service) {}},
+		{
+			"fqdn in upper case with a final dot",
+			func(m *typespb.FederatedService) { m.Fqdn = "Web.FED.Example." },
+			func(*federation.Service) {},
+		},
+		{
+			"fqdn with U-labels",
+			func(m *typespb.FederatedService) { m.Fqdn = "Bücher.example" },
+			func(s *federation.Service) { s.FQDN = fqdn(t, "xn--bcher-kva.example") },
+		},
+		{
+			"address of a host in upper case with a final dot",
+			func(m *typespb.FederatedService) { m.Endpoints[0].Address = "GW.Example.net." },
+			func(s *federation.Service) { s.Endpoints[0].Address = address(t, "gw.example.net") },
+		},
+		{
+			"IPv4 in IPv6",
+			func(m *typespb.FederatedService) { m.Endpoints[0].Address = "::ffff:192.0.2.1" },
+			func(*federation.Service) {},
+		},
+		{
+			"the highest port",
+			func(m *typespb.FederatedService) { m.Endpoints[0].Port = 65535 },
+			func(s *federation.Service) { s.Endpoints[0].Port = 65535 },
+		},
+		{
+			"protocol in lower case, as the examples of the specification have it",
+			func(m *typespb.FederatedService) { m.Instances[0].Protocol = "https" },
+			func(s *federation.Service) { s.Instances[0].Protocol = federation.HTTPS },
+		},
+		{
+			"instance ID that is no DNS name",
+			func(m *typespb.FederatedService) { m.Instances[0].Id = "v 1/x\x00" },
+			func(s *federation.Service) { s.Instances[0].ID = "v 1/x\x00" },
+		},
+		{
+			"strings that do harm in a TXT record",
+			func(m *typespb.FederatedService) {
+				m.Description = "\\065\"\x00\n"
+				m.Labels = map[string]string{"": "=", "a=b": "\x7f", "A=b": strings.Repeat("x", 256)}
+			},
+			func(s *federation.Service) {
+				s.Description = "\\065\"\x00\n"
+				s.Labels = []federation.Pair{{Key: "", Value: "="}, {Key: "A=b", Value: strings.Repeat("x", 256)}, {Key: "a=b", Value: "\x7f"}}
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := minimal()
+			tt.change(m)
+			want := &federation.Service{
+				Name:      "web",
+				FQDN:      fqdn(t, "web.fed.example"),
+				Endpoints: []federation.Endpoint{{Address: address(t, "192.0.2.1"), Port: 80}},
+				Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
+			}
+			tt.want(want)
+			got, err := wire.DecodeService(m, wire.Policy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, comparers); diff != "" {
+				t.Errorf("service (-want +got):\n%s", diff)
+			}
+			again, err := wire.DecodeService(wire.EncodeService(got), wire.Policy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, again, comparers); diff != "" {
+				t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProtocols(t *testing.T) {
+	for p := federation.HTTP; p <= federation.MTLS; p++ {
+		m := minimal()
+		m.Instances[0].Protocol = p.String()
+		service, err := wire.DecodeService(m, wire.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := service.Instances[0].Protocol; got != p {
+			t.Errorf("%s was read as %s", p, got)
+		}
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	tests := []struct{ address, shown, kind string }{
+		{"127.0.0.1", "127.0.0.1", "loopback"},
+		{"127.255.255.254", "127.255.255.254", "loopback"},
+		{"::1", "::1", "loopback"},
+		{"::ffff:127.0.0.1", "127.0.0.1", "loopback"},
+		{"64:ff9b::7f00:1", "64:ff9b::7f00:1", "loopback"},
+		{"169.254.169.254", "169.254.169.254", "link-local"},
+		{"::ffff:169.254.169.254", "169.254.169.254", "link-local"},
+		{"64:ff9b::169.254.169.254", "64:ff9b::a9fe:a9fe", "link-local"},
+		{"fe80::1", "fe80::1", "link-local"},
+		{"0.0.0.0", "0.0.0.0", "unspecified"},
+		{"::ffff:0.0.0.0", "0.0.0.0", "unspecified"},
+		{"::", "::", "unspecified"},
+		{"224.0.0.1", "224.0.0.1", "multicast"},
+		{"239.255.255.255", "239.255.255.255", "multicast"},
+		{"::ffff:224.0.0.251", "224.0.0.251", "multicast"},
+		{"ff02::fb", "ff02::fb", "multicast"},
+	}
+	decode := func(address string, policy wire.Policy) error {
+		m := minimal()
+		m.Endpoints[0].Address = address
+		_, err := wire.DecodeService(m, policy)
+		return err
+	}
+	for _, tt := range tests {
+		t.Run(tt.address, func(t *testing.T) {
+			expectInvalid(t, decode(tt.address, wire.Policy{}), federation.ReasonAddress,
+				`service "web": endpoints[0].address: `+tt.kind+` address `+tt.shown+`, which allow_addresses of the consumer does not open`)
+
+			shown := netip.MustParseAddr(tt.shown)
+			open := netip.PrefixFrom(shown, shown.BitLen())
+			if err := decode(tt.address, wire.Policy{AllowAddresses: []netip.Prefix{open}}); err != nil {
+				t.Errorf("with %s opened: %v", open, err)
+			}
+			other := netip.PrefixFrom(shown.Next(), shown.BitLen())
+			if err := decode(tt.address, wire.Policy{AllowAddresses: []netip.Prefix{other}}); err == nil {
+				t.Errorf("accepted with %s opened", other)
+			}
+		})
+	}
+	for _, address := range []string{"10.0.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::192.0.2.1", "2001:db8::1"} {
+		if err := decode(address, wire.Policy{}); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// The owner's catalog file is the protobuf JSON mapping of the message.
+func TestDecodeServiceFromJSON(t *testing.T) {
+	var m typespb.FederatedService
+	err := protojson.Unmarshal([]byte(`{"name": "web", "fqdn": "web.fed.example", "endpoints": [{"address": "192.0.2.1", "port": 80}],
+		"instances": [{"id": "v1", "protocol": "HTTP", "endpointSelector": ["eu"], "metadata": {"SNI": "x"}}]}`), &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := wire.DecodeService(&m, wire.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []federation.Instance{{
+		ID: "v1", Protocol: federation.HTTP, EndpointSelector: []string{"eu"}, Metadata: []federation.Pair{{Key: "SNI", Value: "x"}},
+	}}
+	if diff := cmp.Diff(want, service.Instances); diff != "" {
+		t.Errorf("instances (-want +got):\n%s", diff)
+	}
+}
