@@ -1,0 +1,173 @@
+package mtls
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority is a throwaway certificate authority, for tests and for trying the
+// project out. Its key lives in memory only, so what it signed cannot be
+// renewed: it is no way to run a federation.
+type Authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// backdated is how long before its making a certificate is valid, for peers
+// whose clocks are behind.
+const backdated = time.Hour
+
+// NewAuthority makes an authority of that common name. Its certificate is valid
+// from an hour before now and for lifetime from then on.
+func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate key: %w", err)
+	}
+	notBefore := time.Now().Add(-backdated)
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             notBefore,
+		NotAfter:              notBefore.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := sign(template, template, key, key)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("parse certificate: %w", err)
+	}
+	return &Authority{certificate, key}, nil
+}
+
+// Leaf says what a certificate is for.
+type Leaf struct {
+	Name string // common name, which identifies nobody
+
+	// The subject alternative names.
+	DNSNames []string
+	IPs      []netip.Addr
+	URIs     []string
+
+	Usage    []x509.ExtKeyUsage // default: both client and server
+	Lifetime time.Duration      // counted from an hour before now; default: as long as the authority
+}
+
+// Issued is a certificate with its key, and the certificate of the authority
+// that signed it, in PEM.
+type Issued struct{ Cert, Key, CA []byte }
+
+// Issue makes a key and signs a certificate for it. It fails when a URI is none.
+func (a *Authority) Issue(leaf Leaf) (Issued, error) {
+	notBefore := time.Now().Add(-backdated)
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: leaf.Name},
+		NotBefore:             notBefore,
+		NotAfter:              notBefore.Add(leaf.Lifetime),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		DNSNames:              leaf.DNSNames,
+		ExtKeyUsage:           leaf.Usage,
+	}
+	if len(leaf.Usage) == 0 {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}
+	if leaf.Lifetime == 0 {
+		template.NotAfter = a.certificate.NotAfter
+	}
+	for _, ip := range leaf.IPs {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	for _, s := range leaf.URIs {
+		uri, err := url.Parse(s)
+		if err != nil {
+			return Issued{}, err
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Issued{}, fmt.Errorf("generate key: %w", err)
+	}
+	certificate, err := sign(template, a.certificate, key, a.key)
+	if err != nil {
+		return Issued{}, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Issued{}, fmt.Errorf("encode key: %w", err)
+	}
+	return Issued{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: certificate}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		CA:   a.PEM(),
+	}, nil
+}
+
+// PEM returns the certificate of the authority.
+func (a *Authority) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: a.certificate.Raw})
+}
+
+func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // RFC 5280 section 4.1.2.2: at most 20 octets, unique
+	if err != nil {
+		return nil, fmt.Errorf("choose serial number: %w", err)
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate: %w", err)
+	}
+	return der, nil
+}
+
+// WriteFiles puts the certificate, the key and the authority's certificate
+// where files says; only the owner of the key's file may read it. Every file
+// is replaced at once, so a reader never sees half of one.
+func (i Issued) WriteFiles(files Files) error {
+	for _, f := range []struct {
+		path string
+		data []byte
+		mode os.FileMode
+	}{{files.CA, i.CA, 0o644}, {files.Cert, i.Cert, 0o644}, {files.Key, i.Key, 0o600}} {
+		if err := replace(f.path, f.data, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func replace(path string, data []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // does nothing after the rename
+	if _, err = f.Write(data); err == nil {
+		err = f.Chmod(mode)
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,124 @@
+package mtls
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+func TestParseID(t *testing.T) {
+	for _, tc := range []struct {
+		in, want string
+		err      error
+	}{
+		{in: "owner.example.org", want: "owner.example.org"},
+		{in: "Owner.Example.ORG.", want: "owner.example.org"},
+		{in: "bücher.example", want: "xn--bcher-kva.example"},
+		{in: "spiffe://example.org/owner", want: "spiffe://example.org/owner"},
+		{in: "spiffe://example.org/ns/a/sa/B_c.d-e", want: "spiffe://example.org/ns/a/sa/B_c.d-e"},
+		{in: "spiffe://a_b.c-1/x", want: "spiffe://a_b.c-1/x"},
+		{in: "spiffe://" + strings.Repeat("d", maxTrustDomain) + "/x", want: "spiffe://" + strings.Repeat("d", maxTrustDomain) + "/x"},
+		{in: spiffeOfLength(maxSPIFFE), want: spiffeOfLength(maxSPIFFE)},
+
+		{in: "", err: federation.ErrNameEmpty},
+		{in: "*.example.org", err: federation.ErrLabelCharacter},
+		{in: "192.0.2.1", err: federation.ErrNameNumeric},
+		{in: "2001:db8::1", err: federation.ErrLabelCharacter},
+		{in: "owner.example.org:8008", err: federation.ErrLabelCharacter},
+		{in: "owner example", err: federation.ErrLabelCharacter},
+		{in: "https://owner.example.org/", err: errScheme},
+		{in: "SPIFFE://example.org/owner", err: errScheme},
+		{in: "spiffe://", err: errTrustDomain},
+		{in: "spiffe:///owner", err: errTrustDomain},
+		{in: "spiffe://Example.org/owner", err: errTrustDomain},
+		{in: "spiffe://user@example.org/owner", err: errTrustDomain},
+		{in: "spiffe://example.org:8008/owner", err: errTrustDomain},
+		{in: "spiffe://exämple.org/owner", err: errTrustDomain},
+		{in: "spiffe://" + strings.Repeat("d", maxTrustDomain+1) + "/x", err: errTrustDomain},
+		{in: "spiffe://example.org", err: errNoPath},
+		{in: "spiffe://example.org/", err: errPath},
+		{in: "spiffe://example.org/owner/", err: errPath},
+		{in: "spiffe://example.org//owner", err: errPath},
+		{in: "spiffe://example.org/./owner", err: errPath},
+		{in: "spiffe://example.org/../owner", err: errPath},
+		{in: "spiffe://example.org/owner?a=b", err: errPath},
+		{in: "spiffe://example.org/owner#a", err: errPath},
+		{in: "spiffe://example.org/own%65r", err: errPath},
+		{in: "spiffe://example.org/owner\n", err: errPath},
+		{in: spiffeOfLength(maxSPIFFE + 1), err: errTooLong},
+	} {
+		id, err := ParseID(tc.in)
+		if id.String() != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("ParseID(%q) = %q, %v; want %q, %v", tc.in, id, err, tc.want, tc.err)
+		}
+	}
+}
+
+func spiffeOfLength(n int) string {
+	const start = "spiffe://example.org/"
+	return start + strings.Repeat("x", n-len(start))
+}
+
+func TestPeerIDs(t *testing.T) {
+	uri := func(s string) *url.URL {
+		u, err := url.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	for name, tc := range map[string]struct {
+		certificate x509.Certificate
+		want        []string
+	}{
+		"nothing":         {},
+		"names":           {x509.Certificate{DNSNames: []string{"A.example", "*.b.example", "c.example"}}, []string{"a.example", "c.example"}},
+		"both":            {x509.Certificate{DNSNames: []string{"a.example"}, URIs: []*url.URL{uri("spiffe://x.example/y")}}, []string{"spiffe://x.example/y", "a.example"}},
+		"other URI":       {x509.Certificate{URIs: []*url.URL{uri("https://x.example/y")}}, nil},
+		"trust domain":    {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example")}}, nil},
+		"two SPIFFE IDs":  {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/y"), uri("spiffe://x.example/z")}}, nil},
+		"escaped letters": {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/%79")}}, nil},
+		"subject":         {x509.Certificate{Subject: pkix.Name{CommonName: "a.example"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, id := range PeerIDs(&tc.certificate) {
+				got = append(got, id.String())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseID(f *testing.F) {
+	for _, s := range []string{"owner.example", "spiffe://example.org/owner", "spiffe://a@b:1/c?d#e", "://", "\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := ParseID(s)
+		if (err == nil) == (id == ID{}) {
+			t.Fatalf("ParseID(%q) = %q, %v: want either an identity or an error", s, id, err)
+		}
+		if err != nil {
+			return
+		}
+		if again, err := ParseID(id.String()); again != id || err != nil {
+			t.Fatalf("ParseID(%q) = %q, %v: an identity must spell itself", id, again, err)
+		}
+		if strings.HasPrefix(id.String(), spiffeScheme) {
+			u, err := url.Parse(id.String())
+			if err != nil || u.User != nil || u.Port() != "" || u.RawQuery != "" || u.Fragment != "" {
+				t.Fatalf("ParseID(%q) = %q: %v", s, id, err)
+			}
+		}
+	})
+}

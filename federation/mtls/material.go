@@ -1,0 +1,146 @@
+package mtls
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Files are the paths of the PEM files that a party identifies itself with and
+// knows its peers by.
+type Files struct {
+	Cert string // its certificate, then the intermediate ones
+	Key  string // the private key of the certificate
+	CA   string // certificates of the authorities that sign its peers
+}
+
+// material is what the files hold at one time. It is immutable.
+type material struct {
+	certificate tls.Certificate
+	expiry      time.Time // of the first certificate of the chain to expire
+	authorities []*x509.Certificate
+	roots       *x509.CertPool // authorities
+	sum         [sha256.Size]byte
+	replaced    chan struct{} // closed when newer material is in use
+}
+
+const blockCertificate = "CERTIFICATE" // RFC 7468 section 5
+
+var (
+	errNoCertificate = errors.New("holds no PEM certificate")
+	errMalformed     = errors.New("has a PEM block that is cut off or malformed")
+)
+
+// read returns what the files hold. Its errors name the file and what is wrong
+// with it.
+func (f Files) read(now time.Time) (*material, error) {
+	cert, err := os.ReadFile(f.Cert)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	key, err := os.ReadFile(f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	ca, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("CA bundle: %w", err)
+	}
+	m := &material{
+		sum:      sha256.Sum256(bytes.Join([][]byte{cert, key, ca}, []byte{0})), // PEM has no zero byte
+		replaced: make(chan struct{}),
+		roots:    x509.NewCertPool(),
+	}
+
+	chain, err := parse(cert)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+	}
+	for _, c := range chain {
+		if err := checkValidity(c, now); err != nil {
+			return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+		}
+		if m.expiry.IsZero() || c.NotAfter.Before(m.expiry) {
+			m.expiry = c.NotAfter
+		}
+	}
+	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
+		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, err)
+	}
+
+	if m.authorities, err = parse(ca); err != nil {
+		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+	}
+	valid := false
+	for _, c := range m.authorities {
+		m.roots.AddCert(c)
+		if err = checkValidity(c, now); err == nil {
+			valid = true
+		}
+	}
+	// An expired authority beside a valid one is usual while one replaces the other.
+	if !valid {
+		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+	}
+	return m, nil
+}
+
+// parse returns all certificates of a PEM file. The decoder of encoding/pem
+// passes over what it cannot read, which would turn a half-written bundle into
+// a shorter one, so what looks like a block must be one.
+func parse(data []byte) ([]*x509.Certificate, error) {
+	var certificates []*x509.Certificate
+	begun := bytes.Count(data, []byte("-----BEGIN "))
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+		if block.Type != blockCertificate {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certificates = append(certificates, c)
+	}
+	switch {
+	case begun != 0:
+		return nil, errMalformed
+	case len(certificates) == 0:
+		return nil, errNoCertificate
+	}
+	return certificates, nil
+}
+
+func checkValidity(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("expired at %s", c.NotAfter.Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("is not valid before %s; check the clock of this machine", c.NotBefore.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// authorityExpiry returns when the next of the authorities that are still valid
+// expires. One that has expired already, beside a valid one, is no news.
+func (m *material) authorityExpiry(now time.Time) time.Time {
+	var next, last time.Time
+	for _, c := range m.authorities {
+		if last.Before(c.NotAfter) {
+			last = c.NotAfter
+		}
+		if now.Before(c.NotAfter) && (next.IsZero() || c.NotAfter.Before(next)) {
+			next = c.NotAfter
+		}
+	}
+	if next.IsZero() {
+		return last
+	}
+	return next
+}

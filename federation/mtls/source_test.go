@@ -1,0 +1,442 @@
+package mtls
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLoad(t *testing.T) {
+	authority := newAuthority(t)
+	good := issue(t, authority, Leaf{DNSNames: []string{"a.example"}})
+	other := issue(t, authority, Leaf{DNSNames: []string{"b.example"}})
+	expired := issue(t, authority, Leaf{Lifetime: time.Minute})
+	oldAuthority, err := NewAuthority("old", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("rubbish")})
+
+	for name, tc := range map[string]struct {
+		change func(*Issued)
+		file   string // that the error names
+		want   string // "": none
+	}{
+		"good":                         {change: func(*Issued) {}},
+		"text around the blocks":       {change: func(i *Issued) { i.CA = join([]byte("# ours\n"), i.CA, []byte("# end\n")) }},
+		"chain":                        {change: func(i *Issued) { i.Cert = join(i.Cert, authority.PEM()) }},
+		"key file with certificate":    {change: func(i *Issued) { i.Key = join(i.Cert, i.Key) }},
+		"bundle of two":                {change: func(i *Issued) { i.CA = join(i.CA, newAuthority(t).PEM()) }},
+		"bundle with an expired one":   {change: func(i *Issued) { i.CA = join(oldAuthority.PEM(), i.CA) }},
+		"no certificate file":          {func(i *Issued) { i.Cert = nil }, "tls.crt", "certificate: open "},
+		"no key file":                  {func(i *Issued) { i.Key = nil }, "tls.key", "key: open "},
+		"no CA file":                   {func(i *Issued) { i.CA = nil }, "ca.crt", "CA bundle: open "},
+		"empty certificate file":       {func(i *Issued) { i.Cert = []byte{} }, "tls.crt", "holds no PEM certificate"},
+		"key in its place":             {func(i *Issued) { i.Cert = i.Key }, "tls.crt", "holds no PEM certificate"},
+		"half a certificate":           {func(i *Issued) { i.Cert = i.Cert[:len(i.Cert)/2] }, "tls.crt", "cut off or malformed"},
+		"rubbish certificate":          {func(i *Issued) { i.Cert = broken }, "tls.crt", "x509: "},
+		"expired certificate":          {func(i *Issued) { *i = expired }, "tls.crt", "expired at "},
+		"expired certificate in chain": {func(i *Issued) { i.Cert = join(i.Cert, oldAuthority.PEM()) }, "tls.crt", "expired at "},
+		"key of another":               {func(i *Issued) { i.Key = other.Key }, "tls.key", "private key does not match public key"},
+		"empty key file":               {func(i *Issued) { i.Key = []byte{} }, "tls.key", "failed to find any PEM data"},
+		"half a key":                   {func(i *Issued) { i.Key = i.Key[:len(i.Key)/2] }, "tls.key", "failed to find any PEM data"},
+		"empty bundle":                 {func(i *Issued) { i.CA = []byte{} }, "ca.crt", "holds no PEM certificate"},
+		"bundle of a key":              {func(i *Issued) { i.CA = i.Key }, "ca.crt", "holds no PEM certificate"},
+		"half a bundle":                {func(i *Issued) { i.CA = join(i.CA, i.CA[:len(i.CA)/2]) }, "ca.crt", "cut off or malformed"},
+		"rubbish in the bundle":        {func(i *Issued) { i.CA = join(i.CA, broken) }, "ca.crt", "x509: "},
+		"expired bundle":               {func(i *Issued) { i.CA = oldAuthority.PEM() }, "ca.crt", "expired at "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			issued := good
+			tc.change(&issued)
+			f := files(t.TempDir())
+			for path, data := range map[string][]byte{f.Cert: issued.Cert, f.Key: issued.Key, f.CA: issued.CA} {
+				if data != nil {
+					write(t, path, data)
+				}
+			}
+			source, err := Load(f, nil)
+			if tc.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if source != nil || err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.file) {
+				t.Errorf("error is %v, want one about %s: %q", err, tc.file, tc.want)
+			}
+		})
+	}
+}
+
+func TestLoadBeforeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := files(t.TempDir())
+		past := time.Now()
+		time.Sleep(100 * 24 * time.Hour)
+		if err := issue(t, newAuthority(t), Leaf{}).WriteFiles(f); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.read(past); err == nil || !strings.Contains(err.Error(), "is not valid before 2000-04-09T23:00:00Z") {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+func TestExpiryOfAuthorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		long := newAuthority(t)
+		short, err := NewAuthority("short", 2*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued := issue(t, long, Leaf{})
+		issued.CA = join(long.PEM(), short.PEM())
+		source := load(t, issued)
+		for _, tc := range []struct{ after, want time.Duration }{
+			{0, time.Hour},
+			{2 * time.Hour, 23 * time.Hour},
+			{24 * time.Hour, 23 * time.Hour},
+		} {
+			time.Sleep(time.Until(start.Add(tc.after)))
+			if _, ca := source.Expiry(); !ca.Equal(start.Add(tc.want)) {
+				t.Errorf("after %v: %v, want %v", tc.after, ca.Sub(start), tc.want)
+			}
+		}
+	})
+}
+
+func TestFileModes(t *testing.T) {
+	f := files(t.TempDir())
+	if err := issue(t, newAuthority(t), Leaf{}).WriteFiles(f); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{f.Cert: 0o644, f.Key: 0o600, f.CA: 0o644} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(f.Cert)); err != nil || len(left) != 3 {
+		t.Errorf("directory holds %v, %v", left, err)
+	}
+	if err := (Issued{}).WriteFiles(files(filepath.Join(t.TempDir(), "missing"))); err == nil {
+		t.Error("no error for a missing directory")
+	}
+}
+
+// The ways in which files are replaced in the field.
+func TestRotation(t *testing.T) {
+	authority := newAuthority(t)
+	first := issue(t, authority, Leaf{DNSNames: []string{"first.example"}})
+	second := issue(t, authority, Leaf{DNSNames: []string{"second.example"}})
+
+	for name, tc := range map[string]struct {
+		put, rotate func(t *testing.T, dir string)
+	}{
+		"rename over": {
+			put:    func(t *testing.T, dir string) { writeFiles(t, first, dir) },
+			rotate: func(t *testing.T, dir string) { writeFiles(t, second, dir) },
+		},
+		"write in place": {
+			put: func(t *testing.T, dir string) { writeFiles(t, first, dir) },
+			rotate: func(t *testing.T, dir string) {
+				write(t, files(dir).Cert, second.Cert)
+				write(t, files(dir).Key, second.Key)
+			},
+		},
+		"remove and create": {
+			put: func(t *testing.T, dir string) { writeFiles(t, first, dir) },
+			rotate: func(t *testing.T, dir string) {
+				for _, path := range []string{files(dir).Cert, files(dir).Key} {
+					if err := os.Remove(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				writeFiles(t, second, dir)
+			},
+		},
+		"link swap of Kubernetes": {
+			put: func(t *testing.T, dir string) {
+				project(t, first, dir, "..1")
+				for _, path := range []string{files(dir).Cert, files(dir).Key, files(dir).CA} {
+					symlink(t, filepath.Join("..data", filepath.Base(path)), path)
+				}
+			},
+			rotate: func(t *testing.T, dir string) {
+				project(t, second, dir, "..2")
+				if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			tc.put(t, dir)
+			source, err := Load(files(dir), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, source)
+			server := source.Server()
+			if clientErr, serverErr := handshake(source.Client("first.example", nil), server); clientErr != nil || serverErr != nil {
+				t.Fatalf("consumer got %v, owner got %v", clientErr, serverErr)
+			}
+			changed := source.Changed()
+			tc.rotate(t, dir)
+			await(t, changed)
+			// The same credentials serve the new certificate.
+			if clientErr, serverErr := handshake(source.Client("second.example", nil), server); clientErr != nil || serverErr != nil {
+				t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
+			}
+		})
+	}
+}
+
+// The authorities change while the peers have certificates of the old one, of
+// the new one, and at last of the new one only.
+func TestRotationOfAuthorities(t *testing.T) {
+	oldCA, newCA := newAuthority(t), newAuthority(t)
+	bundle := join(oldCA.PEM(), newCA.PEM())
+	signed := func(a *Authority, ca []byte) Issued {
+		issued := issue(t, a, Leaf{DNSNames: []string{"owner.example"}})
+		issued.CA = ca
+		return issued
+	}
+	dir := t.TempDir()
+	writeFiles(t, signed(oldCA, oldCA.PEM()), dir)
+	source, err := Load(files(dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, source)
+	client, server := source.Client("owner.example", nil), source.Server()
+	oldPeer, newPeer := load(t, signed(oldCA, bundle)), load(t, signed(newCA, bundle))
+
+	for _, step := range []struct {
+		files        Issued
+		oldOK, newOK bool
+	}{
+		{Issued{}, true, false},
+		{signed(oldCA, bundle), true, true},
+		{signed(newCA, bundle), true, true},
+		{signed(newCA, newCA.PEM()), false, true},
+	} {
+		if step.files.CA != nil {
+			changed := source.Changed()
+			writeFiles(t, step.files, dir)
+			await(t, changed)
+		}
+		for _, peer := range []struct {
+			source *Source
+			ok     bool
+		}{{oldPeer, step.oldOK}, {newPeer, step.newOK}} {
+			if err, _ := handshake(client, peer.source.Server()); (err == nil) != peer.ok {
+				t.Errorf("consumer got %v, want success %v", err, peer.ok)
+			}
+			if _, err := handshake(peer.source.Client("owner.example", nil), server); (err == nil) != peer.ok {
+				t.Errorf("owner got %v, want success %v", err, peer.ok)
+			}
+		}
+	}
+}
+
+// A file that is broken, or written bit by bit, changes nothing, is reported
+// once, and its repair is taken up.
+func TestBrokenFileKeepsTheOld(t *testing.T) {
+	authority := newAuthority(t)
+	dir := t.TempDir()
+	first := issue(t, authority, Leaf{DNSNames: []string{"first.example"}})
+	writeFiles(t, first, dir)
+	lines := newLines()
+	source, err := Load(files(dir), slog.New(slog.NewTextHandler(lines, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, source)
+
+	changed := source.Changed()
+	for range 3 {
+		write(t, files(dir).Cert, first.Cert[:100])
+		lines.await(t, "cut off or malformed")
+		if clientErr, serverErr := handshake(source.Client("first.example", nil), source.Server()); clientErr != nil || serverErr != nil {
+			t.Fatalf("consumer got %v, owner got %v", clientErr, serverErr)
+		}
+	}
+	write(t, files(dir).Cert, nil)
+	lines.await(t, "holds no PEM certificate")
+	select {
+	case <-changed:
+		t.Fatal("broken files count as a change")
+	default:
+	}
+
+	writeFiles(t, issue(t, authority, Leaf{DNSNames: []string{"second.example"}}), dir)
+	await(t, changed)
+	lines.await(t, "in order again")
+	lines.await(t, "certificates changed")
+	if clientErr, serverErr := handshake(source.Client("second.example", nil), source.Server()); clientErr != nil || serverErr != nil {
+		t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
+	}
+	if n := strings.Count(lines.String(), "cut off or malformed"); n != 1 {
+		t.Errorf("the same trouble is logged %d times:\n%s", n, lines)
+	}
+}
+
+// Where no event arrives the slow poll sees a change, reports a trouble once,
+// and the same bytes are none.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := newAuthority(t)
+		dir := t.TempDir()
+		writeFiles(t, issue(t, authority, Leaf{Lifetime: 3 * time.Hour}), dir)
+		var log bytes.Buffer
+		source, err := Load(files(dir), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := source.Changed()
+		for range 10 {
+			source.Reload()
+		}
+		if log.Len() > 0 || closed(changed) {
+			t.Errorf("the same files are a change:\n%s", &log)
+		}
+		time.Sleep(3 * time.Hour)
+		for range 10 {
+			source.Reload()
+		}
+		if n := strings.Count(log.String(), "expired at"); n != 1 || closed(changed) {
+			t.Errorf("an expired certificate is logged %d times:\n%s", n, &log)
+		}
+		writeFiles(t, issue(t, authority, Leaf{}), dir)
+		source.Reload()
+		if !closed(changed) || closed(source.Changed()) {
+			t.Error("a change is not announced, or for ever")
+		}
+		if expiry, _ := source.Expiry(); time.Until(expiry) < 10*time.Hour {
+			t.Errorf("new certificate expires at %v", expiry)
+		}
+	})
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// run runs the source until the test ends.
+func run(t *testing.T, source *Source) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- source.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// await waits for a change that must come by an event: the poll is slower.
+func await(t *testing.T, changed <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-changed:
+	case <-time.After(pollInterval / 2):
+		t.Fatal("no change seen")
+	}
+}
+
+// lines collects what is logged and lets a test wait for it.
+type lines struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	text strings.Builder
+}
+
+var _ io.Writer = (*lines)(nil)
+
+func newLines() *lines {
+	l := &lines{}
+	l.cond = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.cond.Broadcast()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// await blocks until text was logged; go test ends a test that waits for ever.
+func (l *lines) await(t *testing.T, text string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !strings.Contains(l.text.String(), text) {
+		l.cond.Wait()
+	}
+}
+
+// project does what kubelet does: a new directory, then ..data points to it.
+func project(t *testing.T, issued Issued, dir, version string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(t, issued, filepath.Join(dir, version))
+	symlink(t, version, filepath.Join(dir, "..data_tmp"))
+	if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeFiles(t *testing.T, issued Issued, dir string) {
+	t.Helper()
+	if err := issued.WriteFiles(files(dir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }

@@ -1,0 +1,308 @@
+package mtls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+func TestHandshake(t *testing.T) {
+	authority, other := newAuthority(t), newAuthority(t)
+	owner := Leaf{
+		DNSNames: []string{"owner.example", "*.wild.example"},
+		IPs:      []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		URIs:     []string{"spiffe://example.org/owner"},
+	}
+	serverOnly, clientOnly := owner, owner
+	serverOnly.Usage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	clientOnly.Usage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	expired := owner
+	expired.Lifetime = 30 * time.Minute
+	consumer := Leaf{DNSNames: []string{"consumer.example"}}
+
+	for name, tc := range map[string]struct {
+		owner, consumer Leaf
+		ownerCA         *Authority // that signs the owner, where it is another
+		consumerCA      *Authority
+		serverName      string
+		ids             []string
+		refused         string // by the consumer
+		turnedAway      string // by the owner
+	}{
+		"host name":                        {owner: owner, serverName: "owner.example"},
+		"host name with final dot":         {owner: owner, serverName: "owner.example."},
+		"host name by wildcard":            {owner: owner, serverName: "a.wild.example"},
+		"address":                          {owner: owner, serverName: "192.0.2.1"},
+		"other host name":                  {owner: owner, serverName: "other.example", refused: `certificate is for "owner.example *.wild.example 192.0.2.1 spiffe://example.org/owner", not for "other.example"`},
+		"other address":                    {owner: owner, serverName: "192.0.2.2", refused: "not for"},
+		"no host name":                     {owner: owner, refused: "not for"},
+		"common name":                      {owner: Leaf{Name: "owner.example"}, serverName: "owner.example", refused: "not for"},
+		"SPIFFE ID, other host name":       {owner: owner, serverName: "other.example", ids: []string{"spiffe://example.org/owner"}},
+		"SPIFFE ID, address":               {owner: owner, serverName: "198.51.100.1", ids: []string{"spiffe://example.org/owner"}},
+		"one of several IDs":               {owner: owner, ids: []string{"spiffe://example.org/a", "b.example", "owner.example"}},
+		"other SPIFFE ID, right host name": {owner: owner, serverName: "owner.example", ids: []string{"spiffe://example.org/owner2"}, refused: "not for [spiffe://example.org/owner2]"},
+		"other DNS ID, right host name":    {owner: owner, serverName: "owner.example", ids: []string{"b.example"}, refused: "not for [b.example]"},
+		"DNS ID by wildcard":               {owner: owner, ids: []string{"a.wild.example"}, refused: "not for"},
+		"consumer's own kind":              {owner: consumer, serverName: "owner.example", refused: `certificate is for "consumer.example", not for`},
+		"other CA, right host name":        {owner: owner, ownerCA: other, serverName: "owner.example", refused: "signed by unknown authority"},
+		"other CA, right ID":               {owner: owner, ownerCA: other, ids: []string{"spiffe://example.org/owner"}, refused: "signed by unknown authority"},
+		"owner for servers only":           {owner: serverOnly, serverName: "owner.example"},
+		"owner for clients only":           {owner: clientOnly, serverName: "owner.example", refused: "incompatible key usage"},
+		"consumer for clients only":        {owner: owner, consumer: clientOnly, serverName: "owner.example"},
+		"consumer for servers only":        {owner: owner, consumer: serverOnly, serverName: "owner.example", turnedAway: "incompatible key usage"},
+		"consumer of another CA":           {owner: owner, consumerCA: other, serverName: "owner.example", turnedAway: "signed by unknown authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sign := func(own *Authority, leaf Leaf) *Source {
+				if own == nil {
+					own = authority
+				}
+				issued := issue(t, own, leaf)
+				issued.CA = authority.PEM()
+				return load(t, issued)
+			}
+			server, client := sign(tc.ownerCA, tc.owner), sign(tc.consumerCA, tc.consumer)
+			clientErr, serverErr := handshake(client.Client(tc.serverName, parseIDs(t, tc.ids)), server.Server())
+
+			var refusal *tls.CertificateVerificationError
+			switch {
+			case tc.refused != "":
+				if !errors.As(clientErr, &refusal) || !strings.Contains(clientErr.Error(), tc.refused) {
+					t.Errorf("consumer got %v, want %q", clientErr, tc.refused)
+				}
+				if serverErr == nil {
+					t.Error("owner takes the connection for good")
+				}
+			case tc.turnedAway != "":
+				if !errors.As(serverErr, &refusal) || !strings.Contains(serverErr.Error(), tc.turnedAway) {
+					t.Errorf("owner got %v, want %q", serverErr, tc.turnedAway)
+				}
+				if clientErr == nil {
+					t.Error("consumer takes the connection for good")
+				}
+			case clientErr != nil || serverErr != nil:
+				t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
+			}
+		})
+	}
+}
+
+// Certificates are judged at the time of the handshake, not of loading.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := newAuthority(t)
+		server := load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}, Lifetime: 3 * time.Hour}))
+		client := load(t, issue(t, authority, Leaf{Lifetime: 4 * time.Hour}))
+		ids := parseIDs(t, []string{"owner.example"})
+
+		start := time.Now()
+		certificate, ca := client.Expiry()
+		if !certificate.Equal(start.Add(3*time.Hour)) || !ca.Equal(start.Add(23*time.Hour)) {
+			t.Errorf("expiry is %v and %v, now is %v", certificate, ca, start)
+		}
+		time.Sleep(2 * time.Hour)
+		if clientErr, serverErr := handshake(client.Client("", ids), server.Server()); clientErr != nil || serverErr != nil {
+			t.Fatalf("consumer got %v, owner got %v", clientErr, serverErr)
+		}
+		time.Sleep(time.Second)
+		var invalid x509.CertificateInvalidError
+		clientErr, _ := handshake(client.Client("", ids), server.Server())
+		if !errors.As(clientErr, &invalid) || invalid.Reason != x509.Expired {
+			t.Errorf("consumer got %v of an expired owner", clientErr)
+		}
+		server = load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}}))
+		time.Sleep(time.Hour)
+		_, serverErr := handshake(client.Client("", ids), server.Server())
+		if !errors.As(serverErr, &invalid) || invalid.Reason != x509.Expired {
+			t.Errorf("owner got %v of an expired consumer", serverErr)
+		}
+	})
+}
+
+func TestConsumerWithoutCertificate(t *testing.T) {
+	authority := newAuthority(t)
+	server := load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}}))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	clientErr, serverErr := handshake(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "owner.example"}), server.Server())
+	if serverErr == nil || clientErr == nil {
+		t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
+	}
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	authority := newAuthority(t)
+	source := load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}}))
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	old := &tls.Config{
+		MaxVersion:   tls.VersionTLS12,
+		RootCAs:      roots,
+		ServerName:   "owner.example",
+		Certificates: []tls.Certificate{source.material.Load().certificate},
+	}
+	if _, err := handshake(credentials.NewTLS(old), source.Server()); err == nil {
+		t.Error("owner speaks TLS 1.2")
+	}
+	if err, _ := handshake(source.Client("owner.example", nil), credentials.NewTLS(old)); err == nil {
+		t.Error("consumer speaks TLS 1.2")
+	}
+}
+
+// A session that was verified for one identity must not open the door to
+// another, and one from before a change of authorities not to anybody.
+func TestResumption(t *testing.T) {
+	authority := newAuthority(t)
+	source := load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}}))
+	keys := source.material.Load().certificate
+	tickets := &tls.Config{Certificates: []tls.Certificate{keys}} // a server that hands them out
+	right, wrong := parseIDs(t, []string{"owner.example"}), parseIDs(t, []string{"other.example"})
+
+	t.Run("consumer has none", func(t *testing.T) {
+		config := source.clientConfig("owner.example", right)
+		for range 3 {
+			if resumed, err := dial(t, config, tickets); resumed || err != nil {
+				t.Errorf("resumed %v, %v", resumed, err)
+			}
+		}
+	})
+	t.Run("owner gives none", func(t *testing.T) {
+		server := &tls.Config{GetConfigForClient: source.configForClient}
+		config := source.clientConfig("owner.example", right)
+		config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		for range 3 {
+			if resumed, err := dial(t, config, server); resumed || err != nil {
+				t.Errorf("resumed %v, %v", resumed, err)
+			}
+		}
+	})
+	t.Run("consumer would verify it", func(t *testing.T) {
+		cache := tls.NewLRUClientSessionCache(1)
+		config := source.clientConfig("owner.example", right)
+		config.ClientSessionCache = cache
+		if resumed, err := dial(t, config, tickets); resumed || err != nil {
+			t.Fatalf("resumed %v, %v", resumed, err)
+		}
+		if resumed, err := dial(t, config, tickets); !resumed || err != nil {
+			t.Fatalf("resumed %v, %v: the test resumes nothing", resumed, err)
+		}
+		config = source.clientConfig("owner.example", wrong)
+		config.ClientSessionCache = cache
+		if _, err := dial(t, config, tickets); err == nil {
+			t.Error("wrong identity is accepted in a resumed session")
+		}
+	})
+}
+
+// handshake connects both ends and has each read one byte of the other: in TLS
+// 1.3 a consumer learns only then that its certificate was refused.
+func handshake(client, server credentials.TransportCredentials) (clientErr, serverErr error) {
+	a, b := net.Pipe()
+	done := make(chan error)
+	go func() {
+		conn, _, err := server.ServerHandshake(b)
+		if err == nil {
+			err = exchange(conn)
+		}
+		b.Close()
+		done <- err
+	}()
+	conn, _, err := client.ClientHandshake(context.Background(), "ignored.example", a)
+	if err == nil {
+		err = exchange(conn)
+	}
+	a.Close()
+	return err, <-done
+}
+
+func exchange(conn net.Conn) error {
+	written := make(chan error)
+	go func() {
+		_, err := conn.Write([]byte{1})
+		written <- err
+	}()
+	_, err := conn.Read(make([]byte, 1))
+	return errors.Join(err, <-written)
+}
+
+func dial(t *testing.T, client, server *tls.Config) (resumed bool, err error) {
+	t.Helper()
+	a, b := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn := tls.Server(b, server)
+		if conn.Handshake() == nil {
+			_ = exchange(conn)
+		}
+		b.Close()
+	}()
+	conn := tls.Client(a, client)
+	if err = conn.Handshake(); err == nil {
+		err = exchange(conn)
+	}
+	a.Close()
+	<-done
+	return conn.ConnectionState().DidResume, err
+}
+
+func newAuthority(t *testing.T) *Authority {
+	t.Helper()
+	a, err := NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func issue(t *testing.T, a *Authority, leaf Leaf) Issued {
+	t.Helper()
+	issued, err := a.Issue(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued
+}
+
+func files(dir string) Files {
+	return Files{
+		Cert: filepath.Join(dir, "tls.crt"),
+		Key:  filepath.Join(dir, "tls.key"),
+		CA:   filepath.Join(dir, "ca.crt"),
+	}
+}
+
+func load(t *testing.T, issued Issued) *Source {
+	t.Helper()
+	f := files(t.TempDir())
+	if err := issued.WriteFiles(f); err != nil {
+		t.Fatal(err)
+	}
+	source, err := Load(f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func parseIDs(t *testing.T, texts []string) (ids []ID) {
+	t.Helper()
+	for _, text := range texts {
+		id, err := ParseID(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
