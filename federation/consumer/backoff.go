@@ -1,0 +1,26 @@
+package consumer
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The bounds of the delay between two rounds of attempts. Hamlet, 'Error Codes':
+// "can retry with an exponential backoff with a minimum delay of 1 second".
+const (
+	minDelay = time.Second
+	maxDelay = 60 * time.Second
+)
+
+// backoff spreads the retries of many consumers: a delay is anything between
+// the minimum and a ceiling that doubles each time. The zero value is fresh.
+type backoff struct{ ceiling time.Duration }
+
+func (b *backoff) next() time.Duration {
+	// The first ceiling is above the minimum, since consumers that lose an owner
+	// lose it at the same moment.
+	b.ceiling = min(2*max(b.ceiling, minDelay), maxDelay)
+	return minDelay + rand.N(b.ceiling-minDelay+1) //nolint:gosec // jitter is no secret
+}
+
+func (b *backoff) reset() { b.ceiling = 0 }

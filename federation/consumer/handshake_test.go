@@ -1,0 +1,328 @@
+package consumer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// swallow reads until the other side goes.
+func swallow(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+
+// reply reads once, writes, and ends the connection.
+func reply(text string) func(net.Conn) {
+	return func(conn net.Conn) {
+		if _, err := conn.Read(make([]byte, 64<<10)); err == nil {
+			_, _ = io.WriteString(conn, text)
+		}
+	}
+}
+
+// A refusal in the TLS handshake parks, with one attempt; a failure of the
+// network under it does not.
+func TestHandshake(t *testing.T) {
+	pinned := func(t *testing.T, w *world, config *Config, id string) {
+		t.Helper()
+		parsed, err := mtls.ParseID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Credentials = func(string) credentials.TransportCredentials {
+			return w.consumer.Client("owner.example", []mtls.ID{parsed})
+		}
+	}
+	for name, tc := range map[string]struct {
+		prepare func(t *testing.T, w *world, config *Config)
+		parks   bool
+		reason  string
+	}{
+		"good": {
+			prepare: func(_ *testing.T, w *world, _ *Config) { w.serve(ownerAddress, good) },
+		},
+		"owner with the pinned identity": {
+			prepare: func(t *testing.T, w *world, config *Config) {
+				w.serve(ownerAddress, good)
+				pinned(t, w, config, "owner.example")
+			},
+		},
+		"owner with another identity": {
+			prepare: func(t *testing.T, w *world, config *Config) {
+				w.serve(ownerAddress, good)
+				pinned(t, w, config, "spiffe://example.org/owner")
+			},
+			parks:  true,
+			reason: `TLS handshake: tls: failed to verify certificate: certificate is for "owner.example", not for [spiffe://example.org/owner]`,
+		},
+		"owner of another CA": {
+			prepare: func(t *testing.T, w *world, _ *Config) {
+				w.owner = w.source(foreignAuthority(t), "owner.example")
+				w.serve(ownerAddress, good)
+			},
+			parks:  true,
+			reason: `TLS handshake: tls: failed to verify certificate: "x509: certificate signed by unknown authority`,
+		},
+		"consumer of another CA": {
+			prepare: func(t *testing.T, w *world, _ *Config) {
+				w.consumer = w.source(foreignAuthority(t), "consumer.example")
+				w.serve(ownerAddress, good)
+			},
+			parks:  true,
+			reason: "TLS handshake: remote error: tls: unknown certificate authority",
+		},
+		"consumer without certificate": {
+			prepare: func(_ *testing.T, w *world, config *Config) {
+				w.serve(ownerAddress, good)
+				config.Credentials = func(string) credentials.TransportCredentials {
+					return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+				}
+			},
+			parks:  true,
+			reason: "TLS handshake: remote error: tls: certificate required",
+		},
+		"owner of gRPC in plain text": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.serve(ownerAddress, good, grpc.Creds(insecure.NewCredentials()))
+			},
+			parks:  true,
+			reason: "TLS handshake: tls: first record does not look like a TLS handshake",
+		},
+		"owner of HTTP in plain text": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, reply("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			},
+			parks:  true,
+			reason: "TLS handshake: tls: first record does not look like a TLS handshake",
+		},
+		"owner of TLS 1.2": {
+			prepare: func(t *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, tlsServer(w, &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}))
+			},
+			parks:  true,
+			reason: "TLS handshake: remote error: tls: protocol version not supported",
+		},
+		"owner that does not speak HTTP/2": {
+			prepare: func(t *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, tlsServer(w, &tls.Config{NextProtos: []string{"http/1.1"}}))
+			},
+			parks:  true,
+			reason: "TLS handshake: remote error: tls: no application protocol",
+		},
+		"owner without a certificate just now": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, tlsServer(w, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+					return nil, errors.New("not yet")
+				}}))
+			},
+			reason: "TLS handshake: remote error: tls: internal error",
+		},
+		"connection closed in the handshake": {
+			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, reply("")) },
+			reason:  "TLS handshake: EOF",
+		},
+		"connection closed within a record": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, reply("\x16\x03\x03\x01"))
+			},
+			reason: "TLS handshake: unexpected EOF",
+		},
+		"connection closed after the handshake": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, func(conn net.Conn) {
+					_, _, _ = w.owner.Server().ServerHandshake(conn)
+				})
+			},
+			reason: "Unavailable: ",
+		},
+		"no answer in the handshake": {
+			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, swallow) },
+			reason:  "TLS handshake: context deadline exceeded",
+		},
+		"no answer after the handshake": {
+			prepare: func(_ *testing.T, w *world, _ *Config) {
+				w.accept(ownerAddress, func(conn net.Conn) {
+					if conn, _, err := w.owner.Server().ServerHandshake(conn); err == nil {
+						swallow(conn)
+					}
+				})
+			},
+			reason: "Unavailable: ",
+		},
+		"no answer to the dialer": {
+			prepare: func(_ *testing.T, w *world, config *Config) {
+				config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+					w.record("dialed", address)
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+			},
+			reason: "context deadline exceeded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				config := w.config()
+				tc.prepare(t, w, &config)
+				stop := w.run(config)
+				time.Sleep(time.Hour)
+				stop()
+
+				dialed, lost, parked := len(w.seen("dialed")), w.details("lost"), w.details("parked")
+				var reason string
+				switch {
+				case tc.reason == "":
+					if dialed != 1 || lost != nil || parked != nil || w.seen("applied") == nil {
+						t.Errorf("%d attempts, lost %q, parked %q", dialed, lost, parked)
+					}
+					return
+				case tc.parks:
+					if dialed != 1 || lost != nil || len(parked) != 1 {
+						t.Fatalf("%d attempts, lost %q, parked %q", dialed, lost, parked)
+					}
+					reason = parked[0]
+					if ended := w.details("ended"); !slices.Equal(ended, []string{"Unauthenticated"}) {
+						t.Errorf("ended with %v", ended)
+					}
+					if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "remedy=") {
+						t.Errorf("logged: %v", lines)
+					}
+				default:
+					if dialed < 50 || parked != nil {
+						t.Fatalf("%d attempts, parked %q", dialed, parked)
+					}
+					reason = lost[0]
+				}
+				if !strings.HasPrefix(reason, tc.reason) {
+					t.Errorf("reason is %q, want %q", reason, tc.reason)
+				}
+			})
+		})
+	}
+}
+
+func foreignAuthority(t *testing.T) *mtls.Authority {
+	t.Helper()
+	authority, err := mtls.NewAuthority("foreign", 10*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority
+}
+
+// tlsServer returns a server that ends the connection after the handshake.
+func tlsServer(w *world, config *tls.Config) func(net.Conn) {
+	if config.GetCertificate == nil {
+		config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return w.keyPair, nil }
+	}
+	return func(conn net.Conn) { _ = tls.Server(conn, config).Handshake() }
+}
+
+// A server may accept the connection and open no stream. Whatever it does,
+// there is one connection for each attempt.
+func TestNoStream(t *testing.T) {
+	for name, tc := range map[string]struct {
+		frames string // that the server sends after the handshake
+		every  time.Duration
+	}{
+		// SETTINGS with SETTINGS_MAX_CONCURRENT_STREAMS = 0
+		"no room for a stream": {"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00", openTimeout},
+		// SETTINGS, then GOAWAY with last stream 0 and NO_ERROR
+		"going away": {"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", 0},
+		"no HTTP/2":  {"HTTP/1.1 400 Bad Request\r\n\r\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.accept(ownerAddress, func(conn net.Conn) {
+					conn, _, err := w.owner.Server().ServerHandshake(conn)
+					if err != nil {
+						return
+					}
+					if _, err := io.WriteString(conn, tc.frames); err != nil {
+						return
+					}
+					swallow(conn)
+				})
+				w.run(w.config())
+				time.Sleep(time.Hour)
+				if dialed, attempted := len(w.seen("dialed")), len(w.seen("attempted")); dialed != attempted || dialed < 40 || dialed > 200 {
+					t.Errorf("%d connections, %d attempts", dialed, attempted)
+				}
+				if w.seen("parked") != nil {
+					t.Errorf("parked: %v", w.details("parked"))
+				}
+				for i, r := range w.seen("lost") {
+					if took := r.at - w.seen("attempted")[i].at; took != tc.every {
+						t.Errorf("attempt %d took %v, want %v: %s", i, took, tc.every, r.detail)
+						break
+					}
+				}
+			})
+		})
+	}
+}
+
+// On a fast network the owner's refusal and the end of the connection are there
+// before gRPC has written its first byte. The reason must be seen all the same.
+func TestRefusalBeforeTheFirstWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.consumer = w.source(foreignAuthority(t), "consumer.example")
+		w.accept(ownerAddress, func(conn net.Conn) {
+			_, _, _ = w.owner.Server().ServerHandshake(conn)
+		})
+		witness := &witness{address: ownerAddress, dial: w.dial}
+		raw, err := witness.connect(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		credentials := witnessed{w.consumer.Client("owner.example", nil), witness}.Clone()
+		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the owner is gone
+		if n, err := conn.Write([]byte("PRI")); n != 3 || err != nil {
+			t.Errorf("write: %d, %v", n, err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err == nil || !refused(err) {
+			t.Errorf("read: %v", err)
+		}
+		if end := classify(witness.explain(io.EOF)); end.verdict != park {
+			t.Errorf("%v does not park", end)
+		}
+	})
+}
+
+// What the network does to an established stream is no refusal.
+func TestLossIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 3 {
+			stop := w.serve(ownerAddress, good)
+			if i == 0 {
+				w.run(w.config())
+			}
+			time.Sleep(time.Hour)
+			stop()
+			time.Sleep(time.Minute)
+		}
+		if w.seen("parked") != nil || len(w.seen("applied")) != 3 {
+			t.Errorf("parked %v, applied %v", w.details("parked"), w.details("applied"))
+		}
+	})
+}

@@ -1,0 +1,588 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// Every code with which an owner can end the stream. OK is a clean end.
+func TestCodes(t *testing.T) {
+	parks := map[codes.Code]bool{codes.Unauthenticated: true, codes.InvalidArgument: true}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		t.Run(code.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					if _, err := subscription(stream); err != nil {
+						return err
+					}
+					return status.Error(code, "because\n")
+				})
+				w.run(w.config())
+				time.Sleep(10 * time.Minute)
+
+				ended := w.details("ended")
+				if slices.ContainsFunc(ended, func(s string) bool { return s != code.String() }) {
+					t.Errorf("ended with %v", ended)
+				}
+				if !parks[code] {
+					if n := len(w.seen("dialed")); n < 10 || w.seen("parked") != nil {
+						t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+					}
+					return
+				}
+				if n := len(w.seen("dialed")); n != 1 {
+					t.Errorf("%d attempts, want 1", n)
+				}
+				want := fmt.Sprintf(`%v: "because\n"`, code)
+				if diff := cmp.Diff([]string{want}, w.details("parked")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
+					t.Errorf("logged: %v", lines)
+				}
+			})
+		})
+	}
+}
+
+// Parked means parked until the files change, however often.
+func TestRearm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var admitted atomic.Bool
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			if !admitted.Load() {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			}
+			return good(stream)
+		})
+		w.run(w.config())
+		for i := range 3 {
+			time.Sleep(24 * time.Hour)
+			if n := len(w.seen("dialed")); n != i+1 {
+				t.Fatalf("%d attempts after %d changes", n, i)
+			}
+			w.change()
+		}
+		admitted.Store(true)
+		time.Sleep(24 * time.Hour)
+		w.change()
+		time.Sleep(time.Second)
+		if applied := w.details("applied"); len(applied) != 1 {
+			t.Errorf("applied: %v", applied)
+		}
+	})
+}
+
+// The files may change while the attempt with the old ones is under way.
+func TestRearmDuringAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var once sync.Once
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			once.Do(w.change)
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		w.run(w.config())
+		time.Sleep(24 * time.Hour)
+		if n := len(w.seen("dialed")); n != 2 {
+			t.Errorf("%d attempts, want 2", n)
+		}
+	})
+}
+
+// A change is no reason to come back earlier to an owner that is only away.
+func TestChangeShortensNoDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.serve(ownerAddress, good)
+		w.run(w.config())
+		time.Sleep(time.Hour)
+		w.change()
+		time.Sleep(time.Hour)
+		stop()
+		for range 100 {
+			time.Sleep(5 * time.Second)
+			w.change()
+		}
+		attempts := w.seen("dialed")
+		if n := len(attempts); n < 5 || n > 40 {
+			t.Errorf("%d attempts", n)
+		}
+		if back := attempts[1].at; back < 2*time.Hour+minDelay {
+			t.Errorf("lost after 2h, tried again after %v", back)
+		}
+	})
+}
+
+func TestRearmIsOptional(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		config := w.config()
+		config.Rearm = nil
+		w.run(config)
+		time.Sleep(24 * time.Hour)
+		if n := len(w.seen("dialed")); n != 1 {
+			t.Errorf("%d attempts, want 1", n)
+		}
+	})
+}
+
+func TestReplicas(t *testing.T) {
+	unauthenticated := func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		return status.Error(codes.Unauthenticated, "who are you?")
+	}
+	config := func(w *world) Config {
+		config := w.config()
+		config.Addresses = []string{"a:1", "b:1", "c:1"}
+		return config
+	}
+	dialed := func(w *world, from, to time.Duration) (found []string) {
+		for _, r := range w.seen("dialed") {
+			if from <= r.at && r.at <= to {
+				found = append(found, r.detail)
+			}
+		}
+		return found
+	}
+
+	t.Run("all are tried before one delay", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.run(config(w))
+			time.Sleep(10 * time.Minute)
+			rounds := w.seen("dialed")
+			for round := range slices.Chunk(rounds, 3) {
+				if len(round) == 3 && (round[0].at != round[2].at || round[0].detail != "a:1" || round[1].detail != "b:1" || round[2].detail != "c:1") {
+					t.Errorf("round %v", round)
+				}
+			}
+			if n := len(rounds) / 3; n < 10 || n > 40 {
+				t.Errorf("%d rounds", n)
+			}
+		})
+	})
+
+	t.Run("the next one takes over", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			stop := w.serve("b:1", good)
+			w.run(config(w))
+			time.Sleep(time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1"}, dialed(w, 0, time.Hour)); diff != "" {
+				t.Errorf("at first, -want +got:\n%s", diff)
+			}
+			w.serve("c:1", good)
+			stop()
+			time.Sleep(time.Hour)
+			// The one that was of use is tried first.
+			if diff := cmp.Diff([]string{"b:1", "c:1"}, dialed(w, time.Hour, 2*time.Hour)); diff != "" {
+				t.Errorf("after the loss, -want +got:\n%s", diff)
+			}
+		})
+	})
+
+	t.Run("parked when all are", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			for _, address := range []string{"a:1", "b:1", "c:1"} {
+				w.serve(address, unauthenticated)
+			}
+			w.run(config(w))
+			time.Sleep(24 * time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(w, 0, 24*time.Hour)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if lost, parked := len(w.seen("lost")), len(w.seen("parked")); lost != 2 || parked != 1 {
+				t.Errorf("%d lost, %d parked", lost, parked)
+			}
+			w.change()
+			time.Sleep(24 * time.Hour)
+			if n := len(w.seen("dialed")); n != 6 {
+				t.Errorf("%d attempts after a change, want 6", n)
+			}
+		})
+	})
+
+	t.Run("a refusal counts for its address", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("b:1", unauthenticated)
+			w.run(config(w))
+			time.Sleep(time.Hour)
+			if n := len(w.seen("dialed")); n < 2*60 || w.seen("parked") != nil {
+				t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+			}
+			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 1 {
+				t.Errorf("%d attempts with the one that refused, want 1", n)
+			}
+			w.change()
+			time.Sleep(time.Hour)
+			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 2 {
+				t.Errorf("%d attempts with the one that refused after a change, want 2", n)
+			}
+		})
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	var wait backoff
+	for range 3 {
+		for _, ceiling := range []int{2, 4, 8, 16, 32, 60, 60, 60} {
+			delay := wait.next()
+			if delay < minDelay || delay > time.Duration(ceiling)*time.Second {
+				t.Errorf("delay %v, want between %v and %v s", delay, minDelay, ceiling)
+			}
+		}
+		wait.reset()
+	}
+	// Uniform: a tenth of many delays lies in each tenth of the range.
+	var tenths [10]int
+	const n = 100_000
+	for range n {
+		wait := backoff{ceiling: maxDelay}
+		tenths[(wait.next()-minDelay)*10/(maxDelay-minDelay+1)]++
+	}
+	for i, got := range tenths {
+		if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
+			t.Errorf("tenth %d has %d of %d delays", i, got, n)
+		}
+	}
+}
+
+// The bounds hold for real attempts too: no backoff of gRPC's comes on top.
+func TestOutage(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			const outage = 10 * time.Minute
+			w := newWorld(t)
+			w.run(w.config())
+			time.Sleep(outage)
+			w.serve(ownerAddress, good)
+			time.Sleep(time.Hour)
+
+			attempts := w.seen("dialed")
+			ceiling := time.Second
+			for i := 1; i < len(attempts); i++ {
+				ceiling = min(2*ceiling, time.Minute)
+				if delay := attempts[i].at - attempts[i-1].at; delay < time.Second || delay > ceiling {
+					t.Errorf("delay %d is %v, want 1s to %v", i, delay, ceiling)
+				}
+			}
+			if applied := w.seen("applied"); len(applied) != 1 || applied[0].at > outage+61*time.Second {
+				t.Errorf("owner came back after %v, applied %v", outage, applied)
+			}
+		})
+	}
+}
+
+// A valid message makes the delays short again; an open stream does not, nor
+// does a message that is refused.
+func TestBackoffReset(t *testing.T) {
+	for name, tc := range map[string]struct {
+		event   federation.Event
+		refuse  bool
+		atLeast int // attempts in ten minutes
+		atMost  int
+	}{
+		"valid message":   {event: upsert("a"), atLeast: 10 * 60 / 2, atMost: 10 * 60},
+		"refused message": {event: upsert("a"), refuse: true, atLeast: 10, atMost: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				if tc.refuse {
+					w.apply = func(federation.Event) error { return &federation.InvalidError{Rule: "no"} }
+				}
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					session, err := subscription(stream)
+					if err != nil {
+						return err
+					}
+					_ = publish(stream, session, tc.event)
+					return nil
+				})
+				w.run(w.config())
+				time.Sleep(10 * time.Minute)
+				if n := len(w.seen("dialed")); n < tc.atLeast || n > tc.atMost {
+					t.Errorf("%d attempts in ten minutes, want %d to %d", n, tc.atLeast, tc.atMost)
+				}
+			})
+		})
+	}
+}
+
+// A message that is too large comes again on the next stream. The whole catalog
+// before it must not be fetched every second.
+func TestOversizedMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			session, err := subscription(stream)
+			if err != nil {
+				return err
+			}
+			if err := publish(stream, session, upsert("a")); err != nil {
+				return err
+			}
+			return stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: strings.Repeat("n", 10_000)}})
+		})
+		config := w.config()
+		config.MaxMessage = 10_000
+		w.run(config)
+		time.Sleep(time.Hour)
+		ended := w.details("ended")
+		if len(ended) < 60 || len(ended) > 200 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
+			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
+		}
+		if lines := strings.Join(w.lines(), ""); !strings.Contains(lines, "raise max_message") {
+			t.Errorf("logged: %s", lines)
+		}
+	})
+}
+
+// Consumers that lose their owner at one moment do not come back at one moment.
+func TestHerd(t *testing.T) {
+	const herd = 1000
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range herd {
+			w.run(w.config())
+		}
+		time.Sleep(7 * time.Second)
+		var buckets [70]int // of a tenth of a second
+		for _, r := range w.seen("dialed") {
+			if r.at > 0 && int(r.at/(100*time.Millisecond)) < len(buckets) {
+				buckets[r.at/(100*time.Millisecond)]++
+			}
+		}
+		// The first retries spread over a second, later ones over more.
+		for i, n := range buckets {
+			switch {
+			case i < 10 && n > 0:
+				t.Errorf("%d attempts in tenth %d, before the minimum delay", n, i)
+			case n > herd/10+60:
+				t.Errorf("%d attempts in tenth %d of a second", n, i)
+			}
+		}
+	})
+}
+
+// Over a thousand retries the log has one line for each change.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.serve(ownerAddress, good)
+		config := w.config()
+		config.Addresses = []string{ownerAddress, "other.example:8008"}
+		config.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		w.run(config)
+		time.Sleep(time.Hour)
+		stop()
+		time.Sleep(4 * time.Hour)
+		// Another reason, and one whose text changes each time.
+		stop = w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Errorf(codes.Unavailable, "it is %v", time.Now())
+		})
+		time.Sleep(time.Hour)
+		stop()
+		w.serve(ownerAddress, good)
+		time.Sleep(time.Hour)
+
+		if n := len(w.seen("attempted")); n < 1000 {
+			t.Errorf("only %d attempts", n)
+		}
+		want := []string{
+			"level=INFO msg=\"connected to owner\" address=owner.example:8008\n",
+			"level=WARN msg=\"owner is lost, trying to connect again\" address=owner.example:8008 reason=\"Unavailable: ",
+			"level=WARN msg=\"not connected to owner, still trying\" address=owner.example:8008 reason=\"dial tcp: connection refused\"\n",
+			"level=WARN msg=\"not connected to owner, still trying\" address=other.example:8008 reason=\"dial tcp: connection refused\"\n",
+			"level=INFO msg=\"owner is back\" address=owner.example:8008 after=5h0m",
+		}
+		lines := w.lines()
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), strings.Join(lines, ""))
+		}
+		for i := range want {
+			if !strings.Contains(lines[i], want[i]) {
+				t.Errorf("line %d is\n%swant\n%s", i, lines[i], want[i])
+			}
+		}
+	})
+}
+
+// A catalog full of bad services is worth a line for each of the first.
+func TestLogOfRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			if _, err := subscription(stream); err != nil {
+				return err
+			}
+			for i := range 1000 {
+				id := fmt.Sprintf("service\x1b[31m %d", i)
+				for _, response := range []*rdpb.StreamResponse{{ResourceId: id, Operation: rdpb.StreamResponse_UPSERT}, {ResourceId: id, Operation: 77}} {
+					if _, err := exchange(stream, response); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		stop := w.run(w.config())
+		time.Sleep(10 * time.Second)
+		stop()
+		lines := w.lines()
+		refusals := slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !strings.Contains(s, "refused") })
+		if len(refusals) != maxRefusals+1 || len(w.seen("refused")) < 2000 || strings.Contains(strings.Join(lines, ""), "\x1b") {
+			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		}
+	})
+}
+
+// An owner that sends on and never reads an acknowledgement is lost in the end,
+// although its connection is well.
+func TestOwnerReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			session, err := subscription(stream)
+			if err != nil {
+				return err
+			}
+			response, err := wire.Encode(upsert("a"), strings.Repeat("n", 500), session) // the nonce comes back in each acknowledgement
+			if err != nil {
+				return err
+			}
+			for stream.Context().Err() == nil {
+				if err := stream.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
+					return err
+				}
+			}
+			return stream.Context().Err()
+		})
+		w.run(w.config())
+		time.Sleep(answerTimeout + 10*time.Second)
+		lost := w.details("lost")
+		if len(lost) == 0 || !strings.Contains(lost[0], "no acknowledgement was read") {
+			t.Errorf("lost: %v", lost)
+		}
+	})
+}
+
+// Wherever it stands, Run ends at once, leaves no goroutine (the bubble sees to
+// that), and tells nobody of a loss.
+func TestStop(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(w *world, config *Config)
+		lost    int
+	}{
+		"dialing": {func(_ *world, config *Config) {
+			config.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}, 0},
+		"in the handshake":   {func(w *world, _ *Config) { w.accept(ownerAddress, swallow) }, 0},
+		"in a silent stream": {func(w *world, _ *Config) { w.serve(ownerAddress, silent) }, 0},
+		"in a stream in use": {func(w *world, _ *Config) { w.serve(ownerAddress, good) }, 0},
+		"applying": {func(w *world, config *Config) {
+			w.serve(ownerAddress, good)
+			config.Sink = blockingSink{w}
+		}, 0},
+		"between attempts": {func(*world, *Config) {}, 1},
+		"parked": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				config := w.config()
+				tc.prepare(w, &config)
+				stop := w.run(config)
+				time.Sleep(500 * time.Millisecond)
+				before := time.Now()
+				stop()
+				if took := time.Since(before); took > 10*time.Millisecond {
+					t.Errorf("Run ended after %v", took)
+				}
+				if n := len(w.seen("lost")) + len(w.seen("parked")); n != tc.lost {
+					t.Errorf("%d losses told, want %d", n, tc.lost)
+				}
+			})
+		})
+	}
+}
+
+type blockingSink struct{ *world }
+
+func (blockingSink) Apply(ctx context.Context, _ federation.Event) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestNew(t *testing.T) {
+	good := func() Config {
+		return Config{
+			Addresses:   []string{"owner.example:8008", "[2001:db8::1]:8008"},
+			Credentials: func(string) credentials.TransportCredentials { return nil },
+			Sink:        &world{},
+			Policy:      wire.Policy{},
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"defaults":             {func(*Config) {}, ""},
+		"no address":           {func(c *Config) { c.Addresses = nil }, "no address of the owner"},
+		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
+		"no credentials":       {func(c *Config) { c.Credentials = nil }, "no credentials: there is no unsecured mode"},
+		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
+		"short keepalive":      {func(c *Config) { c.Keepalive = 9 * time.Second }, "keepalive 9s is shorter than 10s"},
+		"negative size":        {func(c *Config) { c.MaxMessage = -1 }, "max_message -1 is negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := good()
+			tc.change(&config)
+			c, err := New(config)
+			if tc.want != "" {
+				if err == nil || err.Error() != tc.want {
+					t.Errorf("error is %v, want %s", err, tc.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.config.Keepalive != time.Minute || c.config.MaxMessage != 16<<20 {
+				t.Errorf("defaults are %v and %d", c.config.Keepalive, c.config.MaxMessage)
+			}
+		})
+	}
+}
