@@ -1,0 +1,307 @@
+package owner
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// lines renders problems as "3: service ...".
+func lines(problems []Problem) []string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, fmt.Sprintf("%d: %s", p.Line, p))
+	}
+	return lines
+}
+
+const webYAML = `services:
+- name: web
+  fqdn: web.example.org
+  description: "the \U0001F578"
+  tags: [no, 2024-01-02, "1.10"]
+  labels: {1: "one", yes: "2", 2024-01-02: a}
+  sans: [spiffe://example.org/web]
+  endpoints:
+  - address: 192.0.2.1
+    port: 8080
+    labels: [eu]
+  instances:
+  - id: v1
+    protocol: HTTP
+    metadata: {PORT: "80"}
+    endpoint_selector: [eu]
+`
+
+// webJSON has escapes that YAML does not have, and a field in its JSON name.
+const webJSON = `{
+	"services": [
+		{"name": "web", "fqdn": "web\u002eexample.org", "description": "the \ud83d\udd78",
+		 "tags": ["no", "2024-01-02", "1.10"],
+		 "labels": {"1": "one", "yes": "2", "2024-01-02": "a"},
+		 "sans": ["spiffe:\/\/example.org\/web"],
+		 "endpoints": [{"address": "192.0.2.1", "port": 8080, "labels": ["eu"]}],
+		 "instances": [{"id": "v1", "protocol": "HTTP", "metadata": {"PORT": "80"}, "endpointSelector": ["eu"]}]}
+	]
+}
+`
+
+func TestParseCatalog(t *testing.T) {
+	web := service("web", 0)
+	web.Description = "the \U0001F578"
+	web.Tags = []string{"no", "2024-01-02", "1.10"}
+	web.Labels = []federation.Pair{{Key: "1", Value: "one"}, {Key: "2024-01-02", Value: "a"}, {Key: "yes", Value: "2"}}
+	web.SANs = []string{"spiffe://example.org/web"}
+	web.Endpoints[0].Port = 8080
+	web.Endpoints[0].Labels = []string{"eu"}
+	web.Instances = []federation.Instance{{
+		ID: "v1", Protocol: federation.HTTP, Metadata: []federation.Pair{{Key: "PORT", Value: "80"}}, EndpointSelector: []string{"eu"},
+	}}
+	for name, data := range map[string]string{"yaml": webYAML, "json": webJSON} {
+		c := ParseCatalog([]byte(data), wire.Policy{})
+		if diff := cmp.Diff([]string(nil), lines(append(c.Problems, c.Warnings...))); diff != "" {
+			t.Errorf("%s: unexpected problems (-want +got):\n%s", name, diff)
+			continue
+		}
+		if err := c.Err(); err != nil {
+			t.Errorf("%s: error is %v, expected none", name, err)
+		}
+		if len(c.Services) != 1 || !c.Services[0].Equal(web) {
+			t.Errorf("%s: services are %+v, expected %+v", name, c.Services, web)
+		}
+	}
+}
+
+// rest completes a service that has a name and an fqdn.
+const rest = `  endpoints: [{address: 192.0.2.1, port: 80}]
+  instances: [{id: i1, protocol: TCP}]
+`
+
+func TestParseCatalogProblems(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		data string
+		want []string
+	}{
+		{"empty list", "services: []\n", nil},
+		{"empty list in JSON", `{"services": []}`, nil},
+		{"empty", "", []string{"0: the file is empty; an empty catalog is 'services: []'"}},
+		{"comment only", "# nothing\n", []string{"0: the file is empty; an empty catalog is 'services: []'"}},
+		{"no mapping", "- a\n", []string{"1: " + expectServices}},
+		{"no mapping in JSON", "[]", []string{"1: " + expectServices}},
+		{"scalar", "null", []string{"1: " + expectServices}},
+		{"empty mapping", "{}", []string{"0: " + expectServices}},
+		{"no list", "services:\n", []string{"1: services must be a list; an empty one is []"}},
+		{"no list in JSON", "{\"services\":\n{}}", []string{"1: services must be a list; an empty one is []"}},
+		{"other key", "services: []\nversion: 1\n", []string{`2: unknown key "version"; ` + expectServices}},
+		{"other key in JSON", "{\"services\": [],\n\"version\": 1}", []string{`2: unknown key "version"; ` + expectServices}},
+		{"twice", "services: []\nservices: []\n", []string{"2: services is there twice"}},
+		{"twice in JSON", `{"services": [], "services": []}`, []string{"1: services is there twice"}},
+		{"two documents", "services: []\n---\nservices: []\n", []string{"2: a second document begins here; a catalog is one document"}},
+		{"syntax", "services:\n- name: a\n fqdn: b\n", []string{"2: did not find expected key"}},
+		{"syntax after the document", "services: []\n---\n{\n", []string{"3: did not find expected node content"}},
+		{"truncated JSON", "{\"services\": [\n{\"name\": \"a\"", []string{"1: did not find expected ',' or '}'"}},
+		{"key twice", "services:\n- name: a\n  name: b\n", []string{`3: service services[0]: mapping key "name" already defined at line 2`}},
+		{"contains itself", "services:\n- &a\n  tags: *a\n", []string{"2: service services[0]: anchor 'a' value contains itself"}},
+		{"no JSON number", "services:\n- name: .inf\n", []string{"2: service services[0]: json: unsupported value: +Inf"}},
+		{"huge JSON number", `{"services": [{"endpoints": [{"port": 1e999}]}]}`, []string{"1: service services[0]: json: cannot unmarshal number 1e999 into Go value of type float64"}},
+		{"scalar service", "services:\n- web\n- ~\n", []string{
+			"2: service services[0]: a service must be a mapping",
+			"3: service services[1]: a service must be a mapping",
+		}},
+		{"wrong type", "services:\n- name: a\n  fqdn: 1.5\n" + rest, []string{`2: service "a": invalid value for string field fqdn: 1.5`}},
+		{"nothing in it", "services:\n- {}\n", []string{
+			"2: service services[0]: name: required",
+			"2: service services[0]: fqdn: required",
+			"2: service services[0]: endpoints: at least one is required",
+			"2: service services[0]: instances: at least one is required",
+		}},
+		{"everything wrong", `services:
+- name: a
+  fqdn: a_.-b
+  adresse: 192.0.2.1
+  endpoints:
+  - {address: 192.0.2.1, port: 80}
+  - address: 127.0.0.1
+    port: 80
+  - address: 192.0.2.1
+    port: 0
+    prt: 1
+  instances:
+  - id: i1
+    protocol: SMTP
+  - {id: i2, protocol: TCP, endpointSelectors: [a]}
+`, []string{
+			`3: service "a": fqdn: label begins or ends with '-': "a_.-b"`,
+			`4: service "a": there is no field "adresse"`,
+			`7: service "a": endpoints[1].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open`,
+			`10: service "a": endpoints[2].port: 0 is not in 1 to 65535`,
+			`11: service "a": endpoints[2]: there is no field "prt"`,
+			`14: service "a": instances[0].protocol: "SMTP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS`,
+			`15: service "a": instances[1]: there is no field "endpointSelectors"`,
+		}},
+		{"field twice in JSON", `{"services": [{"name": "a", "name": "b"}]}`, []string{`1: service "b": duplicate field "name"`}},
+		{"everything wrong in JSON", `{"services": [
+  {"name": "a", "fqdn": "", "x": 1,
+   "endpoints": [{"address": "192.0.2.1"}],
+   "instances": [{"id": "i1", "protocol": "TCP"}]
+  }
+]}`, []string{
+			`2: service "a": there is no field "x"`,
+			`2: service "a": fqdn: required`,
+			`2: service "a": endpoints[0].port: 0 is not in 1 to 65535`,
+		}},
+		{"too many", "services:\n- name: a\n  fqdn: a.example\n  tags: [" + strings.Repeat("x, ", wire.MaxTags) + "x]\n" + rest, []string{
+			`4: service "a": tags: more than 64 entries`,
+		}},
+		{"same name", "services:\n- name: a\n  fqdn: a.example\n" + rest + "-\n  fqdn: b.example\n  name: a\n" + rest, []string{
+			`8: service "a": name: the service on line 2 has the same name; a name stands for one service`,
+		}},
+		{"unprintable", "services:\n- name: \"\\e[31m\"\n  \"\\e\": 1\n  fqdn: a.example\n" + rest, []string{
+			`3: service "\x1b[31m": there is no field "\x1b"`,
+		}},
+		{"alias", "services:\n- name: a\n  fqdn: a.example\n  endpoints: &e\n  - {address: 192.0.2.1, port: 0}\n  instances: [{id: i1, protocol: TCP}]\n" +
+			"- name: b\n  fqdn: b.example\n  endpoints: *e\n  instances: [{id: i1, protocol: TCP}]\n", []string{
+			`5: service "a": endpoints[0].port: 0 is not in 1 to 65535`,
+			`5: service "b": endpoints[0].port: 0 is not in 1 to 65535`,
+		}},
+		{"merge", "services:\n- &a\n  name: a\n  fqdn: a.example\n" + rest + "- <<: *a\n  name: b\n  fqdn: b.example\n", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := ParseCatalog([]byte(tt.data), wire.Policy{})
+			if diff := cmp.Diff(tt.want, lines(c.Problems)); diff != "" {
+				t.Errorf("unexpected problems (-want +got):\n%s", diff)
+			}
+			if (c.Err() == nil) != (len(tt.want) == 0) {
+				t.Errorf("error is %v", c.Err())
+			}
+		})
+	}
+}
+
+func TestParseCatalogPolicy(t *testing.T) {
+	data := []byte("services:\n- name: a\n  fqdn: a.example\n  endpoints: [{address: 127.0.0.1, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n")
+	if c := ParseCatalog(data, wire.Policy{}); len(c.Problems) != 1 {
+		t.Errorf("problems are %v, expected one", lines(c.Problems))
+	}
+	policy := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	if c := ParseCatalog(data, policy); len(c.Problems) != 0 || len(c.Services) != 1 {
+		t.Errorf("problems are %v, expected none", lines(c.Problems))
+	}
+}
+
+func TestParseCatalogWarnings(t *testing.T) {
+	longID := strings.Repeat(strings.Repeat("x", 62)+".", 4)[:250]
+	data := `services:
+- name: zebra
+  fqdn: a.example
+  endpoints:
+  - {address: 192.0.2.1, port: 80, labels: [eu]}
+  - {address: 192.0.2.2, port: 80, labels: [us]}
+  instances:
+  - {id: i1, protocol: TCP, endpoint_selector: [eu]}
+  - {id: I1, protocol: TCP, endpoint_selector: [eu]}
+  - id: not a name
+    protocol: TCP
+    endpoint_selector: [eu]
+- name: ant
+  fqdn: A.example.
+  endpoints:
+  - {address: 192.0.2.1, port: 80, labels: [eu]}
+  - {address: gw.example.net, port: 80}
+  instances:
+  - {id: i1, protocol: TCP}
+  - id: i2
+    protocol: TCP
+    endpoint_selector: [asia]
+  - {id: "` + longID + `", protocol: TCP}
+`
+	c := ParseCatalog([]byte(data), wire.Policy{})
+	want := []string{
+		`2: service "zebra": fqdn: a.example. is also that of service "ant", which wins: this one will not be served`,
+		`6: service "zebra": endpoints[1]: no instance selects 192.0.2.2, so only the name of the service leads to it`,
+		`9: service "zebra": instances[1].id: "i1" and "I1" are one DNS name; one of the two instances will have none`,
+		`10: service "zebra": instances[2].id: "not a name" will have no DNS name of its own: label has a character other than a-z, 0-9, '-' and '_'`,
+		`22: service "ant": instances[1].endpoint_selector: no endpoint has one of these labels, so the instance gets every endpoint`,
+		`23: service "ant": instances[2].id: ` + federation.Quote(longID) + ` will have no DNS name of its own: name is longer than 254 characters with its final dot`,
+	}
+	if diff := cmp.Diff(want, lines(c.Warnings)); diff != "" {
+		t.Errorf("unexpected warnings (-want +got):\n%s", diff)
+	}
+	if len(c.Problems) != 0 || len(c.Services) != 2 {
+		t.Errorf("%d services with problems %v, expected 2 with none", len(c.Services), lines(c.Problems))
+	}
+}
+
+func TestCatalogErrIsBounded(t *testing.T) {
+	c := ParseCatalog([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
+	err := c.Err()
+	if err == nil || !strings.HasSuffix(err.Error(), "; and 295 more") || len(err.Error()) > 1000 {
+		t.Errorf("error is %v, expected five problems and 295 more", err)
+	}
+}
+
+// BenchmarkParseCatalog reads a catalog of 10,000 services.
+func BenchmarkParseCatalog(b *testing.B) {
+	const services = 10_000
+	var yaml, json strings.Builder
+	yaml.WriteString("services:\n")
+	json.WriteString("{\"services\": [\n")
+	for i := range services {
+		fmt.Fprintf(&yaml, "- name: s%d\n  fqdn: s%d.example.org\n%s", i, i, rest)
+		if i > 0 {
+			json.WriteString(",\n")
+		}
+		fmt.Fprintf(&json, `{"name": "s%d", "fqdn": "s%d.example.org", "endpoints": [{"address": "192.0.2.1", "port": 80}], `+
+			`"instances": [{"id": "i1", "protocol": "TCP"}]}`, i, i)
+	}
+	json.WriteString("]}")
+	for name, data := range map[string][]byte{"yaml": []byte(yaml.String()), "json": []byte(json.String())} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if c := ParseCatalog(data, wire.Policy{}); len(c.Services) != services {
+					b.Fatal(c.Err())
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*services), "ns/service")
+		})
+	}
+}
+
+func FuzzParseCatalog(f *testing.F) {
+	f.Add([]byte(webYAML))
+	f.Add([]byte(webJSON))
+	f.Add([]byte("services:\n- &a\n  name: a\n  fqdn: a.example\n" + rest + "- <<: *a\n  name: b\n"))
+	f.Add([]byte(`{"services": [{"name": "a", "endpoints": [{}, {"x": 1}]}, null]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := ParseCatalog(data, wire.Policy{})
+		// YAML 1.1 has all of these line breaks; one of two bytes counts once at most.
+		last := 2 // an empty document stands behind the last line
+		for _, newline := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
+			last += strings.Count(string(data), newline)
+		}
+		for _, p := range append(c.Problems, c.Warnings...) {
+			if p.Line < 0 || p.Line > last || p.Rule == "" {
+				t.Errorf("problem %+v in a file of %d lines", p, last)
+			}
+		}
+		names := make(map[string]bool)
+		for _, s := range c.Services {
+			if names[s.Name] {
+				t.Errorf("name %q is there twice", s.Name)
+			}
+			names[s.Name] = true
+			// What is published must be what a consumer takes.
+			again, err := wire.DecodeService(wire.EncodeService(s), wire.Policy{})
+			if err != nil || !again.Equal(s) {
+				t.Errorf("a consumer gets %+v (%v), expected %+v", again, err, s)
+			}
+		}
+	})
+}

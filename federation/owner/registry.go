@@ -1,0 +1,263 @@
+package owner
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Registry is the catalog of an owner, and what each of its subscribers has
+// not been told of it yet. It is safe for concurrent use.
+//
+// A change costs time in proportion to the number of subscribers and no
+// goroutine. A subscriber costs one name for each service that it has still to
+// hear of, however slow it is.
+type Registry struct {
+	mu            sync.Mutex // guards the fields below, and those of every Subscription
+	services      map[string]*federation.Service
+	names         []string // keys of services in order, nil when out of date; shared, so never written
+	subscriptions map[*Subscription]struct{}
+}
+
+// NewRegistry returns an empty registry.
+//
+// An empty catalog is a statement too: a consumer that gets it forgets what the
+// owner published before. Fill the registry before consumers can subscribe.
+func NewRegistry() *Registry {
+	return &Registry{
+		services:      make(map[string]*federation.Service),
+		subscriptions: make(map[*Subscription]struct{}),
+	}
+}
+
+// Difference counts what a call of Set changed.
+type Difference struct{ Added, Changed, Removed int }
+
+// Set makes services the whole catalog. Subscribers are told of the difference
+// only. The names must be unique; of two services with one name the last counts.
+func (r *Registry) Set(services []*federation.Service) Difference {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d Difference
+	keep := make(map[string]*federation.Service, len(services))
+	for _, s := range services {
+		keep[s.Name] = s
+	}
+	// Additions come before removals: an fqdn that moves to a service of another
+	// name then has an answer all the time.
+	for _, name := range slices.Sorted(maps.Keys(keep)) {
+		_, known := r.services[name]
+		switch changed := r.upsert(keep[name]); {
+		case changed && known:
+			d.Changed++
+		case changed:
+			d.Added++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.services)) {
+		if keep[name] == nil {
+			r.remove(name)
+			d.Removed++
+		}
+	}
+	return d
+}
+
+// Upsert adds the service, or replaces the one of the same name. It tells
+// whether that is a change: an equal service is none. The registry keeps s.
+func (r *Registry) Upsert(s *federation.Service) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.upsert(s)
+}
+
+// Delete removes the service of that name, and tells whether there was one.
+func (r *Registry) Delete(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.remove(name)
+}
+
+// Len returns the number of services.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.services)
+}
+
+func (r *Registry) upsert(s *federation.Service) bool {
+	old, known := r.services[s.Name]
+	if known && old.Equal(s) {
+		return false
+	}
+	r.services[s.Name] = s
+	if !known {
+		r.names = nil
+	}
+	for sub := range r.subscriptions {
+		sub.upserted(s.Name, known)
+	}
+	return true
+}
+
+func (r *Registry) remove(name string) bool {
+	if _, known := r.services[name]; !known {
+		return false
+	}
+	delete(r.services, name)
+	r.names = nil
+	for sub := range r.subscriptions {
+		sub.removed(name)
+	}
+	return true
+}
+
+// Subscribe returns a subscription that begins with the catalog as it is now.
+// The caller closes it.
+func (r *Registry) Subscribe() *Subscription {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names == nil {
+		r.names = slices.Sorted(maps.Keys(r.services))
+	}
+	s := &Subscription{
+		registry: r,
+		wake:     make(chan struct{}, 1),
+		catalog:  r.names,
+		pending:  make(map[string]*change),
+	}
+	s.changes.previous, s.changes.next = &s.changes, &s.changes
+	r.subscriptions[s] = struct{}{}
+	return s
+}
+
+// Subscription is one subscriber's view of a Registry: the full catalog, the
+// end marker, and then every change in order. What has not been taken yet is
+// kept once for each service, in its latest version and at its first place in
+// the order, so that nothing is lost and no service that changes all the time
+// keeps another one waiting.
+type Subscription struct {
+	registry *Registry     // read-only after Subscribe
+	wake     chan struct{} // holds one value when there may be something to take
+
+	// Guarded by the mutex of registry.
+
+	// catalog is what is left of the names that the full catalog had when the
+	// subscription began; ended tells that its end marker has been taken.
+	catalog []string
+	ended   bool
+
+	// pending holds the services that changed behind what was taken, by name, and
+	// changes is the head of a ring of them, in order. No name is both in catalog
+	// and in pending; a service that is in neither was taken in its latest version.
+	pending map[string]*change
+	changes change
+}
+
+// change is a service that is now different from what the subscriber was told.
+type change struct {
+	name           string
+	told           bool // whether the subscriber has been told of any version of it
+	previous, next *change
+}
+
+// Close ends the subscription. Events that were not taken are gone.
+func (s *Subscription) Close() {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	delete(s.registry.subscriptions, s)
+}
+
+// Next returns the next event, and waits for one when there is none. It fails
+// only when ctx ends, with its cause. One goroutine at a time may call it.
+func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
+	for ctx.Err() == nil {
+		if event, ok := s.take(); ok {
+			return event, nil
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+	}
+	return federation.Event{}, context.Cause(ctx)
+}
+
+// take returns the next event, if there is one.
+func (s *Subscription) take() (federation.Event, bool) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	for len(s.catalog) > 0 {
+		name := s.catalog[0]
+		s.catalog = s.catalog[1:]
+		// One that was deleted meanwhile was never told, so there is nothing to say.
+		if service, ok := s.registry.services[name]; ok {
+			return federation.Event{Operation: federation.Upsert, Name: name, Service: service}, true
+		}
+	}
+	if !s.ended {
+		s.catalog, s.ended = nil, true
+		return federation.Event{Operation: federation.End}, true
+	}
+	first := s.changes.next
+	if first == &s.changes {
+		return federation.Event{}, false
+	}
+	s.forget(first)
+	name := first.name
+	if service, ok := s.registry.services[name]; ok {
+		return federation.Event{Operation: federation.Upsert, Name: name, Service: service}, true
+	}
+	return federation.Event{Operation: federation.Delete, Name: name}, true
+}
+
+// upserted notes a service that is new or changed; known tells whether the
+// registry had a version of it before.
+func (s *Subscription) upserted(name string, known bool) {
+	if s.isPending(name) {
+		return
+	}
+	s.note(&change{name: name, told: known})
+}
+
+// removed notes a service that is gone.
+func (s *Subscription) removed(name string) {
+	c, ok := s.pending[name]
+	switch {
+	case ok && !c.told:
+		// Came and went behind the subscriber's back. Were it kept, an owner whose
+		// services come and go would grow the backlog of a slow consumer for ever.
+		s.forget(c)
+	case !s.isPending(name):
+		s.note(&change{name: name, told: true})
+	}
+}
+
+// isPending tells whether the subscriber will hear of the name anyway.
+func (s *Subscription) isPending(name string) bool {
+	if _, ok := s.pending[name]; ok {
+		return true
+	}
+	_, ok := slices.BinarySearch(s.catalog, name)
+	return ok
+}
+
+// note puts a change last.
+func (s *Subscription) note(c *change) {
+	s.pending[c.name] = c
+	c.previous, c.next = s.changes.previous, &s.changes
+	c.previous.next, c.next.previous = c, c
+	select {
+	case s.wake <- struct{}{}:
+	default: // already awake
+	}
+}
+
+// forget takes a change out of its place.
+func (s *Subscription) forget(c *change) {
+	delete(s.pending, c.name)
+	c.previous.next, c.next.previous = c.next, c.previous
+}

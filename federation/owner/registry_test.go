@@ -1,0 +1,315 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// service returns a service in the given version. Equal arguments make equal
+// services.
+func service(name string, version int) *federation.Service {
+	fqdn, err := federation.ParseFQDN(name + ".example.org")
+	if err != nil {
+		panic(err)
+	}
+	address, err := federation.ParseAddress("192.0.2.1")
+	if err != nil {
+		panic(err)
+	}
+	return &federation.Service{
+		Name:        name,
+		FQDN:        fqdn,
+		Description: fmt.Sprintf("version %d", version),
+		Endpoints:   []federation.Endpoint{{Address: address, Port: 443}},
+		Instances:   []federation.Instance{{ID: "i1", Protocol: federation.HTTPS}},
+	}
+}
+
+// show renders an event as "upsert web 2", "delete web" or "end".
+func show(e federation.Event) string {
+	text := e.Operation.String()
+	if e.Name != "" {
+		text += " " + e.Name
+	}
+	if e.Service != nil {
+		text += " " + e.Service.Description[len("version "):]
+	}
+	return text
+}
+
+// drain takes everything that a subscription has to say now.
+func drain(s *Subscription) []string {
+	var got []string
+	for {
+		event, ok := s.take()
+		if !ok {
+			return got
+		}
+		got = append(got, show(event))
+	}
+}
+
+func takeN(t *testing.T, s *Subscription, n int) []string {
+	t.Helper()
+	var got []string
+	for range n {
+		event, ok := s.take()
+		if !ok {
+			t.Fatalf("took %d events, expected %d", len(got), n)
+		}
+		got = append(got, show(event))
+	}
+	return got
+}
+
+func TestRegistrySetIsADifference(t *testing.T) {
+	r := NewRegistry()
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+
+	steps := []struct {
+		catalog []*federation.Service
+		want    Difference
+		events  []string
+	}{
+		{[]*federation.Service{service("b", 1), service("a", 1)}, Difference{Added: 2}, []string{"upsert a 1", "upsert b 1"}},
+		{[]*federation.Service{service("a", 1), service("b", 1)}, Difference{}, nil},
+		{[]*federation.Service{service("a", 1), service("b", 2)}, Difference{Changed: 1}, []string{"upsert b 2"}},
+		{[]*federation.Service{service("b", 2), service("c", 1)}, Difference{Added: 1, Removed: 1}, []string{"upsert c 1", "delete a"}},
+		{[]*federation.Service{service("c", 2), service("c", 3)}, Difference{Changed: 1, Removed: 1}, []string{"upsert c 3", "delete b"}},
+		{nil, Difference{Removed: 1}, []string{"delete c"}},
+		{nil, Difference{}, nil},
+	}
+	for i, step := range steps {
+		if got := r.Set(step.catalog); got != step.want {
+			t.Errorf("step %d: difference is %+v, expected %+v", i, got, step.want)
+		}
+		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
+			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+func TestRegistryNoChange(t *testing.T) {
+	r := NewRegistry()
+	if !r.Upsert(service("a", 1)) {
+		t.Error("a new service is a change")
+	}
+	if r.Upsert(service("a", 1)) {
+		t.Error("an equal service is no change")
+	}
+	if r.Delete("b") {
+		t.Error("an unknown service cannot be deleted")
+	}
+	if !r.Delete("a") || r.Len() != 0 {
+		t.Error("a known service can be deleted")
+	}
+}
+
+func TestSubscriptionCoalesces(t *testing.T) {
+	r := NewRegistry()
+	r.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
+	s := r.Subscribe()
+	defer s.Close()
+
+	got := takeN(t, s, 2) // a and b
+	r.Upsert(service("a", 2))
+	r.Upsert(service("d", 2)) // not told yet: goes out once, as it is then
+	r.Delete("c")             // not told yet: never mentioned
+	r.Upsert(service("e", 1)) // not part of the catalog at the start
+	r.Upsert(service("a", 3)) // keeps its place before e
+	r.Delete("b")
+	r.Upsert(service("f", 1)) // comes and goes unseen
+	r.Delete("f")
+	got = append(got, drain(s)...)
+
+	want := []string{"upsert a 1", "upsert b 1", "upsert d 2", "end", "upsert a 3", "upsert e 1", "delete b"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+
+	r.Delete("a")
+	r.Upsert(service("a", 4)) // gone and back: one upsert
+	r.Upsert(service("d", 5))
+	r.Delete("d")
+	r.Upsert(service("c", 1)) // deleted before it was told: new
+	r.Delete("c")
+	if diff := cmp.Diff([]string{"upsert a 4", "delete d"}, drain(s)); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+}
+
+func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
+	s := NewRegistry().Subscribe()
+	defer s.Close()
+	if diff := cmp.Diff([]string{"end"}, drain(s)); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+}
+
+func TestSubscriptionBacklogIsBounded(t *testing.T) {
+	r := NewRegistry()
+	r.Set([]*federation.Service{service("a", 1), service("b", 1)})
+	s := r.Subscribe() // takes nothing but the first service
+	defer s.Close()
+	takeN(t, s, 1)
+	for i := range 10_000 {
+		name := fmt.Sprintf("s%d", i)
+		r.Upsert(service(name, 1))
+		r.Upsert(service("a", i))
+		r.Delete(name)
+	}
+	if n := len(s.catalog) + ringLength(s); n != 2 || len(s.pending) != 1 {
+		t.Errorf("backlog is %d with %d changes, expected 2 with 1", n, len(s.pending))
+	}
+}
+
+// ringLength returns the number of changes in the ring.
+func ringLength(s *Subscription) int {
+	n := 0
+	for c := s.changes.next; c != &s.changes; c = c.next {
+		n++
+	}
+	return n
+}
+
+func TestSubscriptionClose(t *testing.T) {
+	r := NewRegistry()
+	s := r.Subscribe()
+	drain(s)
+	s.Close()
+	r.Upsert(service("a", 1))
+	if got := drain(s); got != nil {
+		t.Errorf("a closed subscription hears of %v", got)
+	}
+	if len(r.subscriptions) != 0 {
+		t.Error("a closed subscription is still registered")
+	}
+}
+
+func TestSubscriptionNextWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		s := r.Subscribe()
+		defer s.Close()
+		errStop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var got []string
+		done := make(chan error, 1)
+		go func() {
+			for {
+				event, err := s.Next(ctx)
+				if err != nil {
+					done <- err
+					return
+				}
+				got = append(got, show(event))
+			}
+		}()
+		synctest.Wait() // blocked behind the end marker
+		r.Upsert(service("a", 1))
+		synctest.Wait()
+		r.Delete("a")
+		synctest.Wait()
+		cancel(errStop)
+		if err := <-done; !errors.Is(err, errStop) {
+			t.Errorf("Next failed with %v, expected %v", err, errStop)
+		}
+		if diff := cmp.Diff([]string{"end", "upsert a 1", "delete a"}, got); diff != "" {
+			t.Errorf("unexpected events (-want +got):\n%s", diff)
+		}
+		r.Upsert(service("b", 1))
+		if _, err := s.Next(ctx); !errors.Is(err, errStop) {
+			t.Errorf("Next with an ended context failed with %v, expected %v", err, errStop)
+		}
+	})
+}
+
+// TestSubscriptionOracle lets subscribers of every speed follow a registry that
+// changes at random, and compares what each was told with what is true.
+func TestSubscriptionOracle(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		r := NewRegistry()
+		type subscriber struct {
+			*Subscription
+
+			told  map[string]*federation.Service
+			ended bool
+			pace  int
+		}
+		var subscribers []*subscriber
+		take := func(s *subscriber) bool {
+			event, ok := s.take()
+			if !ok {
+				return false
+			}
+			switch event.Operation {
+			case federation.Upsert:
+				if event.Service != r.services[event.Name] {
+					t.Fatalf("seed %d: told an outdated version of %s", seed, event.Name)
+				}
+				if s.ended && s.told[event.Name] == event.Service {
+					t.Fatalf("seed %d: told %s twice", seed, event.Name)
+				}
+				s.told[event.Name] = event.Service
+			case federation.Delete:
+				if s.told[event.Name] == nil {
+					t.Fatalf("seed %d: told to delete %s, which it does not know", seed, event.Name)
+				}
+				delete(s.told, event.Name)
+			case federation.End:
+				if s.ended {
+					t.Fatalf("seed %d: the catalog ended twice", seed)
+				}
+				s.ended = true
+			case federation.Alive:
+				t.Fatalf("seed %d: told nothing", seed)
+			}
+			return true
+		}
+		for step := range 400 {
+			name := fmt.Sprintf("s%d", rnd.IntN(30))
+			if rnd.IntN(3) > 0 {
+				r.Upsert(service(name, step))
+			} else {
+				r.Delete(name)
+			}
+			if step%80 == 0 {
+				subscribers = append(subscribers, &subscriber{
+					Subscription: r.Subscribe(),
+					told:         make(map[string]*federation.Service),
+					pace:         rnd.IntN(5),
+				})
+			}
+			for _, s := range subscribers {
+				for range rnd.IntN(s.pace + 1) {
+					take(s)
+				}
+				if n, most := len(s.catalog)+len(s.pending), 30; n > most || ringLength(s.Subscription) != len(s.pending) {
+					t.Fatalf("seed %d: backlog is %d, expected at most %d", seed, n, most)
+				}
+			}
+		}
+		for i, s := range subscribers {
+			for take(s) {
+			}
+			if !s.ended {
+				t.Fatalf("seed %d: subscriber %d never heard the end of the catalog", seed, i)
+			}
+			if diff := cmp.Diff(r.services, s.told, cmp.Comparer(func(a, b *federation.Service) bool { return a == b })); diff != "" {
+				t.Fatalf("seed %d: subscriber %d was told something else than the truth (-want +got):\n%s", seed, i, diff)
+			}
+			s.Close()
+		}
+	}
+}

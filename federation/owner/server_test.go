@@ -1,0 +1,914 @@
+package owner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+const (
+	ownerID    = "spiffe://owner.example/owner"
+	consumerID = "spiffe://consumer.example/consumer"
+	strangerID = "spiffe://consumer.example/stranger"
+)
+
+// fixture is a running owner, reached over memory with mutual TLS.
+type fixture struct {
+	registry  *Registry
+	authority *mtls.Authority
+	listener  *bufconn.Listener
+	logged    *logBuffer
+	stop      func() // ends Serve and waits for it
+}
+
+// start runs an owner until the test ends, or until its stop is called.
+func start(tb testing.TB, configure func(*Config)) *fixture {
+	tb.Helper()
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &fixture{
+		registry:  NewRegistry(),
+		authority: authority,
+		listener:  bufconn.Listen(1 << 20),
+		logged:    &logBuffer{},
+	}
+	c := Config{
+		Registry:    f.registry,
+		Credentials: f.source(tb, ownerID).Server(),
+		Logger:      slog.New(slog.NewTextHandler(f.logged, nil)),
+	}
+	if configure != nil {
+		configure(&c)
+	}
+	server, err := New(c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(tb.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, f.listener) }()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-served; err != nil {
+			tb.Errorf("Serve failed with %v, expected nil", err)
+		}
+		if n := len(f.backlogs()); n != 0 {
+			tb.Errorf("%d subscriptions are left behind", n)
+		}
+	})
+	tb.Cleanup(f.stop)
+	return f
+}
+
+// backlogs returns what each subscriber has still to hear of.
+func (f *fixture) backlogs() []int {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	var backlogs []int
+	for s := range f.registry.subscriptions {
+		backlogs = append(backlogs, len(s.catalog)+len(s.pending))
+	}
+	return backlogs
+}
+
+// source returns the certificate files of the party with that identity.
+func (f *fixture) source(tb testing.TB, id string) *mtls.Source {
+	tb.Helper()
+	issued, err := f.authority.Issue(mtls.Leaf{Name: "test", URIs: []string{id}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
+	if err := issued.WriteFiles(files); err != nil {
+		tb.Fatal(err)
+	}
+	source, err := mtls.Load(files, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return source
+}
+
+// dial returns a connection of the consumer with that identity.
+func (f *fixture) dial(tb testing.TB, id string, options ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
+	owner, err := mtls.ParseID(ownerID)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	options = append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.listener.DialContext(ctx) }),
+		grpc.WithTransportCredentials(f.source(tb, id).Client("owner", []mtls.ID{owner})),
+	}, options...)
+	conn, err := grpc.NewClient("passthrough:///owner", options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// client is a consumer that speaks raw messages.
+type client struct {
+	tb     testing.TB
+	stream rdpb.DiscoveryService_EstablishStreamClient
+}
+
+// open opens a stream on the connection and sends nothing.
+func open(tb testing.TB, conn *grpc.ClientConn) *client {
+	tb.Helper()
+	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &client{tb, stream}
+}
+
+// subscribe opens a stream and sends the initial request.
+func subscribe(tb testing.TB, conn *grpc.ClientConn) *client {
+	tb.Helper()
+	c := open(tb, conn)
+	c.request(wire.Subscribe("session"))
+	return c
+}
+
+func (c *client) request(r *rdpb.StreamRequest) {
+	c.tb.Helper()
+	if err := c.stream.Send(&rdpb.BidirectionalStream{Request: r}); err != nil && !errors.Is(err, io.EOF) {
+		c.tb.Fatal(err)
+	}
+}
+
+// receive returns the next response and what it says, rendered by show.
+func (c *client) receive() (*rdpb.StreamResponse, string) {
+	c.tb.Helper()
+	m, err := c.stream.Recv()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	event, err := wire.Decode(m.GetResponse(), wire.Policy{})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	if event.Operation == federation.Alive {
+		event.Operation = federation.End
+	}
+	return m.GetResponse(), show(event)
+}
+
+// next receives a response and acknowledges it.
+func (c *client) next() string {
+	c.tb.Helper()
+	response, text := c.receive()
+	c.request(wire.Ack(response.GetNonce(), response.GetContext()))
+	return text
+}
+
+func (c *client) nextN(n int) []string {
+	c.tb.Helper()
+	var got []string
+	for range n {
+		got = append(got, c.next())
+	}
+	return got
+}
+
+// status receives until the stream ends, and returns its status.
+func (c *client) status() *status.Status {
+	c.tb.Helper()
+	for {
+		if _, err := c.stream.Recv(); errors.Is(err, io.EOF) {
+			return status.New(codes.OK, "")
+		} else if err != nil {
+			return status.Convert(err)
+		}
+	}
+}
+
+// logBuffer collects what is logged.
+type logBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// count returns the number of lines that contain text.
+func (b *logBuffer) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(b.buffer.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+func TestNewRefusesIncompleteConfig(t *testing.T) {
+	whole := Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"no registry", func(c *Config) { c.Registry = nil }, "owner needs a registry and a logger"},
+		{"no logger", func(c *Config) { c.Logger = nil }, "owner needs a registry and a logger"},
+		{"no credentials", func(c *Config) { c.Credentials = nil }, "owner needs credentials: there is no unsecured mode"},
+		{"window below", func(c *Config) { c.Window = -1 }, "window is -1, it must be 1 to 1024"},
+		{"window above", func(c *Config) { c.Window = 1025 }, "window is 1025, it must be 1 to 1024"},
+	} {
+		c := whole
+		tt.change(&c)
+		if _, err := New(c); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: error is %v, expected %q", tt.name, err, tt.want)
+		}
+	}
+	for _, window := range []int{0, 1, MaxWindow} {
+		c := whole
+		c.Window = window
+		if _, err := New(c); err != nil {
+			t.Errorf("window %d: %v", window, err)
+		}
+	}
+}
+
+func TestSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set([]*federation.Service{service("b", 1), service("a", 1), service("c", 1)})
+		c := open(t, f.dial(t, consumerID))
+
+		// The announcement does not wait for a message.
+		header, err := c.stream.Header()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{wire.CatalogEndMarked}, header.Get(wire.CatalogEndHeader)); diff != "" {
+			t.Errorf("unexpected header (-want +got):\n%s", diff)
+		}
+
+		c.request(wire.Subscribe("session 1"))
+		nonces := make(map[string]bool)
+		var got []string
+		for i := range 8 {
+			response, text := c.receive()
+			if response.GetContext() != "session 1" || response.GetResourceUrl() != wire.ResourceURL {
+				t.Errorf("response %d has context %q and resource_url %q", i, response.GetContext(), response.GetResourceUrl())
+			}
+			if nonces[response.GetNonce()] || response.GetNonce() == "" {
+				t.Errorf("response %d has the nonce %q of another one, or none", i, response.GetNonce())
+			}
+			nonces[response.GetNonce()] = true
+			got = append(got, text)
+			switch i {
+			case 3: // the end; in flight while the catalog changes
+				f.registry.Upsert(service("d", 1))
+				f.registry.Delete("a")
+				f.registry.Upsert(service("b", 2))
+				f.registry.Upsert(service("b", 2))
+				f.registry.Upsert(service("a", 3))
+			case 6:
+				f.registry.Delete("c")
+			}
+			c.request(wire.Ack(response.GetNonce(), "session 1"))
+		}
+		want := []string{"upsert a 1", "upsert b 1", "upsert c 1", "end", "upsert d 1", "upsert a 3", "upsert b 2", "delete c"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("unexpected responses (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		if n := f.logged.count("consumer has the whole catalog"); n != 1 {
+			t.Errorf("%d log lines tell of the whole catalog, expected 1:\n%s", n, f.logged)
+		}
+	})
+}
+
+// TestResponsesInFlight counts what is sent to a consumer that reads and does
+// not acknowledge.
+func TestResponsesInFlight(t *testing.T) {
+	for _, tt := range []struct{ window, want int }{{0, 1}, {1, 1}, {3, 3}, {64, 6}} {
+		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, func(c *Config) { c.Window = tt.window })
+				f.registry.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1), service("e", 1)})
+				c := subscribe(t, f.dial(t, consumerID))
+				var mu sync.Mutex
+				var nonces []string
+				var reader sync.WaitGroup
+				reader.Go(func() {
+					for {
+						m, err := c.stream.Recv()
+						if err != nil {
+							return
+						}
+						mu.Lock()
+						nonces = append(nonces, m.GetResponse().GetNonce())
+						mu.Unlock()
+					}
+				})
+				received := func() []string {
+					synctest.Wait()
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(nonces)
+				}
+				if got := received(); len(got) != tt.want {
+					t.Errorf("%d responses are in flight, expected %d", len(got), tt.want)
+				}
+				time.Sleep(time.Hour) // no time-out makes up for an acknowledgement
+				got := received()
+				if len(got) != tt.want {
+					t.Errorf("%d responses are in flight after an hour, expected %d", len(got), tt.want)
+				}
+				// Acknowledged out of order, as by a consumer that works in parallel.
+				for _, nonce := range slices.Backward(got) {
+					c.request(wire.Ack(nonce, "session"))
+				}
+				if n, want := len(received()), min(2*tt.want, 6); n != want {
+					t.Errorf("%d responses came after the acknowledgements, expected %d", n, want)
+				}
+				f.stop()
+				reader.Wait()
+			})
+		})
+	}
+}
+
+func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set([]*federation.Service{service("a", 1), service("b", 1)})
+		refusal := &federation.InvalidError{Service: "a", Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not \x1b[31mours\n"}
+		refuse := func(c *client) {
+			t.Helper()
+			response, text := c.receive()
+			if !strings.HasPrefix(text, "upsert a") {
+				t.Fatalf("received %q, expected service a", text)
+			}
+			c.request(wire.Nack(response.GetNonce(), response.GetContext(), refusal))
+		}
+		conn := f.dial(t, consumerID)
+		for range 3 { // each stream gets it anew
+			c := subscribe(t, conn)
+			refuse(c)
+			if diff := cmp.Diff([]string{"upsert b 1", "end"}, c.nextN(2)); diff != "" {
+				t.Errorf("unexpected responses (-want +got):\n%s", diff)
+			}
+			if err := c.stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.status(); got.Code() != codes.OK {
+				t.Errorf("a stream that the consumer ends has the status %v, expected OK", got)
+			}
+		}
+		line := `service=a refusal="\"fqdn: not \\x1b[31mours\\n\""`
+		if n := f.logged.count("consumer refuses"); n != 1 || f.logged.count(line) != 1 {
+			t.Errorf("%d log lines tell of the refusal, expected 1 with %s:\n%s", n, line, f.logged)
+		}
+
+		c := subscribe(t, conn)
+		refuse(c)
+		c.nextN(2)
+		f.registry.Upsert(service("a", 2)) // refused for the same reason
+		refuse(c)
+		f.registry.Upsert(service("a", 3)) // for another one
+		refusal.Rule = "reserved"
+		refuse(c)
+		f.registry.Upsert(service("a", 4)) // accepted, and then refused again
+		c.next()
+		f.registry.Upsert(service("a", 5))
+		refuse(c)
+		synctest.Wait()
+		if n := f.logged.count("consumer refuses"); n != 3 {
+			t.Errorf("%d log lines tell of refusals, expected 3:\n%s", n, f.logged)
+		}
+	})
+}
+
+func TestRefusalsAreBounded(t *testing.T) {
+	var r refusals
+	for i := range 2 * maxRefusals {
+		if name := strconv.Itoa(i); !r.add("consumer", name, "rule") || r.add("consumer", name, "rule") {
+			t.Fatalf("refusal %d is not told once", i)
+		}
+	}
+	if len(r.logged) != maxRefusals {
+		t.Errorf("%d refusals are remembered, expected %d", len(r.logged), maxRefusals)
+	}
+}
+
+func TestBadRequestEndsTheStream(t *testing.T) {
+	other := wire.Subscribe("session")
+	other.ResourceUrl = "type.googleapis.com/other"
+	missing := wire.Subscribe("session")
+	missing.ResourceUrl = ""
+	for _, tt := range []struct {
+		name     string
+		requests []*rdpb.StreamRequest
+		want     string // in the message
+	}{
+		{"no request", []*rdpb.StreamRequest{nil}, "request: required"},
+		{"other resource", []*rdpb.StreamRequest{other}, "resource_url"},
+		{"no resource", []*rdpb.StreamRequest{missing}, "resource_url"},
+		{"long context", []*rdpb.StreamRequest{wire.Subscribe(strings.Repeat("x", wire.MaxContextBytes+1))}, "context"},
+		{"answer first", []*rdpb.StreamRequest{wire.Ack("1", "session")}, "the first request of a stream must have neither response_nonce nor status"},
+		{"subscribed twice", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Subscribe("session")}, `response_nonce "" is not that of an unacknowledged response`},
+		{"unknown nonce", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Ack("no\nnce", "session")}, `response_nonce "no\nnce" is not that`},
+		{"refused unknown nonce", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Nack("0", "session", io.EOF)}, `response_nonce "0" is not that`},
+		{"acknowledged twice", []*rdpb.StreamRequest{wire.Subscribe("session"), wire.Ack("1", "session"), wire.Ack("1", "session")}, `response_nonce "1" is not that`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, nil)
+				c := open(t, f.dial(t, consumerID))
+				for _, r := range tt.requests {
+					c.request(r)
+					synctest.Wait()
+				}
+				if got := c.status(); got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), tt.want) {
+					t.Errorf("status is %v, expected InvalidArgument with %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestLargeRequestIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		c := open(t, f.dial(t, consumerID))
+		c.request(wire.Subscribe(strings.Repeat("x", maxRequestBytes)))
+		if got := c.status(); got.Code() != codes.ResourceExhausted {
+			t.Errorf("status is %v, expected ResourceExhausted", got)
+		}
+	})
+}
+
+func TestAuthorisation(t *testing.T) {
+	allow := func(ids ...string) func(*Config) {
+		return func(c *Config) {
+			for _, text := range ids {
+				id, err := mtls.ParseID(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Allow = append(c.Allow, id)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name      string
+		configure func(*Config)
+		consumer  string
+		allowed   bool
+	}{
+		{"every certificate", nil, strangerID, true},
+		{"allowed", allow(strangerID, consumerID), consumerID, true},
+		{"not allowed", allow(consumerID), strangerID, false},
+		{"not quite", allow(consumerID), consumerID + "/sub", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, tt.configure)
+				f.registry.Upsert(service("a", 1))
+				c := subscribe(t, f.dial(t, tt.consumer))
+				if tt.allowed {
+					if diff := cmp.Diff([]string{"upsert a 1", "end"}, c.nextN(2)); diff != "" {
+						t.Errorf("unexpected responses (-want +got):\n%s", diff)
+					}
+					return
+				}
+				want := fmt.Sprintf("the identities \"[%s]\" of your certificate may not subscribe; have the owner allow one of them", tt.consumer)
+				if _, err := c.stream.Recv(); status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != want {
+					t.Errorf("the first response is the error %v, expected Unauthenticated: %s", err, want)
+				}
+				if f.logged.count("consumer turned away") != 1 {
+					t.Errorf("the refusal is not logged:\n%s", f.logged)
+				}
+			})
+		})
+	}
+}
+
+func TestConsumerWithoutCertificateIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn := f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if _, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(t.Context()); status.Code(err) != codes.Unavailable {
+			t.Errorf("opening a stream without TLS gave %v, expected Unavailable", err)
+		}
+	})
+	// Credentials that do not ask for a certificate are a mistake of the caller.
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Credentials = insecure.NewCredentials() })
+		c := subscribe(t, f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials())))
+		if got := c.status(); got.Code() != codes.Unauthenticated {
+			t.Errorf("status is %v, expected Unauthenticated", got)
+		}
+	})
+}
+
+func TestStopEndsStreamsWithUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Upsert(service("a", 1))
+		conn := f.dial(t, consumerID)
+		streams := map[string]*client{
+			"silent":      open(t, conn), // has not sent the initial request
+			"synced":      subscribe(t, conn),
+			"in flight":   subscribe(t, conn), // owes an acknowledgement
+			"not reading": subscribe(t, conn),
+		}
+		streams["synced"].nextN(2)
+		streams["in flight"].receive()
+		synctest.Wait()
+		begun := time.Now()
+		f.stop()
+		if took := time.Since(begun); took >= shutdownGrace {
+			t.Errorf("the owner took %v to stop, expected less than %v", took, shutdownGrace)
+		}
+		for name, c := range streams {
+			if got := c.status(); got.Code() != codes.Unavailable || got.Message() != "owner is shutting down" {
+				t.Errorf("stream %q ended with %v, expected Unavailable: owner is shutting down", name, got)
+			}
+		}
+	})
+}
+
+// large returns a service of about 40 kB.
+func large(name string, version int) *federation.Service {
+	s := service(name, version)
+	for i := range 10 {
+		s.Labels = append(s.Labels, federation.Pair{Key: strconv.Itoa(i), Value: strings.Repeat("x", 4000)})
+	}
+	return s
+}
+
+func TestStopDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Window = MaxWindow })
+		for i := range 200 {
+			f.registry.Upsert(large(fmt.Sprintf("s%d", i), 1))
+		}
+		subscribe(t, f.dial(t, consumerID)) // blocks the owner in a send
+		synctest.Wait()
+		begun := time.Now()
+		f.stop()
+		if took := time.Since(begun); took != shutdownGrace {
+			t.Errorf("the owner took %v to stop, expected %v", took, shutdownGrace)
+		}
+	})
+}
+
+func TestStopDoesNotWaitForAHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn, err := f.listener.DialContext(t.Context()) // and says nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		synctest.Wait()
+		begun := time.Now()
+		f.stop()
+		if took := time.Since(begun); took > handshakeTimeout {
+			t.Errorf("the owner took %v to stop, expected at most %v", took, handshakeTimeout)
+		}
+	})
+}
+
+func TestStreamsOfOneConnectionAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn := f.dial(t, consumerID)
+		first := subscribe(t, conn)
+		first.next()
+		for range maxStreams - 1 {
+			subscribe(t, conn).next()
+		}
+		var opened atomic.Bool
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			subscribe(t, conn).next()
+			opened.Store(true)
+		})
+		synctest.Wait()
+		if opened.Load() {
+			t.Errorf("stream %d of a connection is served", maxStreams+1)
+		}
+		if err := first.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		waiting.Wait()
+		// Another connection is another consumer.
+		subscribe(t, f.dial(t, consumerID)).next()
+	})
+}
+
+func TestServeWithAnEndedContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Serve(ctx, bufconn.Listen(1)); err != nil {
+		t.Errorf("Serve failed with %v, expected nil", err)
+	}
+}
+
+func TestServeFailsWithItsListener(t *testing.T) {
+	server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := bufconn.Listen(1)
+	listener.Close()
+	if err := server.Serve(t.Context(), listener); err == nil {
+		t.Error("Serve returned nil, expected the error of the listener")
+	}
+}
+
+// TestSlowConsumer lets one consumer stop at every point while another one
+// follows thousands of changes.
+func TestSlowConsumer(t *testing.T) {
+	for _, window := range []int{1, 64} {
+		t.Run(strconv.Itoa(window), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, func(c *Config) { c.Window = window })
+				for i := range 100 {
+					f.registry.Upsert(large(fmt.Sprintf("s%02d", i), 0))
+				}
+				slow := subscribe(t, f.dial(t, consumerID))
+				fast := subscribe(t, f.dial(t, strangerID))
+				fast.nextN(101)
+				for version := range 1000 {
+					name := fmt.Sprintf("s%02d", version%100)
+					f.registry.Upsert(service(name, version+1))
+					if got, want := fast.next(), fmt.Sprintf("upsert %s %d", name, version+1); got != want {
+						t.Fatalf("the fast consumer received %q, expected %q", got, want)
+					}
+				}
+				if most := slices.Max(f.backlogs()); most > 100 {
+					t.Errorf("the backlog of a consumer is %d, expected at most 100", most)
+				}
+				// What was in flight is out of date; all else comes once, as it is now.
+				told := make(map[string]string)
+				received := 0
+				for ended := false; !ended || len(told) < 100 || !allLatest(told); received++ {
+					operation := slow.next()
+					if operation == "end" {
+						ended = true
+						continue
+					}
+					var name, version string
+					if _, err := fmt.Sscanf(operation, "upsert %s %s", &name, &version); err != nil {
+						t.Fatal(err)
+					}
+					told[name] = version
+				}
+				if most := 101 + window; received > most {
+					t.Errorf("the slow consumer received %d responses, expected at most %d", received, most)
+				}
+			})
+		})
+	}
+}
+
+// allLatest tells whether s00 to s99 are in the versions 901 to 1000.
+func allLatest(told map[string]string) bool {
+	for i := range 100 {
+		if told[fmt.Sprintf("s%02d", i)] != strconv.Itoa(901+i) {
+			return false
+		}
+	}
+	return true
+}
+
+// mutedConn is a connection that swallows what is written once it is mute.
+type mutedConn struct {
+	net.Conn
+	mute *atomic.Bool
+}
+
+func (c mutedConn) Write(p []byte) (int, error) {
+	if c.mute.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func TestConsumerThatVanishesIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		var mute atomic.Bool
+		c := subscribe(t, f.dial(t, consumerID, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := f.listener.DialContext(ctx)
+			return mutedConn{conn, &mute}, err
+		})))
+		c.next()
+		time.Sleep(time.Hour)
+		if n := len(f.backlogs()); n != 1 {
+			t.Errorf("an idle consumer has %d subscriptions after an hour, expected 1", n)
+		}
+		mute.Store(true)
+		time.Sleep(pingInterval + pingTimeout + time.Second)
+		if n := len(f.backlogs()); n != 0 {
+			t.Errorf("a consumer that is gone has %d subscriptions, expected none", n)
+		}
+	})
+}
+
+func TestFrequentPingsAreAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		ping := grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true})
+		c := subscribe(t, f.dial(t, consumerID, ping))
+		c.next()
+		time.Sleep(time.Hour)
+		f.registry.Upsert(service("a", 1))
+		if got := c.next(); got != "upsert a 1" {
+			t.Errorf("after an hour of pings the response is %q, expected upsert a 1", got)
+		}
+	})
+}
+
+// delayedConn is a connection on which what is written takes a while to arrive.
+type delayedConn struct {
+	net.Conn
+	delay   time.Duration
+	packets chan packet
+	closed  chan struct{}
+	close   func() error
+}
+
+type packet struct {
+	data    []byte
+	arrives time.Time
+}
+
+func newDelayedConn(conn net.Conn, delay time.Duration) *delayedConn {
+	c := &delayedConn{Conn: conn, delay: delay, packets: make(chan packet, 1<<16), closed: make(chan struct{})}
+	c.close = sync.OnceValue(func() error {
+		close(c.closed)
+		return conn.Close()
+	})
+	go func() {
+		for {
+			var p packet
+			select {
+			case p = <-c.packets:
+			case <-c.closed:
+				return
+			}
+			select {
+			case <-time.After(time.Until(p.arrives)):
+				_, _ = conn.Write(p.data) // the error is that of the next read
+			case <-c.closed:
+				return
+			}
+		}
+	}()
+	return c
+}
+
+func (c *delayedConn) Write(p []byte) (int, error) {
+	select {
+	case c.packets <- packet{bytes.Clone(p), time.Now().Add(c.delay)}:
+		return len(p), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *delayedConn) Close() error { return c.close() }
+
+// TestWindowFillsALongLink downloads 10,000 services over a link on which an
+// acknowledgement takes 50 ms.
+func TestWindowFillsALongLink(t *testing.T) {
+	const services = 10_000
+	const delay = 50 * time.Millisecond
+	for _, tt := range []struct {
+		window int
+		most   time.Duration
+	}{{1, services*delay + time.Second}, {256, 3 * time.Second}} {
+		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, func(c *Config) { c.Window = tt.window })
+				f.registry.Set(catalogOf(services))
+				conn := f.dial(t, consumerID, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					conn, err := f.listener.DialContext(ctx)
+					if err != nil {
+						return nil, err
+					}
+					return newDelayedConn(conn, delay), nil
+				}))
+				begun := time.Now()
+				c := subscribe(t, conn)
+				for c.next() != "end" { //nolint:revive // next does the work
+				}
+				took := time.Since(begun)
+				t.Logf("%d services in %v", services, took)
+				if took > tt.most {
+					t.Errorf("the download took %v, expected at most %v", took, tt.most)
+				}
+			})
+		})
+	}
+}
+
+func TestFullSync(t *testing.T) {
+	const services = 10_000
+	for _, window := range []int{1, 64} {
+		t.Run(strconv.Itoa(window), func(t *testing.T) {
+			f := start(t, func(c *Config) { c.Window = window })
+			f.registry.Set(catalogOf(services))
+			c := subscribe(t, f.dial(t, consumerID))
+			for i := range services {
+				if got, want := c.next(), fmt.Sprintf("upsert s%05d 1", i); got != want {
+					t.Fatalf("response %d is %q, expected %q", i, got, want)
+				}
+			}
+			if got := c.next(); got != "end" {
+				t.Errorf("the last response is %q, expected end", got)
+			}
+		})
+	}
+}
+
+func catalogOf(n int) []*federation.Service {
+	var services []*federation.Service
+	for i := range n {
+		services = append(services, service(fmt.Sprintf("s%05d", i), 1))
+	}
+	return services
+}
+
+// BenchmarkFullSync downloads a catalog of 10,000 services: one message in
+// flight, and with a window.
+func BenchmarkFullSync(b *testing.B) {
+	const services = 10_000
+	for _, window := range []int{1, 64} {
+		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
+			f := start(b, func(c *Config) { c.Window = window })
+			f.registry.Set(catalogOf(services))
+			conn := f.dial(b, consumerID)
+			for b.Loop() {
+				c := subscribe(b, conn)
+				for range services + 1 {
+					m, err := c.stream.Recv()
+					if err != nil {
+						b.Fatal(err)
+					}
+					c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
+				}
+				if err := c.stream.CloseSend(); err != nil {
+					b.Fatal(err)
+				}
+				c.status()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*services), "ns/service")
+		})
+	}
+}

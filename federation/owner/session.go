@@ -1,0 +1,176 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// session is the life of one stream, whatever the version of the API.
+type session struct {
+	// read-only
+	server   *Server
+	consumer string // who it is, as it may be shown
+	receive  func() (wire.Request, error)
+	send     func(event federation.Event, nonce, context string) error
+
+	window chan struct{} // holds a value for each response that is not acknowledged
+
+	mu       sync.Mutex                  // guards the fields below
+	inFlight map[string]federation.Event // what is not acknowledged, by nonce
+}
+
+// run serves the stream until it ends, and returns its status.
+func (s *session) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	opened := make(chan wire.Request, 1)
+	// The reader cannot be awaited here: only the end of the handler ends a
+	// blocked receive. Server.Serve waits for it.
+	s.server.readers.Go(func() { cancel(s.read(opened)) })
+	err := s.write(ctx, opened)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // why a send failed, if one did
+	}
+	cancel(nil)
+	switch {
+	case errors.Is(err, io.EOF): // the consumer has ended it on purpose
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	return err
+}
+
+// write sends the catalog and then its changes, each when the window has room.
+func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
+	var first wire.Request
+	select {
+	case first = <-opened:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	log := s.server.config.Logger.With("consumer", s.consumer)
+	log.Info("consumer subscribed")
+	defer log.Info("consumer gone")
+	subscription := s.server.config.Registry.Subscribe()
+	defer subscription.Close()
+	for {
+		// Room comes before the event: what waits in the registry is coalesced.
+		select {
+		case s.window <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		event, err := subscription.Next(ctx)
+		if err != nil {
+			return err
+		}
+		nonce := strconv.FormatUint(s.server.nonces.Add(1), 10)
+		s.mu.Lock()
+		s.inFlight[nonce] = event
+		s.mu.Unlock()
+		if err := s.send(event, nonce, first.Context); err != nil {
+			return err
+		}
+	}
+}
+
+// read takes the initial request and then the acknowledgements, until the
+// stream ends or the consumer breaks the rules.
+func (s *session) read(opened chan<- wire.Request) error {
+	first, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if !first.Initial {
+		return status.Error(codes.InvalidArgument, "the first request of a stream must have neither response_nonce nor status")
+	}
+	opened <- first
+	for {
+		request, err := s.receive()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		event, ok := s.inFlight[request.Nonce]
+		delete(s.inFlight, request.Nonce)
+		s.mu.Unlock()
+		if !ok {
+			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
+				federation.Quote(request.Nonce))
+		}
+		<-s.window
+		s.acknowledged(event, request.Refusal)
+	}
+}
+
+// acknowledged takes note of what the consumer says of an event. A service that
+// it refuses is not sent again until it changes: it would be refused again.
+func (s *session) acknowledged(event federation.Event, refusal string) {
+	log := s.server.config.Logger.With("consumer", s.consumer)
+	switch {
+	case refusal != "":
+		if s.server.refusals.add(s.consumer, event.Name, refusal) {
+			// Our own consumers begin with the service. What is shown is bounded, and
+			// the rule at the end of the text is what matters.
+			refusal = strings.TrimPrefix(refusal, "service "+federation.Quote(event.Name)+": ")
+			log.Warn("consumer refuses a service; it is sent again when it changes",
+				"operation", event.Operation, "service", event.Name, "refusal", federation.Quote(refusal))
+		}
+	case event.Operation == federation.End:
+		log.Info("consumer has the whole catalog")
+	default:
+		s.server.refusals.remove(s.consumer, event.Name)
+	}
+}
+
+// maxRefusals bounds the refusals that are remembered.
+const maxRefusals = 4096
+
+// refusals remembers which refusals have been logged: a consumer repeats them
+// each time that it downloads the catalog. The zero value is ready.
+type refusals struct {
+	mu     sync.Mutex
+	logged map[refused]string // the last text, guarded by mu
+}
+
+type refused struct{ consumer, service string }
+
+// add tells whether the refusal is not the last one of that consumer and
+// service.
+func (r *refusals) add(consumer, service, refusal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := refused{consumer, service}
+	last, known := r.logged[key]
+	if known && last == refusal {
+		return false
+	}
+	if r.logged == nil {
+		r.logged = make(map[refused]string)
+	}
+	if !known && len(r.logged) >= maxRefusals {
+		for other := range r.logged { // any one: it may be logged twice
+			delete(r.logged, other)
+			break
+		}
+	}
+	r.logged[key] = refusal
+	return true
+}
+
+// remove forgets what the consumer said of the service, which it accepts now.
+func (r *refusals) remove(consumer, service string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.logged, refused{consumer, service})
+}
