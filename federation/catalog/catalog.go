@@ -1,0 +1,464 @@
+// Package catalog holds what one owner offers: its services, the stream that
+// last announced each of them, and how long those are kept that no open stream
+// vouches for.
+//
+// It stands between the owner's subscription, whose events it takes, and the
+// zone, which compiles its changes into answers. It is pure: no clock, no
+// goroutine, no lock. Time comes in as an argument, results go out as values,
+// and the caller, who has the timer, asks Deadline when to call Advance.
+//
+// # Generations
+//
+// The wire has no reliable end of a catalog, so a reconnect cannot replace the
+// old catalog by the new one: every name would blink. Instead each stream is a
+// new generation. What it announces is marked with it in place; what only an
+// earlier one announced goes on being served as stale data, until the new
+// catalog is known to be complete and the rest is swept.
+//
+// A catalog is complete by one of three rules:
+//
+//  1. The owner marks its end (an End event). What was not announced is swept.
+//  2. At least one valid service or deletion came, and then nothing for
+//     Config.Settle. What was not announced is swept, unless that would be most
+//     of the catalog (see guardShare): a restarting owner may be half loaded.
+//  3. No such thing came for Config.Settle. Where nothing of an earlier stream
+//     is left, the catalog is empty. Where something is, silence is no reason
+//     to remove it, and the retention clock goes on.
+//
+// Settle counts from the last response that can be a part of the catalog: a
+// service that this stream had not announced yet, or a refused one, as an owner
+// that still sends what is not wanted is not silent. Once something came,
+// heartbeats, deletions and updates do not count, or an owner that is never at
+// rest would never be complete. Only an accepted service or deletion is the
+// valid response of rule 2. An empty response may come from an owner that has
+// not loaded its services yet, and a refused one says nothing about the rest:
+// neither is a reason to sweep what was good before.
+//
+// # Retention
+//
+// The clock is the owner's. It starts when a synced stream is lost, goes on
+// through failed attempts and streams that are lost before they are synced, and
+// stops when one is synced. It never starts from silence: an idle stream is
+// fresh for ever.
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// errNoStream is a mistake of the caller: nothing may be applied between the
+// loss of a stream and the opening of the next.
+var errNoStream = errors.New("event outside of a stream")
+
+// Config is what the configuration says about one owner.
+type Config struct {
+	// Retention is how long services outlive the stream that announced
+	// them. 0 means without limit.
+	Retention time.Duration
+
+	// Settle is the silence after which a catalog whose end is not marked
+	// counts as complete.
+	Settle time.Duration
+
+	// MaxServices bounds the names that one stream may announce, refused
+	// ones included. 0 means without limit. While those of an earlier
+	// stream are kept beside them, the catalog holds at most twice as many.
+	MaxServices int
+
+	// Admit returns why a service may not stand at a name: outside of the
+	// owner's zones, or reserved. Its errors need not name the service. nil
+	// admits every name. It is called for each service that is announced.
+	Admit func(federation.FQDN) *federation.InvalidError
+}
+
+// Change is what happened to one service. Changes of one name are in order:
+// the last one holds.
+type Change struct {
+	Name       string              // the owner's ID of the service
+	Service    *federation.Service // nil when it is gone; the same as before when only the generation is new
+	Generation uint64              // of the stream that announced it; 0 when it is gone, or was restored
+}
+
+// Catalog is the services of one owner. It is not safe for concurrent use; the
+// services that it hands out are, as they are never written.
+type Catalog struct {
+	config  Config
+	records map[string]record // by the owner's name of the service
+	changes []Change          // since the last call of Changes
+
+	generation uint64 // of the open or last stream; 0 before the first
+	stream     stream // the open stream; zero between two
+
+	losses  []loss // the retention clocks, oldest first; the last one is the owner's
+	expired bool   // the last clock has run out
+
+	known    bool // a catalog was complete, or restored
+	lastSync time.Time
+
+	// Counts over records, kept by set.
+	services  int // published
+	instances int // of them
+	stale     int // published, of a generation before live
+	refused   int // versions kept aside
+	announced int // records of the current generation
+}
+
+// record is one name of the owner. At a million services every word counts, so
+// a resync marks records in place, and the rest is shared by the catalog.
+type record struct {
+	service    *federation.Service // published: the last good version; nil when there is none
+	refused    *federation.Service // a later version that was not admitted; nil when there is none
+	generation uint64              // of the last stream that announced the name
+}
+
+// stream is what is known of the open stream.
+type stream struct {
+	open     bool
+	marked   bool      // the header announced an end marker
+	content  bool      // a valid service or deletion came
+	quiet    bool      // silence proved nothing: rule 3 with an earlier catalog
+	synced   bool      // the catalog is complete
+	presumed bool      // ... and empty, by silence alone, and was not known before
+	heard    time.Time // when the last response came that settle counts from, or the stream was opened
+}
+
+// New returns an empty catalog of an owner that has not been reached yet.
+func New(config Config) *Catalog {
+	return &Catalog{config: config, records: make(map[string]record)}
+}
+
+// Restore fills a new catalog with what was kept of it through a restart. The
+// services are stale from lastUp on, the time when a stream was last up; a time
+// after now counts as now, as the machine's clock may have been set back. It
+// tells whether it did so: not when their retention is over, and not after the
+// first stream was opened. Services beyond Config.MaxServices are left out, and
+// those that are not admitted are kept aside.
+func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time) bool {
+	if lastUp.After(now) {
+		lastUp = now
+	}
+	l := loss{at: lastUp}
+	if c.generation > 0 || c.known {
+		return false
+	}
+	if due, ok := c.due(l); ok && !due.After(now) {
+		return false
+	}
+	c.known = true
+	c.losses = []loss{l}
+	for _, s := range services {
+		// What is wrong with a service was said when it came.
+		_ = c.upsert(s.Name, s)
+	}
+	return true
+}
+
+// Opened starts a new generation: a stream to the owner is open.
+func (c *Catalog) Opened(now time.Time) {
+	c.Lost(now)
+	c.generation++
+	c.announced = 0
+	c.stream = stream{open: true, heard: now}
+}
+
+// Marked tells that the header of the open stream announced that the owner will
+// mark the end of its catalog, so that silence proves nothing. It may be called
+// as late as with the first response, with which the header may come; a catalog
+// that was taken for empty until then is incomplete again.
+func (c *Catalog) Marked() {
+	s := &c.stream
+	if !s.open || s.marked {
+		return
+	}
+	s.marked = true
+	if s.synced && !s.content {
+		s.synced = false
+		if s.presumed {
+			c.known, c.lastSync = false, time.Time{}
+		}
+	}
+}
+
+// Apply takes one event of the open stream. A *federation.InvalidError refuses
+// the service (to the owner, a NACK) and changes nothing that is published: the
+// last good version stays. Any other error is a mistake of the caller.
+//
+// A service whose name is not admitted is refused, but kept aside, as the
+// owner does not send it again when the configuration comes to admit it.
+func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
+	if !c.stream.open {
+		return errNoStream
+	}
+	if !c.stream.content || ev.Operation == federation.Upsert && !c.announces(ev.Name) {
+		c.stream.heard = now
+	}
+	switch ev.Operation {
+	case federation.Alive:
+		return nil
+	case federation.End:
+		if !c.stream.synced || c.stale > 0 {
+			c.sweep()
+			c.synced(now)
+		}
+		return nil
+	case federation.Delete:
+		// The guard is for what we conclude, never for what the owner says.
+		c.set(ev.Name, record{})
+	case federation.Upsert:
+		if err := c.upsert(ev.Name, ev.Service); err != nil {
+			return err
+		}
+	}
+	c.stream.content = true
+	c.stream.quiet = false
+	return nil
+}
+
+// announces tells whether the open stream has announced the name.
+func (c *Catalog) announces(name string) bool {
+	r, ok := c.records[name]
+	return ok && r.generation == c.generation
+}
+
+// Refused tells of a response on the open stream that was refused before it
+// came here, and the service that it named, as far as that is known. Its last
+// good version stays as it would have after Apply: the owner still offers it.
+func (c *Catalog) Refused(name string, now time.Time) {
+	if !c.stream.open {
+		return
+	}
+	c.stream.heard = now
+	if r, ok := c.records[name]; ok {
+		r.generation = c.generation
+		c.set(name, r)
+	}
+}
+
+// Lost tells that the open stream has ended, and makes all services stale. It
+// does nothing when none is open: an attempt that failed changes nothing.
+func (c *Catalog) Lost(now time.Time) {
+	if !c.stream.open {
+		return
+	}
+	c.losses = c.clocks(now)
+	c.expired = c.expired && c.services == 0
+	c.stream = stream{}
+	c.stale = c.services
+}
+
+// Deadline returns the next instant at which Advance has something to do, and
+// false when nothing is pending. It may lie in the past.
+func (c *Catalog) Deadline() (time.Time, bool) {
+	settle, settling := c.settles()
+	expiry, expiring := c.expires()
+	if !settling || expiring && expiry.Before(settle) {
+		return expiry, expiring
+	}
+	return settle, true
+}
+
+// Advance does what is due at now: it completes a catalog whose owner has been
+// silent, and removes services whose retention is over. Responses that have
+// already come must be applied before, or they are taken for silence.
+func (c *Catalog) Advance(now time.Time) {
+	// Step by step, so that a call that comes late does what calls in time
+	// would have done.
+	for {
+		at, ok := c.Deadline()
+		if !ok || at.After(now) {
+			return
+		}
+		if settle, ok := c.settles(); ok && settle.Equal(at) {
+			c.settle(at)
+		} else {
+			c.expire()
+		}
+	}
+}
+
+// SetConfig changes the configuration at now, with all its consequences:
+// services come and go with Admit, and the retention counts anew from when the
+// stream was lost. A smaller MaxServices removes nothing. The cost is that of
+// one Admit for each service.
+//
+// A published service that is not admitted any more is kept aside, unless a
+// later version of it is there already.
+func (c *Catalog) SetConfig(config Config, now time.Time) {
+	c.config = config
+	for name, r := range c.records {
+		if r.refused != nil && c.admit(r.refused) == nil {
+			r.service, r.refused = r.refused, nil
+		} else if r.service != nil && c.admit(r.service) != nil {
+			if r.refused == nil {
+				r.refused = r.service
+			}
+			r.service = nil
+		}
+		c.set(name, r)
+	}
+	c.Advance(now)
+}
+
+// Changes returns what has changed since the last call, which is the caller's
+// to keep. The loss of a stream and its consequences for all services are not
+// in it; they are in Status.
+func (c *Catalog) Changes() []Change {
+	changes := c.changes
+	c.changes = nil
+	return changes
+}
+
+// All yields the published services and their generations, in no order. The
+// catalog must not be used meanwhile.
+func (c *Catalog) All() iter.Seq2[*federation.Service, uint64] {
+	return func(yield func(*federation.Service, uint64) bool) {
+		for _, r := range c.records {
+			if r.service != nil && !yield(r.service, r.generation) {
+				return
+			}
+		}
+	}
+}
+
+// Snapshot returns what Restore takes: the services that are worth keeping
+// through a restart, and the time when a stream that vouches for them was last
+// up. It returns false while no catalog was ever complete: a part of one,
+// restored, would deny that the rest exists.
+//
+// Services that the guard holds are not among them. Their retention is shorter
+// than that of the others, and there is one time for all.
+func (c *Catalog) Snapshot(now time.Time) (services []*federation.Service, lastUp time.Time, ok bool) {
+	clocks := c.clocks(now)
+	n := len(clocks)
+	if !c.known || n == 0 {
+		return nil, time.Time{}, false
+	}
+	var oldest uint64
+	if n > 1 {
+		oldest = clocks[n-2].generation + 1
+	}
+	for s, generation := range c.All() {
+		if generation >= oldest {
+			services = append(services, s)
+		}
+	}
+	return services, clocks[n-1].at, true
+}
+
+// upsert takes a service as announced on the current stream.
+func (c *Catalog) upsert(name string, s *federation.Service) error {
+	r, ok := c.records[name]
+	invalid := c.admit(s)
+	if c.full(r, ok) {
+		if invalid == nil {
+			invalid = &federation.InvalidError{
+				Service: name,
+				Reason:  federation.ReasonLimit,
+				Rule:    fmt.Sprintf("one service more than the %d that max_services allows this owner", c.config.MaxServices),
+			}
+		}
+		return invalid
+	}
+	r.generation = c.generation
+	if invalid != nil {
+		r.refused = s
+		c.set(name, r)
+		return invalid
+	}
+	r.refused = nil
+	if r.service == nil || !r.service.Equal(s) {
+		r.service = s
+	}
+	c.set(name, r)
+	return nil
+}
+
+// full tells whether the record r, which is there already when ok, is one more
+// than the current stream may announce. Records of earlier streams do not
+// count, as they are about to be swept: an owner that comes back with new names
+// would be refused half of them, and never send them again. They are bounded
+// all the same, for an owner that never completes a catalog.
+func (c *Catalog) full(r record, ok bool) bool {
+	limit := c.config.MaxServices
+	if limit == 0 || ok && r.generation == c.generation {
+		return false
+	}
+	return c.announced >= limit || !ok && len(c.records)/2 >= limit
+}
+
+// admit returns the error of Config.Admit with the service that it is about.
+func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
+	if c.config.Admit == nil {
+		return nil
+	}
+	invalid := c.config.Admit(s.FQDN)
+	if invalid == nil {
+		return nil
+	}
+	named := *invalid
+	named.Service = s.Name
+	if named.Field == "" {
+		named.Field = "fqdn"
+	}
+	return &named
+}
+
+// set replaces the record of name, or removes it when next holds no version.
+// It is the only place where records and changes are written.
+func (c *Catalog) set(name string, next record) {
+	prev := c.records[name]
+	c.count(prev, -1)
+	c.count(next, +1)
+	if next.service == nil && next.refused == nil {
+		delete(c.records, name)
+	} else {
+		c.records[name] = next
+	}
+	switch {
+	case next.service != nil && (next.service != prev.service || next.generation != prev.generation):
+		c.changes = append(c.changes, Change{Name: name, Service: next.service, Generation: next.generation})
+	case next.service == nil && prev.service != nil:
+		c.changes = append(c.changes, Change{Name: name})
+	}
+	if c.stream.synced && c.stale == 0 {
+		c.losses = nil // the guard holds nothing any more
+	}
+}
+
+func (c *Catalog) count(r record, by int) {
+	if r.service != nil {
+		c.services += by
+		c.instances += by * len(r.service.Instances)
+		if r.generation < c.live() {
+			c.stale += by
+		}
+	}
+	if r.refused != nil {
+		c.refused += by
+	}
+	if r != (record{}) && r.generation == c.generation {
+		c.announced += by
+	}
+}
+
+// live returns the first generation that is not stale.
+func (c *Catalog) live() uint64 {
+	if c.stream.open {
+		return c.generation
+	}
+	return c.generation + 1
+}
+
+// removeBefore removes all records of a generation before the given one.
+func (c *Catalog) removeBefore(generation uint64) {
+	for name, r := range c.records {
+		if r.generation < generation {
+			c.set(name, record{})
+		}
+	}
+}

@@ -1,0 +1,464 @@
+package catalog_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+)
+
+// TestOracle plays random histories to a catalog and to a model that is too
+// simple to be wrong in the same way: each service of the model has its own
+// retention clock, and everything that the catalog counts or derives from
+// generations the model looks for in all of its services.
+func TestOracle(t *testing.T) {
+	for seed := range uint64(1500) {
+		var log []string
+		if msg := compare(t, rand.New(rand.NewPCG(seed, 0)), &log); msg != "" {
+			t.Fatalf("seed %d: %s\nafter\n%s", seed, msg, strings.Join(log, "\n"))
+		}
+	}
+}
+
+// admits returns an Admit that takes the names of the zones only.
+func admits(zones ...federation.FQDN) func(federation.FQDN) *federation.InvalidError {
+	return func(name federation.FQDN) *federation.InvalidError {
+		if slices.ContainsFunc(zones, name.Within) {
+			return nil
+		}
+		return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
+	}
+}
+
+// compare plays one history, and returns where catalog and model differ.
+func compare(t *testing.T, r *rand.Rand, log *[]string) string {
+	t.Helper()
+	example, test := fqdn(t, "example"), fqdn(t, "test")
+	randomConfig := func() catalog.Config {
+		return catalog.Config{
+			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
+			Settle:      5 * time.Second,
+			MaxServices: pick(r, 0, 0, 5, 13),
+			Admit:       pick(r, nil, admits(example), admits(example), admits(test), admits(example, test)),
+		}
+	}
+	randomService := func(name string) *federation.Service {
+		return &federation.Service{
+			Name:      name,
+			FQDN:      fqdn(t, name+pick(r, ".example", ".example", ".test")),
+			Instances: make([]federation.Instance, pick(r, 1, 1, 1, 2)),
+		}
+	}
+	config := randomConfig()
+	ops := []string{"up", "up", "up", "bulk", "bulk", "delete", "alive", "refused", "end", "open", "open", "marked", "lost", "advance", "advance", "config", "restore"}
+	if r.IntN(2) == 0 {
+		// An owner that flaps, with the guard and several clocks at work.
+		config.Retention, config.MaxServices, config.Admit = 100*time.Second, 0, nil
+		ops = []string{"up", "bulk", "open", "lost", "advance", "advance"}
+	}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}}
+	zone := map[string]catalog.Change{} // what a receiver of the changes knows
+
+	now := epoch
+	for range 60 {
+		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
+		before := c.Status()
+		var removable func(catalog.Change) bool // of what was published before
+		op := pick(r, ops...)
+		name := fmt.Sprint("s", r.IntN(14))
+		*log = append(*log, fmt.Sprintf("%v %s %s", now.Sub(epoch), op, name))
+		switch op {
+		case "up", "bulk":
+			names := []string{name}
+			if op == "bulk" {
+				names = nil
+				for i := range pick(r, 2, 3, 14) {
+					names = append(names, fmt.Sprint("s", i))
+				}
+			}
+			for _, name := range names {
+				s := randomService(name)
+				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now)
+				if want := m.up(name, s, now); want != (err == nil) {
+					return fmt.Sprintf("up %s: %v, want %v", name, err, want)
+				}
+			}
+		case "delete":
+			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
+				return fmt.Sprint("delete: ", err)
+			}
+			if m.open {
+				if !m.content {
+					m.heard = now
+				}
+				m.content, m.quiet = true, false
+				delete(m.services, name)
+			}
+			removable = func(c catalog.Change) bool { return c.Name == name }
+		case "alive":
+			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
+			if !m.content {
+				m.heard = now
+			}
+		case "refused":
+			c.Refused(name, now)
+			m.refused(name, now)
+		case "end":
+			_ = c.Apply(federation.Event{Operation: federation.End}, now)
+			m.end(now)
+			removable = func(c catalog.Change) bool { return c.Generation < before.Live }
+		case "open":
+			c.Opened(now)
+			m.opened(now)
+		case "marked":
+			c.Marked()
+			m.mark()
+		case "lost":
+			c.Lost(now)
+			m.lost(now)
+		case "advance":
+			if at, ok := c.Deadline(); ok {
+				if next, ok := m.next(); ok && next.Before(at) {
+					return fmt.Sprintf("deadline %v, but there is work at %v", at, next)
+				}
+			}
+			c.Advance(now)
+			m.advance(now)
+			removable = func(c catalog.Change) bool { return c.Generation < before.Live }
+		case "config":
+			config := randomConfig()
+			c.SetConfig(config, now)
+			m.setConfig(config, now)
+			removable = func(catalog.Change) bool { return true }
+		case "restore":
+			var services []*federation.Service
+			for i := range 12 {
+				services = append(services, randomService(fmt.Sprint("s", i)))
+			}
+			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
+			if got, want := c.Restore(services, up, now), m.restore(services, up, now); got != want {
+				return fmt.Sprintf("restored %v, want %v", got, want)
+			}
+		}
+		m.tidy()
+
+		for _, change := range c.Changes() {
+			old, ok := zone[change.Name]
+			switch {
+			case change.Service == nil && !ok:
+				return change.Name + " is gone, but was never there"
+			case change.Service == nil && (removable == nil || !removable(old)):
+				return change.Name + " is gone for no reason"
+			case change.Service == nil:
+				delete(zone, change.Name)
+			case ok && old == change:
+				return change.Name + " is a change, but the same as before"
+			default:
+				zone[change.Name] = change
+			}
+		}
+		all := map[string]catalog.Change{}
+		for s, generation := range c.All() {
+			all[s.Name] = catalog.Change{Name: s.Name, Service: s, Generation: generation}
+		}
+		if !maps.Equal(all, zone) {
+			return fmt.Sprintf("the changes make %v, all is %v", zone, all)
+		}
+		want := map[string]catalog.Change{}
+		for name, e := range m.services {
+			if e.service != nil {
+				want[name] = catalog.Change{Name: name, Service: e.service, Generation: e.generation}
+			}
+		}
+		if !maps.Equal(all, want) {
+			return fmt.Sprintf("all is %v, want %v", all, want)
+		}
+		if got, want := c.Status(), m.status(); got != want {
+			return "status (-want +got)\n" + cmp.Diff(want, got)
+		}
+	}
+	return ""
+}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// model is a catalog made of loops.
+type model struct {
+	config   catalog.Config
+	services map[string]*entry
+
+	generation                           uint64
+	open, marked, content, quiet, synced bool
+	presumed, clock, expired, known      bool
+	heard, ownerLost, lastSync           time.Time
+}
+
+// entry is one name, with its own clock.
+type entry struct {
+	service, refused *federation.Service
+	generation       uint64
+	lost             time.Time // zero: not lost
+}
+
+// count returns how many entries have the property.
+func (m *model) count(has func(*entry) bool) (n int) {
+	for _, e := range m.services {
+		if has(e) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) published() int { return m.count(func(e *entry) bool { return e.service != nil }) }
+
+func (m *model) live(e *entry) bool { return m.open && e.generation == m.generation }
+
+func (m *model) stale() int {
+	return m.count(func(e *entry) bool { return e.service != nil && !m.live(e) })
+}
+
+func (m *model) admitted(s *federation.Service) bool {
+	return m.config.Admit == nil || m.config.Admit(s.FQDN) == nil
+}
+
+func (m *model) up(name string, s *federation.Service, now time.Time) bool {
+	if !m.open {
+		return false
+	}
+	if e := m.services[name]; !m.content || e == nil || e.generation != m.generation {
+		m.heard = now
+	}
+	if !m.take(name, s) {
+		return false
+	}
+	m.content, m.quiet = true, false
+	return true
+}
+
+func (m *model) take(name string, s *federation.Service) bool {
+	e := m.services[name]
+	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
+	if limit := m.config.MaxServices; limit > 0 && (e == nil || e.generation != m.generation) {
+		if announced >= limit || e == nil && len(m.services) >= 2*limit {
+			return false
+		}
+	}
+	if e == nil {
+		e = &entry{}
+		m.services[name] = e
+	}
+	e.generation, e.lost = m.generation, time.Time{}
+	if !m.admitted(s) {
+		e.refused = s
+		return false
+	}
+	e.refused = nil
+	if e.service == nil || e.service.FQDN != s.FQDN || len(e.service.Instances) != len(s.Instances) {
+		e.service = s
+	}
+	return true
+}
+
+func (m *model) refused(name string, now time.Time) {
+	if e := m.services[name]; m.open {
+		m.heard = now
+		if e != nil {
+			e.generation, e.lost = m.generation, time.Time{}
+		}
+	}
+}
+
+func (m *model) mark() {
+	if m.open && !m.marked && m.synced && !m.content {
+		m.synced = false
+		if m.presumed {
+			m.known, m.lastSync = false, time.Time{}
+		}
+	}
+	m.marked = m.open
+}
+
+func (m *model) opened(now time.Time) {
+	m.lost(now)
+	m.generation++
+	m.open, m.heard = true, now
+}
+
+func (m *model) lost(now time.Time) {
+	if !m.open {
+		return
+	}
+	if m.synced || m.published() > 0 && !m.clock {
+		m.clock, m.expired, m.ownerLost = true, false, now
+	}
+	if m.clock {
+		for _, e := range m.services {
+			if e.lost.IsZero() {
+				e.lost = m.ownerLost
+			}
+		}
+	}
+	m.open, m.marked, m.content, m.quiet, m.synced, m.presumed = false, false, false, false, false, false
+}
+
+func (m *model) end(now time.Time) {
+	if m.open && (!m.synced || m.stale() > 0) {
+		m.sweep(now)
+	}
+}
+
+func (m *model) sweep(now time.Time) {
+	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
+	m.synced, m.known, m.lastSync = true, true, now
+	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
+}
+
+// next returns when something is due, and false when nothing is.
+func (m *model) next() (next time.Time, ok bool) {
+	earlier := func(t time.Time) {
+		if !ok || t.Before(next) {
+			next, ok = t, true
+		}
+	}
+	if m.settling() {
+		earlier(m.heard.Add(m.config.Settle))
+	}
+	if m.config.Retention > 0 {
+		for _, e := range m.services {
+			if !e.lost.IsZero() {
+				earlier(m.due(e.lost))
+			}
+		}
+		if m.clock {
+			earlier(m.due(m.ownerLost))
+		}
+	}
+	return next, ok
+}
+
+func (m *model) settling() bool { return m.open && !m.synced && !m.marked && !m.quiet }
+
+// due is one nanosecond after the retention.
+func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention + 1) }
+
+func (m *model) advance(now time.Time) {
+	for {
+		at, ok := m.next()
+		if !ok || at.After(now) {
+			return
+		}
+		if m.settling() && m.heard.Add(m.config.Settle).Equal(at) {
+			m.settle(at)
+		} else {
+			maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !e.lost.IsZero() && !m.due(e.lost).After(at) })
+			if m.clock && !m.due(m.ownerLost).After(at) {
+				m.clock, m.expired = false, !m.synced
+			}
+		}
+		m.tidy()
+	}
+}
+
+func (m *model) settle(at time.Time) {
+	stale := m.stale()
+	switch {
+	case m.content && stale >= 10 && stale > m.published()-stale:
+		maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) && e.service == nil })
+		m.ownerLost = time.Time{}
+		for _, e := range m.services {
+			if e.lost.After(m.ownerLost) {
+				m.ownerLost = e.lost
+			}
+		}
+		m.synced, m.known, m.lastSync = true, true, at
+	case m.content:
+		m.sweep(at)
+	case stale == 0 && !m.expired:
+		m.presumed = !m.known
+		m.sweep(at)
+	default:
+		m.quiet = true
+	}
+}
+
+// tidy stops the clock of a complete catalog that holds nothing back.
+func (m *model) tidy() {
+	if m.synced && m.stale() == 0 {
+		m.clock, m.expired, m.ownerLost = false, false, time.Time{}
+	}
+}
+
+func (m *model) setConfig(config catalog.Config, now time.Time) {
+	m.config = config
+	for name, e := range m.services {
+		if e.refused != nil && m.admitted(e.refused) {
+			e.service, e.refused = e.refused, nil
+		}
+		if e.service != nil && !m.admitted(e.service) {
+			if e.refused == nil {
+				e.refused = e.service
+			}
+			e.service = nil
+		}
+		m.services[name] = e
+	}
+	m.tidy()
+	m.advance(now)
+}
+
+func (m *model) restore(services []*federation.Service, up, now time.Time) bool {
+	if m.generation > 0 || m.known || m.config.Retention > 0 && now.After(up.Add(m.config.Retention)) {
+		return false
+	}
+	m.known, m.clock, m.ownerLost = true, true, up
+	for _, s := range services {
+		m.take(s.Name, s)
+	}
+	for _, e := range m.services {
+		e.lost = up
+	}
+	return true
+}
+
+func (m *model) status() catalog.Status {
+	s := catalog.Status{
+		Live:     m.generation + 1,
+		Lost:     m.ownerLost,
+		LastSync: m.lastSync,
+		Known:    m.known,
+		Services: m.published(),
+		Stale:    m.stale(),
+		Refused:  m.count(func(e *entry) bool { return e.refused != nil }),
+	}
+	for _, e := range m.services {
+		if e.service != nil {
+			s.Instances += len(e.service.Instances)
+		}
+	}
+	if m.open {
+		s.Live = m.generation
+	}
+	if m.clock && m.config.Retention > 0 {
+		s.Expires = m.ownerLost.Add(m.config.Retention + time.Second)
+	}
+	switch {
+	case m.synced:
+		s.State, s.Held = catalog.Synced, s.Stale
+	case m.open && (!m.quiet || s.Services > s.Stale):
+		s.State = catalog.Syncing
+	case m.expired:
+		s.State = catalog.Expired
+	case m.clock:
+		s.State = catalog.Stale
+	}
+	return s
+}
