@@ -1,0 +1,51 @@
+package zone
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// maxAddress is the length of the longest address label.
+const maxAddress = len("0000-0000-0000-0000-0000-0000-0000-0000")
+
+// appendAddress appends the label that stands for an IP address: dotted decimal
+// with dashes, or all eight groups of IPv6 in full. A shortened form would
+// begin or end with a dash ("::1"), or look like an internationalized label
+// ("fd--1", RFC 5891 section 4.2.3.1).
+func appendAddress(b []byte, ip netip.Addr) []byte {
+	if ip.Is4() {
+		for i, octet := range ip.As4() {
+			if i > 0 {
+				b = append(b, '-')
+			}
+			b = strconv.AppendUint(b, uint64(octet), 10)
+		}
+		return b
+	}
+	const digits = "0123456789abcdef"
+	for i, octet := range ip.As16() {
+		if i > 0 && i%2 == 0 {
+			b = append(b, '-')
+		}
+		b = append(b, digits[octet>>4], digits[octet&0xf])
+	}
+	return b
+}
+
+// parseAddress returns the address that appendAddress shows as label.
+func parseAddress(label string) (netip.Addr, bool) {
+	if len(label) > maxAddress {
+		return netip.Addr{}, false
+	}
+	separator := ":"
+	if strings.Count(label, "-") == 3 {
+		separator = "."
+	}
+	ip, err := netip.ParseAddr(strings.ReplaceAll(label, "-", separator))
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	var buf [maxAddress]byte
+	return ip, string(appendAddress(buf[:0], ip)) == label
+}

@@ -1,0 +1,242 @@
+package zone
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// maxSet bounds an RRset, in octets, so that a reply over TCP has room for
+	// header and question, and 512 more for SOA, OPT and what others add.
+	maxSet = dns.MaxMsgSize - 512 - (12 + 255 + 4)
+
+	// rrHeader is the size of a record without RDATA whose owner is the name
+	// asked for: a pointer, type, class, TTL and length.
+	rrHeader = 2 + 2 + 2 + 4 + 2
+
+	// srvHeader is the size of an SRV record but for the text of its target,
+	// which is not compressed (RFC 2782) and one octet longer than that.
+	srvHeader = rrHeader + 6 + 1
+
+	// A weight above 0, because clients do not shuffle records whose weights
+	// sum up to 0 (Go's net.LookupSRV among them) and would all use the first.
+	weight = 100
+)
+
+// Answer returns the records of a Success, or of an Indirect with the addresses
+// that were found here. Every record is made for this call and is the caller's.
+// The owner is the name as the client spelled it, on every record (RFC 4343).
+func (r *Result) Answer(owner string) []dns.RR {
+	m := &r.match
+	switch r.qtype {
+	case dns.TypeA, dns.TypeAAAA:
+		return r.addressAnswer(owner)
+	case dns.TypeSRV:
+		return m.entry.srv(owner, m.ends, r.ttl)
+	case dns.TypeTXT:
+		return m.entry.txt(owner, m.instance, r.ttl)
+	case dns.TypeSOA:
+		return []dns.RR{r.origin.soa(owner)}
+	case dns.TypeNS:
+		return []dns.RR{r.origin.nsRecord(owner)}
+	}
+	// ANY (RFC 8482 section 4.2)
+	return []dns.RR{&dns.HINFO{Hdr: header(owner, dns.TypeHINFO, r.ttl), Cpu: "RFC8482"}}
+}
+
+func (r *Result) addressAnswer(owner string) []dns.RR {
+	m := &r.match
+	switch {
+	case m.role == nameServer:
+		return addressSet(owner, r.origin.addresses(r.qtype), r.ttl)
+	case m.role == ofAddress:
+		return []dns.RR{addressRecord(owner, m.address, r.ttl)}
+	case m.entry.hosts:
+		return addressSet(owner, r.addresses, r.ttl)
+	}
+	return m.entry.addressSet(owner, r.qtype, m.ends, r.ttl)
+}
+
+// Resolved returns the records of an Indirect result once its hosts are looked
+// up: its own addresses and the others, each once, with one TTL, the smallest
+// (RFC 2181 section 5.2).
+func (r *Result) Resolved(owner string, others []netip.Addr, ttl uint32) []dns.RR {
+	all := make([]netip.Addr, 0, len(r.addresses)+len(others))
+	all = append(all, r.addresses...)
+	for _, ip := range others {
+		if isOf(ip, r.qtype) {
+			all = append(all, ip)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return addressSet(owner, slices.Compact(all), min(r.ttl, ttl))
+}
+
+// addressSet returns the A or AAAA records of an entry. The endpoints are in
+// the order of their SRV targets, so equal addresses are neighbours.
+func (e *entry) addressSet(owner string, qtype uint16, set ends, ttl uint32) []dns.RR {
+	ips := make([]netip.Addr, 0, 8)
+	for _, i := range set {
+		ip, ok := e.endpoints[i].Address.IP()
+		if ok && isOf(ip, qtype) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
+			ips = append(ips, ip)
+		}
+	}
+	return addressSet(owner, ips, ttl)
+}
+
+// addressSet returns the A or AAAA records of addresses that are all of one
+// type, as many as fit a message.
+func addressSet(owner string, ips []netip.Addr, ttl uint32) []dns.RR {
+	switch {
+	case len(ips) == 0:
+		return nil
+	case ips[0].Is4():
+		return records[aRecord](owner, ips[:min(len(ips), maxSet/(rrHeader+4))], ttl)
+	}
+	return records[aaaaRecord](owner, ips[:min(len(ips), maxSet/(rrHeader+16))], ttl)
+}
+
+// isOf tells whether an address is what a record of the type holds.
+func isOf(ip netip.Addr, qtype uint16) bool { return ip.Is4() == (qtype == dns.TypeA) }
+
+// aRecord and aaaaRecord hold a record and its address in one allocation.
+type aRecord struct {
+	dns.A
+	ip [4]byte
+}
+
+type aaaaRecord struct {
+	dns.AAAA
+	ip [16]byte
+}
+
+func (r *aRecord) set(owner string, ip netip.Addr, ttl uint32) dns.RR {
+	r.ip = ip.As4()
+	r.A = dns.A{Hdr: header(owner, dns.TypeA, ttl), A: r.ip[:]}
+	return &r.A
+}
+
+func (r *aaaaRecord) set(owner string, ip netip.Addr, ttl uint32) dns.RR {
+	r.ip = ip.As16()
+	r.AAAA = dns.AAAA{Hdr: header(owner, dns.TypeAAAA, ttl), AAAA: r.ip[:]}
+	return &r.AAAA
+}
+
+// addressRecord returns the A or AAAA record of one address.
+func addressRecord(owner string, ip netip.Addr, ttl uint32) dns.RR {
+	if ip.Is4() {
+		return new(aRecord).set(owner, ip, ttl)
+	}
+	return new(aaaaRecord).set(owner, ip, ttl)
+}
+
+// records makes the records of one RRset in one allocation.
+func records[R any, P interface {
+	*R
+	set(owner string, ip netip.Addr, ttl uint32) dns.RR
+}](owner string, ips []netip.Addr, ttl uint32) []dns.RR {
+	all := make([]R, len(ips))
+	rrs := make([]dns.RR, len(ips))
+	for i, ip := range ips {
+		rrs[i] = P(&all[i]).set(owner, ip, ttl)
+	}
+	return rrs
+}
+
+// targets returns those of the endpoints whose SRV target is a name that fits
+// DNS.
+func (e *entry) targets(set ends) ends {
+	if e.faults[FaultNameTooLong] == 0 {
+		return set
+	}
+	return slices.DeleteFunc(slices.Clone(set), func(i uint16) bool {
+		return len(e.target(&e.endpoints[i])) > maxName
+	})
+}
+
+// srv returns the SRV records of the endpoints, as many as fit a message, in
+// the order of targets.
+func (e *entry) srv(owner string, set ends, ttl uint32) []dns.RR {
+	set = e.targets(set)
+	records := make([]dns.SRV, 0, len(set))
+	rrs := make([]dns.RR, 0, len(set))
+	size := 0
+	for _, i := range set {
+		ep := &e.endpoints[i]
+		target := e.target(ep)
+		if size += srvHeader + len(target); size > maxSet {
+			break
+		}
+		records = append(records, dns.SRV{
+			Hdr: header(owner, dns.TypeSRV, ttl), Weight: weight, Port: ep.Port, Target: target,
+		})
+		rrs = append(rrs, &records[len(records)-1])
+	}
+	return rrs
+}
+
+// Glue returns the addresses of the targets in an SRV answer of this result,
+// and of the name server in an NS answer. Each record of the former is a whole
+// RRset, in the order of the answer. All are the caller's. Targets that are
+// hosts have none: resolvers drop data of other zones (RFC 2181 section 5.4.1).
+func (r *Result) Glue(answer []dns.RR) []dns.RR {
+	switch r.qtype {
+	case dns.TypeNS:
+		o := r.origin
+		return append(addressSet(o.ns, o.addresses(dns.TypeA), o.negativeTTL), addressSet(o.ns, o.addresses(dns.TypeAAAA), o.negativeTTL)...)
+	case dns.TypeSRV:
+		return r.match.entry.glue(answer, r.match.ends, r.ttl)
+	}
+	return nil
+}
+
+func (e *entry) glue(answer []dns.RR, set ends, ttl uint32) []dns.RR {
+	set = e.targets(set)
+	glue := make([]dns.RR, 0, len(answer))
+	last := netip.Addr{}
+	for n, rr := range answer {
+		ip, ok := e.endpoints[set[n]].Address.IP()
+		if !ok || ip == last { // a target with several ports has one address
+			continue
+		}
+		last = ip
+		glue = append(glue, addressRecord(rr.(*dns.SRV).Target, ip, ttl))
+	}
+	return glue
+}
+
+// Authority returns the SOA of a negative answer: exactly one record (RFC 2308
+// section 3).
+func (r *Result) Authority() []dns.RR { return []dns.RR{r.origin.soa(r.origin.name)} }
+
+// Timers of the SOA, in seconds. Secondaries are notified; they refresh often
+// because a federated zone changes often.
+const (
+	refresh = 300
+	retry   = 60
+	expire  = 86400
+)
+
+// soa has one TTL everywhere, equal to its MINIMUM (RFC 2308 sections 3 and 5).
+func (o *origin) soa(owner string) *dns.SOA {
+	return &dns.SOA{
+		Hdr: header(owner, dns.TypeSOA, o.negativeTTL), Ns: o.ns, Mbox: o.mailbox,
+		Serial: o.serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: o.negativeTTL,
+	}
+}
+
+func (o *origin) nsRecord(owner string) *dns.NS {
+	return &dns.NS{Hdr: header(owner, dns.TypeNS, o.negativeTTL), Ns: o.ns}
+}
+
+// addresses returns those of the name server that are of the type.
+func (o *origin) addresses(qtype uint16) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(o.nameServer), func(ip netip.Addr) bool { return !isOf(ip, qtype) })
+}
+
+func header(owner string, rrtype uint16, ttl uint32) dns.RR_Header {
+	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
+}

@@ -1,0 +1,138 @@
+package zone_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// catalogSizes are what costs must not depend on.
+var catalogSizes = []int{1_000, 100_000}
+
+// plain is a service as most are: two endpoints, two instances, some metadata.
+func plain(n int) *federation.Service {
+	s := service(fmt.Sprintf("service-%d s%d.team%d.fed.example 192.0.2.%d@8080[v1] 2001:db8::%x@8443[v2] v1/HTTP[v1] v2/GRPC[v2]",
+		n, n, n%100, n%250, n%65536))
+	s.Description, s.Tags = "one of many", []string{"bench"}
+	s.SANs = []string{"spiffe://owner.example/" + s.Name}
+	s.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: s.FQDN.String()}, {Key: "version", Value: "1"}}
+	return s
+}
+
+// filled returns a builder with n plain services.
+func filled(n int) *zone.Builder {
+	b := builder(owner("o", "fed.example"))
+	for i := range n {
+		b.Put(0, plain(i), 1)
+	}
+	b.Publish(now)
+	return b
+}
+
+// answered keeps the records from being optimized away.
+var answered []dns.RR
+
+func BenchmarkLookup(b *testing.B) {
+	queries := []struct {
+		name  string
+		asked string
+		qtype uint16
+	}{
+		{"A", "s7.team7.fed.example.", dns.TypeA},
+		{"A-instance", "v1.s7.team7.fed.example.", dns.TypeA},
+		{"A-address", "192-0-2-7.addr.s7.team7.fed.example.", dns.TypeA},
+		{"NODATA", "s7.team7.fed.example.", dns.TypeMX},
+		{"NXDOMAIN", "nope.team7.fed.example.", dns.TypeA},
+		{"SRV", "s7.team7.fed.example.", dns.TypeSRV},
+		{"TXT", "s7.team7.fed.example.", dns.TypeTXT},
+	}
+	for _, size := range catalogSizes {
+		builder := filled(size)
+		z := builder.Publish(now)
+		for _, q := range queries {
+			b.Run(fmt.Sprintf("%s/%d", q.name, size), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
+						answered = r.Answer(q.asked)
+						r.Glue(answered)
+					} else {
+						answered = r.Authority()
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPublish measures one change and the version that holds it.
+func BenchmarkPublish(b *testing.B) {
+	for _, size := range catalogSizes {
+		builder := filled(size)
+		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
+			versions := []*federation.Service{plain(7), plain(7)}
+			versions[1].Description = "changed"
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				builder.Put(0, versions[i%2], 1)
+				builder.Publish(now)
+			}
+		})
+		b.Run(fmt.Sprintf("confirm/%d", size), func(b *testing.B) {
+			s := plain(7)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				builder.Put(0, s, uint64(2+i%2))
+				builder.Publish(now)
+			}
+		})
+		b.Run(fmt.Sprintf("insert+delete/%d", size), func(b *testing.B) {
+			s := plain(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				builder.Put(0, s, 1)
+				builder.Publish(now)
+				builder.Remove(0, s.Name)
+				builder.Publish(now)
+			}
+		})
+	}
+}
+
+// BenchmarkFill measures the first version of a whole catalog, in time and in
+// live memory for each service beside the services themselves.
+func BenchmarkFill(b *testing.B) {
+	const size = 100_000
+	services := make([]*federation.Service, size)
+	for i := range services {
+		services[i] = plain(i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		before := heap()
+		builder := builder(owner("o", "fed.example"))
+		builder.Publish(now) // as a server block does before it has services
+		for _, s := range services {
+			builder.Put(0, s, 1)
+		}
+		z := builder.Publish(now)
+		b.ReportMetric(float64(heap()-before)/size, "bytes/service")
+		runtime.KeepAlive(z)
+		runtime.KeepAlive(builder)
+	}
+	runtime.KeepAlive(services)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/service")
+}
+
+// heap returns the live bytes.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

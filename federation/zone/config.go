@@ -1,0 +1,122 @@
+package zone
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Config is what one server block publishes. It is read-only after NewBuilder.
+type Config struct {
+	// Owners in the order of the Corefile, which is their precedence: of two
+	// owners that offer one fqdn, the first is answered.
+	Owners []Owner
+
+	// NameServer holds the addresses of ns.dns.<origin>, the name server of
+	// every origin.
+	NameServer []netip.Addr
+}
+
+// Owner is one federation block.
+type Owner struct {
+	ID          string            // as metrics, logs and metadata show the owner
+	Origins     []federation.FQDN // the zones in which this owner may publish
+	Renames     []Rename          // applied in order, the first that matches, before the zones are checked
+	TTL         uint32            // seconds
+	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
+	Retention   time.Duration     // 0 is unlimited
+}
+
+// Rename publishes the names under From as the same names under To.
+type Rename struct{ From, To federation.FQDN }
+
+// Admit returns the name under which the owner at index i publishes fqdn, or
+// why it may not. It is a function of the configuration and of the name alone,
+// so the owner can be told at once.
+func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
+	owner := &c.Owners[i]
+	name := fqdn
+	for _, r := range owner.Renames {
+		if fqdn.Within(r.From) {
+			var err error
+			if name, err = fqdn.Rename(r.From, r.To); err != nil {
+				return name, refuse(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
+			}
+			break
+		}
+	}
+	origin, ok := c.origin(name)
+	if !ok || !slices.Contains(owner.Origins, origin) {
+		return name, refuse(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
+			federation.Quote(name.String()), joinOrigins(owner.Origins))
+	}
+	if rule := reserved(name.String(), origin.String()); rule != "" {
+		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
+	}
+	return name, nil
+}
+
+// origin returns the longest origin of any owner that name is in. An owner
+// that was given a zone cannot publish in a longer one that was given to
+// another.
+func (c *Config) origin(name federation.FQDN) (federation.FQDN, bool) {
+	var longest federation.FQDN
+	for i := range c.Owners {
+		for _, o := range c.Owners[i].Origins {
+			if name.Within(o) && (longest.IsZero() || o.Within(longest)) {
+				longest = o
+			}
+		}
+	}
+	return longest, !longest.IsZero()
+}
+
+func refuse(reason federation.Reason, format string, args ...any) *federation.InvalidError {
+	return &federation.InvalidError{Field: "fqdn", Reason: reason, Rule: fmt.Sprintf(format, args...)}
+}
+
+func joinOrigins(origins []federation.FQDN) string {
+	s := make([]string, len(origins))
+	for i, o := range origins {
+		s[i] = o.String()
+	}
+	return strings.Join(s, " ")
+}
+
+// reserved returns why a service or an instance cannot have the name, or "".
+// Without the first rule an owner could take over the name server of the zone,
+// without the second the target of another service's SRV records.
+func reserved(name, origin string) string {
+	if within(name, below("dns", origin)) {
+		return "dns." + strings.TrimPrefix(origin, ".") + " holds the name server of the zone"
+	}
+	first, rest, _ := strings.Cut(name, ".")
+	if second, _, _ := strings.Cut(rest, "."); second == addrLabel {
+		if _, ok := parseAddress(first); ok {
+			return "<ip>.addr.<fqdn> is where SRV records point"
+		}
+	}
+	return ""
+}
+
+// within tells whether name is origin or below it. Both are lower case and
+// absolute, and name has no escaped dot.
+func within(name, origin string) bool {
+	if origin == "." {
+		return true
+	}
+	n := len(name) - len(origin)
+	return n >= 0 && name[n:] == origin && (n == 0 || name[n-1] == '.')
+}
+
+// below joins labels and an absolute name.
+func below(labels, name string) string {
+	if name == "." {
+		return labels + "."
+	}
+	return labels + "." + name
+}
