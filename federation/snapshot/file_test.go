@@ -1,0 +1,205 @@
+package snapshot_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+)
+
+var wanted = snapshot.Options{Owner: owner}
+
+func TestSaveAndLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	if _, err := snapshot.Load(path, wanted); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("no file: %v", err)
+	}
+	for _, s := range []*snapshot.Snapshot{example(t), {Owner: owner, LastUp: lastUp}} {
+		if err := snapshot.Save(path, s); err != nil {
+			t.Fatal(err)
+		}
+		got, err := snapshot.Load(path, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := compare(s, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS != "windows" && info.Mode() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	if got := files(t, filepath.Dir(path)); !slices.Equal(got, []string{"catalog.db"}) {
+		t.Errorf("files %q", got)
+	}
+}
+
+// files returns the names in a directory.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// TestSaveFails leaves the last good file where it is, and nothing beside it.
+func TestSaveFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "catalog.db")
+	if err := snapshot.Save(path, example(t)); err != nil {
+		t.Fatal(err)
+	}
+	bad := example(t)
+	bad.Services = append(bad.Services, &federation.Service{Name: "\xff"}) // no UTF-8
+	err := snapshot.Save(path, bad)
+	if err == nil || !strings.HasPrefix(err.Error(), "save "+path+`: service "\xff": `) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := snapshot.Load(path, wanted); err != nil || compare(example(t), got) != "" {
+		t.Errorf("the old file: %v", err)
+	}
+	if err := snapshot.Save(dir, example(t)); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"catalog.db"}) {
+		t.Errorf("files %q", got)
+	}
+	if err := snapshot.Save(filepath.Join(dir, "none", "catalog.db"), example(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
+
+func TestLoadFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	if err := os.WriteFile(path, []byte("fedsnap"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshot.Load(path, wanted); !errors.Is(err, snapshot.ErrTruncated) || err.Error() != path+": snapshot ends early" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := snapshot.Load(filepath.Dir(path), wanted); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+// TestAbandoned removes what killed processes have left, and nothing else.
+func TestAbandoned(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{
+		".catalog.db.1.tmp": time.Hour,
+		".catalog.db.2.tmp": time.Minute, // may be at work
+		".other.db.3.tmp":   time.Hour,
+		"catalog.db.tmp":    time.Hour,
+		".catalog.db.":      time.Hour,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(file, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := snapshot.Save(filepath.Join(dir, "catalog.db"), example(t)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{".catalog.db.", ".catalog.db.2.tmp", ".other.db.3.tmp", "catalog.db", "catalog.db.tmp"}
+	if got := files(t, dir); !slices.Equal(got, want) {
+		t.Errorf("files %q", got)
+	}
+}
+
+// TestAtomic reads while several write: there is always one whole snapshot.
+func TestAtomic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	small, large := many(t, 1), many(t, 500)
+	if err := snapshot.Save(path, small); err != nil {
+		t.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	for _, s := range []*snapshot.Snapshot{small, large} {
+		writers.Go(func() {
+			for range 10 {
+				if err := snapshot.Save(path, s); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		writers.Wait()
+		close(done)
+	}()
+	for {
+		got, err := snapshot.Load(path, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got.Services); n != 1 && n != 500 {
+			t.Fatalf("%d services", n)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	s := many(b, 100_000)
+	path := filepath.Join(b.TempDir(), "catalog.db")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := snapshot.Save(path, s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size(b, path)
+}
+
+func BenchmarkLoad(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "catalog.db")
+	if err := snapshot.Save(path, many(b, 100_000)); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := snapshot.Load(path, wanted); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size(b, path)
+}
+
+// size reports throughput and the bytes of a service in the file.
+func size(b *testing.B, path string) {
+	b.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	b.ReportMetric(float64(info.Size())/100_000, "B/service")
+}
