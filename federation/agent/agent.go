@@ -1,0 +1,365 @@
+// Package agent is where the parts meet and where goroutines live: consumers
+// feed catalogs, catalogs feed zones, and one writer does all of it.
+//
+// An [Agent] lives as long as the process. Server blocks attach to it with the
+// owners they name and get a [Block], from whose Zone they answer. An owner
+// that several blocks name is one consumer and one catalog. It goes on for as
+// long as any block names it, so a reload, which attaches the new blocks before
+// it detaches the old ones, keeps streams and catalogs.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// Observer is told what happens, for metrics. Its methods are called from
+// several goroutines, must not block, and must not call the Agent.
+type Observer interface {
+	// Responded counts a response of an owner by its operation.
+	Responded(owner string, op federation.Operation)
+	// Refused counts a response that was answered with a NACK.
+	Refused(owner string, reason federation.Reason)
+	// Ended counts a session or an attempt by the gRPC code it ended with.
+	Ended(owner, code string)
+	// Visible is the time from the receipt of an update to the publication
+	// of the zone that holds it.
+	Visible(d time.Duration)
+	// PersistFailed counts a catalog that could not be saved or restored.
+	PersistFailed(owner string)
+	// Forgotten tells that the owner has left the configuration.
+	Forgotten(owner string)
+}
+
+// Config is what an Agent needs.
+type Config struct {
+	Logger   *slog.Logger
+	Observer Observer
+
+	// Dial opens a connection to an address of an owner; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Follow keeps the certificates of an owner up to date until ctx ends;
+	// default: (*mtls.Source).Run.
+	Follow func(ctx context.Context, source *mtls.Source) error
+}
+
+// grace is how long answers wait for a new owner, and readiness for all of them
+// after the start of the process.
+const grace = 30 * time.Second
+
+// Agent holds all owners and blocks of a process.
+type Agent struct {
+	// Read-only after New.
+	config  Config
+	ops     chan op // to the writer
+	readyAt time.Time
+
+	// Atomic.
+	ready atomic.Bool // once true, always true
+
+	// Guarded by lifecycle, which makes Attach and Detach, that start and
+	// stop goroutines, one at a time.
+	lifecycle sync.Mutex
+	owners    map[string]*owner // by OwnerConfig.key
+	blocks    []*Block          // in the order of attachment
+	stop      func()            // ends the writer and waits for it; nil when it does not run
+
+	// Owned by the writer.
+	active   []*owner
+	attached []*Block
+	received []time.Time // of the updates that are not published yet
+}
+
+// op is work for the writer.
+type op struct {
+	run  func(now time.Time) error
+	done chan<- error // has room for the result
+}
+
+// New returns an agent without blocks. It runs nothing yet.
+func New(config Config) *Agent {
+	if config.Follow == nil {
+		config.Follow = func(ctx context.Context, source *mtls.Source) error { return source.Run(ctx) }
+	}
+	return &Agent{
+		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),
+	}
+}
+
+// BlockConfig is one server block.
+type BlockConfig struct {
+	// Configuration is one value for all blocks that were read together. It
+	// is only compared.
+	Configuration any
+	Owners        []OwnerConfig // in the order of the Corefile
+	Zone          zone.Config   // its Owners belong to Owners, index by index
+}
+
+// OwnerError says why one of the owners of a block cannot be had.
+type OwnerError struct {
+	Index int // in BlockConfig.Owners
+	ID    string
+	Err   error
+}
+
+// Error returns the owner and the reason.
+func (e *OwnerError) Error() string { return fmt.Sprintf("owner %s: %v", e.ID, e.Err) }
+
+// Unwrap returns the reason.
+func (e *OwnerError) Unwrap() error { return e.Err }
+
+// Attach starts what the block needs and is not running yet, and returns the
+// block with a zone that holds what is known at this moment. It does not wait
+// for an owner. It fails with an *OwnerError, and changes nothing, when the files
+// of an owner cannot be used, or when two blocks of one configuration want one
+// owner differently.
+//
+// Where a block of an earlier configuration names an owner, the owner's
+// settings stay what they are until that block is detached: a reload may still
+// fail.
+func (a *Agent) Attach(c BlockConfig) (*Block, error) {
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+
+	b := a.newBlock(c)
+	var claims []*claim
+	for i := range c.Owners {
+		cl, err := a.claim(b, &c.Owners[i], claims)
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+		}
+		claims = append(claims, cl)
+	}
+	if a.stop == nil {
+		a.start()
+	}
+	for _, cl := range claims {
+		a.owners[cl.owner.key] = cl.owner
+		cl.owner.claims = append(cl.owner.claims, cl)
+		b.owners = append(b.owners, cl.owner)
+	}
+	a.blocks = append(a.blocks, b)
+	_ = a.do(func(now time.Time) error {
+		a.attached = append(a.attached, b)
+		for i, o := range b.owners {
+			if !slices.Contains(a.active, o) {
+				a.active = append(a.active, o)
+			}
+			o.members = append(o.members, member{b, i})
+		}
+		for i, o := range b.owners {
+			o.configure(now)
+			o.fill(b.builder, i)
+		}
+		b.publish(now)
+		return nil
+	})
+	for _, o := range b.owners {
+		o.settle()
+	}
+	return b, nil
+}
+
+// Detach takes a block back. Owners that no other block names are left: their
+// streams have ended and their records and metrics are gone when it returns.
+func (a *Agent) Detach(b *Block) {
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	a.detach(b)
+}
+
+// Retain detaches every block whose configuration is not one of those given. A
+// configuration that failed to start leaves its blocks to this.
+func (a *Agent) Retain(configurations []any) {
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	for _, b := range slices.Clone(a.blocks) {
+		if !slices.Contains(configurations, b.config.Configuration) {
+			a.detach(b)
+		}
+	}
+}
+
+func (a *Agent) detach(b *Block) {
+	i := slices.Index(a.blocks, b)
+	if i < 0 {
+		return
+	}
+	a.blocks = slices.Delete(a.blocks, i, i+1)
+	for _, o := range b.owners {
+		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
+		if len(o.claims) == 0 {
+			o.halt()
+			delete(a.owners, o.key)
+		}
+	}
+	_ = a.do(func(now time.Time) error {
+		a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b })
+		for _, o := range b.owners {
+			o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.block == b })
+			if len(o.members) > 0 {
+				o.configure(now)
+			}
+		}
+		a.active = slices.DeleteFunc(a.active, func(o *owner) bool { return len(o.members) == 0 })
+		return nil
+	})
+	for _, o := range b.owners {
+		if len(o.claims) > 0 {
+			o.settle()
+		} else {
+			a.config.Observer.Forgotten(o.id)
+		}
+	}
+	close(b.detached)
+	if len(a.blocks) == 0 {
+		a.stop()
+		a.stop = nil
+	}
+}
+
+// Status returns the state of every owner, sorted by ID, each ID once.
+func (a *Agent) Status() []OwnerStatus {
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	all := make([]OwnerStatus, 0, len(a.owners))
+	for _, o := range a.owners {
+		all = append(all, o.report())
+	}
+	slices.SortFunc(all, func(x, y OwnerStatus) int { return strings.Compare(x.ID, y.ID) })
+	// A reload that changes owner_id has two of them for a moment.
+	return slices.CompactFunc(all, func(x, y OwnerStatus) bool { return x.ID == y.ID })
+}
+
+// Ready tells whether the server may be sent queries: there are owners and each of
+// them is known, or they had the time to be. Once true it stays so: a reload must
+// not take a server out of service that has answered so far.
+func (a *Agent) Ready() bool {
+	if a.ready.Load() {
+		return true
+	}
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	known := len(a.owners) > 0
+	for _, o := range a.owners {
+		known = known && o.status.Load().Known
+	}
+	if !known && time.Now().Before(a.readyAt) {
+		return false
+	}
+	a.ready.Store(true)
+	return true
+}
+
+// serials returns the serials that the origins have in the blocks so far.
+func (a *Agent) serials(c zone.Config) map[string]uint32 {
+	serials := make(map[string]uint32)
+	for _, b := range a.blocks {
+		for i := range c.Owners {
+			for _, origin := range c.Owners[i].Origins {
+				if soa := b.Zone().SOA(origin.String()); soa != nil {
+					serials[origin.String()] = soa.Serial
+				}
+			}
+		}
+	}
+	return serials
+}
+
+// do runs f on the writer and returns what it returns.
+func (a *Agent) do(f func(now time.Time) error) error {
+	done := make(chan error, 1)
+	a.ops <- op{f, done}
+	return <-done
+}
+
+// start starts the writer.
+func (a *Agent) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { a.write(ctx) })
+	a.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+const (
+	// maxBatch bounds the work between two publications, so that an owner
+	// that floods does not hide the updates of others.
+	maxBatch = 64
+
+	// idle is how long the writer sleeps when nothing is due.
+	idle = time.Hour
+)
+
+// write is the one writer: it applies what comes, the first at once and then
+// what is already waiting, and publishes.
+func (a *Agent) write(ctx context.Context) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case op := <-a.ops:
+			op.done <- op.run(time.Now())
+		case <-timer.C:
+		}
+		// Before publish, which takes for silence what it does not know of.
+		a.batch()
+		timer.Reset(a.publish(time.Now()))
+	}
+}
+
+// batch applies what is waiting.
+func (a *Agent) batch() {
+	for range maxBatch {
+		select {
+		case op := <-a.ops:
+			op.done <- op.run(time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// publish carries what changed from the catalogs into the zones, and announces
+// it afterwards. It returns how long there is nothing to do by itself.
+func (a *Agent) publish(now time.Time) time.Duration {
+	wait := idle
+	due := func(at time.Time, ok bool) {
+		if ok {
+			wait = min(wait, at.Sub(now))
+		}
+	}
+	for _, o := range a.active {
+		o.catalog.Advance(now)
+		o.flush()
+		due(o.catalog.Deadline())
+	}
+	for _, b := range a.attached {
+		b.publish(now)
+		due(b.builder.Due())
+	}
+	for _, o := range a.active {
+		o.announce()
+	}
+	for _, at := range a.received {
+		a.config.Observer.Visible(time.Since(at))
+	}
+	a.received = a.received[:0]
+	return max(wait, 0)
+}

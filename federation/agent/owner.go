@@ -1,0 +1,412 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// OwnerConfig is what one federation block says of the connection to its owner.
+type OwnerConfig struct {
+	Addresses      []string // host:port; replicas of one owner
+	Files          mtls.Files
+	ServerName     string    // empty: the host of each address
+	IDs            []mtls.ID // empty: the server name
+	Retention      time.Duration
+	Settle         time.Duration
+	Keepalive      time.Duration
+	Persist        string // path; empty is none
+	MaxServices    int
+	MaxMessage     int // octets
+	AllowAddresses []netip.Prefix
+}
+
+// ID is how the owner is shown: its addresses, and the server name if there is
+// one. Behind one address, different server names are different owners.
+func (c *OwnerConfig) ID() string {
+	id := strings.Join(c.Addresses, ",")
+	if c.ServerName != "" {
+		id += "/" + c.ServerName
+	}
+	return id
+}
+
+// key is what makes two federation blocks one owner.
+func (c *OwnerConfig) key() string {
+	return fmt.Sprintf("%q %q %q", c.Addresses, c.ServerName, c.IDs)
+}
+
+// claim is the wish of one block to have an owner.
+type claim struct {
+	block    *Block
+	owner    *owner
+	config   OwnerConfig
+	source   *mtls.Source
+	consumer *consumer.Consumer
+}
+
+// claim checks what a block wants of an owner. Claims are those of the block
+// so far. It changes nothing.
+func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error) {
+	o := a.owners[c.key()]
+	for _, other := range a.owners {
+		claims = slices.Concat(claims, other.claims)
+	}
+	for _, other := range claims {
+		if other.owner.id != c.ID() || other.block.config.Configuration != b.config.Configuration {
+			continue
+		}
+		if !reflect.DeepEqual(other.config, *c) {
+			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
+				"negative_ttl, rename and fallthrough may differ, as it is one stream")
+		}
+		o = other.owner
+	}
+	if o == nil {
+		o = newOwner(a, c)
+	}
+	logger := a.config.Logger.With("owner", o.id)
+	source, err := mtls.Load(c.Files, logger)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := consumer.New(consumer.Config{
+		Addresses: c.Addresses,
+		Credentials: func(address string) credentials.TransportCredentials {
+			host, _, _ := net.SplitHostPort(address) // consumer.New checks it
+			return source.Client(cmp.Or(c.ServerName, host), c.IDs)
+		},
+		Rearm:      source.Changed,
+		Policy:     wire.Policy{AllowAddresses: c.AllowAddresses},
+		Keepalive:  c.Keepalive,
+		MaxMessage: c.MaxMessage,
+		Sink:       o,
+		Observer:   counts{o},
+		Logger:     logger,
+		Dial:       a.config.Dial,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &claim{block: b, owner: o, config: *c, source: source, consumer: sub}, nil
+}
+
+// owner is one owner of the process: its consumer, its catalog, and the blocks
+// that publish it.
+type owner struct {
+	// Read-only after newOwner.
+	agent *Agent
+	key   string
+	id    string
+	grace time.Time
+
+	// Guarded by Agent.lifecycle.
+	claims  []*claim // in the order of attachment
+	inForce *claim   // the first of them
+	running *claim   // what the consumer runs with; nil when it does not
+	stop    func()   // ends the consumer and waits for it
+
+	// Owned by the writer.
+	catalog *catalog.Catalog
+	members []member
+	parked  bool
+	told    catalog.State // the last one that was logged
+
+	// Atomic.
+	status  atomic.Pointer[OwnerStatus]
+	keeper  atomic.Pointer[keeper] // nil without a file to keep the catalog in
+	attempt atomic.Int64           // time of the last attempt, in nanoseconds; 0 before the first
+}
+
+// member is a block that publishes an owner, which is its index-th.
+type member struct {
+	block *Block
+	index int
+}
+
+func (m member) config() OwnerConfig { return m.block.config.Owners[m.index] }
+
+// OwnerStatus is an owner at a glance.
+type OwnerStatus struct {
+	ID string
+	catalog.Status
+	Parked      bool
+	Conflicts   map[zone.Fault]int
+	LastAttempt time.Time // zero: none yet
+	Files       mtls.Files
+	CertExpiry  time.Time
+	CAExpiry    time.Time
+}
+
+// Remaining is how long stale records are kept from now on; 0 when they are
+// gone or kept without limit.
+func (s *OwnerStatus) Remaining(now time.Time) time.Duration {
+	if s.Expires.IsZero() {
+		return 0
+	}
+	return max(s.Expires.Add(-time.Second).Sub(now), 0)
+}
+
+// StateName is the state in one word.
+func (s *OwnerStatus) StateName() string {
+	if s.Parked {
+		return "parked"
+	}
+	return s.State.String()
+}
+
+func newOwner(a *Agent, c *OwnerConfig) *owner {
+	o := &owner{agent: a, key: c.key(), id: c.ID(), grace: time.Now().Add(grace)}
+	o.catalog = catalog.New(catalog.Config{})
+	o.status.Store(&OwnerStatus{ID: o.id})
+	return o
+}
+
+// settle makes the consumer run with the first claim, and restarts it when that
+// differs from what it runs with, or when the owner is parked: a reload is a
+// reason to try it again. The catalog stays.
+func (o *owner) settle() {
+	c := o.claims[0]
+	if o.inForce == c {
+		return
+	}
+	o.inForce = c
+	if o.running != nil && reflect.DeepEqual(o.running.config, c.config) && !o.status.Load().Parked {
+		return
+	}
+	o.halt()
+	o.start(c)
+}
+
+// start runs the consumer, and the keeper of the catalog. The catalog is
+// restored before the owner can say anything of it.
+func (o *owner) start(c *claim) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = o.agent.config.Follow(ctx, c.source) })
+	if c.config.Persist == "" {
+		wg.Go(func() { _ = c.consumer.Run(ctx) })
+	} else {
+		k := newKeeper(o, c.config)
+		o.keeper.Store(k)
+		wg.Go(func() {
+			k.load()
+			wg.Go(func() { k.run(ctx) })
+			_ = c.consumer.Run(ctx)
+		})
+	}
+	o.running = c
+	o.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// halt ends the consumer. What it brought is stale from now on.
+func (o *owner) halt() {
+	if o.running == nil {
+		return
+	}
+	o.stop()
+	o.running, o.stop = nil, nil
+	_ = o.agent.do(func(now time.Time) error {
+		o.parked = false
+		o.catalog.Lost(now)
+		return nil
+	})
+	if k := o.keeper.Swap(nil); k != nil {
+		k.save()
+	}
+}
+
+// configure applies what the blocks say together: the first that names the
+// owner decides how long records live, and a name that any of them publishes is
+// admitted.
+func (o *owner) configure(now time.Time) {
+	c := o.members[0].config()
+	o.catalog.SetConfig(catalog.Config{
+		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, Admit: o.admit,
+	}, now)
+}
+
+// retention is how long records outlive the stream, in words.
+func (o *owner) retention() string {
+	if r := o.members[0].config().Retention; r > 0 {
+		return r.String()
+	}
+	return "forever"
+}
+
+func (o *owner) admit(fqdn federation.FQDN) (invalid *federation.InvalidError) {
+	for _, m := range o.members {
+		if _, err := m.block.config.Zone.Admit(m.index, fqdn); err == nil {
+			return nil
+		} else if invalid == nil {
+			invalid = err
+		}
+	}
+	return invalid
+}
+
+// fill puts the whole catalog into the builder of a block.
+func (o *owner) fill(b *zone.Builder, index int) {
+	for s, generation := range o.catalog.All() {
+		b.Put(index, s, generation)
+	}
+	b.SetStatus(index, o.zoneStatus())
+}
+
+func (o *owner) zoneStatus() zone.Status {
+	s := o.catalog.Status()
+	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Grace: o.grace}
+}
+
+// flush carries the changes of the catalog into the zones.
+func (o *owner) flush() {
+	changes := o.catalog.Changes()
+	if k := o.keeper.Load(); k != nil && len(changes) > 0 {
+		k.changed()
+	}
+	for _, change := range changes {
+		for _, m := range o.members {
+			if change.Service == nil {
+				m.block.builder.Remove(m.index, change.Name)
+			} else {
+				m.block.builder.Put(m.index, change.Service, change.Generation)
+			}
+		}
+	}
+	status := o.zoneStatus()
+	for _, m := range o.members {
+		m.block.builder.SetStatus(m.index, status)
+	}
+}
+
+// Opened implements consumer.Sink.
+func (o *owner) Opened(context.Context) error {
+	return o.agent.do(func(now time.Time) error {
+		o.parked = false
+		o.catalog.Opened(now)
+		return nil
+	})
+}
+
+// Apply implements consumer.Sink. The error of the catalog is the owner's to
+// hear.
+func (o *owner) Apply(_ context.Context, event federation.Event) error {
+	received := time.Now()
+	return o.agent.do(func(now time.Time) error {
+		err := o.catalog.Apply(event, now)
+		if err == nil {
+			o.agent.received = append(o.agent.received, received)
+		}
+		return err
+	})
+}
+
+// Marked implements consumer.Sink.
+func (o *owner) Marked(context.Context) error {
+	return o.agent.do(func(time.Time) error {
+		o.catalog.Marked()
+		return nil
+	})
+}
+
+// Refused implements consumer.Sink.
+func (o *owner) Refused(_ context.Context, service string) error {
+	return o.agent.do(func(now time.Time) error {
+		o.catalog.Refused(service, now)
+		return nil
+	})
+}
+
+// Lost implements consumer.Sink.
+func (o *owner) Lost(_ context.Context, _ error, parked bool) {
+	_ = o.agent.do(func(now time.Time) error {
+		o.parked = parked
+		o.catalog.Lost(now)
+		return nil
+	})
+}
+
+// counts passes on what the consumer of an owner reports.
+type counts struct{ *owner }
+
+// Attempted implements consumer.Observer.
+func (c counts) Attempted() { c.attempt.Store(time.Now().UnixNano()) }
+
+// Responded implements consumer.Observer.
+func (c counts) Responded(op federation.Operation) { c.agent.config.Observer.Responded(c.id, op) }
+
+// Refused implements consumer.Observer.
+func (c counts) Refused(reason federation.Reason) { c.agent.config.Observer.Refused(c.id, reason) }
+
+// Ended implements consumer.Observer.
+func (c counts) Ended(code codes.Code) { c.agent.config.Observer.Ended(c.id, code.String()) }
+
+// announce makes the state visible, after the zones that show it, and logs
+// those changes of it that the consumer, which logs its own, cannot know.
+func (o *owner) announce() {
+	s := &OwnerStatus{ID: o.id, Status: o.catalog.Status(), Parked: o.parked}
+	for _, m := range o.members {
+		for kind, n := range m.block.builder.Faults(m.index) {
+			if n > 0 {
+				if s.Conflicts == nil {
+					s.Conflicts = make(map[zone.Fault]int)
+				}
+				s.Conflicts[kind] = max(s.Conflicts[kind], n)
+			}
+		}
+	}
+	o.status.Store(s)
+	if s.State == o.told || s.State == catalog.Syncing {
+		return // a retry can open a stream and lose it at once, for ever
+	}
+	o.told = s.State
+	if k := o.keeper.Load(); k != nil {
+		k.changed() // the file says until when the owner was up
+	}
+	logger := o.agent.config.Logger.With("owner", o.id, "services", s.Services)
+	switch {
+	case s.State == catalog.Synced && s.Held > 0:
+		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
+	case s.State == catalog.Synced:
+		logger.Info("owner is synced", "refused", s.Refused)
+	case s.State == catalog.Stale:
+		logger.Warn("owner is stale: its records live on until the retention ends", "retention", o.retention())
+	case s.State == catalog.Expired:
+		logger.Error("owner is expired: the retention is over and its records are gone")
+	}
+}
+
+// report returns the status with what is not the writer's.
+func (o *owner) report() OwnerStatus {
+	s := *o.status.Load()
+	if at := o.attempt.Load(); at != 0 {
+		s.LastAttempt = time.Unix(0, at)
+	}
+	if o.running != nil {
+		s.Files = o.running.config.Files
+		s.CertExpiry, s.CAExpiry = o.running.source.Expiry()
+	}
+	return s
+}
