@@ -1,0 +1,130 @@
+package federationplugin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/transfer"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// What other plugins of the server block ask this one for.
+
+// Ready implements ready.Readiness. Once true, it stays so.
+func (f *Federation) Ready() bool {
+	if f.wasReady {
+		return true // also before there is a block
+	}
+	b := f.block.Load()
+	return b != nil && (*b).Ready()
+}
+
+// CacheBypassZones implements cache.ZoneBypasser: the cache would keep names
+// that are gone, raise small TTLs and strip extended errors. Zones that fall
+// through hold names of other plugins, too, and are left to it.
+func (f *Federation) CacheBypassZones() []string {
+	var zones []string
+	for _, z := range f.zones() {
+		if !f.shared(z) {
+			zones = append(zones, z)
+		}
+	}
+	return zones
+}
+
+// zones returns the zones of all owners, each once.
+func (f *Federation) zones() []string {
+	zones := make([]string, len(f.origins))
+	for i, o := range f.origins {
+		zones[i] = o.name
+	}
+	return zones
+}
+
+// shared tells whether names in the zone may be another plugin's.
+func (f *Federation) shared(zone string) bool {
+	return slices.ContainsFunc(f.origins, func(o origin) bool {
+		return o.name == zone && slices.ContainsFunc(o.through.Zones, func(through string) bool {
+			return dns.IsSubDomain(through, zone) || dns.IsSubDomain(zone, through)
+		})
+	})
+}
+
+// errUnsynced makes a transfer fail rather than hand out a part of the zone.
+var errUnsynced = errors.New("catalog not received yet")
+
+// Transfer implements transfer.Transferer.
+func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
+	z, now := f.zone(), time.Now()
+	apex, synced := z.Synced(origin, now)
+	switch {
+	case !apex || f.shared(origin):
+		// A secondary would deny the names that the next plugin has.
+		return nil, transfer.ErrNotAuthoritative
+	case !synced:
+		return nil, errUnsynced
+	}
+	records := make(chan []dns.RR)
+	soa := z.SOA(origin)
+	go func() {
+		defer close(records)
+		// RFC 1995 section 2, with the arithmetic of RFC 1982.
+		if serial != 0 && int32(soa.Serial-serial) <= 0 { //nolint:gosec // serial arithmetic wraps
+			records <- []dns.RR{soa}
+			return
+		}
+		for rrs := range z.Transfer(origin, now) {
+			records <- rrs
+		}
+	}()
+	return records, nil
+}
+
+// Metadata implements metadata.Provider, for names in our zones. The values of
+// one query come from one version of the zone, and only when they are asked for.
+func (f *Federation) Metadata(ctx context.Context, state request.Request) context.Context {
+	z := f.zone()
+	if !z.Has(state.Name()) {
+		return ctx
+	}
+	lookup := sync.OnceValue(func() *zone.Result {
+		r := z.Lookup(state.Name(), state.QType(), time.Now())
+		return &r
+	})
+	set := func(label string, value func(*zone.Result) string) {
+		metadata.SetValueFunc(ctx, directive+"/"+label, func() string { return value(lookup()) })
+	}
+	set("owner", func(r *zone.Result) string { owner, _, _ := r.Source(); return owner })
+	set("service", func(r *zone.Result) string {
+		if _, s, _ := r.Source(); s != nil {
+			return s.Name
+		}
+		return ""
+	})
+	set("fqdn", func(r *zone.Result) string { return strings.TrimSuffix(r.FQDN(), ".") })
+	set("instance", func(r *zone.Result) string {
+		if _, _, in := r.Source(); in != nil {
+			return in.ID
+		}
+		return ""
+	})
+	set("protocol", func(r *zone.Result) string { return r.Protocol().String() })
+	set("state", func(r *zone.Result) string {
+		switch _, s, _ := r.Source(); {
+		case s == nil:
+			return ""
+		case r.Stale():
+			return "stale"
+		}
+		return "live"
+	})
+	return ctx
+}

@@ -1,0 +1,213 @@
+package federationplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/coredns/coredns/plugin/transfer"
+	"github.com/coredns/coredns/request"
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// transferred asks for a zone and returns the records, or the error.
+func transferred(f *Federation, name string, serial uint32) ([]dns.RR, error) {
+	records, err := f.Transfer(name, serial)
+	var all []dns.RR
+	if err == nil {
+		for rrs := range records {
+			all = append(all, rrs...)
+		}
+	}
+	return all, err
+}
+
+func TestTransferOfWhat(t *testing.T) {
+	through := newConfig(t, "through.example.")
+	through.Fall.SetZonesFromArgs(nil)
+	c := newChain(t, nil, []Config{newConfig(t), through}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	for _, tt := range []struct {
+		zone string
+		want error
+	}{
+		{"fed.example.", nil},
+		{"web.fed.example.", transfer.ErrNotAuthoritative},
+		{"example.", transfer.ErrNotAuthoritative},
+		{"through.example.", transfer.ErrNotAuthoritative}, // the next plugin's names are not ours to deny
+	} {
+		//nolint:errorlint // the transfer plugin compares it so
+		if _, err := transferred(c.Federation, tt.zone, 0); err != tt.want {
+			t.Errorf("error of %s is %v, want %v", tt.zone, err, tt.want)
+		}
+	}
+	c.builder.SetStatus(0, zone.Status{})
+	c.publish()
+	if _, err := transferred(c.Federation, "fed.example.", 0); !errors.Is(err, errUnsynced) {
+		t.Errorf("error before the first catalog is %v", err)
+	}
+}
+
+func TestTransferSerial(t *testing.T) {
+	c := newChain(t, nil, []Config{newConfig(t)}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	c.builder.Put(0, newService(t, "api.fed.example", "192.0.2.1:443"), 0)
+	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0
+	serial := c.zone().SOA("fed.example.").Serial
+	full, err := transferred(c.Federation, "fed.example.", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		ahead uint32 // theirs of ours
+		want  int
+	}{
+		{0, 1},
+		{1, 1},
+		{5, 1},
+		{math.MaxInt32, 1},
+		{1<<31 + 1, len(full)}, // RFC 1982: behind
+		{math.MaxUint32 - 4, len(full)},
+		{math.MaxUint32, len(full)},
+	} {
+		got, err := transferred(c.Federation, "fed.example.", serial+tt.ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != tt.want || got[0].(*dns.SOA).Serial != serial {
+			t.Errorf("a secondary that is %d ahead gets %d records, want %d", int32(tt.ahead), len(got), tt.want)
+		}
+	}
+}
+
+// A secondary that goes away in the middle leaves nothing behind: the bubble
+// would not end.
+func TestTransferReceiverGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var services []*federation.Service
+		for i := range 2000 {
+			services = append(services, newService(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1:443", "192.0.2.2:443"))
+		}
+		c := newChain(t, nil, []Config{newConfig(t)}, services...)
+		controller := caddy.NewTestController("dns", "transfer {\nto *\n}")
+		controller.ServerBlockKeys = []string{"fed.example."}
+		setup, err := caddy.DirectiveAction("dns", "transfer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := setup(controller); err != nil {
+			t.Fatal(err)
+		}
+		x := dnsserver.GetConfig(controller).Plugin[0](nil).(*transfer.Transfer)
+		x.Transferers = []transfer.Transferer{c.Federation}
+		for written := range int32(4) {
+			w := &hangingUp{ResponseWriter: test.ResponseWriter{TCP: true}}
+			w.left.Store(written)
+			query := new(dns.Msg)
+			query.SetAxfr("fed.example.")
+			if _, err := x.ServeDNS(context.Background(), w, query); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("error after %d messages is %v", written, err)
+			}
+		}
+	})
+}
+
+// hangingUp is a client that takes so many messages.
+type hangingUp struct {
+	test.ResponseWriter
+	left atomic.Int32
+}
+
+func (w *hangingUp) WriteMsg(*dns.Msg) error {
+	if w.left.Add(-1) < 0 {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+func TestMetadata(t *testing.T) {
+	web := newService(t, "web.fed.example", "192.0.2.1:443", "gw.fed.example:443")
+	web.Name = "Web"
+	web.Instances[0].ID = "V1"
+	old := newService(t, "old.fed.example", "192.0.2.9:443")
+	second := newConfig(t)
+	second.Addresses = []string{"second.example:8008"}
+	c := newChain(t, nil, []Config{newConfig(t), second}, web, newService(t, "gw.fed.example", "old.fed.example:443"))
+	c.builder.Put(1, old, 0)
+	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})
+	c.publish()
+	values := func(owner, service, fqdn, instance, protocol, state string) map[string]string {
+		return map[string]string{
+			"owner": owner, "service": service, "fqdn": fqdn, "instance": instance, "protocol": protocol, "state": state,
+		}
+	}
+	const first = "owner.example:8008"
+	for _, tt := range []struct {
+		name  string
+		qtype uint16
+		want  map[string]string
+	}{
+		{"web.fed.example.", dns.TypeSRV, values(first, "Web", "web.fed.example", "", "", "live")},
+		{"WEB.fed.example.", dns.TypeMX, values(first, "Web", "web.fed.example", "", "", "live")},
+		{"web.fed.example.", dns.TypeA, values(first, "Web", "web.fed.example", "", "", "stale")}, // through gw and old
+		{"v1.web.fed.example.", dns.TypeTXT, values(first, "Web", "web.fed.example", "V1", "HTTPS", "live")},
+		{"_https._tcp.web.fed.example.", dns.TypeSRV, values(first, "Web", "web.fed.example", "", "HTTPS", "live")},
+		{"old.fed.example.", dns.TypeA, values("second.example:8008", "old.fed.example", "old.fed.example", "", "", "stale")},
+		{"fed.example.", dns.TypeSOA, values("", "", "", "", "", "")},
+		{"nope.fed.example.", dns.TypeA, values("", "", "", "", "", "")},
+		{"other.example.", dns.TypeA, map[string]string{}},
+	} {
+		query := new(dns.Msg)
+		query.SetQuestion(tt.name, tt.qtype)
+		ctx := metadata.ContextWithMetadata(t.Context())
+		ctx = c.Metadata(ctx, request.Request{W: &test.ResponseWriter{}, Req: query})
+		c.builder.Remove(0, "Web") // what was asked for already keeps its version
+		c.publish()
+		got := make(map[string]string)
+		for label, value := range metadata.ValueFuncs(ctx) {
+			got[label[len("federation/"):]] = value()
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s %s (-want +got):\n%s", tt.name, dns.TypeToString[tt.qtype], d)
+		}
+		c.builder.Put(0, web, 0)
+		c.publish()
+	}
+}
+
+func TestReady(t *testing.T) {
+	f := newFederation([]Config{newConfig(t)})
+	if f.Ready() {
+		t.Error("ready before start-up")
+	}
+	f.serve(fixed{})
+	if f.Ready() {
+		t.Error("ready before the block is")
+	}
+	f.serve(fixed{ready: true})
+	if !f.Ready() {
+		t.Error("not ready when the block is")
+	}
+}
+
+// The zones of a Corefile may be in any case.
+func TestCacheBypassZones(t *testing.T) {
+	through := newConfig(t, "Through.Example.")
+	through.Fall.SetZonesFromArgs([]string{"Sub.Through.Example."})
+	f := newFederation([]Config{newConfig(t, "FED.example.", "sub.fed.example."), newConfig(t), through})
+	if d := cmp.Diff([]string{"fed.example.", "sub.fed.example."}, f.CacheBypassZones()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}

@@ -1,0 +1,370 @@
+package federationplugin
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{})
+
+// controller is at the tokens of one server block for fed.example.
+func controller(input string) *caddy.Controller {
+	c := caddy.NewTestController("dns", input)
+	c.ServerBlockKeys = []string{"dns://fed.example.:53", "tls://fed.example.:853"}
+	return c
+}
+
+func zones(t testing.TB, names ...string) []federation.FQDN {
+	t.Helper()
+	var zones []federation.FQDN
+	for _, name := range names {
+		zone, err := federation.ParseOrigin(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zones = append(zones, zone)
+	}
+	return zones
+}
+
+func id(t *testing.T, s string) mtls.ID {
+	t.Helper()
+	id, err := mtls.ParseID(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestParse(t *testing.T) {
+	// minimal is what a block with only the required properties says.
+	minimal := func(change func(*Config)) Config {
+		cfg := Config{
+			Position:    "Testfile:1",
+			Zones:       zones(t, "fed.example."),
+			Addresses:   []string{"owner.example:8008"},
+			TLS:         mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"},
+			API:         "v1alpha2",
+			TTL:         30,
+			NegativeTTL: 5,
+			Retention:   24 * time.Hour,
+			Settle:      5 * time.Second,
+			Keepalive:   time.Minute,
+			MaxServices: 1000000,
+			MaxMessage:  16777216,
+		}
+		change(&cfg)
+		return cfg
+	}
+	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
+	block := func(properties string) string { return "federation {\n" + required + properties + "\n}" }
+
+	for _, tc := range []struct {
+		name  string
+		input string
+		want  []Config
+	}{
+		{"defaults", block(""), []Config{minimal(func(*Config) {})}},
+		{
+			"everything",
+			`federation Fed.Example mesh.example. {
+				owner https://Owner.Example.:8008 192.0.2.1:8009 [2001:DB8:0::1]:08010
+				tls cert.pem /etc/key.pem certs/../ca.pem
+				tls_servername Gateway.Example.
+				owner_id spiffe://example.org/owner Owner.Example.
+				api v1alpha1
+				ttl 3600
+				negative_ttl 1
+				retention 90m
+				settle 100ms
+				keepalive 10s
+				persist state/catalog.db
+				rename corp.internal fed.example
+				rename a.corp.internal a.mesh.example
+				max_services 1
+				max_message 1GiB
+				allow_addresses 127.0.0.0/8 fe80::/10
+				allow_addresses 169.254.0.0/16
+				fallthrough Fed.Example
+			}`,
+			[]Config{{
+				Position:    "Testfile:1",
+				Zones:       zones(t, "fed.example.", "mesh.example."),
+				Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
+				TLS:         mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"},
+				ServerName:  "gateway.example",
+				OwnerIDs:    []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
+				API:         "v1alpha1",
+				TTL:         3600,
+				NegativeTTL: 1,
+				Retention:   90 * time.Minute,
+				Settle:      100 * time.Millisecond,
+				Keepalive:   10 * time.Second,
+				Persist:     "state/catalog.db",
+				Renames: []Rename{
+					{From: zones(t, "a.corp.internal.")[0], To: zones(t, "a.mesh.example.")[0]},
+					{From: zones(t, "corp.internal.")[0], To: zones(t, "fed.example.")[0]},
+				},
+				MaxServices: 1,
+				MaxMessage:  1073741824,
+				AllowAddresses: []netip.Prefix{
+					netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+				},
+				Fall: fall.F{Zones: []string{"fed.example."}},
+			}},
+		},
+		{
+			"several blocks in Corefile order",
+			"federation b.example {\n" + required + "}\nfederation a.example {\n" + required + "}",
+			[]Config{
+				minimal(func(cfg *Config) { cfg.Zones = zones(t, "b.example.") }),
+				minimal(func(cfg *Config) { cfg.Position, cfg.Zones = "Testfile:5", zones(t, "a.example.") }),
+			},
+		},
+		{
+			"two owners in one zone",
+			block("") + "\nfederation {\nowner other.example:8008\ntls cert.pem key.pem ca.pem\n}",
+			[]Config{
+				minimal(func(*Config) {}),
+				minimal(func(cfg *Config) { cfg.Position, cfg.Addresses = "Testfile:6", []string{"other.example:8008"} }),
+			},
+		},
+		{
+			"two owners behind one address",
+			block("tls_servername a.example") + "\n" + block("tls_servername b.example"),
+			[]Config{
+				minimal(func(cfg *Config) { cfg.ServerName = "a.example" }),
+				minimal(func(cfg *Config) { cfg.Position, cfg.ServerName = "Testfile:6", "b.example" }),
+			},
+		},
+		{
+			"the root zone",
+			"federation . {\n" + required + "}",
+			[]Config{minimal(func(cfg *Config) { cfg.Zones = zones(t, ".") })},
+		},
+		{"retention forever", block("retention forever"), []Config{minimal(func(cfg *Config) { cfg.Retention = 0 })}},
+		{"retention 0", block("retention 0"), []Config{minimal(func(cfg *Config) { cfg.Retention = 0 })}},
+		{"retention bare seconds", block("retention 7200"), []Config{minimal(func(cfg *Config) { cfg.Retention = 2 * time.Hour })}},
+		{"settle bare seconds", block("settle 600"), []Config{minimal(func(cfg *Config) { cfg.Settle = 10 * time.Minute })}},
+		{"max_message bytes", block("max_message 65536"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
+		{"max_message B", block("max_message 65537B"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65537 })}},
+		{"max_message K", block("max_message 64K"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
+		{"max_message kib", block("max_message 65kib"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 66560 })}},
+		{"max_message M", block("max_message 1m"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 1048576 })}},
+		{"max_message MiB", block("max_message 4MiB"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 4194304 })}},
+		{"fallthrough everything", block("fallthrough"), []Config{minimal(func(cfg *Config) { cfg.Fall = fall.Root })}},
+		{
+			"rename everything", block("rename . old.fed.example"),
+			[]Config{minimal(func(cfg *Config) {
+				cfg.Renames = []Rename{{From: zones(t, ".")[0], To: zones(t, "old.fed.example")[0]}}
+			})},
+		},
+		{
+			"an internationalized zone", "federation bücher.example {\n" + required + "}",
+			[]Config{minimal(func(cfg *Config) { cfg.Zones = zones(t, "xn--bcher-kva.example.") })},
+		},
+		{"no block at all", "", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := parse(controller(tc.input))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got, compareValues); diff != "" {
+				t.Errorf("configs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseRoot(t *testing.T) {
+	c := controller("federation {\nowner owner.example:8008\ntls cert.pem /etc/key.pem ../ca.pem\npersist catalog.db\n}")
+	dnsserver.GetConfig(c).Root = "/srv/dns"
+	configs, err := parse(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mtls.Files{Cert: "/srv/dns/cert.pem", Key: "/etc/key.pem", CA: "/srv/ca.pem"}
+	if diff := cmp.Diff(want, configs[0].TLS); diff != "" {
+		t.Errorf("tls (-want +got):\n%s", diff)
+	}
+	if want := "/srv/dns/catalog.db"; configs[0].Persist != want {
+		t.Errorf("persist = %q, want %q", configs[0].Persist, want)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
+
+	// In a row with only a property, the property stands on line 4 of a block
+	// that is right but for it.
+	for _, tc := range []struct{ property, input, want string }{
+		{input: "federation", want: "1: owner: is missing; it takes the owner's address as HOST:PORT"},
+		{input: "\n\nfederation {\ntls a b c\n}", want: "3: owner: is missing; it takes the owner's address as HOST:PORT"},
+		{input: "federation {\nowner a:1\n}", want: "1: tls: is missing; there is no unsecured mode, and it takes the files CERT KEY CA"},
+		{input: "federation {\n" + required + "} tail", want: `4: unexpected "tail"`},
+		{input: "federation {\n" + required + "}\n}", want: `5: unexpected "}"`},
+		{input: "federation {\n" + required + "ttl\n{\n5\n}\n}", want: "4: ttl: takes one argument, not 0"},
+
+		{input: "federation fed..example {\n" + required + "}", want: `1: zones: "fed..example": name has an empty label`},
+		{input: "federation fed.example:53 {\n" + required + "}", want: `1: zones: "fed.example:53": label has a character other than a-z, 0-9, '-' and '_'`},
+		{input: "federation 10.0.0.0/8 {\n" + required + "}", want: `1: zones: "10.0.0.0/8" is a reverse zone, and services are published by name only`},
+		{input: "federation 2001:db8::/32 {\n" + required + "}", want: `1: zones: "2001:db8::/32" is a reverse zone, and services are published by name only`},
+		{input: "federation 10.In-Addr.arpa {\n" + required + "}", want: `1: zones: "10.In-Addr.arpa" is a reverse zone, and services are published by name only`},
+		{input: "federation ip6.arpa {\n" + required + "}", want: `1: zones: "ip6.arpa" is a reverse zone, and services are published by name only`},
+		{input: "federation fed.example FED.example. {\n" + required + "}", want: `1: zones: "FED.example." is given twice`},
+
+		{property: "bogus 1", want: "4: bogus: is not a property of federation"},
+		{property: "ttl 5\nttl 6", want: "5: ttl: is already set at Testfile:4"},
+		{property: "owner b:1", want: "4: owner: is already set at Testfile:2"},
+		{property: "fallthrough\nfallthrough", want: "5: fallthrough: is already set at Testfile:4"},
+		{property: "fallthrough {\nfed.example\n}", want: "4: fallthrough: takes no block in braces"},
+
+		{input: "federation {\nowner\n}", want: "2: owner: takes at least one argument"},
+		{input: "federation {\nowner owner.example\n}", want: `2: owner: "owner.example" is not HOST:PORT or https://HOST:PORT`},
+		{input: "federation {\nowner http://owner.example:80\n}", want: `2: owner: "http://owner.example:80" is not HOST:PORT or https://HOST:PORT`},
+		{input: "federation {\nowner 2001:db8::1:8008\n}", want: `2: owner: "2001:db8::1:8008" is not HOST:PORT or https://HOST:PORT`},
+		{input: "federation {\nowner :8008\n}", want: `2: owner: ":8008" is not HOST:PORT or https://HOST:PORT`},
+		{input: "federation {\nowner \"\"\n}", want: `2: owner: "" is not HOST:PORT or https://HOST:PORT`},
+		{input: "federation {\nowner a:0\n}", want: `2: owner: "a:0" has no port from 1 to 65535`},
+		{input: "federation {\nowner a:65536\n}", want: `2: owner: "a:65536" has no port from 1 to 65535`},
+		{input: "federation {\nowner a:https\n}", want: `2: owner: "a:https" has no port from 1 to 65535`},
+		{input: "federation {\nowner https://a:1/path\n}", want: `2: owner: "https://a:1/path" has no port from 1 to 65535`},
+		{input: "federation {\nowner a..b:1\n}", want: `2: owner: "a..b": address is neither an IP address nor a host name: name has an empty label`},
+		{input: "federation {\nowner [fe80::1%eth0]:1\n}", want: `2: owner: "fe80::1%eth0": address has a zone identifier`},
+		{input: "federation {\nowner a:1 https://A.:01\n}", want: `2: owner: "https://A.:01" is given twice`},
+
+		{input: "federation {\ntls a b\n}", want: "2: tls: takes three arguments, CERT KEY CA, not 2"},
+		{input: "federation {\ntls a b c d\n}", want: "2: tls: takes three arguments, CERT KEY CA, not 4"},
+		{input: "federation {\ntls a \"\" c\n}", want: "2: tls: the name of the file is empty"},
+
+		{property: "tls_servername", want: "4: tls_servername: takes one argument, not 0"},
+		{property: "tls_servername a b", want: "4: tls_servername: takes one argument, not 2"},
+		{property: "tls_servername -a", want: `4: tls_servername: "-a": address is neither an IP address nor a host name: label begins or ends with '-'`},
+		{property: "owner_id", want: "4: owner_id: takes at least one argument"},
+		{property: "owner_id https://a/b", want: `4: owner_id: identity "https://a/b": only the scheme spiffe:// is an identity`},
+		{property: "owner_id a.example A.example.", want: `4: owner_id: "A.example." is given twice`},
+		{property: "api v2", want: `4: api: "v2" is not v1alpha2 or v1alpha1`},
+
+		{property: "ttl 0", want: `4: ttl: "0" is not a whole number of seconds from 1 to 3600`},
+		{property: "ttl 3601", want: `4: ttl: "3601" is not a whole number of seconds from 1 to 3600`},
+		{property: "ttl 30s", want: `4: ttl: "30s" is not a whole number of seconds from 1 to 3600`},
+		{property: "ttl 4294967326", want: `4: ttl: "4294967326" is not a whole number of seconds from 1 to 3600`},
+		{property: "negative_ttl -1", want: `4: negative_ttl: "-1" is not a whole number of seconds from 1 to 3600`},
+		{property: "retention -1", want: `4: retention: "-1" is not a duration from 1s, 0, or forever`},
+		{property: "retention -1h", want: `4: retention: "-1h" is not a duration from 1s, 0, or forever`},
+		{property: "retention 999ms", want: `4: retention: "999ms" is not a duration from 1s, 0, or forever`},
+		{property: "retention never", want: `4: retention: "never" is not a duration from 1s, 0, or forever`},
+		{property: "retention 99999999999", want: `4: retention: "99999999999" is not a duration from 1s, 0, or forever`},
+		{property: "settle 99ms", want: `4: settle: "99ms" is not a duration from 100ms to 10m0s`},
+		{property: "settle 601", want: `4: settle: "601" is not a duration from 100ms to 10m0s`},
+		{property: "keepalive 9.9s", want: `4: keepalive: "9.9s" is not a duration from 10s to 24h0m0s`},
+		{property: "keepalive 25h", want: `4: keepalive: "25h" is not a duration from 10s to 24h0m0s`},
+
+		{property: "persist", want: "4: persist: takes one argument, not 0"},
+		{property: "persist \"\"", want: "4: persist: the name of the file is empty"},
+		{property: "persist ./key.pem", want: `1: persist: "key.pem" is a file of tls and would be written over`},
+
+		{property: "rename a.example", want: "4: rename: takes two arguments, FROM TO, not 1"},
+		{property: "rename a..b fed.example", want: `4: rename: "a..b": name has an empty label`},
+		{property: "rename a.example b..c", want: `4: rename: "b..c": name has an empty label`},
+		{property: "rename fed.example FED.example", want: `4: rename: "fed.example" is renamed to itself`},
+		{property: "rename a.example fed.example\nrename A.example. x.fed.example", want: `5: rename: "A.example." is renamed twice`},
+		{property: "rename a.example b.example", want: `4: rename: "b.example" is outside the zones of the block, so no name could be published`},
+
+		{property: "max_services 0", want: `4: max_services: "0" is not a whole number from 1`},
+		{property: "max_services 1e6", want: `4: max_services: "1e6" is not a whole number from 1`},
+		{property: "max_message 65535", want: `4: max_message: "65535" is not a size from 64KiB to 1GiB`},
+		{property: "max_message 1025MiB", want: `4: max_message: "1025MiB" is not a size from 64KiB to 1GiB`},
+		{property: "max_message 4294967295G", want: `4: max_message: "4294967295G" is not a size from 64KiB to 1GiB`},
+		{property: "max_message 18446744073709551617M", want: `4: max_message: "18446744073709551617M" is not a size from 64KiB to 1GiB`},
+		{property: "max_message 1MB", want: `4: max_message: "1MB" is not a size from 64KiB to 1GiB`},
+		{property: "max_message MiB", want: `4: max_message: "MiB" is not a size from 64KiB to 1GiB`},
+		{property: "max_message 1.5MiB", want: `4: max_message: "1.5MiB" is not a size from 64KiB to 1GiB`},
+
+		{property: "allow_addresses", want: "4: allow_addresses: takes at least one argument"},
+		{property: "allow_addresses 127.0.0.1", want: `4: allow_addresses: "127.0.0.1" is not a prefix such as 127.0.0.0/8 or fe80::/10`},
+		{property: "allow_addresses ::ffff:127.0.0.0/104", want: `4: allow_addresses: "::ffff:127.0.0.0/104" is not a prefix such as 127.0.0.0/8 or fe80::/10`},
+		{property: "allow_addresses 127.0.0.1/8", want: `4: allow_addresses: "127.0.0.1/8" has host bits set; its prefix is 127.0.0.0/8`},
+		{property: "allow_addresses fe80::/10\nallow_addresses fe80::/10", want: `5: allow_addresses: "fe80::/10" is given twice`},
+		{property: "fallthrough a..b", want: `4: fallthrough: "a..b": name has an empty label`},
+		{property: "fallthrough other.example", want: `4: fallthrough: "other.example" is outside the zones of the block`},
+		{property: "fallthrough in-addr.arpa", want: `4: fallthrough: "in-addr.arpa" is a reverse zone, and services are published by name only`},
+
+		{
+			input: "federation {\n" + required + "}\nfederation a.fed.example {\n" + required + "}",
+			want:  "5: owner: zone a.fed.example. of owner.example:8008 overlaps its zone fed.example. in the block at Testfile:1",
+		},
+		{
+			input: "federation {\n" + required + "}\nfederation {\nowner b:1 owner.example:8008\ntls a b c\ntls_servername owner.example\n}",
+			want:  "5: owner: zone fed.example. of owner.example:8008 overlaps its zone fed.example. in the block at Testfile:1",
+		},
+		{
+			input: "federation {\n" + required + "persist x.db\n}\nfederation {\nowner b:1\ntls a b c\npersist ./x.db\n}",
+			want:  `6: persist: "x.db" is the file of another owner in the block at Testfile:1`,
+		},
+	} {
+		input := tc.input
+		if tc.property != "" {
+			input = "federation {\n" + required + tc.property + "\n}"
+		}
+		t.Run(strings.ReplaceAll(tc.property+tc.input, "\n", ";"), func(t *testing.T) {
+			line, text, _ := strings.Cut(tc.want, ": ")
+			want := "Testfile:" + line + " - Error during parsing: " + text
+			if configs, err := parse(controller(input)); err == nil {
+				t.Errorf("parse = %+v, want %q", configs, want)
+			} else if err.Error() != want {
+				t.Errorf("error:\n got %s\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+func TestParseServerBlockZones(t *testing.T) {
+	const block = "federation {\nowner owner.example:8008\ntls cert.pem key.pem ca.pem\n}"
+	for _, tc := range []struct {
+		name string
+		keys []string
+		want []string
+		err  string
+	}{
+		{"each zone once", []string{"tls://B.example.:853", "dns://a.example.:53", "dns://b.example.:53"}, []string{"a.example.", "b.example."}, ""},
+		{"root", []string{"dns://.:53"}, []string{"."}, ""},
+		{
+			"reverse",
+			[]string{"dns://a.example.:53", "dns://10.in-addr.arpa.:53"},
+			nil,
+			`Testfile:1 - Error during parsing: zones: "10.in-addr.arpa." is a reverse zone, and services are published by name only`,
+		},
+		{"none", nil, nil, "Testfile:1 - Error during parsing: zones: takes at least one argument"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := caddy.NewTestController("dns", block)
+			c.ServerBlockKeys = tc.keys
+			configs, err := parse(c)
+			switch {
+			case tc.err != "":
+				if err == nil || err.Error() != tc.err {
+					t.Errorf("parse = %v, want %q", err, tc.err)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if diff := cmp.Diff(zones(t, tc.want...), configs[0].Zones, compareValues); diff != "" {
+					t.Errorf("zones (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,375 @@
+package federationplugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// fixed is a block with one zone for ever.
+type fixed struct {
+	zone  *zone.Zone
+	ready bool
+}
+
+func (b fixed) Zone() *zone.Zone { return b.zone }
+func (b fixed) Ready() bool      { return b.ready }
+
+// newConfig is the shortest federation block, for zones that default to fed.example.
+func newConfig(t testing.TB, names ...string) Config {
+	t.Helper()
+	c := Config{Addresses: []string{"owner.example:8008"}, TTL: 30, NegativeTTL: 5}
+	if len(names) == 0 {
+		names = []string{"fed.example."}
+	}
+	for _, name := range names {
+		z, err := federation.ParseOrigin(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Zones = append(c.Zones, z)
+	}
+	return c
+}
+
+// newService returns a service with one instance, v1, and endpoints of the
+// form address:port.
+func newService(t testing.TB, fqdn string, endpoints ...string) *federation.Service {
+	t.Helper()
+	name, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &federation.Service{Name: fqdn, FQDN: name, Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
+	for _, e := range endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, err := federation.ParseAddress(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: uint16(number)})
+	}
+	return s
+}
+
+// chain is a server block without sockets: the handler, and a plugin behind it
+// that is the rest of DNS.
+type chain struct {
+	*Federation
+	server  *dnsserver.Server
+	builder *zone.Builder
+	glue    int // records that glueOf has seen at most
+}
+
+// newChain returns a chain in which every owner is synced and the first one has
+// the services.
+func newChain(t testing.TB, next plugin.Handler, configs []Config, services ...*federation.Service) *chain {
+	t.Helper()
+	c := &chain{Federation: newFederation(configs)}
+	block := c.blockConfig(nil, &dnsserver.Config{ListenHosts: []string{"192.0.2.53", "2001:db8::53"}})
+	c.builder = zone.NewBuilder(block.Zone, nil)
+	for i := range configs {
+		c.builder.SetStatus(i, zone.Status{Known: true})
+	}
+	for _, s := range services {
+		c.builder.Put(0, s, 0)
+	}
+	c.publish()
+	config := &dnsserver.Config{Zone: ".", Transport: "dns", ListenHosts: []string{""}, Port: "53"}
+	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
+		c.Next = next
+		return c.Federation
+	})
+	if next != nil {
+		config.AddPlugin(func(plugin.Handler) plugin.Handler { return next })
+	}
+	var err error
+	if c.server, err = dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *chain) publish() { c.serve(fixed{c.builder.Publish(time.Now()), true}) }
+
+// ask sends a query through the server and returns the reply, or nil.
+func (c *chain) ask(w dns.ResponseWriter, query *dns.Msg) *dns.Msg {
+	ctx := context.WithValue(context.Background(), dnsserver.Key{}, c.server)
+	recorder := dnstest.NewRecorder(w)
+	c.server.ServeDNS(context.WithValue(ctx, dnsserver.LoopKey{}, 0), recorder, query)
+	return recorder.Msg
+}
+
+// lookup asks over UDP with EDNS and returns the reply in short: the code, the
+// extended error, and the answers without their owner.
+func (c *chain) lookup(name string, qtype uint16) string {
+	query := new(dns.Msg)
+	query.SetQuestion(name, qtype).SetEdns0(4096, false)
+	return short(c.ask(&test.ResponseWriter{}, query))
+}
+
+func short(m *dns.Msg) string {
+	if m == nil {
+		return "nothing"
+	}
+	words := []string{dns.RcodeToString[m.Rcode]}
+	for _, rr := range m.Extra {
+		if opt, ok := rr.(*dns.OPT); ok {
+			for _, o := range opt.Option {
+				if e, ok := o.(*dns.EDNS0_EDE); ok {
+					words = append(words, "EDE "+strconv.Itoa(int(e.InfoCode)))
+				}
+			}
+		}
+	}
+	for _, rr := range m.Answer {
+		h := rr.Header()
+		words = append(words, fmt.Sprintf("%d %s", h.Ttl, strings.TrimPrefix(rr.String(), h.String())))
+	}
+	for _, rr := range m.Ns {
+		words = append(words, dns.TypeToString[rr.Header().Rrtype])
+	}
+	return strings.Join(words, ", ")
+}
+
+// manyEndpoints is a service with n endpoints: some share an address, and some
+// are hosts.
+func manyEndpoints(t testing.TB, fqdn string, n int) *federation.Service {
+	t.Helper()
+	var endpoints []string
+	for i := range n {
+		switch i % 4 {
+		case 0, 1:
+			endpoints = append(endpoints, fmt.Sprintf("192.0.2.%d:%d", i-i%4, 8000+i))
+		case 2:
+			endpoints = append(endpoints, fmt.Sprintf("[2001:db8::%x]:443", i))
+		case 3:
+			endpoints = append(endpoints, fmt.Sprintf("gw%d.example.net:443", i))
+		}
+	}
+	return newService(t, fqdn, endpoints...)
+}
+
+// Glue never costs an answer: it fills what is left of the client's buffer with
+// whole RRsets, for buffers of every size.
+func TestGlueFits(t *testing.T) {
+	cookie := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "24a5ac1223344556"}
+	for _, n := range []int{1, 2, 7, 20, 60} {
+		for _, stale := range []bool{false, true} {
+			c := newChain(t, nil, []Config{newConfig(t)}, manyEndpoints(t, "web.fed.example", n))
+			if stale {
+				c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
+				c.publish()
+			}
+			all := c.glueOf(t, 0xffff, nil) // everything, in the order in which it is given away
+			if want := n/4*2 + min(n%4, 1) + max(n%4-2, 0); len(all) != want {
+				t.Fatalf("%d endpoints have %d records of glue, want %d", n, len(all), want)
+			}
+			for size := 512; size < 4096; size += 1 + size/97 {
+				for _, options := range [][]dns.EDNS0{nil, {cookie}} {
+					glue := c.glueOf(t, uint16(size), options)
+					if !slices.Equal(all[:len(glue)], glue) {
+						t.Fatalf("size %d: glue is %q, which is no prefix of %q", size, glue, all)
+					}
+				}
+			}
+		}
+	}
+}
+
+// glueOf asks for the SRV records and returns the glue as text. It checks that
+// the reply fits, and that there is no room for more.
+func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string {
+	t.Helper()
+	query := new(dns.Msg)
+	query.SetQuestion("web.fed.example.", dns.TypeSRV).SetEdns0(size, false)
+	query.IsEdns0().Option = options
+	reply := c.ask(&test.ResponseWriter{}, query)
+	wire, err := reply.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(wire) > int(size) {
+		t.Fatalf("reply has %d octets, client takes %d", len(wire), size)
+	}
+	var glue []string
+	for _, rr := range reply.Extra {
+		if rr.Header().Rrtype != dns.TypeOPT {
+			glue = append(glue, rr.String())
+		}
+	}
+	if reply.Truncated && len(glue) > 0 {
+		t.Fatalf("size %d: truncated with %d records of glue", size, len(glue))
+	}
+	room := int(size) - len(wire)
+	const record = 2 + 10 + 16 // of the type AAAA, its owner compressed
+	if !reply.Truncated && room >= record+maxError+dns.Len(query.IsEdns0()) && len(glue) < c.glue {
+		t.Fatalf("size %d: room for %d octets, and only %d of %d records of glue", size, room, len(glue), c.glue)
+	}
+	c.glue = max(c.glue, len(glue))
+	return glue
+}
+
+func TestGlueNeedsNoSecondTry(t *testing.T) {
+	c := newChain(t, nil, []Config{newConfig(t)}, manyEndpoints(t, "web.fed.example", 8))
+	query := new(dns.Msg)
+	query.SetQuestion("web.fed.example.", dns.TypeSRV)
+	reply := c.ask(&test.ResponseWriter{}, query)
+	if reply.Truncated || len(reply.Answer) != 8 || reply.IsEdns0() != nil {
+		t.Errorf("8 endpoints in 512 octets: %v", reply)
+	}
+	query.SetEdns0(4096, true)
+	if reply = c.ask(&test.ResponseWriter{}, query); len(reply.Extra) != 1 {
+		t.Errorf("over UDP with DO, additional is %v, want only the OPT", reply.Extra)
+	}
+	if reply = c.ask(&test.ResponseWriter{TCP: true}, query); len(reply.Extra) != 5 {
+		t.Errorf("over TCP with DO, additional is %v, want four addresses and the OPT", reply.Extra)
+	}
+}
+
+// What a zone within another says, and nobody else, decides about its names.
+func TestFallthroughOfNestedZones(t *testing.T) {
+	inner, outer := newConfig(t, "sub.fed.example."), newConfig(t)
+	tests := []struct {
+		inner, outer []string // zones that fall through
+		want         map[string]bool
+		bypass       []string
+	}{
+		{nil, nil, map[string]bool{"x.fed.example.": false, "x.sub.fed.example.": false}, []string{"fed.example.", "sub.fed.example."}},
+		{nil, []string{"."}, map[string]bool{"x.fed.example.": true, "x.sub.fed.example.": false}, []string{"sub.fed.example."}},
+		{[]string{"."}, nil, map[string]bool{"x.fed.example.": false, "x.sub.fed.example.": true}, []string{"fed.example."}},
+		{nil, []string{"a.fed.example."}, map[string]bool{"x.fed.example.": false, "a.fed.example.": true, "x.a.fed.example.": true}, []string{"sub.fed.example."}},
+	}
+	for _, tt := range tests {
+		inner.Fall.Zones, outer.Fall.Zones = tt.inner, tt.outer
+		for _, configs := range [][]Config{{outer, inner}, {inner, outer}} {
+			f := newFederation(configs)
+			for name, want := range tt.want {
+				if got := f.fallsThrough(name); got != want {
+					t.Errorf("zones %v and %v: %s falls through: %t", tt.outer, tt.inner, name, got)
+				}
+			}
+			if d := cmp.Diff(tt.bypass, slices.Sorted(slices.Values(f.CacheBypassZones()))); d != "" {
+				t.Errorf("zones %v and %v: cache bypass (-want +got):\n%s", tt.outer, tt.inner, d)
+			}
+		}
+	}
+}
+
+// A stale answer is counted for the owner that is lost, also where the name is
+// another owner's, and says that it is stale.
+func TestStaleThroughHost(t *testing.T) {
+	second := newConfig(t)
+	second.Addresses = []string{"lost.example:8008"}
+	c := newChain(t, nil, []Config{newConfig(t), second}, newService(t, "web.fed.example", "192.0.2.1:443", "old.fed.example:443"), newService(t, "fed.example", "web.fed.example:443"))
+	c.builder.Put(1, newService(t, "old.fed.example", "192.0.2.9:443"), 0)
+	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})
+	c.publish()
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(staleAnswers); err != nil {
+		t.Fatal(err)
+	}
+	staleAnswers.Reset()
+	for name, want := range map[string]string{
+		"web.fed.example.": "NOERROR, EDE 3, 30 192.0.2.1, 30 192.0.2.9",
+		"fed.example.":     "NOERROR, EDE 3, 30 192.0.2.1, 30 192.0.2.9",
+		"old.fed.example.": "NOERROR, EDE 3, 30 192.0.2.9",
+	} {
+		if got := c.lookup(name, dns.TypeA); got != want {
+			t.Errorf("answer for %s is %q, want %q", name, got, want)
+		}
+	}
+	if got, want := c.lookup("web.fed.example.", dns.TypeTXT), "NOERROR, 30 "; !strings.HasPrefix(got, want) {
+		t.Errorf("text of a live owner is %q", got)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(families) != 1 || len(families[0].GetMetric()) != 1 {
+		t.Fatalf("counted %v", families)
+	}
+	counted := families[0].GetMetric()[0]
+	if owner, n := counted.GetLabel()[0].GetValue(), counted.GetCounter().GetValue(); owner != "lost.example:8008" || n != 3 {
+		t.Errorf("counted %v for %s, want 3 for the lost owner", n, owner)
+	}
+}
+
+// A stale answer that fails is a failure, and is not counted as an answer.
+func TestStaleFailure(t *testing.T) {
+	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
+	c := newChain(t, e, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
+	c.publish()
+	for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "meta": "NOERROR, EDE 15, EDE 3, SOA"} {
+		if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {
+			t.Errorf("answer for %s is %q, want %q", name, got, want)
+		}
+	}
+	query := new(dns.Msg)
+	query.SetQuestion("meta.fed.example.", dns.TypeA).SetEdns0(1232, false)
+	if reply := c.ask(&test.ResponseWriter{}, query); len(reply.Extra) != 1 {
+		t.Errorf("additional is %v, want one OPT", reply.Extra)
+	}
+}
+
+// What is no plain query for a name of ours is handed on, or refused.
+func TestServeDNSOther(t *testing.T) {
+	const handed = -1
+	set := func(opcode int, qtype, qclass uint16, name string) *dns.Msg {
+		m := new(dns.Msg)
+		m.SetQuestion(name, qtype)
+		m.Opcode, m.Question[0].Qclass = opcode, qclass
+		return m
+	}
+	for _, tt := range []struct {
+		query      *dns.Msg
+		last, next int // the code, without and with a next plugin
+	}{
+		{set(dns.OpcodeQuery, dns.TypeA, dns.ClassINET, "other.example."), dns.RcodeRefused, handed},
+		{set(dns.OpcodeQuery, dns.TypeTXT, dns.ClassCHAOS, "web.fed.example."), dns.RcodeRefused, handed},
+		{set(dns.OpcodeQuery, dns.TypeA, dns.ClassANY, "nope.fed.example."), dns.RcodeRefused, handed},
+		{set(dns.OpcodeNotify, dns.TypeSOA, dns.ClassINET, "fed.example."), dns.RcodeNotImplemented, dns.RcodeNotImplemented},
+		{set(dns.OpcodeNotify, dns.TypeSOA, dns.ClassINET, "other.example."), dns.RcodeRefused, handed},
+		{set(dns.OpcodeUpdate, dns.TypeSOA, dns.ClassINET, "fed.example."), dns.RcodeNotImplemented, dns.RcodeNotImplemented},
+		{set(dns.OpcodeStatus, dns.TypeA, dns.ClassINET, "nope.fed.example."), dns.RcodeNotImplemented, dns.RcodeNotImplemented},
+		{set(dns.OpcodeQuery, dns.TypeAXFR, dns.ClassINET, "fed.example."), dns.RcodeRefused, dns.RcodeRefused},
+		{set(dns.OpcodeQuery, dns.TypeIXFR, dns.ClassINET, "nope.fed.example."), dns.RcodeRefused, dns.RcodeRefused},
+		{set(dns.OpcodeQuery, dns.TypeAXFR, dns.ClassINET, "other.example."), dns.RcodeRefused, handed},
+	} {
+		config := newConfig(t)
+		config.Fall.SetZonesFromArgs(nil)
+		c := newChain(t, nil, []Config{config}, newService(t, "web.fed.example", "192.0.2.1:443"))
+		w := dnstest.NewRecorder(&test.ResponseWriter{})
+		if code, err := c.ServeDNS(t.Context(), w, tt.query); code != tt.last || err != nil || w.Msg != nil {
+			t.Errorf("%v: code is %d (%v), want %d", tt.query.Question, code, err, tt.last)
+		}
+		c.Next = plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return handed, nil })
+		if code, err := c.ServeDNS(t.Context(), w, tt.query); code != tt.next || err != nil || w.Msg != nil {
+			t.Errorf("%v: with a next plugin, code is %d (%v), want %d", tt.query.Question, code, err, tt.next)
+		}
+	}
+}

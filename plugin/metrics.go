@@ -1,0 +1,143 @@
+package federationplugin
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
+)
+
+// Labels are an owner's address and words of small fixed sets: never a name, a
+// type or a client.
+var (
+	responses = counter("responses_total", "Responses of an owner by operation.", "operation")
+	nacks     = counter("nacks_total", "Responses that were refused, by the kind of rule that they broke.", "reason")
+	sessions  = counter("sessions_total", "Streams and attempts to open one, by the gRPC code that they ended with.", "code")
+
+	staleAnswers  = counter("stale_answers_total", "Answers from the records of an owner that is lost.")
+	persistErrors = counter("persist_errors_total", "Catalogs that could not be saved or restored.")
+
+	updateDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: plugin.Namespace, Subsystem: directive, Name: "update_duration_seconds",
+		Help:    "Time from the receipt of an update to the answers that show it.",
+		Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10), // 10 us to 2.6 s
+	})
+)
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: plugin.Namespace, Subsystem: directive, Name: name, Help: help,
+	}, append([]string{"owner"}, labels...))
+}
+
+// registerMetrics makes the metrics known, once in a process: owners and their
+// series outlive a configuration.
+var registerMetrics = sync.OnceFunc(func() {
+	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, collector{owners})
+})
+
+// observer counts what the agent reports.
+type observer struct{}
+
+// Responded implements agent.Observer.
+func (observer) Responded(owner string, op federation.Operation) {
+	responses.WithLabelValues(owner, op.String()).Inc()
+}
+
+// Refused implements agent.Observer.
+func (observer) Refused(owner string, reason federation.Reason) {
+	nacks.WithLabelValues(owner, string(reason)).Inc()
+}
+
+// Ended implements agent.Observer.
+func (observer) Ended(owner, code string) { sessions.WithLabelValues(owner, code).Inc() }
+
+// Visible implements agent.Observer.
+func (observer) Visible(d time.Duration) { updateDuration.Observe(d.Seconds()) }
+
+// PersistFailed implements agent.Observer.
+func (observer) PersistFailed(owner string) { persistErrors.WithLabelValues(owner).Inc() }
+
+// Forgotten implements agent.Observer.
+func (observer) Forgotten(owner string) {
+	for _, c := range []*prometheus.CounterVec{responses, nacks, sessions, staleAnswers, persistErrors} {
+		c.DeletePartialMatch(prometheus.Labels{"owner": owner})
+	}
+}
+
+// collector reads the state of the owners when it is asked for, so that a
+// series is there exactly as long as its owner is.
+type collector struct{ agent *agent.Agent }
+
+var (
+	stateDesc     = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
+	servicesDesc  = gauge("services", "Services of an owner's catalog.")
+	instancesDesc = gauge("instances", "Instances of an owner's services.")
+	conflictsDesc = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
+	attemptDesc   = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
+	syncDesc      = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
+	staleDesc     = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
+	remainingDesc = gauge("retention_remaining_seconds", "How long the records of a lost owner live on.")
+	expiryDesc    = gauge("certificate_expiry_timestamp_seconds", "When a certificate for an owner expires.", "file")
+)
+
+// states are the values of the label of owner_state.
+var states = []string{"connecting", "syncing", "synced", "stale", "expired", "parked"}
+
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, directive, name), help,
+		append([]string{"owner"}, labels...), nil)
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		stateDesc, servicesDesc, instancesDesc, conflictsDesc, attemptDesc,
+		syncDesc, staleDesc, remainingDesc, expiryDesc,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	for _, o := range c.agent.Status() {
+		send := func(d *prometheus.Desc, value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{o.ID}, labels...)...)
+		}
+		sendTime := func(d *prometheus.Desc, at time.Time, labels ...string) {
+			if !at.IsZero() {
+				send(d, float64(at.UnixMilli())/1000, labels...)
+			}
+		}
+		for _, s := range states {
+			value := 0.0
+			if s == o.StateName() {
+				value = 1
+			}
+			send(stateDesc, value, s)
+		}
+		send(servicesDesc, float64(o.Services))
+		send(instancesDesc, float64(o.Instances))
+		for reason, n := range o.Conflicts {
+			send(conflictsDesc, float64(n), string(reason))
+		}
+		sendTime(attemptDesc, o.LastAttempt)
+		sendTime(syncDesc, o.LastSync)
+		if !o.Lost.IsZero() {
+			sendTime(staleDesc, o.Lost)
+			send(remainingDesc, o.Remaining(time.Now()).Seconds())
+		}
+		if o.Files.Cert == o.Files.CA { // one file can hold both
+			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.CertExpiry, o.CAExpiry}, time.Time.Compare), o.Files.Cert)
+			continue
+		}
+		sendTime(expiryDesc, o.CertExpiry, o.Files.Cert)
+		sendTime(expiryDesc, o.CAExpiry, o.Files.CA)
+	}
+}
