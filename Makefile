@@ -1,0 +1,98 @@
+# Everything here needs Go, make, git and, for race, a C compiler. Tools are
+# built by Go at the versions below.
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOVULNCHECK_VERSION   := v1.9.0
+
+# How long `make fuzz` spends on each target.
+FUZZTIME ?= 30s
+
+# The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
+# often. A million services need 12 GB of memory and half an hour.
+SERVICES  ?= 1000,100000
+BENCHTIME ?= 300ms
+COUNT     ?= 3
+
+GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
+
+# The plugin's version is the module's, and Go takes it from git.
+BUILDFLAGS := -buildvcs=auto
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name caption; do \
+		printf '  make %-10s %s\n' "$$name" "$$caption"; done
+
+.PHONY: build
+build: ## build bin/coredns and bin/federationctl
+	go build $(BUILDFLAGS) -o bin/ ./cmd/coredns ./cmd/federationctl
+
+.PHONY: run
+run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, until Ctrl-C (ONCE=1: end after the look-ups)
+	go build -o bin/ ./test/lookup
+	@test/run.sh
+
+.PHONY: test
+test: ## run every test that needs nothing but Go
+	go test ./...
+	go -C test/indexbench test ./...
+
+.PHONY: race
+race: ## run the same tests under the race detector
+	CGO_ENABLED=1 go test -race ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME (30s)
+	@grep -rE --include='*_test.go' --exclude-dir=bin -o '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file target; do \
+		target=$${target#func }; \
+		echo "$$target in $${file%/*} for $(FUZZTIME)"; \
+		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) "$${file%/*}" || exit 1; done
+
+.PHONY: bench
+bench: ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
+	@mkdir -p bin
+	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
+	@awk -f test/bench.awk bin/bench.txt
+
+.PHONY: bench-e2e
+bench-e2e: build ## compare with CoreDNS's own plugins over UDP, with updates flowing; needs dnsperf
+	go test ./test -run '^$$' -bench E2E -benchtime 1x -timeout 0 | tee bin/bench-e2e.txt
+	@awk -f test/bench.awk bin/bench-e2e.txt
+
+.PHONY: generate
+generate: ## make the generated files anew
+	go generate ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## lint and check the format
+	$(GOLANGCI_LINT) run
+
+.PHONY: format
+format: $(GOLANGCI_LINT) ## format every file
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: check
+check: lint generate ## hold the tree against the house rules: format, vet, lint, presubmit, generated files, go.mod
+	go vet ./...
+	go test -count=1 -run '^TestPresubmit' ./test
+	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
+		{ echo 'proto: the generated files are not those of the sources; commit what make generate writes' >&2; exit 1; }
+	go mod tidy -diff
+
+.PHONY: unmodified
+unmodified: ## build the plugin into an unmodified CoreDNS tree
+	test/unmodified-coredns.sh
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities (needs the network: vuln.go.dev)
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf bin run
+
+$(GOLANGCI_LINT):
+	GOBIN=$(CURDIR)/bin/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv bin/tools/golangci-lint $@

@@ -1,0 +1,88 @@
+package directives_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
+)
+
+// The order of this build is what plugin.cfg of the very CoreDNS that go.mod
+// names says, with one line more. Whoever builds from an unmodified tree adds
+// that line by hand and must get the same server.
+func TestInsertFollowsPluginCfg(t *testing.T) {
+	got, err := directives.Insert(dnsserver.Directives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, directive := range pluginCfg(t) {
+		want = append(want, directive)
+		if directive == "kubernetes" {
+			want = append(want, "federation")
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order of directives (-plugin.cfg +ours):\n%s", diff)
+	}
+}
+
+// pluginCfg returns the directives of upstream's plugin.cfg, in its order.
+func pluginCfg(t *testing.T) []string {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/coredns/coredns").Output()
+	if err != nil {
+		t.Fatalf("find CoreDNS in the module cache: %v", err)
+	}
+	cfg, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "plugin.cfg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(cfg)) {
+		if name, _, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "#") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestInsertLeavesUpstreamAlone(t *testing.T) {
+	upstream := []string{"hosts", "kubernetes", "file"}
+	before := slices.Clone(upstream)
+	got, err := directives.Insert(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"hosts", "kubernetes", "federation", "file"}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, upstream); diff != "" {
+		t.Errorf("the argument was written to (-before +after):\n%s", diff)
+	}
+}
+
+func TestInsertFails(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		upstream []string
+		want     string
+	}{
+		{"no predecessor", []string{"hosts", "file"}, `no directive "kubernetes" to put "federation" after`},
+		{"empty", nil, `no directive "kubernetes" to put "federation" after`},
+		{"twice", []string{"kubernetes", "federation"}, `directive "federation" is there already`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := directives.Insert(tc.upstream); err == nil || err.Error() != tc.want {
+				t.Errorf("Insert = %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,482 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// ctl runs a command to its end, and returns its exit code and what it wrote.
+func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// running is a command that goes on until it is stopped.
+type running struct {
+	t     *testing.T
+	lines *bufio.Scanner // of its standard output
+	errs  *bytes.Buffer
+	stop  func() int // sends it the end of its context, and returns the exit code
+}
+
+// background runs a command until the test ends, or until its stop is called.
+func background(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	reader, writer := io.Pipe()
+	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &bytes.Buffer{}}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, args, writer, r.errs)
+		writer.Close()
+	}()
+	r.stop = sync.OnceValue(func() int {
+		cancel()
+		reader.Close() // whoever writes on is told, and ends by itself
+		return <-code
+	})
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+// line returns the next line of the standard output.
+func (r *running) line() string {
+	r.t.Helper()
+	if !r.lines.Scan() {
+		r.t.Fatalf("the command wrote no more lines; exit code %d, standard error:\n%s", r.stop(), r.errs)
+	}
+	return r.lines.Text()
+}
+
+// pkiIn makes certificates in a new directory, and returns it.
+func pkiIn(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if code, _, stderr := ctl(t, "pki", dir); code != 0 {
+		t.Fatalf("pki failed: %s", stderr)
+	}
+	return dir
+}
+
+// files returns the flags for the certificates of a party in dir.
+func files(dir, party string) []string {
+	return []string{
+		"--cert", filepath.Join(dir, party+".pem"), "--key", filepath.Join(dir, party+"-key.pem"), "--ca", filepath.Join(dir, "ca.pem"),
+	}
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const catalog = `services:
+- name: shop
+  fqdn: shop.fed.example
+  endpoints:
+  - {address: 192.0.2.10, port: 443, labels: [stable]}
+  - {address: "2001:db8::10", port: 443}
+  - {address: gw.example.net, port: 8443, labels: [canary]}
+  instances:
+  - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
+  - {id: "v 2", protocol: GRPC}
+- name: api
+  fqdn: api.fed.example
+  endpoints: [{address: 192.0.2.20, port: 80}]
+  instances: [{id: v1, protocol: HTTP}]
+`
+
+// serve publishes a catalog file, and returns the command and its address.
+func serve(t *testing.T, dir, file string, flags ...string) (*running, string) {
+	t.Helper()
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), flags)
+	r := background(t, args...)
+	line := r.line()
+	var services int
+	var address string
+	if _, err := fmt.Sscanf(line, "serving %d services on %s", &services, &address); err != nil {
+		t.Fatalf("serve begins with %q: %v", line, err)
+	}
+	return r, address
+}
+
+func TestUsage(t *testing.T) {
+	t.Chdir(pkiIn(t))
+	owner := files("", "owner")
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stdout string // how it begins
+		stderr string
+	}{
+		{nil, 0, "federationctl is the owner's side", ""},
+		{[]string{"--help"}, 0, "federationctl is the owner's side", ""},
+		{[]string{"serve", "--help"}, 0, "serve publishes the services", ""},
+		{[]string{"--version"}, 0, "federationctl ", ""},
+		{[]string{"publish"}, 2, "", "federationctl: unknown command \"publish\" for \"federationctl\"\nfederationctl: see 'federationctl --help'\n"},
+		{[]string{"--nope"}, 2, "", "federationctl: unknown flag: --nope\nfederationctl: see 'federationctl --help'\n"},
+		{[]string{"serve"}, 2, "", "federationctl: required flag(s) \"ca\", \"catalog\", \"cert\", \"key\" not set\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "more"}, owner), 2, "", "federationctl: unknown command \"more\" for \"federationctl serve\"\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--window", "0"}, owner), 2, "", "federationctl: --window: 0 is not in 1 to 1024\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: open c.yaml: no such file or directory\n"},
+		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; mend it with the help of 'federationctl lint ca.pem'\n"},
+		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: open no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
+		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key\n"},
+		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
+		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
+		{[]string{"pki", "new", "--host", "a b"}, 2, "", "federationctl: --host: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl pki --help'\n"},
+		{[]string{"pki", "."}, 1, "", "federationctl: ca.pem is there already, and nothing was written; remove it or choose another directory\n"},
+		{[]string{"pki", "ca.pem/new"}, 1, "", "federationctl: mkdir ca.pem: not a directory\n"},
+		{slices.Concat([]string{"watch"}, owner), 2, "", "federationctl: watch takes one ADDRESS, not 0\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner"}, owner), 2, "", "federationctl: ADDRESS \"owner\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "http://owner:1"}, owner), 2, "", "federationctl: ADDRESS \"http://owner:1\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "-o", "xml"}, owner), 2, "", "federationctl: -o: \"xml\" is neither table nor json\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "--api", "v2"}, owner), 2, "", "federationctl: --api: \"v2\" is not v1alpha2\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "--owner-id", "*"}, owner), 2, "", "federationctl: --owner-id: identity \"*\": label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl watch --help'\n"},
+	} {
+		code, stdout, stderr := ctl(t, tt.args...)
+		if code != tt.code || !strings.HasPrefix(stdout, tt.stdout) || tt.stdout == "" && stdout != "" {
+			t.Errorf("%q: exit code %d, expected %d; standard output %q", tt.args, code, tt.code, stdout)
+		}
+		if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
+			t.Errorf("%q: unexpected standard error (-want +got):\n%s", tt.args, diff)
+		}
+	}
+}
+
+func TestPKI(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "run")
+	code, stdout, stderr := ctl(t, "pki", dir, "--host", "Owner.example.", "--host", "192.0.2.1")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, standard error %q", code, stderr)
+	}
+	want := `wrote to DIR:
+  ca.pem
+  owner.pem, owner-key.pem        spiffe://federation.example/owner
+  consumer.pem, consumer-key.pem  spiffe://federation.example/consumer
+Next, publish a catalog:
+  federationctl serve --catalog catalog.yaml --cert DIR/owner.pem --key DIR/owner-key.pem --ca DIR/ca.pem
+and, in another terminal, look at it:
+  federationctl watch localhost:8008 --cert DIR/consumer.pem --key DIR/consumer-key.pem --ca DIR/ca.pem
+`
+	if diff := cmp.Diff(want, strings.ReplaceAll(stdout, dir, "DIR")); diff != "" {
+		t.Errorf("unexpected output (-want +got):\n%s", diff)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, fmt.Sprintf("%s %v", e.Name(), info.Mode()))
+	}
+	wantNames := []string{
+		"ca.pem -rw-r--r--", "consumer-key.pem -rw-------", "consumer.pem -rw-r--r--", "owner-key.pem -rw-------", "owner.pem -rw-r--r--",
+	}
+	if diff := cmp.Diff(wantNames, names); diff != "" {
+		t.Errorf("unexpected files (-want +got):\n%s", diff)
+	}
+	for _, party := range []string{"owner", "consumer"} {
+		if _, err := mtls.Load(mtls.Files{
+			Cert: filepath.Join(dir, party+".pem"), Key: filepath.Join(dir, party+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
+		}, nil); err != nil {
+			t.Errorf("%s: %v", party, err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "owner.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(data)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = append([]string{certificate.URIs[0].String()}, certificate.DNSNames...)
+	for _, ip := range certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if diff := cmp.Diff([]string{pkiOwnerID, "localhost", "owner.example", "127.0.0.1", "::1", "192.0.2.1"}, names); diff != "" {
+		t.Errorf("unexpected names of the owner (-want +got):\n%s", diff)
+	}
+
+	// A single file in the way is enough.
+	if err := os.Remove(filepath.Join(dir, "ca.pem")); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr = ctl(t, "pki", dir)
+	if code != 1 || !strings.Contains(stderr, "owner.pem is there already, and nothing was written") {
+		t.Errorf("exit code %d, standard error %q", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil {
+		t.Error("ca.pem was written beside a file that is in the way")
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "good.yaml", strings.ReplaceAll(catalog, "v 2", "v2"))
+	write(t, "doubtful.yaml", strings.Split(catalog, "- name: api")[0])
+	write(t, "bad.yaml", "services:\n- name: \"a\\e\"\n  fqdn: a.example\n  tgas: []\n  endpoints: [{address: 127.0.0.1, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n- name: b\n")
+	write(t, "bad.json", `{"services": {}}`)
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{[]string{"good.yaml"}, 0, "good.yaml: 2 services, fit to be published\n", ""},
+		{[]string{"doubtful.yaml", "good.yaml"}, 0, `doubtful.yaml:10: warning: service "shop": instances[1].id: "v 2" will have no DNS name of its own: label has a character other than a-z, 0-9, '-' and '_'
+doubtful.yaml: 1 services, fit to be published
+good.yaml: 2 services, fit to be published
+`, ""},
+		{[]string{"bad.yaml", "none.yaml", "bad.json"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"
+bad.yaml:5: error: service "a\x1b": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open
+bad.yaml:7: error: service "b": fqdn: required
+bad.yaml:7: error: service "b": endpoints: at least one is required
+bad.yaml:7: error: service "b": instances: at least one is required
+none.yaml: error: open none.yaml: no such file or directory
+bad.json:1: error: services must be a list; an empty one is []
+`, "federationctl: problems found: 7; mend them and check again\n"},
+		{[]string{"--allow-addresses", "127.0.0.0/8", "bad.yaml"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"
+bad.yaml:7: error: service "b": fqdn: required
+bad.yaml:7: error: service "b": endpoints: at least one is required
+bad.yaml:7: error: service "b": instances: at least one is required
+`, "federationctl: problems found: 4; mend them and check again\n"},
+	} {
+		code, stdout, stderr := ctl(t, append([]string{"lint"}, tt.args...)...)
+		if code != tt.code {
+			t.Errorf("%q: exit code %d, expected %d", tt.args, code, tt.code)
+		}
+		if diff := cmp.Diff(tt.stdout, stdout); diff != "" {
+			t.Errorf("%q: unexpected standard output (-want +got):\n%s", tt.args, diff)
+		}
+		if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
+			t.Errorf("%q: unexpected standard error (-want +got):\n%s", tt.args, diff)
+		}
+	}
+}
+
+const wantTable = `OP      NAME                  FQDN                              INSTANCES                     ENDPOINTS
+upsert  api                   api.fed.example                   v1/HTTP                       192.0.2.20:80
+upsert  shop                  shop.fed.example                  v1/HTTPS,"v 2"/GRPC           192.0.2.10:443,[2001:db8::10]:443,gw.example.net:8443
+end     (the catalog is complete)
+`
+
+const wantJSON = `{"op":"upsert","name":"api","service":{"name":"api","fqdn":"api.fed.example","endpoints":[{"address":"192.0.2.20","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}
+{"op":"upsert","name":"shop","service":{"name":"shop","fqdn":"shop.fed.example","endpoints":[{"address":"192.0.2.10","port":443,"labels":["stable"]},{"address":"2001:db8::10","port":443},{"address":"gw.example.net","port":8443,"labels":["canary"]}],"instances":[{"id":"v1","protocol":"HTTPS","endpointSelector":["stable"]},{"id":"v 2","protocol":"GRPC"}]}}
+{"op":"end"}
+`
+
+func TestServeAndWatchOnce(t *testing.T) {
+	dir := pkiIn(t)
+	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--window", "8", "--allow-id", pkiConsumerID)
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		target string
+		flags  []string
+		want   string
+	}{
+		{address, nil, wantTable},
+		{"https://" + address, []string{"-o", "table"}, wantTable},
+		{"https://localhost:" + port + "/", []string{"-o", "json", "--api", "v1alpha2"}, wantJSON},
+		{address, []string{"-o", "json", "--owner-id", "owner.example", "--owner-id", pkiOwnerID}, wantJSON},
+	} {
+		code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", "--once", tt.target}, files(dir, "consumer"), tt.flags)...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s %q: exit code %d, standard error %q", tt.target, tt.flags, code, stderr)
+		}
+		if diff := cmp.Diff(tt.want, stdout); diff != "" {
+			t.Errorf("%s %q: unexpected output (-want +got):\n%s", tt.target, tt.flags, diff)
+		}
+	}
+	if code := owner.stop(); code != 0 {
+		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
+	}
+}
+
+func TestWatchFollows(t *testing.T) {
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), "services: []\n")
+	owner, address := serve(t, dir, file)
+	watch := background(t, slices.Concat([]string{"watch", "-o", "json", address}, files(dir, "consumer"))...)
+	var got []string
+	for _, text := range []string{"", catalog, "services: []\n"} {
+		if text != "" {
+			write(t, file, text)
+			got = append(got, watch.line())
+		}
+		got = append(got, watch.line())
+	}
+	end := `{"op":"end"}`
+	lines := strings.Split(wantJSON, "\n")
+	if diff := cmp.Diff([]string{end, lines[0], lines[1], `{"op":"delete","name":"api"}`, `{"op":"delete","name":"shop"}`}, got); diff != "" {
+		t.Errorf("unexpected output (-want +got):\n%s", diff)
+	}
+
+	// The owner goes and comes back: the watch goes on.
+	owner.stop()
+	again := background(t, slices.Concat([]string{"serve", "--listen", address, "--catalog", file}, files(dir, "owner"))...)
+	again.line()
+	if line := watch.line(); line != end {
+		t.Errorf("after the owner is back the line is %q, expected %q", line, end)
+	}
+	if code := watch.stop(); code != 0 {
+		t.Errorf("watch ended with exit code %d, expected 0", code)
+	}
+	for _, want := range []string{
+		"federationctl: owner " + address + `: Unavailable: "owner is shutting down"; trying again`,
+		"federationctl: connected to " + address + " again",
+	} {
+		if !strings.Contains(watch.errs.String(), want) {
+			t.Errorf("standard error is %q, expected it to contain %q", watch.errs, want)
+		}
+	}
+}
+
+func TestWatchFails(t *testing.T) {
+	dir, foreign := pkiIn(t), pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	_, address := serve(t, dir, file)
+	_, closed := serve(t, dir, file, "--allow-id", pkiOwnerID)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := listener.Addr().String()
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	defer listener.Close()
+	answers.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "220 mail.example.org ESMTP\r\n")
+			conn.Close()
+		}
+	})
+	nobody, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody.Close()
+	consumer := files(dir, "consumer")
+	stranger := slices.Concat(files(foreign, "consumer")[:4], consumer[4:])
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string // in the standard error
+	}{
+		{"unreachable", append([]string{"--once", nobody.Addr().String()}, consumer...), []string{"connection refused; check ADDRESS, and that the owner is up"}},
+		{"no TLS", append([]string{plain}, consumer...), []string{"check ADDRESS: what answers there does not speak TLS"}},
+		{"not allowed", append([]string{closed}, consumer...), []string{"Unauthenticated: ", "check --cert, or have the owner allow it with --allow-id"}},
+		{"other owner", append([]string{address, "--owner-id", "spiffe://other.example/owner"}, consumer...), []string{"check --ca and --owner-id, or the host in ADDRESS"}},
+		{"other authority", append([]string{address}, files(foreign, "consumer")...), []string{"check --ca and --owner-id, or the host in ADDRESS"}},
+		{"own authority", append([]string{address}, stranger...), []string{"check --cert: the owner's CA file must have its authority"}},
+		{"no client certificate", append([]string{address}, files(dir, "owner")...), []string{"check --cert: the owner's CA file must have its authority"}},
+	} {
+		code, stdout, stderr := ctl(t, append([]string{"watch"}, tt.args...)...)
+		if code != 1 || stdout != "" {
+			t.Errorf("%s: exit code %d, expected 1; standard output %q", tt.name, code, stdout)
+		}
+		for _, want := range tt.want {
+			if !strings.HasPrefix(stderr, "federationctl: owner ") || !strings.Contains(stderr, want) {
+				t.Errorf("%s: standard error is %q, expected it to contain %q", tt.name, stderr, want)
+			}
+		}
+	}
+}
+
+func TestWatchNamesWhatItRefuses(t *testing.T) {
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "192.0.2.20", "127.0.0.1", 1))
+	_, address := serve(t, dir, file, "--allow-addresses", "127.0.0.0/8")
+	args := append([]string{"watch", "--once", address}, files(dir, "consumer")...)
+
+	code, stdout, stderr := ctl(t, args...)
+	want := `federationctl: refused: service "api": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open` + "\n"
+	if code != 0 || stderr != want || strings.Contains(stdout, "api") {
+		t.Errorf("exit code %d, standard error %q, expected %q; standard output:\n%s", code, stderr, want, stdout)
+	}
+	code, stdout, stderr = ctl(t, append(args, "--allow-addresses", "127.0.0.1/32")...)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "127.0.0.1:80") {
+		t.Errorf("exit code %d, standard error %q; standard output:\n%s", code, stderr, stdout)
+	}
+}
+
+// TestServeProcess sends signals to the real binary.
+func TestServeProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the binary")
+	}
+	dir := pkiIn(t)
+	binary := filepath.Join(dir, "federationctl")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))...)
+		var stderr bytes.Buffer
+		command.Stderr = &stderr
+		stdout, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v: no line on standard output: %v\n%s", signal, err, &stderr)
+		}
+		address := strings.TrimSpace(strings.TrimPrefix(line, "serving 2 services on "))
+		watch := background(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
+		for watch.line() != "end     (the catalog is complete)" { //nolint:revive // line does the work
+		}
+		if err := command.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Wait(); err != nil {
+			t.Errorf("%v: serve ended with %v, expected exit code 0\n%s", signal, err, &stderr)
+		}
+		watch.stop()
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+func TestParseTarget(t *testing.T) {
+	for _, tt := range []struct{ target, address, host string }{
+		{"owner.example:8008", "owner.example:8008", "owner.example"},
+		{"[2001:db8::1]:8008", "[2001:db8::1]:8008", "2001:db8::1"},
+		{"https://owner.example:8008", "owner.example:8008", "owner.example"},
+		{"https://150.214.141.1:8008/", "150.214.141.1:8008", "150.214.141.1"},
+		{"owner.example", "", ""},
+		{"owner.example:", "", ""},
+		{":8008", "", ""},
+		{"https://owner.example", "", ""},
+		{"https://user@owner.example:8008", "", ""},
+		{"https://owner.example:8008/path", "", ""},
+		{"https://owner.example:8008?q", "", ""},
+		{"grpc://owner.example:8008", "", ""},
+		{"https://%zz:1", "", ""},
+	} {
+		address, host, err := parseTarget(tt.target)
+		if address != tt.address || host != tt.host || (err == nil) != (tt.address != "") {
+			t.Errorf("%q is %q at %q with the error %v, expected %q at %q", tt.target, address, host, err, tt.address, tt.host)
+		}
+	}
+}
+
+// TestWatchOnceEnds shows when a catalog counts as complete.
+func TestWatchOnceEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		marked bool
+		say    func(context.Context, *screen) error // every second
+		want   time.Duration
+	}{
+		{"nothing at all", false, nil, settleTime},
+		{"services", false, func(ctx context.Context, s *screen) error {
+			return s.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"})
+		}, 3*time.Second + settleTime},
+		{"refused services", false, func(ctx context.Context, s *screen) error {
+			return s.Refused(ctx, "a")
+		}, 3*time.Second + settleTime},
+		{"marked", true, func(ctx context.Context, s *screen) error {
+			time.Sleep(time.Hour)
+			return s.Apply(ctx, federation.Event{Operation: federation.End})
+		}, time.Hour + time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, finish := context.WithCancelCause(t.Context())
+				s := &screen{once: true, stdout: io.Discard, stderr: io.Discard, format: table, finish: finish}
+				begun := time.Now()
+				if err := s.Opened(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if tt.marked {
+					if err := s.Marked(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 3 {
+					if tt.say == nil || ctx.Err() != nil {
+						break
+					}
+					time.Sleep(time.Second)
+					if err := tt.say(ctx, s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-ctx.Done()
+				if got := time.Since(begun); got != tt.want || !errors.Is(context.Cause(ctx), errComplete) {
+					t.Errorf("the watch ended after %v with %v, expected %v with %v", got, context.Cause(ctx), tt.want, errComplete)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchTellsALossOnce(t *testing.T) {
+	ctx, finish := context.WithCancelCause(t.Context())
+	var stderr bytes.Buffer
+	s := &screen{address: "owner:1", stdout: io.Discard, stderr: &stderr, format: table, finish: finish}
+	for _, text := range []string{"one", "one", "two"} {
+		s.Lost(ctx, errors.New(text), false)
+	}
+	for range 2 {
+		if err := s.Apply(ctx, federation.Event{Operation: federation.Alive}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Lost(ctx, errors.New("two"), false)
+	want := `federationctl: owner owner:1: one; trying again
+federationctl: owner owner:1: two; trying again
+federationctl: connected to owner:1 again
+federationctl: owner owner:1: two; trying again
+`
+	if diff := cmp.Diff(want, stderr.String()); diff != "" {
+		t.Errorf("unexpected standard error (-want +got):\n%s", diff)
+	}
+	if ctx.Err() != nil {
+		t.Errorf("the watch ended with %v, expected it to go on", context.Cause(ctx))
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestWatchEndsWhenNobodyReads(t *testing.T) {
+	ctx, finish := context.WithCancelCause(t.Context())
+	s := &screen{stdout: brokenPipe{}, stderr: io.Discard, format: table, finish: finish}
+	if err := s.Apply(ctx, federation.Event{Operation: federation.End}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the error is %v, expected %v", err, io.ErrClosedPipe)
+	}
+	var f failure
+	if cause := context.Cause(ctx); !errors.As(cause, &f) || !errors.Is(cause, io.ErrClosedPipe) {
+		t.Errorf("the watch ended with %v, expected %v", cause, io.ErrClosedPipe)
+	}
+}
+
+func TestTableShowsPeersSafely(t *testing.T) {
+	var endpoints []federation.Endpoint
+	for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"} {
+		address, err := federation.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoints = append(endpoints, federation.Endpoint{Address: address, Port: 80})
+	}
+	fqdn, err := federation.ParseFQDN("a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := table(federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+		FQDN:      fqdn,
+		Endpoints: endpoints,
+		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `upsert  "\x1b[2J\n"           a.example                         "a,b"/TCP,` + federation.Quote(strings.Repeat("x", 1000)) +
+		`/TLS  192.0.2.1:80,192.0.2.2:80,192.0.2.3:80,192.0.2.4:80,... (5)` + "\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unexpected row (-want +got):\n%s", diff)
+	}
+}
