@@ -1,0 +1,1199 @@
+package test
+
+import (
+	"bytes"
+	gocmp "cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// want is a reply as the decision table has it.
+type want struct {
+	code    string
+	answers []string // "TTL TYPE RDATA" in order; a TTL of "<=20" may be less
+	soa     bool     // in authority, and nothing else there; without it authority is empty
+	extra   []string // "OWNER TTL TYPE RDATA" in order; in a small buffer, those of the front
+	ede     int      // for a client with EDNS; 0 is none
+	ours    bool     // authoritative
+	cut     bool     // TC, with some of the answers
+}
+
+func found(answers ...string) want { return want{code: "NOERROR", answers: answers, ours: true} }
+
+func (w want) with(extra ...string) want { w.extra = extra; return w }
+
+func (w want) stale() want { w.ede = int(dns.ExtendedErrorCodeStaleAnswer); return w }
+
+var (
+	noData   = want{code: "NOERROR", soa: true, ours: true}
+	nxDomain = want{code: "NXDOMAIN", soa: true, ours: true}
+	refused  = want{code: "REFUSED"}
+	noHost   = want{code: "SERVFAIL", ede: int(dns.ExtendedErrorCodeNoReachableAuthority)}
+	blocked  = want{code: "NOERROR", soa: true, ours: true, ede: int(dns.ExtendedErrorCodeBlocked)}
+	notReady = want{code: "SERVFAIL", ede: int(dns.ExtendedErrorCodeNotReady)}
+)
+
+// tableRow is one row of the decision table, or a part of it.
+type tableRow struct {
+	number string // the row that it tests
+	name   string // below the zone unless it ends in a dot
+	types  string // of each of which the reply is the same
+	want
+}
+
+// transport is a way to ask.
+type transport struct {
+	name    string
+	network string
+	size    uint16 // of the client's buffer; 0 is no EDNS
+	do      bool
+	mixed   bool // case of the name
+}
+
+// transports are the ways in which every row is asked.
+var transports = []transport{
+	{"plain", "udp", 0, false, false},
+	{"edns", "udp", 4096, false, true},
+	{"tcp", "tcp", 1232, false, true},
+}
+
+// checkTable asks every row in every way.
+func checkTable(t *testing.T, address, zone string, rows []tableRow) {
+	t.Helper()
+	for _, row := range rows {
+		name := row.name
+		if !strings.HasSuffix(name, ".") {
+			name = strings.TrimPrefix(name+"."+zone, ".")
+		}
+		t.Run(row.number+" "+row.name+" "+row.types, func(t *testing.T) {
+			for qtype := range strings.FieldsSeq(row.types) {
+				for _, over := range transports {
+					row.check(t, address, name, qtype, over)
+				}
+			}
+		})
+	}
+}
+
+// check asks once and compares all there is to a reply.
+func (w want) check(t *testing.T, address, name, qtype string, over transport) {
+	t.Helper()
+	number, ok := dns.StringToType[qtype]
+	if !ok {
+		n, err := strconv.ParseUint(strings.TrimPrefix(qtype, "TYPE"), 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number = uint16(n)
+	}
+	query := new(dns.Msg)
+	query.SetQuestion(name, number)
+	query.CheckingDisabled = over.mixed
+	query.RecursionDesired = !over.mixed
+	if over.mixed {
+		query.Question[0].Name = mixedCase(name)
+	}
+	if over.size > 0 {
+		query.SetEdns0(over.size, over.do)
+	}
+	m, err := exchangeRaw(over.network, address, query)
+	if err != nil {
+		t.Errorf("%s over %s: %v", qtype, over.name, err)
+		return
+	}
+	if wrong := w.compare(query, m); len(wrong) > 0 {
+		t.Errorf("%s over %s: %s\nreply is\n%v", qtype, over.name, strings.Join(wrong, "\n"), m)
+	}
+}
+
+// mixedCase returns the name with every other letter in upper case.
+func mixedCase(name string) string {
+	b := []byte(name)
+	for i := range b {
+		if i%2 == 0 && 'a' <= b[i] && b[i] <= 'z' {
+			b[i] -= 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// exchangeRaw asks, and checks that the question comes back byte by byte.
+func exchangeRaw(network, address string, query *dns.Msg) (*dns.Msg, error) {
+	sent, err := query.Pack()
+	if err != nil {
+		return nil, err
+	}
+	received, err := exchangeBytes(network, address, sent)
+	if err != nil {
+		return nil, err
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(received); err != nil {
+		return nil, fmt.Errorf("%w in %x", err, received)
+	}
+	const header = 12
+	end := header
+	for sent[end] != 0 {
+		end += 1 + int(sent[end])
+	}
+	question := sent[header : end+1+4]
+	if !bytes.HasPrefix(received[header:], question) {
+		return m, fmt.Errorf("question %x came back as %x", question, received)
+	}
+	return m, nil
+}
+
+func exchangeBytes(network, address string, sent []byte) ([]byte, error) {
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, dns.MaxMsgSize)
+	if network == "udp" {
+		if _, err := conn.Write(sent); err != nil {
+			return nil, err
+		}
+		n, err := conn.Read(buf)
+		return buf[:n], err
+	}
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(sent))), sent...)); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(conn, buf[:2]); err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(conn, buf[:binary.BigEndian.Uint16(buf)])
+	return buf[:n], err
+}
+
+// compare returns what is wrong with a reply.
+func (w want) compare(query, m *dns.Msg) (wrong []string) {
+	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	code, _ := strings.CutPrefix(dns.RcodeToString[m.Rcode], "RCODE")
+	flags := func(m *dns.MsgHdr) string {
+		return fmt.Sprintf("qr=%t aa=%t tc=%t rd=%t ra=%t ad=%t cd=%t z=%t",
+			m.Response, m.Authoritative, m.Truncated, m.RecursionDesired, m.RecursionAvailable, m.AuthenticatedData, m.CheckingDisabled, m.Zero)
+	}
+	header := dns.MsgHdr{
+		Response: true, Authoritative: w.ours, Truncated: w.cut,
+		RecursionDesired: query.RecursionDesired, CheckingDisabled: query.CheckingDisabled,
+	}
+	if code != w.code || flags(&m.MsgHdr) != flags(&header) {
+		complain("header is %s %s, want %s %s", code, flags(&m.MsgHdr), w.code, flags(&header))
+	}
+	size := 512
+	switch opt := query.IsEdns0(); {
+	case opt == nil && m.IsEdns0() != nil:
+		complain("OPT for a client that sent none")
+	case opt != nil && m.IsEdns0() == nil:
+		complain("no OPT for a client that sent one")
+	case opt != nil:
+		size = int(opt.UDPSize())
+		if m.IsEdns0().Do() != opt.Do() || m.IsEdns0().Version() != 0 {
+			complain("OPT is %v", m.IsEdns0())
+		}
+		if got := extendedError(m); got != w.ede && (got != -1 || w.ede != 0) {
+			complain("extended error is %d, want %d", got, w.ede)
+		}
+	}
+	complaints(complain, "answer", w.answers, m.Answer, query.Question[0].Name, w.cut, true)
+	for _, rr := range m.Answer {
+		if rr.Header().Name != query.Question[0].Name {
+			complain("answer has the owner %s", rr.Header().Name)
+		}
+	}
+	switch {
+	case !w.soa && len(m.Ns) > 0:
+		complain("authority is %v, want nothing", m.Ns)
+	case w.soa && (len(m.Ns) != 1 || m.Ns[0].Header().Rrtype != dns.TypeSOA):
+		complain("authority is %v, want one SOA", m.Ns)
+	case w.soa:
+		soa := m.Ns[0].(*dns.SOA)
+		if soa.Hdr.Ttl != soa.Minttl || soa.Hdr.Ttl != 5 {
+			complain("SOA has the TTL %d and the minimum %d, want 5", soa.Hdr.Ttl, soa.Minttl)
+		}
+	}
+	extra := slices.DeleteFunc(slices.Clone(m.Extra), func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
+	expected := w.extra
+	if size == 512 {
+		expected = expected[:min(len(expected), len(extra))] // each record is an RRset
+	}
+	complaints(complain, "additional", expected, extra, "", false, false)
+	return wrong
+}
+
+// complaints compares a section with text.
+func complaints(complain func(string, ...any), section string, expected []string, got []dns.RR, owner string, cut, oneTTL bool) {
+	var lines []string
+	for i, rr := range got {
+		h := rr.Header()
+		line := strings.ReplaceAll(strings.TrimPrefix(rr.String(), h.String()), "\t", " ")
+		if soa, ok := rr.(*dns.SOA); ok {
+			line = strings.Replace(line, strconv.Itoa(int(soa.Serial)), "SERIAL", 1)
+		}
+		ttl := strconv.Itoa(int(h.Ttl))
+		if i < len(expected) {
+			fields := strings.Fields(expected[i])
+			if owner == "" {
+				fields = fields[1:]
+			}
+			if most, ok := strings.CutPrefix(fields[0], "<="); ok {
+				if n, err := strconv.Atoi(most); err == nil && h.Ttl > 0 && int(h.Ttl) <= n {
+					ttl = fields[0]
+				}
+			}
+		}
+		line = ttl + " " + dns.TypeToString[h.Rrtype] + " " + line
+		if owner == "" {
+			line = h.Name + " " + line
+		}
+		lines = append(lines, line)
+		if oneTTL && h.Ttl != got[0].Header().Ttl {
+			complain("%s has TTLs %d and %d in one RRset", section, h.Ttl, got[0].Header().Ttl)
+		}
+		if h.Class != dns.ClassINET {
+			complain("%s has the class %d", section, h.Class)
+		}
+	}
+	if cut && len(lines) > 0 && len(lines) < len(expected) {
+		expected = expected[:len(lines)]
+	}
+	if d := cmp.Diff(slices.Clip(append([]string{}, expected...)), append([]string{}, lines...)); d != "" {
+		complain("%s (-want +got):\n%s", section, d)
+	}
+}
+
+// nameserver is the rest of DNS: it answers for hosts of endpoints. What stands
+// for a name is records as "TTL TYPE RDATA", each with the target of a CNAME as
+// the owner of the next; or a code, or "hang".
+type nameserver struct {
+	address string
+
+	mu    sync.Mutex
+	names map[string]string
+	asked map[string]int // by name and type
+}
+
+func startNameserver(t testing.TB, names map[string]string) *nameserver {
+	t.Helper()
+	n := &nameserver{address: freeAddress(t), names: names, asked: make(map[string]int)}
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait) // after the shutdowns below
+	for _, network := range []string{"udp", "tcp"} {
+		started := make(chan struct{})
+		server := &dns.Server{Addr: n.address, Net: network, Handler: n, NotifyStartedFunc: func() { close(started) }}
+		running.Go(func() {
+			if err := server.ListenAndServe(); err != nil {
+				t.Errorf("name server: %v", err)
+			}
+		})
+		<-started
+		t.Cleanup(func() { _ = server.Shutdown() })
+	}
+	return n
+}
+
+// ServeDNS implements dns.Handler.
+func (n *nameserver) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
+	name, qtype := strings.ToLower(r.Question[0].Name), r.Question[0].Qtype
+	n.mu.Lock()
+	n.asked[name+" "+dns.TypeToString[qtype]]++
+	says, ok := n.names[name]
+	n.mu.Unlock()
+	m := new(dns.Msg)
+	m.SetReply(r)
+	owner := r.Question[0].Name
+	code, isCode := dns.StringToRcode[says]
+	switch {
+	case says == "hang":
+		return
+	case !ok:
+		m.Rcode = dns.RcodeNameError
+	case isCode:
+		m.Rcode = code
+	}
+	for line := range strings.Lines(says) {
+		rr, err := dns.NewRR(owner + " " + line)
+		if err != nil {
+			break // a code
+		}
+		if cname, ok := rr.(*dns.CNAME); ok {
+			owner = cname.Target
+		} else if rr.Header().Rrtype != qtype {
+			continue
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	_ = w.WriteMsg(m) // the client may be gone
+}
+
+// fixtureService is a service of the decision table's notation: endpoints as
+// "address:port[label]", instances as "id PROTOCOL [label]".
+func fixtureService(t testing.TB, name, fqdn string, endpoints, instances []string) *federation.Service {
+	t.Helper()
+	parsed, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &federation.Service{Name: name, FQDN: parsed}
+	labelled := func(s string) (string, []string) {
+		before, label, ok := strings.Cut(strings.TrimSuffix(s, "]"), "@[")
+		if !ok {
+			return before, nil
+		}
+		return before, []string{label}
+	}
+	for _, e := range endpoints {
+		target, labels := labelled(e)
+		host, port, err := net.SplitHostPort(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, err := federation.ParseAddress(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: uint16(number), Labels: labels})
+	}
+	for _, i := range instances {
+		what, selector := labelled(i)
+		at := strings.LastIndexByte(what, ' ')
+		protocol, ok := federation.ParseProtocol(what[at+1:])
+		if !ok {
+			t.Fatalf("instance %q has no protocol", i)
+		}
+		s.Instances = append(s.Instances, federation.Instance{ID: what[:at], Protocol: protocol, EndpointSelector: selector})
+	}
+	return s
+}
+
+// webService is W of the decision table.
+func webService(t testing.TB, zone string) *federation.Service {
+	t.Helper()
+	web := fixtureService(t, "web", "web."+zone,
+		[]string{"192.0.2.1:8080@[eu]", "[2001:db8::1]:8443@[us]", "gw.example.net:443@[us]"},
+		[]string{"v1 HTTP@[eu]", "v2 HTTPS@[none]"})
+	web.Description, web.Tags, web.SANs = "Web", []string{"a", "b"}, []string{"spiffe://o1/web"}
+	web.Labels = []federation.Pair{{Key: "App", Value: "x"}}
+	web.Instances[0].Metadata = []federation.Pair{{Key: "HOSTNAME", Value: "web.int"}, {Key: "PORT", Value: "80"}, {Key: "zone", Value: "eu"}}
+	return web
+}
+
+// firstOwner is what o1 of the decision table publishes, and more that some rows
+// need.
+func firstOwner(t testing.TB) []*federation.Service {
+	t.Helper()
+	service := func(name string, endpoints, instances []string) *federation.Service {
+		fqdn := strings.TrimPrefix(name+".fed.example", ".")
+		return fixtureService(t, "s-"+name, fqdn, endpoints, instances)
+	}
+	https := []string{"v1 HTTPS"}
+	hosts := func(name string, endpoints ...string) *federation.Service {
+		for i := range endpoints {
+			endpoints[i] += ":443"
+		}
+		return service(name, endpoints, https)
+	}
+	numbered := func(n int) (endpoints []string) {
+		for i := range n {
+			endpoints = append(endpoints, fmt.Sprintf("192.0.2.%d:443", 100+i))
+		}
+		return endpoints
+	}
+	text := service("text", []string{"192.0.2.1:443"}, []string{"v1 TCP"})
+	text.Description = strings.Repeat("é", 200) // 400 octets
+	text.Instances[0].Metadata = textMetadata()
+	return []*federation.Service{
+		webService(t, "fed.example"),
+		service("deep.a.b", []string{"192.0.2.9:5432"}, []string{"DB.r1 TCP"}),
+		service("", []string{"192.0.2.80:443"}, []string{"Edge TLS"}),
+		hosts("chain", "chain.example.net"), hosts("mixed", "192.0.2.1", "dup.example.net", "gw.example.net"),
+		hosts("nx", "nx.example.net"), hosts("six", "gw.example.net"), hosts("slow", "slow.example.net"),
+		hosts("partial", "192.0.2.1", "slow.example.net"), hosts("failing", "servfail.example.net"),
+		hosts("refused", "refused.example.net"), hosts("dropped", "gw.dropped.net"), hosts("long", "long.example.net"),
+		hosts("meta", "meta.example.net"), hosts("inner", "v1.web.fed.example"), hosts("gone", "nothing.fed.example"),
+		hosts("loop1", "loop2.fed.example"), hosts("loop2", "loop1.fed.example"), hosts("self", "self.fed.example", "192.0.2.1"),
+		hosts("back", "gw.back.example"), hosts("old-too", "old.fed.example", "192.0.2.1"), hosts("mapped", "[::ffff:192.0.2.44]"), hosts("ula", "[fd00::1]"),
+		service("ports", []string{"192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:80"}, []string{"v1 HTTP", "v2 HTTPS"}),
+		service("mongo", []string{"192.0.2.1:27017"}, []string{"v1 MONGO", "v2 GRPC", "v3 HTTP2"}),
+		service("all", []string{"192.0.2.1:1@[a]", "192.0.2.2:2@[b]"}, []string{"v1 TCP@[a]"}),
+		service("eight", numbered(8), https), service("forty", numbered(40), https),
+		service("bücher", []string{"192.0.2.1:443"}, []string{"Bücher HTTP"}),
+		service("ids", []string{"192.0.2.1:443"}, []string{"no name HTTP", "_x HTTP", "addr HTTP", "x.addr HTTP", "a_b HTTP", "TWICE TCP", "twice TLS"}),
+		service(longName("l", 254-len("fed.example.")-1), []string{"192.0.2.1:443", "gw.example.net:443"}, []string{"v1 TCP"}),
+		text,
+	}
+}
+
+// hugeService has as many endpoints and instances as the border lets in. Its
+// transfer would be two million records.
+func hugeService(t testing.TB) *federation.Service {
+	t.Helper()
+	var endpoints, instances []string
+	for i := range 1000 {
+		endpoints = append(endpoints, fmt.Sprintf("[2001:db8::%x]:443", i))
+		instances = append(instances, fmt.Sprintf("i%d HTTPS", i))
+	}
+	huge := fixtureService(t, "huge", longName("h", 150)+".fed.example", endpoints, instances)
+	for i := range huge.Instances {
+		huge.Instances[i].Description = strings.Repeat("d", 200)
+	}
+	return huge
+}
+
+// longName is a name of n characters without its final dot.
+func longName(label string, n int) string {
+	return strings.Trim(strings.Repeat(strings.Repeat(label, 62)+".", n/63)+strings.Repeat(label, n%63), ".")
+}
+
+// textMetadata has pairs that TXT records hold, and some that they cannot.
+func textMetadata() []federation.Pair {
+	pairs := []federation.Pair{
+		{Key: "back", Value: `C:\dir\065x`},
+		{Key: "Quote", Value: `say "hi"`},
+		{Key: "nul", Value: "a\x00b"},
+		{Key: "utf", Value: "grüße"},
+		{Key: "b254", Value: strings.Repeat("x", 254-len("md.b254="))},
+		{Key: "b255", Value: strings.Repeat("y", 255-len("md.b255="))},
+		{Key: "b256", Value: strings.Repeat("z", 256-len("md.b256="))},
+		{Key: "a=b", Value: "no key"},
+		{Key: "with space", Value: "no key"},
+		{Key: "FOLD", Value: "first"},
+		{Key: "Fold", Value: "second"},
+		{Key: "port", Value: "81"},
+		{Key: "SNI", Value: "sni.int"},
+		{Key: "empty"},
+	}
+	slices.SortFunc(pairs, func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) })
+	return pairs
+}
+
+// TestAnswers has the rows of the decision table that one server answers, with
+// its fixture: one owner that is live and one that is lost.
+func TestAnswers(t *testing.T) {
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{
+		"gw.example.net.":       "20 A 198.51.100.7",
+		"dup.example.net.":      "60 A 192.0.2.1",
+		"chain.example.net.":    "15 CNAME a.example.net.\n40 CNAME b.example.net.\n25 A 198.51.100.8\n25 A 198.51.100.7",
+		"slow.example.net.":     "hang",
+		"servfail.example.net.": "SERVFAIL",
+		"refused.example.net.":  "REFUSED",
+		"meta.example.net.":     "20 A 169.254.169.254",
+		"long.example.net.":     cnameChain(9),
+		"gw.dropped.net.":       "20 A 198.51.100.7",
+	})
+	o1 := startOwner(t, p.owner, "", append(firstOwner(t), hugeService(t))...)
+	o2 := startOwner(t, p.owner, "", fixtureService(t, "old", "old.fed.example", []string{"203.0.113.5:443"}, []string{"i1 MTLS"}))
+	o3 := startOwner(t, p.owner, "", webService(t, "ten.example"))
+	back := filepath.Join(t.TempDir(), "back.example")
+	writeZone(t, back, "@ 60 IN SOA ns hostmaster 1 60 60 60 60\n@ 60 IN NS ns\ngw 20 IN CNAME back.fed.example.\n")
+	d := startCoreDNS(t, fmt.Sprintf(`Fed.Example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %[1]s
+		%[4]s
+	}
+	federation {
+		owner %[2]s
+		%[4]s
+		retention 10m
+	}
+}
+ten.example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %[3]s
+		%[4]s
+		retention 10s
+	}
+}
+org:PORT {
+	bind 127.0.0.1
+	federation fed.org {
+		owner %[1]s
+		%[4]s
+	}
+}
+dropped.net:PORT {
+	bind 127.0.0.1
+	acl {
+		drop type * net *
+	}
+	forward . %[5]s
+}
+back.example:PORT {
+	bind 127.0.0.1
+	file %[6]s
+}
+.:PORT {
+	bind 127.0.0.1
+	forward example.net %[5]s
+}`, o1.address, o2.address, o3.address, p.tls(), n.address, back))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "nope.ten.example", dns.TypeA, "NXDOMAIN")
+	o2.stop()
+	eventually(t, patience, func() string {
+		if got := extendedError(mustQuery(t, d.address, "old.fed.example", dns.TypeA, withEDNS)); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+			return fmt.Sprintf("extended error is %d", got)
+		}
+		return ""
+	})
+	checkTable(t, d.address, "fed.example.", answerRows())
+	checkTable(t, d.address, "fed.example.", issueRows())
+	checkTable(t, d.address, "ten.example.", []tableRow{
+		{"7.5", "v1.web", "A", found("10 A 192.0.2.1")},
+		{"7.5", "web", "A", found("<=10 A 192.0.2.1", "<=10 A 198.51.100.7")},
+	})
+	checkTable(t, d.address, "org.", []tableRow{{"coredns#6855 no next plugin", "other", "A SOA", refused}})
+	t.Run("messages", func(t *testing.T) { checkMessages(t, d.address) })
+	t.Run("sizes", func(t *testing.T) { checkSizes(t, d.address) })
+}
+
+func answerRows() []tableRow {
+	const (
+		v4     = "192-0-2-1.addr.web.fed.example."
+		v6     = "2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example."
+		v4glue = v4 + " 30 A 192.0.2.1"
+		v6glue = v6 + " 30 AAAA 2001:db8::1"
+		others = "CNAME MX CAA NS SOA DS HTTPS SVCB HINFO PTR NAPTR TLSA DNSKEY NSEC RRSIG TYPE65000"
+		every  = "A AAAA SRV TXT ANY " + others
+		v1TXT  = `30 TXT "txtvers=1" "id=v1" "protocol=HTTP" "hostname=web.int" "port=80" "md.zone=eu"`
+		v2TXT  = `30 TXT "txtvers=1" "id=v2" "protocol=HTTPS"`
+		webTXT = `30 TXT "txtvers=1" "name=web" "desc=Web" "tag=a" "tag2=b" "label.app=x" "san=spiffe://o1/web"`
+	)
+	hinfo := found(`30 HINFO "RFC8482" ""`)
+	all := found("30 SRV 0 100 8080 "+v4, "30 SRV 0 100 8443 "+v6, "30 SRV 0 100 443 gw.example.net.").with(v4glue, v6glue)
+	http := found("30 SRV 0 100 8080 " + v4).with(v4glue)
+	endpoint := func(port, address, name string) want {
+		target := strings.ReplaceAll(address, ".", "-") + ".addr." + name + ".fed.example."
+		return found("30 SRV 0 100 " + port + " " + target).with(target + " 30 A " + address)
+	}
+	long := longName("l", 254-len("fed.example.")-1)
+	return []tableRow{
+		// 1. A and AAAA
+		{"1.1", "web", others, noData},
+		{"1.2", "web", "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
+		{"1.2", "web", "AAAA", found("30 AAAA 2001:db8::1")},
+		{"1.2", "mixed", "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
+		{"1.3", "chain", "A", found("<=15 A 198.51.100.7", "<=15 A 198.51.100.8")},
+		{"1.4", "v1.web", "A", found("30 A 192.0.2.1")},
+		{"1.4", "v1.web", "AAAA", noData},
+		{"1.4", "v2.web", "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
+		{"1.4", "v2.web", "AAAA", found("30 AAAA 2001:db8::1")},
+		{"1.4", "all", "A", found("30 A 192.0.2.1", "30 A 192.0.2.2")},
+		{"1.4", "v1.all", "A", found("30 A 192.0.2.1")},
+		{"1.5", "inner", "A", found("30 A 192.0.2.1")},
+		{"1.5", "gone", "A AAAA", noData},
+		{"1.5", "loop1", "A AAAA", noData},
+		{"1.5", "loop2", "A AAAA", noData},
+		{"1.5", "self", "A", found("30 A 192.0.2.1")},
+		{"1.7", "dropped", "A AAAA", noHost},
+		{"1.7", "long", "A", noHost},
+		{"1.8", "slow", "A", noHost},
+		{"1.8", "partial", "A", found("5 A 192.0.2.1")},
+		{"1.8", "failing", "A AAAA", noHost},
+		{"1.8", "refused", "A", noHost},
+		{"1.8", "nx", "A AAAA", noData},
+		{"1.8", "failing", "SRV", found("30 SRV 0 100 443 servfail.example.net.")},
+		{"1.9", "mapped", "A", found("30 A 192.0.2.44")},
+		{"1.9", "mapped", "AAAA", noData},
+		{"1.9 and 10.4", "meta", "A", blocked},
+		{"1.10", "six", "AAAA", noData},
+		{"1.10", "", "AAAA", noData},
+		{"1", "", "A", found("30 A 192.0.2.80")},
+
+		// 2. SRV
+		{"2.1", "web", "SRV", all},
+		{"2.1", "v1.web", "SRV", http},
+		{"2.1", "v2.web", "SRV", all},
+		{"2.1", "_http._tcp.web", "SRV", http},
+		{"2.1", "_https._tcp.web", "SRV", all},
+		{"2.1", "_http._tcp.v1.web", "SRV", http},
+		{"2.1", "_mongo._tcp.mongo", "SRV", endpoint("27017", "192.0.2.1", "mongo")},
+		{"2.1", "_mongodb._tcp.mongo", "SRV", endpoint("27017", "192.0.2.1", "mongo")},
+		{"2.1", "_mongodb._tcp.v1.mongo", "SRV", endpoint("27017", "192.0.2.1", "mongo")},
+		{"2.1", "_grpc._tcp.mongo", "SRV", endpoint("27017", "192.0.2.1", "mongo")},
+		{"2.1", "_http2._tcp.mongo", "SRV", endpoint("27017", "192.0.2.1", "mongo")},
+		{"2.1", "_tcp._tcp.deep.a.b", "SRV", endpoint("5432", "192.0.2.9", "deep.a.b")},
+		{"2.1", "_tcp._tcp.db.r1.deep.a.b", "SRV", endpoint("5432", "192.0.2.9", "deep.a.b")},
+		{"2.1", "_mtls._tcp.old", "SRV", endpoint("443", "203.0.113.5", "old").stale()},
+		{"2.2", "_grpc._tcp.web", every, nxDomain},
+		{"2.2", "_https._tcp.v1.web", every, nxDomain},
+		{"2.2", "_mongodb._tcp.web", every, nxDomain},
+		{"2.2", "_udp.web", every, nxDomain},
+		{"2.2", "_http._udp.web", every, nxDomain},
+		{"2.2", "_tcp.web", every, noData},
+		{"2.2", "_tcp.v1.web", every, noData},
+		{"2.2", "_http._tcp.web", "A AAAA TXT " + others, noData},
+		{"2.3", "192-0-2-1.addr.web", "A", found("30 A 192.0.2.1")},
+		{"2.3", "192-0-2-1.addr.web", "AAAA SRV TXT " + others, noData},
+		{"2.3", "2001-0db8-0000-0000-0000-0000-0000-0001.addr.web", "AAAA", found("30 AAAA 2001:db8::1")},
+		{"2.3", "2001-db8--1.addr.web", every, nxDomain},
+		{"2.3", "192-0-2-2.addr.web", every, nxDomain},
+		{"2.3", "192-0-2-1.addr.v1.web", every, nxDomain},
+		{"2.3", "x.192-0-2-1.addr.web", every, nxDomain},
+		{"2.3", "addr.web", every, noData},
+		{"2.3", "addr.six", every, nxDomain}, // it has no IP address
+		{"2.3", "ula", "SRV", found("30 SRV 0 100 443 fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example.").
+			with("fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example. 30 AAAA fd00::1")},
+		{"2.4", "chain", "SRV", found("30 SRV 0 100 443 chain.example.net.")},
+		{"2.4", "inner", "SRV", found("30 SRV 0 100 443 v1.web.fed.example.")},
+		{"2.8", "ports", "SRV", found("30 SRV 0 100 80 192-0-2-1.addr.ports.fed.example.", "30 SRV 0 100 443 192-0-2-1.addr.ports.fed.example.").
+			with("192-0-2-1.addr.ports.fed.example. 30 A 192.0.2.1")},
+		{"2.8", "ports", "A", found("30 A 192.0.2.1")},
+
+		// 3. TXT
+		{"3.1", "v1.web", "TXT", found(v1TXT)},
+		{"3.1", "v2.web", "TXT", found(v2TXT)},
+		{"3.2", "web", "TXT", found(webTXT, v1TXT, v2TXT)},
+		{"3.2", "deep.a.b", "TXT", found(`30 TXT "txtvers=1" "name=s-deep.a.b"`, `30 TXT "txtvers=1" "id=DB.r1" "protocol=TCP"`)},
+		{"3.2", "", "TXT", found(`30 TXT "txtvers=1" "name=s-"`, `30 TXT "txtvers=1" "id=Edge" "protocol=TLS"`)},
+
+		// 5. The zone
+		{"5.1", "", "SOA", found("5 SOA ns.dns.fed.example. hostmaster.fed.example. SERIAL 300 60 86400 5")},
+		{"5.1", "", "NS", found("5 NS ns.dns.fed.example.")},
+		{"5.1", "ns.dns", "A AAAA TXT SRV " + others, noData}, // the server is bound to loopback only
+		{"5.1", "dns", every, noData},
+		{"5.1", "x.dns", every, nxDomain},
+		{"5.1", "x.ns.dns", every, nxDomain},
+		{"5.1", "", "MX DS DNSKEY CNAME HTTPS HINFO CAA", noData},
+		{"5.5", "nope", every, nxDomain},
+		{"5.5", "nope.nope", every, nxDomain},
+		{"5.5", "b", every, noData},
+		{"5.5", "a.b", every, noData},
+		{"5.5", "x.b", every, nxDomain},
+		{"5.5", "x.deep.a.b", every, nxDomain},
+		{"5.5", "x.v1.web", every, nxDomain},
+		{"5.6", "*.web", every, nxDomain},
+		{"5.6", "*", every, nxDomain},
+		{"5.7", "web", "ANY", hinfo},
+		{"5.7", "v1.web", "ANY", hinfo},
+		{"5.7", "_http._tcp.web", "ANY", hinfo},
+		{"5.7", "", "ANY", hinfo},
+		{"5.10", "DEEP.a.B", "A", found("30 A 192.0.2.9")},
+		{"5.10", "DB.R1.DEEP.a.B.fed.EXAMPLE.", "A", found("30 A 192.0.2.9")},
+		{"5.11", "xn--bcher-kva", "A", found("30 A 192.0.2.1")},
+		{"5.11", `a\.b.web`, every, nxDomain},
+		{"5.11", `\255.web`, every, nxDomain},
+		{"5.11", `b\195\188cher`, every, nxDomain},
+		{"5.12", long, "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
+		{"5.13", "r1.deep.a.b", every, noData},
+		{"5.13", "db.r1.deep.a.b", "A", found("30 A 192.0.2.9")},
+		{"5.13", "db.deep.a.b", every, nxDomain},
+		{"5.13", "edge", "A", found("30 A 192.0.2.80")},
+		{"5.13", "_tls._tcp", "SRV", found("30 SRV 0 100 443 192-0-2-80.addr.fed.example.").with("192-0-2-80.addr.fed.example. 30 A 192.0.2.80")},
+		{"5.13", `no\032name.ids`, every, nxDomain},
+		{"5.13", "_x.ids", every, nxDomain},
+		{"5.13", "x.addr.ids", every, nxDomain},
+		{"5.13", "addr.ids", "A", found("30 A 192.0.2.1")},
+		{"5.13", "a_b.ids", "A", found("30 A 192.0.2.1")},
+		{"5.13", "_http._tcp.ids", "SRV", endpoint("443", "192.0.2.1", "ids")},
+		{"5.13", "xn--bcher-kva.xn--bcher-kva", "TXT", found(`30 TXT "txtvers=1" "id=B\195\188cher" "protocol=HTTP"`)},
+		{"5.14", "twice.ids", "TXT", found(`30 TXT "txtvers=1" "id=TWICE" "protocol=TCP"`)},
+		{"5.14", "_tls._tcp.twice.ids", every, nxDomain},
+		{"5.15", long, "SRV", found("30 SRV 0 100 443 gw.example.net.")},
+
+		// 7. Stale
+		{"7.6", "old", "A", found("30 A 203.0.113.5").stale()},
+		{"7.6", "i1.old", "A", found("30 A 203.0.113.5").stale()},
+		{"7.6", "old", "TXT", found(`30 TXT "txtvers=1" "name=old"`, `30 TXT "txtvers=1" "id=i1" "protocol=MTLS"`).stale()},
+		{"7.9", "old", "AAAA MX", noData.stale()},
+		{"7.9", "old-too", "A", found("30 A 192.0.2.1", "30 A 203.0.113.5").stale()},
+
+		// 8. What there is not
+		{"8.12", "1.2.0.192.in-addr.arpa", "PTR", nxDomain},
+		{"8.13", "_services._dns-sd._udp", every, nxDomain},
+		{"8.6", "", "AXFR", refused},
+	}
+}
+
+// issueRows are bugs that CoreDNS's own plugins had, by the number of the issue.
+func issueRows() []tableRow {
+	return []tableRow{
+		{"coredns#5283 several hosts", "mixed", "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
+		{"coredns#5283 text beside a host", "nx", "TXT", found(`30 TXT "txtvers=1" "name=s-nx"`, `30 TXT "txtvers=1" "id=v1" "protocol=HTTPS"`)},
+		{"coredns#2849", "mixed", "CNAME", noData},
+		{"coredns#1228", "a.b", "A AAAA NS SOA TXT", noData},
+		{"coredns#3118", "nope", "NS SRV MX", nxDomain},
+		{"coredns#5736", "nope", "TXT", nxDomain},
+		{"coredns#1814", "nx", "A AAAA", noData},
+		{"coredns#3861 and #1692", "", "AAAA MX", noData},
+		{"coredns#3861 and #1692", "", "A", found("30 A 192.0.2.80")},
+		{"coredns#659", "", "NS", found("5 NS ns.dns.fed.example.")},
+		{"coredns#7430", "ula", "SRV", found("30 SRV 0 100 443 fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example.").
+			with("fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example. 30 AAAA fd00::1")},
+		{"coredns#8518", "dropped", "A", noHost},
+		{"coredns#8570", "back", "A AAAA", noHost},
+		{"coredns#6088", "gone", "A", noData},
+		{"coredns#7237", "_HTTP._tcp.Web", "SRV", found("30 SRV 0 100 8080 192-0-2-1.addr.web.fed.example.").
+			with("192-0-2-1.addr.web.fed.example. 30 A 192.0.2.1")},
+		{"coredns#6624 zone in upper case", "v1.web", "A", found("30 A 192.0.2.1")}, // the Corefile says Fed.Example
+	}
+}
+
+// TestTXT has the rows of section 3 whose strings are long or odd.
+func TestTXT(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\n\tbind 127.0.0.1\n\tfederation {\n\t\towner %s\n\t\t%s\n\t}\n}", o.address, p.tls()))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	ask := func(name string) []dns.RR {
+		query := new(dns.Msg)
+		query.SetQuestion(name, dns.TypeTXT)
+		m, err := exchangeRaw("tcp", d.address, query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Answer
+	}
+	t.Run("3.3 to 3.5", func(t *testing.T) {
+		want := []string{
+			"txtvers=1", "id=v1", "protocol=TCP", "sni=sni.int", "port=81",
+			"md.b254=" + strings.Repeat("x", 246), "md.b255=" + strings.Repeat("y", 247), `md.back=C:\\dir\\065x`, "md.fold=first",
+			`md.nul=a\000b`, `md.quote=say \"hi\"`, `md.utf=gr\195\188\195\159e`,
+		}
+		got := ask("v1.text.fed.example.")
+		if len(got) != 1 {
+			t.Fatalf("answer is %v", got)
+		}
+		if d := cmp.Diff(want, got[0].(*dns.TXT).Txt); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	})
+	t.Run("3.4", func(t *testing.T) {
+		got := ask("text.fed.example.")
+		if len(got) != 2 {
+			t.Fatalf("answer is %v", got)
+		}
+		want := []string{"txtvers=1", "name=s-text", "desc=" + strings.Repeat(`\195\169`, 125)} // cut between runes
+		if d := cmp.Diff(want, got[0].(*dns.TXT).Txt); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	})
+}
+
+// checkMessages has the rows of section 5 about messages that are no plain
+// queries.
+func checkMessages(t *testing.T, address string) {
+	tests := []struct {
+		number, name string
+		change       func(*dns.Msg)
+		want         string // the code, with aa where it is set
+	}{
+		{"5.8 another class", "web.fed.example.", func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }, "REFUSED"},
+		{"5.8 any class", "web.fed.example.", func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY }, "REFUSED"},
+		{"5.9 NOTIFY", "fed.example.", func(m *dns.Msg) { m.SetNotify("fed.example.") }, "NOTIMP"},
+		{"5.9 UPDATE", "fed.example.", func(m *dns.Msg) { m.SetUpdate("fed.example.") }, "NOTIMP"},
+		{"5 EDNS version 1", "web.fed.example.", func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }, "BADSIG"},
+		{"5 two questions", "web.fed.example.", func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }, "FORMERR"},
+		{"5 no question", "web.fed.example.", func(m *dns.Msg) { m.Question = nil }, "FORMERR"},
+		{"5 unknown option", "v1.web.fed.example.", func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: []byte("x")}}
+		}, "NOERROR aa"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.number, func(t *testing.T) {
+			query := new(dns.Msg)
+			query.SetQuestion(tt.name, dns.TypeA)
+			tt.change(query)
+			sent, err := query.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			received, err := exchangeBytes("udp", address, sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := new(dns.Msg)
+			if err := m.Unpack(received); err != nil {
+				t.Fatal(err)
+			}
+			got := dns.RcodeToString[m.Rcode]
+			if m.Authoritative {
+				got += " aa"
+			}
+			if got != tt.want || len(m.Ns) > 0 {
+				t.Errorf("reply is %s, want %s:\n%v", got, tt.want, m)
+			}
+			if opt := m.IsEdns0(); opt != nil && len(opt.Option) > 0 {
+				t.Errorf("options are %v", opt.Option)
+			}
+		})
+	}
+}
+
+// checkSizes has the rows of sections 2 and 7 about answers that are large.
+func checkSizes(t *testing.T, address string) {
+	tests := []struct {
+		number  string
+		name    string
+		network string
+		size    uint16 // 0: no EDNS
+		do      bool
+		answers int // -1: some, with TC
+		extra   int // -1: some
+	}{
+		{"2.9 eight endpoints in 512 octets", "eight", "udp", 0, false, 8, -1},
+		{"2.9 forty endpoints in 512 octets", "forty", "udp", 0, false, -1, 0},
+		{"2.9 forty endpoints in 512 octets with EDNS", "forty", "udp", 512, false, -1, 0},
+		{"2.9 a buffer below 512 octets is 512", "eight", "udp", 100, false, 8, -1},
+		{"7.2 forty endpoints in 1232 octets", "forty", "udp", 1232, false, -1, 0},
+		{"2.9 forty endpoints in 2300 octets", "forty", "udp", 2300, false, 40, -1},
+		{"2.9 forty endpoints in 4096 octets", "forty", "udp", 4096, false, 40, 40},
+		{"2.9 with DO", "forty", "udp", 4096, true, 40, 0},
+		{"2.9 with DO over TCP", "forty", "tcp", 4096, true, 40, 40},
+		{"7.2 over TCP", "forty", "tcp", 0, false, 40, 40},
+	}
+	t.Run("7.3 more than a message holds", func(t *testing.T) {
+		for qtype, most := range map[uint16]int{dns.TypeAAAA: 1000, dns.TypeSRV: 999, dns.TypeTXT: 999} {
+			query := new(dns.Msg)
+			query.SetQuestion(longName("h", 150)+".fed.example.", qtype).SetEdns0(4096, true)
+			m, err := exchangeRaw("tcp", address, query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Rcode != dns.RcodeSuccess || m.Truncated || len(m.Answer) < 200 || len(m.Answer) > most {
+				t.Errorf("%s over TCP: %d answers, want at most %d; %v", dns.TypeToString[qtype], len(m.Answer), most, m.MsgHdr)
+			}
+		}
+	})
+	for _, tt := range tests {
+		t.Run(tt.number, func(t *testing.T) {
+			query := new(dns.Msg)
+			query.SetQuestion(tt.name+".fed.example.", dns.TypeSRV)
+			if tt.size > 0 {
+				query.SetEdns0(tt.size, tt.do)
+			}
+			m, err := exchangeRaw(tt.network, address, query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			extra := 0
+			for _, rr := range m.Extra {
+				if rr.Header().Rrtype == dns.TypeA {
+					extra++
+				}
+			}
+			some := func(got, want, all int) bool { return got == want || want == -1 && 0 < got && got < all }
+			if m.Truncated != (tt.answers == -1) || !some(len(m.Answer), tt.answers, 40) || !some(extra, tt.extra, 40) {
+				t.Errorf("%d answers, %d additional, TC %t; want %d and %d", len(m.Answer), extra, m.Truncated, tt.answers, tt.extra)
+			}
+		})
+	}
+}
+
+// cnameChain is n records of the type CNAME and an address.
+func cnameChain(n int) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, "20 CNAME c%d.example.net.\n", i)
+	}
+	lines.WriteString("20 A 198.51.100.7")
+	return lines.String()
+}
+
+func writeZone(t testing.TB, path, records string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(records), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// federationBlock is a server block of a Corefile for a zone, with a federation
+// block for each owner and properties.
+func federationBlock(p *pki, zone string, extra string, owners ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:PORT {\n\tbind 127.0.0.1\n", zone)
+	for line := range strings.Lines(extra) {
+		b.WriteString("\t" + strings.TrimSuffix(line, "\n") + "\n")
+	}
+	for _, o := range owners {
+		address, properties, _ := strings.Cut(o, " ")
+		fmt.Fprintf(&b, "\tfederation {\n\t\towner %s\n\t\t%s\n\t\t%s\n\t}\n", address, p.tls(), properties)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// TestConflicts has the rows of section 6, between owners in the order of the
+// Corefile.
+func TestConflicts(t *testing.T) {
+	p := newPKI(t)
+	simple := func(name, fqdn, address string) *federation.Service {
+		return fixtureService(t, name, fqdn, []string{address + ":443"}, []string{"v1 HTTPS"})
+	}
+	o1, o2 := startOwner(t, p.owner, ""), startOwner(t, p.owner, "")
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o1.address, o2.address)+federationBlock(p, "sub.fed.example", "", o2.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	await := func(name, want string) {
+		t.Helper()
+		d.awaitAnswer(t, name, dns.TypeA, want)
+	}
+	t.Run("6 one fqdn of two owners", func(t *testing.T) {
+		dup1, dup2 := simple("dup", "dup.fed.example", "10.0.0.1"), simple("other", "dup.fed.example", "10.0.0.2")
+		o2.Upsert(dup2)
+		await("dup.fed.example", "NOERROR 10.0.0.2")
+		o1.Upsert(dup1)
+		await("dup.fed.example", "NOERROR 10.0.0.1")
+		await("10-0-0-2.addr.dup.fed.example", "NXDOMAIN")
+		o1.Delete("dup")
+		await("dup.fed.example", "NOERROR 10.0.0.2")
+		o1.Upsert(dup1)
+		await("dup.fed.example", "NOERROR 10.0.0.1")
+		o2.Delete("other")
+		o2.Upsert(dup2)
+		o2.Upsert(simple("seen", "seen.fed.example", "10.0.0.9")) // behind it in order
+		await("seen.fed.example", "NOERROR 10.0.0.9")
+		await("dup.fed.example", "NOERROR 10.0.0.1")
+	})
+	t.Run("6 one fqdn of one owner", func(t *testing.T) {
+		o1.Upsert(simple("b", "same.fed.example", "10.0.0.2"))
+		await("same.fed.example", "NOERROR 10.0.0.2")
+		o1.Upsert(simple("a", "same.fed.example", "10.0.0.1"))
+		await("same.fed.example", "NOERROR 10.0.0.1")
+		o1.Delete("a")
+		await("same.fed.example", "NOERROR 10.0.0.2")
+	})
+	t.Run("6 a service at the name of an instance", func(t *testing.T) {
+		o1.Upsert(webService(t, "fed.example"))
+		await("v1.web.fed.example", "NOERROR 192.0.2.1")
+		o2.Upsert(simple("x", "v1.web.fed.example", "192.0.2.77"))
+		await("v1.web.fed.example", "NOERROR 192.0.2.77")
+		// Its instance has the service's place, and the set of web is what it was.
+		await("v1.v1.web.fed.example", "NOERROR 192.0.2.77")
+		web := mustQuery(t, d.address, "web.fed.example", dns.TypeSRV)
+		if len(web.Answer) != 3 {
+			t.Errorf("web has %v", web.Answer)
+		}
+		o2.Delete("x")
+		await("v1.web.fed.example", "NOERROR 192.0.2.1")
+	})
+	t.Run("6 names within each other", func(t *testing.T) {
+		o1.Upsert(simple("inner", "a.b.fed.example", "10.0.0.1"))
+		await("b.fed.example", "NOERROR")
+		o2.Upsert(simple("outer", "b.fed.example", "10.0.0.2"))
+		await("b.fed.example", "NOERROR 10.0.0.2")
+		await("a.b.fed.example", "NOERROR 10.0.0.1")
+		o1.Delete("inner")
+		await("a.b.fed.example", "NXDOMAIN")
+		await("b.fed.example", "NOERROR 10.0.0.2")
+	})
+	t.Run("6 zones within each other", func(t *testing.T) {
+		o2.Upsert(simple("deep", "deep.sub.fed.example", "10.0.0.2"))
+		await("deep.sub.fed.example", "NOERROR 10.0.0.2")
+	})
+	t.Run("6 names that an owner cannot have", func(t *testing.T) {
+		for i, name := range []string{
+			"dns.fed.example", "ns.dns.fed.example", "x.ns.dns.fed.example", "web.other.example", "10-0-0-9.addr.seen.fed.example",
+		} {
+			o1.Upsert(simple(fmt.Sprint("bad", i), name, "10.0.0.66"))
+		}
+		o1.Upsert(simple("last", "last.fed.example", "10.0.0.1"))
+		await("last.fed.example", "NOERROR 10.0.0.1")
+		await("dns.fed.example", "NOERROR")
+		await("ns.dns.fed.example", "NOERROR")
+		await("x.ns.dns.fed.example", "NXDOMAIN")
+		await("10-0-0-9.addr.seen.fed.example", "NOERROR 10.0.0.9")
+	})
+	t.Run("6 derived names that an owner cannot have", func(t *testing.T) {
+		o1.Upsert(fixtureService(t, "apex", "fed.example", []string{"10.0.0.66:443"}, []string{"dns HTTP", "ns.dns HTTP", "ok HTTP"}))
+		await("ok.fed.example", "NOERROR 10.0.0.66")
+		await("dns.fed.example", "NOERROR")
+		await("ns.dns.fed.example", "NOERROR")
+	})
+	t.Run("6 a service that moves", func(t *testing.T) {
+		o1.Upsert(simple("moving", "before.fed.example", "10.0.0.1"))
+		await("before.fed.example", "NOERROR 10.0.0.1")
+		o1.Upsert(simple("moving", "after.fed.example", "10.0.0.1"))
+		await("after.fed.example", "NOERROR 10.0.0.1")
+		await("before.fed.example", "NXDOMAIN")
+	})
+}
+
+// TestUnsynced has the rows of what is not known yet, for an owner that is not
+// there and one that is.
+func TestUnsynced(t *testing.T) {
+	p := newPKI(t)
+	here := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443", "other.fed.example:443"}, []string{"v1 HTTPS"}))
+	n := startNameserver(t, map[string]string{"nope.through.example.": "60 A 198.51.100.1"})
+	away := freeAddress(t)
+	ready := freeAddress(t)
+	d := startCoreDNS(t, federationBlock(p, "none.example", "", away)+
+		federationBlock(p, "through.example", "forward . "+n.address, away+" fallthrough")+
+		federationBlock(p, "fed.example", "ready "+ready, here.address, away))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeTXT, `NOERROR "txtvers=1" "id=v1" "protocol=HTTPS" "txtvers=1" "name=web"`)
+	checkTable(t, d.address, "none.example.", []tableRow{
+		{"7.10 nothing known", "nope", "A AAAA SRV TXT ANY NS SOA HTTPS", notReady},
+		{"7.10 nothing known", "", "SOA NS A ANY", notReady},
+		{"7.10 what needs no owner", "dns", "A", noData},
+		{"coredns#2116 and dns#186", "web", "A", notReady},
+	})
+	checkTable(t, d.address, "through.example.", []tableRow{
+		{"8.8 unsynced comes before fallthrough", "nope", "A", notReady},
+	})
+	checkTable(t, d.address, "fed.example.", []tableRow{
+		{"7.10 known name", "v1.web", "MX", noData},
+		{"7.10 known name whose host may come", "web", "A", found("5 A 192.0.2.1")},
+		{"7.10 known name whose host may come", "web", "AAAA", noHost},
+		{"7.10 unknown name", "nope", "A SOA TXT", notReady},
+		{"7.10 the apex", "", "SOA", notReady},
+	})
+	t.Run("8.9", func(t *testing.T) {
+		reply, err := http.Get("http://" + ready + "/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		if reply.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("ready says %s without an owner", reply.Status)
+		}
+	})
+	// The owner comes: everything is known, in one step.
+	startOwner(t, p.owner, away, fixtureService(t, "other", "other.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
+	d.awaitAnswer(t, "nope.through.example", dns.TypeA, "NOERROR 198.51.100.1")
+	d.awaitAnswer(t, "none.example", dns.TypeA, "NOERROR")
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2")
+	checkTable(t, d.address, "fed.example.", []tableRow{{"7.10 all known", "nope", "A", nxDomain}})
+	t.Run("8.9 once all are here", func(t *testing.T) {
+		eventually(t, patience, func() string {
+			reply, err := http.Get("http://" + ready + "/ready")
+			if err != nil {
+				return err.Error()
+			}
+			defer reply.Body.Close()
+			if reply.StatusCode != http.StatusOK {
+				return reply.Status
+			}
+			return ""
+		})
+	})
+}
+
+func serialOf(t testing.TB, address, zone string) uint32 {
+	t.Helper()
+	m := mustQuery(t, address, zone, dns.TypeSOA)
+	if len(m.Answer) != 1 {
+		t.Fatalf("no SOA: %v", m)
+	}
+	return m.Answer[0].(*dns.SOA).Serial
+}
+
+// settledSerial returns the serial once it will not move by itself: of changes
+// within one second, the last ones move it when that is over.
+func settledSerial(t testing.TB, address, zone string) uint32 {
+	t.Helper()
+	var serial uint32
+	eventually(t, patience, func() string {
+		serial = serialOf(t, address, zone)
+		if now := uint32(time.Now().Unix()); int32(now-serial) < 3 {
+			return fmt.Sprintf("the serial is %d at %d", serial, now)
+		}
+		return ""
+	})
+	return serial
+}
+
+// TestExpiry has the rows of a short retention, and of the serial.
+func TestExpiry(t *testing.T) {
+	p := newPKI(t)
+	web := func(address string) *federation.Service {
+		return fixtureService(t, "web", "web.fed.example", []string{address + ":443"}, []string{"v1 HTTPS"})
+	}
+	o := startOwner(t, p.owner, "", web("192.0.2.1"))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address+" retention 4s"))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	serial := func() uint32 {
+		t.Helper()
+		return serialOf(t, d.address, "fed.example")
+	}
+	first := serial()
+	if age := time.Since(time.Unix(int64(first), 0)); age < -time.Minute || age > time.Minute {
+		t.Errorf("5.2: serial is %v old", age)
+	}
+	t.Run("5.2 and coredns#1516, #8338: nothing changed", func(t *testing.T) {
+		for range 3 {
+			o.Upsert(web("192.0.2.1"))
+		}
+		o.Upsert(fixtureService(t, "marker", "marker.fed.example", []string{"192.0.2.9:443"}, []string{"v1 TCP"}))
+		d.awaitAnswer(t, "marker.fed.example", dns.TypeA, "NOERROR 192.0.2.9")
+		o.Delete("marker")
+		d.awaitAnswer(t, "marker.fed.example", dns.TypeA, "NXDOMAIN")
+		settled := settledSerial(t, d.address, "fed.example")
+		for range 20 {
+			o.Upsert(web("192.0.2.1"))
+			mustQuery(t, d.address, "nope.fed.example", dns.TypeA)
+		}
+		if got := serial(); got != settled {
+			t.Errorf("serial moved from %d to %d", settled, got)
+		}
+	})
+	t.Run("5.2: one RRset changed", func(t *testing.T) {
+		before := serial()
+		o.Upsert(web("192.0.2.2"))
+		d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+		eventually(t, patience, func() string {
+			if got := serial(); int32(got-before) <= 0 {
+				return fmt.Sprintf("serial is %d, was %d", got, before)
+			}
+			return ""
+		})
+	})
+	before := serial()
+	lost := time.Now()
+	o.stop()
+	t.Run("7.6, 7.7 and 7.9: what is left", func(t *testing.T) {
+		var ttls []uint32
+		eventually(t, patience, func() string {
+			m := mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)
+			if plain := mustQuery(t, d.address, "web.fed.example", dns.TypeA); plain.IsEdns0() != nil {
+				t.Error("OPT for a client that sent none")
+			}
+			switch {
+			case m.Rcode == dns.RcodeNameError: // not SERVFAIL, which lets resolvers go on with what they have
+				return ""
+			case m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1:
+				t.Fatalf("reply is %v", m)
+			case extendedError(m) == int(dns.ExtendedErrorCodeStaleAnswer):
+				ttls = append(ttls, m.Answer[0].Header().Ttl)
+			}
+			return "web is not gone"
+		})
+		if age := time.Since(lost); age < 3*time.Second {
+			t.Errorf("gone after %v, with a retention of 4s", age)
+		}
+		if ttls = slices.Compact(ttls); len(ttls) == 0 || slices.Min(ttls) < 1 || slices.Max(ttls) > 4 || !slices.IsSortedFunc(ttls, func(a, b uint32) int { return gocmp.Compare(b, a) }) {
+			t.Errorf("TTLs are %v with a retention of 4s", ttls)
+		}
+	})
+	t.Run("5.2: from live to stale and gone", func(t *testing.T) {
+		if got := serial(); int32(got-before) <= 0 {
+			t.Errorf("serial is %d, was %d", got, before)
+		}
+	})
+}

@@ -1,0 +1,744 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// transferZone asks for a zone as a secondary does: for all of it, or for what
+// changed since a serial. It returns nil when it is refused.
+func transferZone(address, zone string, serial uint32) ([]dns.RR, error) {
+	query := new(dns.Msg)
+	if query.SetAxfr(zone); serial != 0 {
+		query.SetIxfr(zone, serial, "ns.dns."+zone, "hostmaster."+zone)
+	}
+	client := &dns.Transfer{DialTimeout: patience, ReadTimeout: patience}
+	envelopes, err := client.In(query, address)
+	if err != nil {
+		return nil, err
+	}
+	var all []dns.RR
+	for e := range envelopes {
+		if e.Error != nil {
+			return nil, e.Error
+		}
+		all = append(all, e.RR...)
+	}
+	return all, nil
+}
+
+// TestTransfer has the rows of section 8 about zone transfer.
+func TestTransfer(t *testing.T) {
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
+	secondary := startSecondary(t)
+	o1 := startOwner(t, p.owner, "", append(firstOwner(t),
+		fixtureService(t, "through", "web.through.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))...)
+	o2 := startOwner(t, p.owner, "", fixtureService(t, "sub", "web.sub.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
+	transfer := "transfer {\n\tto *\n}"
+	d := startCoreDNS(t, federationBlock(p, "plain.example", "", o1.address)+
+		federationBlock(p, "through.example", transfer, o1.address+" fallthrough")+
+		federationBlock(p, "away.example", transfer, freeAddress(t))+
+		fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	transfer {
+		to * %s
+	}
+	federation {
+		owner %s
+		%s
+	}
+	federation sub.fed.example {
+		owner %s
+		%s
+	}
+}
+.:PORT {
+	bind 127.0.0.1
+	forward . %s
+}`, secondary.address, o1.address, p.tls(), o2.address, p.tls(), n.address))
+	secondary.primary.Store(&d.address)
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "web.sub.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 198.51.100.7") // its host is known now
+
+	t.Run("8.5 at start-up", func(t *testing.T) {
+		eventually(t, patience, func() string { return secondary.behind(t, "fed.example.") })
+		eventually(t, patience, func() string { return secondary.behind(t, "sub.fed.example.") })
+	})
+	settledSerial(t, d.address, "fed.example")
+	all, err := transferZone(d.address, "fed.example.", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("8.2 and coredns#4689, #2997", func(t *testing.T) { checkZone(t, all) })
+	t.Run("8.4", func(t *testing.T) {
+		for _, rr := range all {
+			if strings.Contains(rr.String(), "198.51.100.7") {
+				t.Errorf("address of a host elsewhere: %v", rr)
+			}
+			h := rr.Header()
+			if want := uint32(30); h.Ttl != want && h.Rrtype != dns.TypeSOA && h.Rrtype != dns.TypeNS {
+				t.Errorf("TTL of %v is not %d", rr, want)
+			}
+		}
+	})
+	t.Run("8.2 what was transferred is what is answered", func(t *testing.T) {
+		checked := make(map[string]bool)
+		for _, rr := range all {
+			h := rr.Header()
+			key := h.Name + " " + dns.TypeToString[h.Rrtype]
+			if checked[key] || h.Rrtype == dns.TypeA || h.Rrtype == dns.TypeAAAA {
+				continue // of addresses, those of hosts are missing
+			}
+			checked[key] = true
+			query := new(dns.Msg)
+			query.SetQuestion(h.Name, h.Rrtype)
+			m, err := exchangeRaw("tcp", d.address, query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := slices.DeleteFunc(slices.Clone(all[1:]), func(rr dns.RR) bool {
+				return rr.Header().Name != h.Name || rr.Header().Rrtype != h.Rrtype
+			})
+			if d := cmp.Diff(lines(m.Answer), lines(same)); d != "" {
+				t.Errorf("%s (-answer +transfer):\n%s", key, d)
+			}
+		}
+	})
+	t.Run("8.2 a zone within", func(t *testing.T) {
+		sub, err := transferZone(d.address, "sub.fed.example.", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(sub, func(rr dns.RR) bool { return rr.Header().Name == "v1.web.sub.fed.example." }) {
+			t.Errorf("zone is %v", sub)
+		}
+		if i := slices.IndexFunc(all, func(rr dns.RR) bool { return dns.IsSubDomain("sub.fed.example.", rr.Header().Name) }); i >= 0 {
+			t.Errorf("the zone around it has %v", all[i])
+		}
+	})
+	for _, tt := range []struct{ number, zone string }{
+		{"8.1 not an apex", "web.fed.example."},
+		{"8.1 falls through", "through.example."},
+		{"8.1 not known yet", "away.example."},
+		{"8.6 without transfer", "plain.example."},
+	} {
+		t.Run(tt.number, func(t *testing.T) {
+			got, err := transferZone(d.address, tt.zone, 0)
+			if err == nil {
+				t.Errorf("transferred %v", got)
+			} else if want := "bad xfr rcode: 5"; strings.Contains(tt.number, "not known") == strings.Contains(err.Error(), want) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+	t.Run("8.6 over UDP", func(t *testing.T) {
+		if m := mustQuery(t, d.address, "fed.example", dns.TypeAXFR); m.Rcode != dns.RcodeRefused || len(m.Answer) > 0 {
+			t.Errorf("reply is %v", m)
+		}
+	})
+	t.Run("8.3", func(t *testing.T) {
+		serial := all[0].(*dns.SOA).Serial
+		for ahead, want := range map[int32]int{0: 1, 5: 1, -1: len(all), -1 << 30: len(all), 1 << 30: 1} {
+			got, err := transferZone(d.address, "fed.example.", serial+uint32(ahead))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != want {
+				t.Errorf("a secondary that is %d ahead gets %d records, want %d", ahead, len(got), want)
+			}
+		}
+	})
+	t.Run("8.5 and coredns#4941: a burst", func(t *testing.T) {
+		before := secondary.heard("fed.example.")
+		start := time.Now()
+		for i := range 200 {
+			o1.Upsert(fixtureService(t, "burst", "burst.fed.example", []string{fmt.Sprintf("192.0.2.1:%d", 1000+i)}, []string{"v1 TCP"}))
+		}
+		eventually(t, patience, func() string {
+			m := mustQuery(t, d.address, "burst.fed.example", dns.TypeSRV)
+			if len(m.Answer) != 1 || m.Answer[0].(*dns.SRV).Port != 1199 {
+				return fmt.Sprintf("the last change is not there: %v", m.Answer)
+			}
+			if secondary.heard("fed.example.") == before {
+				return "the secondary was not told"
+			}
+			return secondary.behind(t, "fed.example.")
+		})
+		if got, most := secondary.heard("fed.example.")-before, 2+int(time.Since(start)/time.Second); got == 0 || got > most {
+			t.Errorf("%d messages for one burst, want at most %d", got, most)
+		}
+		if got := secondary.heard("sub.fed.example."); got != 1 {
+			t.Errorf("%d messages for a zone that did not change", got)
+		}
+	})
+}
+
+func lines(rrs []dns.RR) []string {
+	all := make([]string, len(rrs))
+	for i, rr := range rrs {
+		all[i] = rr.String()
+	}
+	slices.Sort(all)
+	return all
+}
+
+// checkZone checks what a secondary needs of a zone.
+func checkZone(t *testing.T, all []dns.RR) {
+	t.Helper()
+	counts := make(map[uint16]int)
+	for _, rr := range all {
+		counts[rr.Header().Rrtype]++
+	}
+	if counts[dns.TypeSOA] != 2 || counts[dns.TypeNS] != 1 || counts[dns.TypeCNAME] != 0 {
+		t.Errorf("zone has %v records by type", counts)
+	}
+	first, last := all[0], all[len(all)-1]
+	if first.Header().Rrtype != dns.TypeSOA || first.String() != last.String() {
+		t.Errorf("zone begins with %v and ends with %v", first, last)
+	}
+	srv := 0
+	seen := make(map[string]bool)
+	var names []string
+	for _, rr := range all[1 : len(all)-1] {
+		h := rr.Header()
+		if seen[rr.String()] {
+			t.Errorf("twice in the zone: %v", rr)
+		}
+		seen[rr.String()] = true
+		if h.Name == "web.fed.example." && h.Rrtype == dns.TypeSRV {
+			srv++
+		}
+		if len(names) == 0 || names[len(names)-1] != h.Name {
+			names = append(names, h.Name)
+		}
+	}
+	if srv != 3 {
+		t.Errorf("web has %d SRV records, want 3", srv)
+	}
+	inOrder := slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "ns.dns.") }) // in front
+	if !slices.IsSortedFunc(inOrder, compareNames) {
+		t.Errorf("names are not in the order of RFC 4034: %q", inOrder)
+	}
+}
+
+// compareNames orders names as RFC 4034 section 6.1 says.
+func compareNames(a, b string) int {
+	x, y := dns.SplitDomainName(a), dns.SplitDomainName(b)
+	slices.Reverse(x)
+	slices.Reverse(y)
+	return slices.Compare(x, y)
+}
+
+// secondary is a name server that is told of changes and asks for the serial.
+type secondary struct {
+	address string
+	primary atomic.Pointer[string]
+
+	mu    sync.Mutex
+	count map[string]int
+	seen  map[string]uint32 // serial at the last message
+}
+
+func startSecondary(t testing.TB) *secondary {
+	t.Helper()
+	s := &secondary{count: make(map[string]int), seen: make(map[string]uint32)}
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = conn.LocalAddr().String()
+	server := &dns.Server{
+		PacketConn: conn, Handler: s,
+		MsgAcceptFunc: func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept },
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.ActivateAndServe() })
+	t.Cleanup(func() { _ = server.Shutdown(); running.Wait() })
+	return s
+}
+
+// ServeDNS implements dns.Handler.
+func (s *secondary) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
+	m := new(dns.Msg)
+	m.SetReply(r)
+	_ = w.WriteMsg(m) // the primary tries again
+	zone := r.Question[0].Name
+	var serial uint32
+	if primary := s.primary.Load(); primary != nil {
+		if reply, err := query(*primary, zone, dns.TypeSOA); err == nil && len(reply.Answer) == 1 {
+			serial = reply.Answer[0].(*dns.SOA).Serial
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[zone]++
+	s.seen[zone] = serial
+}
+
+func (s *secondary) heard(zone string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count[zone]
+}
+
+// behind says that the secondary was not told of the newest serial, or "".
+func (s *secondary) behind(t testing.TB, zone string) string {
+	t.Helper()
+	now := mustQuery(t, *s.primary.Load(), zone, dns.TypeSOA).Answer[0].(*dns.SOA).Serial
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen[zone] != now {
+		return fmt.Sprintf("%s has the serial %d, the secondary was told of %d", zone, now, s.seen[zone])
+	}
+	return ""
+}
+
+// signingKey writes a key pair for a zone and returns the path for CoreDNS and
+// the public key.
+func signingKey(t testing.TB, zone string) (path string, public *dns.DNSKEY) {
+	t.Helper()
+	public = &dns.DNSKEY{
+		Hdr:   dns.RR_Header{Name: zone, Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 3600},
+		Flags: dns.ZONE | dns.SEP, Protocol: 3, Algorithm: dns.ECDSAP256SHA256,
+	}
+	private, err := public.Generate(256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), fmt.Sprintf("K%s+%03d+%05d", zone, public.Algorithm, public.KeyTag()))
+	writeZone(t, path+".key", public.String()+"\n")
+	writeZone(t, path+".private", public.PrivateKeyString(private))
+	return path, public
+}
+
+// TestDNSSEC checks every signature that plugin dnssec makes of our answers.
+func TestDNSSEC(t *testing.T) {
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{
+		"gw.example.net.": "20 A 198.51.100.7", "dup.example.net.": "60 A 192.0.2.1", "servfail.example.net.": "SERVFAIL",
+	})
+	key, public := signingKey(t, "fed.example.")
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "dnssec {\n\tkey file "+key+"\n}", o.address)+
+		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", n.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	for _, tt := range signedQuestions() {
+		name := strings.TrimPrefix(tt.name+".fed.example.", ".")
+		t.Run("8.7 "+tt.name, func(t *testing.T) {
+			for qtype := range strings.FieldsSeq(tt.types) {
+				for _, over := range []transport{{"udp", "udp", 4096, true, false}, {"tcp", "tcp", 4096, true, true}} {
+					query := new(dns.Msg)
+					query.SetQuestion(name, dns.StringToType[qtype]).SetEdns0(over.size, true)
+					if over.mixed {
+						query.Question[0].Name = mixedCase(name)
+					}
+					m, err := exchangeRaw(over.network, d.address, query)
+					if err != nil {
+						t.Fatalf("%s over %s: %v", qtype, over.name, err)
+					}
+					if wrong := unsigned(m, public); wrong != "" || tt.negative != (len(m.Answer) == 0) || m.Truncated {
+						t.Errorf("%s over %s: %s\n%v", qtype, over.name, wrong, m)
+					}
+				}
+			}
+		})
+	}
+}
+
+// signedQuestions are names below fed.example with types of which there are
+// records, or are not.
+func signedQuestions() []struct {
+	name, types string
+	negative    bool
+} {
+	return []struct {
+		name, types string
+		negative    bool
+	}{
+		{"", "SOA NS A SRV TXT ANY DNSKEY", false},
+		{"", "AAAA MX DS CNAME HTTPS", true},
+		{"web", "A AAAA SRV TXT ANY", false},
+		{"web", "CNAME MX NS SOA DS HTTPS SVCB CAA", true},
+		{"v1.web", "A SRV TXT", false},
+		{"v1.web", "AAAA CNAME HTTPS", true},
+		{"_http._tcp.web", "SRV ANY", false},
+		{"_http._tcp.web", "A TXT", true},
+		{"_tcp.web", "A SRV TXT ANY", true},
+		{"_grpc._tcp.web", "SRV", true},
+		{"addr.web", "A", true},
+		{"192-0-2-1.addr.web", "A", false},
+		{"192-0-2-1.addr.web", "AAAA SRV", true},
+		{"192-0-2-2.addr.web", "A", true},
+		{"mixed", "A", false},
+		{"ports", "A SRV", false},
+		{"eight", "A SRV", false},
+		{"text", "TXT", false},
+		{"db.r1.deep.a.b", "A SRV TXT", false},
+		{"r1.deep.a.b", "A", true},
+		{"b", "A AAAA SRV TXT NS SOA", true},
+		{"nope", "A AAAA SRV TXT NS SOA CNAME HTTPS ANY DS", true},
+		{"*.web", "A", true},
+		{"nx", "A", true},
+		{"dns", "A", true},
+	}
+}
+
+// unsigned says what in a reply a validating resolver would not take, or "".
+func unsigned(m *dns.Msg, key *dns.DNSKEY) string {
+	if m.Rcode != dns.RcodeSuccess {
+		return "code is " + dns.RcodeToString[m.Rcode] // NXDOMAIN is signed as NODATA (RFC 9824)
+	}
+	denied := false
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		sets := make(map[string][]dns.RR)
+		var signatures []*dns.RRSIG
+		for _, rr := range section {
+			switch rr := rr.(type) {
+			case *dns.OPT:
+			case *dns.RRSIG:
+				signatures = append(signatures, rr)
+			default:
+				id := rr.Header().Name + " " + dns.TypeToString[rr.Header().Rrtype]
+				sets[id] = append(sets[id], rr)
+			}
+			if nsec, ok := rr.(*dns.NSEC); ok {
+				denied = true
+				if slices.Contains(nsec.TypeBitMap, m.Question[0].Qtype) {
+					return fmt.Sprintf("NSEC does not deny the type: %v", nsec)
+				}
+				if nsec.Hdr.Name != m.Question[0].Name {
+					return fmt.Sprintf("NSEC is for another name: %v", nsec)
+				}
+			}
+		}
+		for id, set := range sets {
+			verified := 0
+			for _, s := range signatures {
+				if s.Hdr.Name+" "+dns.TypeToString[s.TypeCovered] != id {
+					continue
+				}
+				if err := s.Verify(key, set); err != nil {
+					return fmt.Sprintf("signature of %s: %v", id, err)
+				}
+				verified++
+			}
+			if verified != 1 {
+				return fmt.Sprintf("%s has %d signatures", id, verified)
+			}
+		}
+	}
+	if denied != (len(m.Answer) == 0) {
+		return fmt.Sprintf("%d answers, and a denial: %t", len(m.Answer), denied)
+	}
+	return ""
+}
+
+// TestChain has the rows of section 8 about other plugins of the server block,
+// one server block for each.
+func TestChain(t *testing.T) {
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{
+		"gw.example.net.": "20 A 198.51.100.7", "gw2.example.net.": "20 A 198.51.100.8",
+		"nope.fall.example.": "60 A 198.51.100.1", "nope.part.example.": "60 A 198.51.100.1", "x.a.part.example.": "60 A 198.51.100.1",
+		"target.fall.example.": "60 A 198.51.100.2", "web.fall.example.": "60 MX 10 wrong.example.net.", "web.class.example.": `60 TXT "of another class"`,
+	})
+	zone := filepath.Join(t.TempDir(), "dynamic")
+	writeZone(t, zone, "@ 60 IN SOA ns hostmaster 1 60 60 60 60\n@ 60 IN NS ns\n")
+	simple := func(fqdn string, endpoints ...string) *federation.Service {
+		for i := range endpoints {
+			endpoints[i] += ":443"
+		}
+		return fixtureService(t, fqdn, fqdn, endpoints, []string{"v1 HTTPS"})
+	}
+	var services []*federation.Service
+	for _, z := range []string{"cache", "rewrite", "any", "balance", "meta", "fall", "part", "class", "update"} {
+		services = append(services, simple("web."+z+".example", "192.0.2.1", "192.0.2.2", "192.0.2.3", "[2001:db8::1]"))
+	}
+	services = append(services,
+		simple("inner.fall.example", "target.fall.example"), simple("host.rewrite.example", "gw.example.net", "gw2.example.net", "192.0.2.9"),
+		simple("host.meta.example", "gw.example.net", "gw2.example.net"))
+	o := startOwner(t, p.owner, "", services...)
+	gone := startOwner(t, p.owner, "", simple("old.cache.example", "192.0.2.7"))
+	forward := "forward . " + n.address
+	d := startCoreDNS(t, federationBlock(p, "cache.example", "cache 3600", o.address+" ttl 3", gone.address)+
+		federationBlock(p, "rewrite.example", "cache 30\nrewrite ttl regex .* 77-77\nloadbalance\nlog", o.address)+
+		federationBlock(p, "any.example", "any", o.address)+
+		federationBlock(p, "balance.example", "loadbalance round_robin", o.address)+
+		federationBlock(p, "meta.example", "metadata\nlog . \"seen {name} {type} <{/federation/owner}> <{/federation/service}> <{/federation/fqdn}> "+
+			"<{/federation/instance}> <{/federation/protocol}> <{/federation/state}>\"\n"+forward, o.address)+
+		federationBlock(p, "fall.example", "cache 60\n"+forward, o.address+" fallthrough")+
+		federationBlock(p, "part.example", forward, o.address+" fallthrough a.part.example")+
+		federationBlock(p, "class.example", forward, o.address)+
+		federationBlock(p, "update.example", "dynupdate dynamic.example {\n\tfile "+zone+"\n\tallow key.example. * *\n}", o.address)+
+		fmt.Sprintf("example.net:PORT {\n\tbind 127.0.0.1\n\tlog\n\t%s\n}\n", forward))
+	for _, z := range []string{"cache", "rewrite", "any", "balance", "meta", "class", "update"} {
+		d.awaitAnswer(t, "up."+z+".example", dns.TypeA, "NXDOMAIN")
+	}
+	checkTable(t, d.address, "cache.example.", []tableRow{
+		{"7.8 and coredns#6027, #2189", "web", "A", found("3 A 192.0.2.1", "3 A 192.0.2.2", "3 A 192.0.2.3")},
+		{"7.8", "nope", "A", nxDomain},
+	})
+	t.Run("7.8 what changes is seen at once", func(t *testing.T) {
+		o.Upsert(simple("web.cache.example", "192.0.2.4"))
+		d.awaitAnswer(t, "web.cache.example", dns.TypeA, "NOERROR 192.0.2.4")
+		o.Delete("web.cache.example")
+		d.awaitAnswer(t, "web.cache.example", dns.TypeA, "NXDOMAIN")
+		gone.stop()
+		eventually(t, patience, func() string {
+			m := mustQuery(t, d.address, "old.cache.example", dns.TypeA, withEDNS)
+			if got := extendedError(m); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+				return fmt.Sprintf("extended error is %d", got)
+			}
+			return ""
+		})
+	})
+	t.Run("7.4 and coredns#6718, #7335, #4432", func(t *testing.T) { hammer(t, d, "rewrite.example") })
+	t.Run("5.7 plugin any", func(t *testing.T) {
+		m := mustQuery(t, d.address, "web.any.example", dns.TypeANY)
+		if got, want := summary(m), `NOERROR "ANY obsoleted" "See RFC 8482"`; got != want {
+			t.Errorf("reply is %s, want %s", got, want)
+		}
+	})
+	t.Run("7.1 plugin loadbalance", func(t *testing.T) {
+		first := make(map[string]bool)
+		for range 100 {
+			m := mustQuery(t, d.address, "web.balance.example", dns.TypeA)
+			if got, want := summary(m), "NOERROR 192.0.2.1 192.0.2.2 192.0.2.3"; got != want {
+				t.Fatalf("reply is %s, want %s", got, want)
+			}
+			first[m.Answer[0].(*dns.A).A.String()] = true
+			srv := mustQuery(t, d.address, "web.balance.example", dns.TypeSRV)
+			if got := srv.Answer[0].(*dns.SRV).Target; !strings.HasPrefix(got, "192-0-2-1.") {
+				t.Fatalf("first of the SRV records is %s", got)
+			}
+		}
+		if len(first) < 2 {
+			t.Errorf("first address was always %v", first)
+		}
+	})
+	t.Run("8.10", func(t *testing.T) { checkMetadata(t, d, o.address) })
+	t.Run("8.8", func(t *testing.T) {
+		for _, tt := range []struct {
+			name  string
+			qtype uint16
+			want  string
+		}{
+			{"nope.fall.example", dns.TypeA, "NOERROR 198.51.100.1"},
+			{"x.web.fall.example", dns.TypeA, "NXDOMAIN"}, // the next plugin's
+			{"web.fall.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2 192.0.2.3"},
+			{"web.fall.example", dns.TypeMX, "NOERROR"},
+			{"web.fall.example", dns.TypeHTTPS, "NOERROR"},
+			{"_tcp.web.fall.example", dns.TypeA, "NOERROR"},
+			{"fall.example", dns.TypeMX, "NOERROR"},
+			{"inner.fall.example", dns.TypeA, "NOERROR 198.51.100.2"}, // coredns#6088
+			{"nope.part.example", dns.TypeA, "NXDOMAIN"},
+			{"x.a.part.example", dns.TypeA, "NOERROR 198.51.100.1"},
+		} {
+			d.awaitAnswer(t, tt.name, tt.qtype, tt.want)
+		}
+	})
+	t.Run("5.8", func(t *testing.T) {
+		m := mustQuery(t, d.address, "web.class.example", dns.TypeTXT, func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS })
+		if got, want := summary(m), `NOERROR "of another class"`; !strings.HasPrefix(got, "NOERROR") || n.times("web.class.example.", dns.TypeTXT) != 1 {
+			t.Errorf("reply is %s, want %s from the next plugin", got, want)
+		}
+	})
+	t.Run("5.9", func(t *testing.T) {
+		for zone, want := range map[string]int{"update.example.": dns.RcodeNotAuth, "any.example.": dns.RcodeNotImplemented} {
+			m := mustQuery(t, d.address, zone, dns.TypeSOA, func(m *dns.Msg) { m.SetUpdate(zone) })
+			if m.Rcode != want { // dynupdate knows that a zone is not its own
+				t.Errorf("UPDATE of %s: reply is %v", zone, m)
+			}
+			m = mustQuery(t, d.address, zone, dns.TypeSOA, func(m *dns.Msg) { m.SetNotify(zone) })
+			if m.Rcode != dns.RcodeNotImplemented || m.Authoritative {
+				t.Errorf("NOTIFY of %s: reply is %v", zone, m)
+			}
+		}
+	})
+	t.Run("coredns#1455: a reload that fails changes nothing", func(t *testing.T) {
+		d.write(t, federationBlock(p, "any.example", "any", o.address+" ttl 9")+federationBlock(p, "bad.example", "", o.address+" ttl none"))
+		d.signal(syscall.SIGUSR1)
+		eventually(t, patience, func() string {
+			if d.log.count("Restart failed") == 0 {
+				return "the reload has not failed"
+			}
+			return ""
+		})
+		checkTable(t, d.address, "any.example.", []tableRow{
+			{"coredns#1455", "v1.web", "A", found("30 A 192.0.2.1", "30 A 192.0.2.2", "30 A 192.0.2.3")},
+		})
+	})
+}
+
+// times returns how often a question was asked.
+func (n *nameserver) times(name string, qtype uint16) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked[name+" "+dns.TypeToString[qtype]]
+}
+
+// hammer asks a zone whose TTLs are rewritten, from many clients at a time.
+func hammer(t *testing.T, d *coreDNS, zone string) {
+	var clients sync.WaitGroup
+	questions := []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{"web", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2 192.0.2.3"},
+		{"host", dns.TypeA, "NOERROR 192.0.2.9 198.51.100.7 198.51.100.8"},
+		{"web", dns.TypeTXT, fmt.Sprintf(`NOERROR "txtvers=1" "id=v1" "protocol=HTTPS" "txtvers=1" "name=web.%s"`, zone)},
+		{"nope", dns.TypeA, "NXDOMAIN"},
+	}
+	for i := range 8 {
+		clients.Go(func() {
+			for range 50 {
+				for _, q := range questions {
+					m, err := query(d.address, q.name+"."+zone, q.qtype, func(m *dns.Msg) {
+						if i%2 == 0 {
+							m.SetEdns0(4096, i%4 == 0)
+						}
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got := summary(m); got != q.want {
+						t.Errorf("%s %s is %s, want %s", q.name, dns.TypeToString[q.qtype], got, q.want)
+						return
+					}
+					for _, rr := range m.Answer {
+						if rr.Header().Ttl != 77 {
+							t.Errorf("TTL is not rewritten: %v", rr)
+							return
+						}
+					}
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// checkMetadata looks for the values in the log.
+func checkMetadata(t *testing.T, d *coreDNS, owner string) {
+	for _, tt := range []struct {
+		name  string
+		qtype uint16
+		want  string
+	}{
+		{"web.meta.example.", dns.TypeA, "<" + owner + "> <web.meta.example> <web.meta.example> <> <> <live>"},
+		{"v1.web.meta.example.", dns.TypeTXT, "<" + owner + "> <web.meta.example> <web.meta.example> <v1> <HTTPS> <live>"},
+		{"_https._tcp.web.meta.example.", dns.TypeSRV, "<" + owner + "> <web.meta.example> <web.meta.example> <> <HTTPS> <live>"},
+		{"host.meta.example.", dns.TypeA, "<" + owner + "> <host.meta.example> <host.meta.example> <> <> <live>"},
+		{"nope.meta.example.", dns.TypeA, "<> <> <> <> <> <>"},
+	} {
+		mustQuery(t, d.address, tt.name, tt.qtype)
+		eventually(t, patience, func() string {
+			line := "seen " + tt.name + " " + dns.TypeToString[tt.qtype] + " " + tt.want
+			if d.log.count(line) == 0 {
+				return "no line with " + line
+			}
+			return ""
+		})
+	}
+}
+
+// TestRootZone publishes in the root, where names must not get a second dot.
+func TestRootZone(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", fixtureService(t, "web", "web", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	d := startCoreDNS(t, federationBlock(p, ".", "transfer {\n\tto *\n}", o.address))
+	d.awaitAnswer(t, "nope", dns.TypeA, "NXDOMAIN")
+	checkTable(t, d.address, ".", []tableRow{
+		{"coredns#3316", ".", "NS", found("5 NS ns.dns.")},
+		{"coredns#3316", ".", "SOA", found("5 SOA ns.dns. hostmaster. SERIAL 300 60 86400 5")},
+		{"coredns#3316", "web.", "A", found("30 A 192.0.2.1")},
+		{"coredns#3316", "web.", "SRV", found("30 SRV 0 100 443 192-0-2-1.addr.web.").with("192-0-2-1.addr.web. 30 A 192.0.2.1")},
+		{"coredns#3316", "dns.", "A", noData},
+		{"coredns#3316", "nope.", "A", nxDomain},
+	})
+	all, err := transferZone(d.address, ".", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rr := range all {
+		if strings.Contains(rr.String(), "..") {
+			t.Errorf("bad name: %v", rr)
+		}
+	}
+}
+
+// TestResync loses an owner and gets it back, several times, while clients ask:
+// a name that is live before and after never blinks.
+func TestResync(t *testing.T) {
+	p := newPKI(t)
+	var services []*federation.Service
+	for i := range 500 {
+		services = append(services, fixtureService(t, fmt.Sprint(i), fmt.Sprintf("s%d.fed.example", i), []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	}
+	o := startOwner(t, p.owner, "", services...)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	var asked atomic.Int64
+	for c := range 2 {
+		clients.Go(func() {
+			for i := c; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				name := fmt.Sprintf("s%d.fed.example", i%len(services))
+				m, err := query(d.address, name, dns.TypeA)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := summary(m); got != "NOERROR 192.0.2.1" {
+					t.Errorf("coredns#1365: %s is %s", name, got)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		o.stop()
+		eventually(t, patience, func() string {
+			if got := extendedError(mustQuery(t, d.address, "s1.fed.example", dns.TypeA, withEDNS)); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+				return fmt.Sprintf("extended error is %d", got)
+			}
+			return ""
+		})
+		o = startOwner(t, p.owner, o.address, services...)
+		eventually(t, patience, func() string {
+			for _, name := range []string{"s0.fed.example", "s499.fed.example"} {
+				if got := extendedError(mustQuery(t, d.address, name, dns.TypeA, withEDNS)); got != -1 {
+					return fmt.Sprintf("extended error of %s is %d", name, got)
+				}
+			}
+			return ""
+		})
+	}
+	close(done)
+	clients.Wait()
+	t.Logf("%d answers", asked.Load())
+}

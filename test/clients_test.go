@@ -1,0 +1,243 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+)
+
+// insideVariable tells this test binary that it runs in namespaces of its own.
+const insideVariable = "FEDERATION_TEST_INSIDE"
+
+// startForClients runs CoreDNS with the fixture, bound to more addresses and
+// ports when they are given.
+func startForClients(t testing.TB, bind, keys string) *coreDNS {
+	t.Helper()
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT %s{\n\tbind 127.0.0.1 %s\n\ttransfer {\n\t\tto *\n\t}\n\tfederation {\n\t\towner %s\n\t\t%s\n\t}\n}\n",
+		keys, bind, o.address, p.tls())+
+		fmt.Sprintf(".:PORT %s{\n\tbind 127.0.0.1 %s\n\tforward . %s\n}", strings.ReplaceAll(keys, "fed.example", "."), bind, n.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	return d
+}
+
+// TestClients asks as programs do, with libraries that are not the server's.
+func TestClients(t *testing.T) {
+	d := startForClients(t, "", "")
+	t.Run("Go", func(t *testing.T) {
+		checkGo(t, &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, d.address)
+		}})
+	})
+	t.Run("dig", func(t *testing.T) {
+		dig := program(t, "dig", "bind9-dnsutils")
+		host, port, _ := strings.Cut(d.address, ":")
+		for _, tt := range []struct {
+			name string
+			args []string
+			want int // lines of the answer
+		}{
+			{"forty endpoints in 512 octets, then over TCP", []string{"+bufsize=512", "forty.fed.example", "SRV"}, 40},
+			{"forty endpoints without EDNS, then over TCP", []string{"+noedns", "forty.fed.example", "SRV"}, 40},
+			{"forty endpoints over TCP", []string{"+tcp", "forty.fed.example", "SRV"}, 40},
+			{"forty endpoints in 512 octets, and no more", []string{"+bufsize=512", "+ignore", "+notcp", "forty.fed.example", "SRV"}, -1},
+			{"eight endpoints without EDNS", []string{"+noedns", "+ignore", "eight.fed.example", "SRV"}, 8},
+			{"cookie and other options", []string{"+cookie", "+nsid", "+subnet=192.0.2.0/24", "v1.web.fed.example", "A"}, 1},
+			{"no such name", []string{"nope.fed.example", "A"}, 0},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				args := append([]string{"@" + host, "-p", port, "+noall", "+answer", "+comments", "+norecurse"}, tt.args...)
+				out, err := exec.Command(dig, args...).CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				got := 0
+				for line := range strings.Lines(string(out)) {
+					if strings.Contains(line, "\tIN\t") && !strings.HasPrefix(line, ";") {
+						got++
+					}
+				}
+				if got != tt.want && (tt.want != -1 || got == 0 || got >= 40) || strings.Contains(string(out), "WARNING") || strings.Contains(string(out), "Warning") {
+					t.Errorf("%d answers, want %d:\n%s", got, tt.want, out)
+				}
+			})
+		}
+	})
+}
+
+// checkGo looks names up as a Go program does.
+func checkGo(t *testing.T, r *net.Resolver) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check := func(what string, want, got any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	hosts, err := r.LookupHost(ctx, "web.fed.example")
+	slices.Sort(hosts)
+	check("LookupHost", []string{"192.0.2.1", "198.51.100.7", "2001:db8::1"}, hosts, err)
+	hosts, err = r.LookupHost(ctx, "v1.web.fed.example.")
+	check("LookupHost of an instance", []string{"192.0.2.1"}, hosts, err)
+	_, srv, err := r.LookupSRV(ctx, "http", "tcp", "web.fed.example")
+	check("LookupSRV", []*net.SRV{{Target: "192-0-2-1.addr.web.fed.example.", Port: 8080, Weight: 100}}, srv, err)
+	_, srv, err = r.LookupSRV(ctx, "", "", "forty.fed.example")
+	check("LookupSRV of the service's name", 40, len(srv), err)
+	first := make(map[string]bool)
+	for range 20 {
+		_, srv, err := r.LookupSRV(ctx, "https", "tcp", "eight.fed.example")
+		check("LookupSRV of eight", 8, len(srv), err)
+		if len(srv) > 0 {
+			first[srv[0].Target] = true
+		}
+	}
+	if len(first) < 2 {
+		t.Errorf("2.7: clients that order by weight always begin with %v", first)
+	}
+	for _, target := range srv[:1] {
+		hosts, err = r.LookupHost(ctx, target.Target)
+		check("LookupHost of a target", 1, len(hosts), err)
+	}
+	txt, err := r.LookupTXT(ctx, "v1.web.fed.example")
+	check("LookupTXT", []string{`txtvers=1id=v1protocol=HTTPhostname=web.intport=80md.zone=eu`}, txt, err)
+	ns, err := r.LookupNS(ctx, "fed.example")
+	check("LookupNS", []*net.NS{{Host: "ns.dns.fed.example."}}, ns, err)
+	var notFound *net.DNSError
+	if _, err := r.LookupHost(ctx, "nope.fed.example"); !errors.As(err, &notFound) || !notFound.IsNotFound {
+		t.Errorf("LookupHost of no name: %v", err)
+	}
+	if _, err := r.LookupMX(ctx, "web.fed.example"); !errors.As(err, &notFound) || !notFound.IsNotFound {
+		t.Errorf("LookupMX: %v", err)
+	}
+}
+
+// TestClientsOfTheSystem runs the next test where it has the network, and the
+// file of resolvers, to itself.
+func TestClientsOfTheSystem(t *testing.T) {
+	program(t, "ip", "iproute2")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestInside$", "-test.v")
+	cmd.Env = append(os.Environ(), insideVariable+"=true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSPC) {
+		t.Skipf("namespaces are not permitted here: %v", err)
+	}
+	if strings.Contains(string(out), "--- SKIP: TestInside ") {
+		t.Skipf("%s", out)
+	}
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestInside ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestInside has what needs port 53, the addresses of the fixture's name server
+// and a resolver for the whole machine.
+func TestInside(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		t.Skip("runs within TestClientsOfTheSystem")
+	}
+	for _, args := range []string{"link set lo up", "addr add 192.0.2.53/32 dev lo", "addr add 2001:db8::53/128 dev lo nodad"} {
+		out, err := exec.Command(program(t, "ip", "iproute2"), strings.Fields(args)...).CombinedOutput()
+		if strings.Contains(string(out), "not permitted") {
+			t.Skipf("ip %s: %s", args, out)
+		}
+		if err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+	for path, content := range map[string]string{
+		"/etc/resolv.conf":   "nameserver 192.0.2.53\nsearch fed.example\noptions timeout:5 attempts:2\n",
+		"/etc/nsswitch.conf": "hosts: files dns\n",
+	} {
+		if _, err := os.Stat(path); err != nil {
+			continue // the default does
+		}
+		ours := filepath.Join(t.TempDir(), filepath.Base(path))
+		writeZone(t, ours, content)
+		if err := os.Chmod(ours, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := syscall.Mount(ours, path, "", syscall.MS_BIND, "")
+		if errors.Is(err, fs.ErrPermission) {
+			t.Skipf("mount over %s: %v", path, err)
+		}
+		if err != nil {
+			t.Fatalf("mount over %s: %v", path, err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
+	}
+	d := startForClients(t, "192.0.2.53 2001:db8::53", "fed.example:53 ")
+	for _, address := range []string{d.address, "192.0.2.53:53", "[2001:db8::53]:53"} {
+		checkTable(t, address, "fed.example.", []tableRow{
+			{"5.1", "", "NS", found("5 NS ns.dns.fed.example.").with("ns.dns.fed.example. 5 A 192.0.2.53", "ns.dns.fed.example. 5 AAAA 2001:db8::53")},
+			{"5.1", "ns.dns", "A", found("5 A 192.0.2.53")},
+			{"5.1", "ns.dns", "AAAA", found("5 AAAA 2001:db8::53")},
+			{"5.1", "ns.dns", "TXT SRV MX NS SOA", noData},
+			{"5.1", "dns", "A AAAA TXT", noData},
+		})
+	}
+	t.Run("8.2", func(t *testing.T) {
+		all, err := transferZone(d.address, "fed.example.", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkZone(t, all)
+		if d := cmp.Diff(lines(all[1:4]), []string{
+			"fed.example.\t5\tIN\tNS\tns.dns.fed.example.", "ns.dns.fed.example.\t5\tIN\tA\t192.0.2.53", "ns.dns.fed.example.\t5\tIN\tAAAA\t2001:db8::53",
+		}); d != "" {
+			t.Errorf("behind the SOA (-got +want):\n%s", d)
+		}
+	})
+	t.Run("glibc", func(t *testing.T) {
+		getent := program(t, "getent", "libc-bin")
+		for _, tt := range []struct {
+			name string
+			want []string
+		}{
+			{"web.fed.example", []string{"192.0.2.1", "198.51.100.7", "2001:db8::1"}},
+			{"web", []string{"192.0.2.1", "198.51.100.7", "2001:db8::1"}}, // through the search list
+			{"V1.Web.fed.example", []string{"192.0.2.1"}},
+			{"ula.fed.example", []string{"fd00::1"}},
+			{"fed.example", []string{"192.0.2.80"}},
+			{"192-0-2-1.addr.web.fed.example", []string{"192.0.2.1"}},
+			{"nope.fed.example", nil},
+			{"b.fed.example", nil},
+		} {
+			out, err := exec.Command(getent, "ahosts", tt.name).Output()
+			var got []string
+			for line := range strings.Lines(string(out)) {
+				if fields := strings.Fields(line); fields[1] == "STREAM" {
+					got = append(got, fields[0])
+				}
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, d)
+			}
+		}
+	})
+	t.Run("Go", func(t *testing.T) { checkGo(t, &net.Resolver{PreferGo: true}) })
+}

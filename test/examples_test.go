@@ -1,0 +1,73 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+var (
+	exampleOwner = regexp.MustCompile(`\bmesh-[a-z0-9-]+\.example:8008\b`)
+	examplePort  = regexp.MustCompile(`:(1053|1054|8008|8080|8181|9153)\b`)
+	corefileFold = regexp.MustCompile("(?s)```corefile\n(.*?)```")
+)
+
+// TestExamples boots every example Corefile and those of the README, with their
+// owners away: the server is up, and says that it does not know yet.
+func TestExamples(t *testing.T) {
+	corefiles := make(map[string]string)
+	paths, err := filepath.Glob("../corefile-examples/*/Corefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		corefiles[filepath.Base(filepath.Dir(path))] = string(content)
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, block := range corefileFold.FindAllStringSubmatch(string(readme), -1) {
+		corefiles[fmt.Sprintf("README %d", i+1)] = block[1]
+	}
+	if len(corefiles) < 11 {
+		t.Fatalf("only %d examples were found", len(corefiles))
+	}
+	p := newPKI(t)
+	for name, corefile := range corefiles {
+		t.Run(name, func(t *testing.T) {
+			d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
+			_, port, _ := net.SplitHostPort(d.address)
+			// Ports and owners of this test, so that nothing leaves the machine.
+			ports := map[string]string{":1053": ":" + port}
+			corefile = exampleOwner.ReplaceAllStringFunc(corefile, func(string) string { return freeAddress(t) })
+			corefile = examplePort.ReplaceAllStringFunc(corefile, func(s string) string {
+				if ports[s] == "" {
+					_, free, _ := net.SplitHostPort(freeAddress(t))
+					ports[s] = ":" + free
+				}
+				return ports[s]
+			})
+			for _, dir := range []string{"certs/", "run/"} {
+				corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.dir+"/")
+			}
+			d.write(t, corefile)
+			d.process = startProcess(t, coreDNSCommand(d.corefile, "-dns.port", port))
+			d.await(t)
+			m := mustQuery(t, d.address, "nope.a.fed.example", dns.TypeA, withEDNS)
+			if m.Rcode != dns.RcodeServerFailure || extendedError(m) != int(dns.ExtendedErrorCodeNotReady) {
+				t.Errorf("before the first catalog the answer is\n%v\nwant SERVFAIL with extended error 14", m)
+			}
+		})
+	}
+}

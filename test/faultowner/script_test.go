@@ -1,0 +1,57 @@
+package faultowner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+)
+
+func TestParse(t *testing.T) {
+	got, err := Parse(`
+		# a good start
+		announce
+		nonce empty
+		upsert web web.fed.example 192.0.2.1
+		services 0 10 fed.example
+		---
+		wait 3s
+		operation 9 web web.fed.example 192.0.2.1
+		status ResourceExhausted`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Script{
+		{
+			{Verb: "announce"},
+			{Verb: "nonce", Word: "empty"},
+			{Verb: "upsert", Name: "web", FQDN: "web.fed.example", Address: "192.0.2.1"},
+			{Verb: "services", N: 10, FQDN: "fed.example"},
+		},
+		{
+			{Verb: "wait", Wait: 3 * time.Second},
+			{Verb: "operation", N: 9, Name: "web", FQDN: "web.fed.example", Address: "192.0.2.1"},
+			{Verb: "status", Code: codes.ResourceExhausted},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"lie":                "line 1: lie: no such step",
+		"\nhang now":         `line 2: hang: takes "", not "now"`,
+		"upsert web":         `line 1: upsert: takes "NAME FQDN ADDRESS", not "web"`,
+		"nonce odd":          `line 1: nonce: "odd" is not one of counted|empty|same`,
+		"nonce counted|same": `line 1: nonce: "counted|same" is not one of counted|empty|same`,
+		"wait long":          `line 1: wait: time: invalid duration "long"`,
+		"status BAD":         `line 1: status: no code has the name "BAD"`,
+	} {
+		if _, err := Parse(text); err == nil || err.Error() != want {
+			t.Errorf("%q: error is %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,709 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+// truth is the names of a zone, each with what it may be answered: as summary
+// says it, or several of that with "|" in between.
+type truth map[string]string
+
+// watched is a zone that somebody asks for all the while.
+type watched struct {
+	dns, zone string
+
+	mu      sync.Mutex
+	epochs  []epoch
+	rounds  int
+	wrong   []string
+	unheard int // queries without an answer
+}
+
+// epoch is what may be answered from some time on.
+type epoch struct {
+	from time.Time
+	truth
+}
+
+// watch asks for the names one after the other, over and over, until the test
+// ends. Each answer must be one of those given for its name at some time
+// between the query and the answer.
+func watch(t *testing.T, server, zone string, first truth) *watched {
+	t.Helper()
+	w := &watched{dns: server, zone: zone}
+	w.expect(first)
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		pace := time.NewTicker(40 * time.Millisecond)
+		defer pace.Stop()
+		for {
+			for _, name := range slices.Sorted(maps.Keys(first)) {
+				w.ask(name)
+				select {
+				case <-stop:
+					return
+				case <-pace.C:
+				}
+			}
+			w.mu.Lock()
+			w.rounds++
+			w.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		close(stop)
+		asking.Wait()
+		for _, wrong := range w.wrong[:min(len(w.wrong), 5)] {
+			t.Error(wrong)
+		}
+		if len(w.wrong) > 5 {
+			t.Errorf("and %d more", len(w.wrong)-5)
+		}
+		if w.unheard > w.rounds/20 {
+			t.Errorf("%d queries got no answer in %d rounds", w.unheard, w.rounds)
+		}
+	})
+	return w
+}
+
+// expect changes what may be answered from now on.
+func (w *watched) expect(a truth) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.epochs = append(w.epochs, epoch{time.Now(), a})
+}
+
+func (w *watched) ask(name string) {
+	asked := time.Now()
+	m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.unheard++
+		return
+	}
+	got := summary(m)
+	var allowed []string
+	for i, e := range w.epochs {
+		if i+1 == len(w.epochs) || w.epochs[i+1].from.After(asked) {
+			allowed = append(allowed, strings.Split(e.truth[name], "|")...)
+		}
+	}
+	if !slices.Contains(allowed, got) {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s %s.%s: %s, want %s",
+			time.Now().Format(time.TimeOnly), name, w.zone, got, strings.Join(allowed, " or ")))
+	}
+}
+
+// more waits for so many rounds of questions.
+func (w *watched) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.rounds
+	}
+	first := count() + 1 // the one under way began before
+	eventually(t, 3*patience, func() string {
+		if got := count() - first; got < n {
+			return fmt.Sprintf("%d rounds of questions, want %d", got, n)
+		}
+		return ""
+	})
+}
+
+// await waits until the answers are these, and lets no others pass from then on.
+func (w *watched) await(t *testing.T, a truth) {
+	t.Helper()
+	eventually(t, 5*patience, func() string {
+		for name, want := range a {
+			m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
+			if err != nil {
+				return err.Error()
+			}
+			if got := summary(m); got != want {
+				return fmt.Sprintf("%s.%s is %q, want %q", name, w.zone, got, want)
+			}
+		}
+		return ""
+	})
+	w.expect(a)
+}
+
+// What is answered before a fault and during it, while it ends, and after that:
+// web stays, api moves, old goes. The others never exist.
+var (
+	before = truth{
+		"web": "NOERROR 192.0.2.1", "api": "NOERROR 192.0.2.2", "old": "NOERROR 192.0.2.3",
+		"nope": "NXDOMAIN", "evil": "NXDOMAIN",
+	}
+	ending = truth{
+		"web": "NOERROR 192.0.2.1", "api": "NOERROR 192.0.2.2|NOERROR 192.0.2.9", "old": "NOERROR 192.0.2.3|NXDOMAIN",
+		"nope": "NXDOMAIN", "evil": "NXDOMAIN",
+	}
+	after = truth{
+		"web": "NOERROR 192.0.2.1", "api": "NOERROR 192.0.2.9", "old": "NXDOMAIN",
+		"nope": "NXDOMAIN", "evil": "NXDOMAIN",
+	}
+)
+
+// unsynced may also be answered before the first catalog is complete.
+func unsynced(a truth) truth {
+	b := make(truth)
+	for name, want := range a {
+		b[name] = want + "|SERVFAIL"
+	}
+	return b
+}
+
+// through follows a zone through a fault and its end.
+func (w *watched) through(t *testing.T, fault, end func()) {
+	t.Helper()
+	w.await(t, before)
+	w.more(t, 2)
+	fault()
+	w.more(t, 5)
+	w.expect(ending)
+	end()
+	w.await(t, after)
+	w.more(t, 5)
+}
+
+// The catalogs for that, as steps of a script in which ZONE stands for the zone.
+const (
+	original = "\nupsert web web.ZONE 192.0.2.1\nupsert api api.ZONE 192.0.2.2\nupsert old old.ZONE 192.0.2.3"
+	changed  = "\nupsert web web.ZONE 192.0.2.1\nupsert api api.ZONE 192.0.2.9"
+
+	again = "\n---\nawait" + changed // on the next stream
+)
+
+// lies are a service that must not come to be, and a change of one that is.
+func lies(step string) string {
+	return fmt.Sprintf("\n%s evil evil.ZONE 192.0.2.66\n%s web web.ZONE 192.0.2.66", step, step)
+}
+
+// faulty is one row of the table at work.
+type faulty struct {
+	t       *testing.T
+	d       *coreDNS
+	pki     *pki
+	files   mtls.Files // of the consumer
+	zone    string
+	address string
+	replica string // another address of the owner, if it has one
+
+	owner *faultowner.Owner
+	stop  func()
+}
+
+// serve runs an owner at the address.
+func (f *faulty) serve(script string, c credentials.TransportCredentials, pings time.Duration) {
+	f.t.Helper()
+	parsed, err := faultowner.Parse(strings.ReplaceAll(script, "ZONE", f.zone))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	o := faultowner.New(faultowner.Config{Script: parsed, Credentials: c, Pings: pings})
+	f.owner = o
+	var listener net.Listener
+	eventually(f.t, patience, func() string {
+		if listener, err = net.Listen("tcp", f.address); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	f.address = listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := o.Serve(ctx, listener); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	f.t.Cleanup(f.stop)
+}
+
+// next lets the script go on, which must come to an await.
+func (f *faulty) next() {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	if err := f.owner.Go(ctx); err != nil {
+		f.t.Fatalf("the script does not go on: %v", err)
+	}
+}
+
+// until waits for a condition that says why it is not met, or "".
+func (f *faulty) until(condition func() string) {
+	f.t.Helper()
+	eventually(f.t, 5*patience, condition)
+}
+
+// logged waits for a line about the owner.
+func (f *faulty) logged(text string, times int) {
+	f.t.Helper()
+	f.until(func() string {
+		if n := f.d.log.count(f.address, text); n < times {
+			return fmt.Sprintf("%q was logged %d times, want %d", text, n, times)
+		}
+		return ""
+	})
+}
+
+// streams waits for that many streams.
+func (f *faulty) streams(want int) {
+	f.t.Helper()
+	f.until(func() string {
+		if all, _ := f.owner.Streams(); all < want {
+			return fmt.Sprintf("%d streams, want %d", all, want)
+		}
+		return ""
+	})
+}
+
+// refusals waits for that many of them.
+func (f *faulty) refusals(want int) {
+	f.t.Helper()
+	f.until(func() string {
+		n := 0
+		for _, a := range f.owner.Answers() {
+			if a.Refusal != "" {
+				n++
+			}
+		}
+		if n < want {
+			return fmt.Sprintf("%d refusals, want %d", n, want)
+		}
+		return ""
+	})
+}
+
+// rotate gives the consumer a new certificate.
+func (f *faulty) rotate() {
+	f.t.Helper()
+	issued, err := f.pki.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := issued.WriteFiles(f.files); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// load reads certificate files of an owner.
+func (f *faulty) load(files mtls.Files) credentials.TransportCredentials {
+	f.t.Helper()
+	source, err := mtls.Load(files, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return source.Server()
+}
+
+// row starts an owner, before CoreDNS. It returns what may be answered at first,
+// and what follows the owner through its fault.
+type row func(f *faulty) (first truth, story func(w *watched))
+
+// fault is the usual row. The script of the owner comes to an await before its
+// fault, and to one before the end of it.
+type fault struct {
+	script string
+	pings  time.Duration
+
+	// during waits until the fault shows. It may be nil.
+	during func(f *faulty)
+
+	// reset ends a stream that hangs.
+	reset bool
+}
+
+func (r fault) row(f *faulty) (truth, func(*watched)) {
+	f.serve(r.script, f.load(f.pki.owner), r.pings)
+	return unsynced(before), func(w *watched) {
+		w.through(f.t, func() {
+			f.next()
+			if r.during != nil {
+				r.during(f)
+			}
+		}, func() {
+			if r.reset {
+				f.owner.Reset()
+			}
+			f.next()
+		})
+	}
+}
+
+// settle is the property of all owners.
+const settle = 3 * time.Second
+
+// ends is a fault after which the owner comes back by itself.
+func ends(script string) row {
+	return fault{script: original + "\nawait" + script + again}.row
+}
+
+// goesOn is a fault with which the stream goes on.
+func goesOn(start, script string) row {
+	return fault{script: start + original + "\nawait" + script + "\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old"}.row
+}
+
+// hangs is a fault of the second stream.
+func hangs(script string) row {
+	return fault{
+		script: original + "\nawait\nreset\n---\n" + script + "\nhang" + again,
+		during: func(f *faulty) {
+			f.streams(2)
+			silent := time.Now()
+			f.until(func() string {
+				if time.Since(silent) < settle+time.Second {
+					return "the silence is not long enough to settle"
+				}
+				return ""
+			})
+		},
+		reset: true,
+	}.row
+}
+
+// impostor is somebody else at the owner's address. The credentials are nil for
+// plain text.
+func impostor(who func(f *faulty) credentials.TransportCredentials) row {
+	return func(f *faulty) (truth, func(*watched)) {
+		f.serve(original, f.load(f.pki.owner), 0)
+		return unsynced(before), func(w *watched) {
+			w.through(f.t, func() {
+				f.stop()
+				f.serve("upsert web web.ZONE 192.0.2.66\nupsert evil evil.ZONE 192.0.2.66", who(f), 0)
+				f.logged("owner is parked", 1)
+			}, func() {
+				f.stop()
+				f.serve(changed, f.load(f.pki.owner), 0)
+				f.rotate()
+			})
+		}
+	}
+}
+
+// half comes back with less than half of its services and does not mark the end
+// of its catalog.
+func half(f *faulty) (truth, func(*watched)) {
+	f.serve("services 0 20 ZONE\nawait\nreset\n---\nservices 0 5 ZONE\nhang\n---\nawait\nservices 0 19 ZONE", f.load(f.pki.owner), 0)
+	all := truth{"s1": "NOERROR 10.0.0.1", "s18": "NOERROR 10.0.0.18", "s19": "NOERROR 10.0.0.19", "nope": "NXDOMAIN"}
+	return unsynced(all), func(w *watched) {
+		w.await(f.t, all)
+		f.next()
+		f.logged("came back without most of its services", 1)
+		w.more(f.t, 5)
+		w.expect(truth{"s1": all["s1"], "s18": all["s18"], "s19": all["s19"] + "|NXDOMAIN", "nope": "NXDOMAIN"})
+		f.owner.Reset()
+		f.next()
+		w.await(f.t, truth{"s1": all["s1"], "s18": all["s18"], "s19": "NXDOMAIN", "nope": "NXDOMAIN"})
+		w.more(f.t, 2)
+	}
+}
+
+// crash has 10,000 services, and crashes each time that half of them are sent,
+// but twice.
+func crash(f *faulty) (truth, func(*watched)) {
+	const part, whole = "announce\nservices 0 5000 ZONE\nreset", "announce\nservices 0 10000 ZONE\nend"
+	f.serve(strings.Join([]string{part, whole + "\nawait\nreset", part, part, whole}, "\n---\n"), f.load(f.pki.owner), 0)
+	all := truth{"s1": "NOERROR 10.0.0.1", "s9999": "NOERROR 10.0.39.15", "nope": "NXDOMAIN"}
+	return unsynced(all), func(w *watched) {
+		w.await(f.t, all)
+		f.next()
+		f.streams(5)
+		f.logged("owner is synced", 2)
+		w.more(f.t, 2)
+	}
+}
+
+// replicas are two, of which the first one goes.
+func replicas(f *faulty) (truth, func(*watched)) {
+	f.serve(original, f.load(f.pki.owner), 0)
+	first, stop := f.address, f.stop
+	f.address = "127.0.0.1:0"
+	f.serve(original+"\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old", f.load(f.pki.owner), 0)
+	f.address, f.replica = first, f.address
+	return unsynced(before), func(w *watched) {
+		w.through(f.t, func() {
+			stop()
+			f.logged("owner is back", 1)
+		}, f.next)
+	}
+}
+
+// publishing is an owner that is a process with a catalog file. The story gets
+// functions that write the file and that start the owner with it.
+func publishing(story func(f *faulty, w *watched, o *process, write func(services ...string), start func() *process)) row {
+	return func(f *faulty) (truth, func(*watched)) {
+		f.t.Helper()
+		f.address = freeAddress(f.t)
+		catalog := filepath.Join(f.t.TempDir(), "catalog.yaml")
+		write := func(services ...string) {
+			for i := range services {
+				services[i] = strings.Replace(services[i], "=", "."+f.zone+"=", 1)
+			}
+			content := catalogOf(services...)
+			if len(services) == 0 {
+				content = "services: []\n"
+			}
+			writeFile(f.t, catalog, content)
+		}
+		start := func() *process { return serveCatalog(f.t, f.address, catalog, f.pki.owner) }
+		write("web=192.0.2.1", "api=192.0.2.2", "old=192.0.2.3")
+		o := start()
+		return unsynced(before), func(w *watched) { story(f, w, o, write, start) }
+	}
+}
+
+// scripted is an owner with a script that is a process. The fault is what the
+// signal does to it after the second stream, which the script begins, got a part
+// of the catalog.
+func scripted(fault, end syscall.Signal) row {
+	return func(f *faulty) (truth, func(*watched)) {
+		f.t.Helper()
+		f.address = freeAddress(f.t)
+		start := func(script string) *process {
+			path := filepath.Join(f.t.TempDir(), "script")
+			writeFile(f.t, path, strings.ReplaceAll(script, "ZONE", f.zone))
+			cmd := exec.Command(os.Args[0], f.address, f.pki.owner.Cert, f.pki.owner.Key, f.pki.owner.CA, path)
+			cmd.Env = append(os.Environ(), roleVariable+"=faultowner")
+			return startProcess(f.t, cmd)
+		}
+		o := start("announce" + original + "\nend\nwait 1s\nreset\n---\nannounce\nupsert web web.ZONE 192.0.2.1\nhang\n---\nannounce" + changed + "\nend")
+		return unsynced(before), func(w *watched) {
+			w.await(f.t, before)
+			f.until(func() string {
+				if o.log.count("ack 2 1") == 0 {
+					return "the second stream has not begun"
+				}
+				return ""
+			})
+			o.signal(fault)
+			f.logged("owner is lost", 2)
+			w.more(f.t, 5)
+			w.expect(ending)
+			if o.signal(end); end == syscall.SIGKILL {
+				start("announce" + changed + "\nend")
+			}
+			w.await(f.t, after)
+			w.more(f.t, 5)
+		}
+	}
+}
+
+func faults(p *pki) map[string]row {
+	rows := map[string]row{
+		"empty nonces":      goesOn("nonce empty", ""),
+		"repeated nonces":   goesOn("nonce same", ""),
+		"no context":        goesOn("context none", ""),
+		"wrong context":     goesOn("", "\ncontext wrong"+lies("upsert")+"\ndelete web\ncontext right"),
+		"unknown operation": goesOn("", lies("operation 3")+lies("operation 77")+lies("operation 0")),
+		"foreign resource":  goesOn("", lies("foreign")),
+		"truncated message": goesOn("", lies("truncated")),
+		"names of others":   goesOn("", "\nupsert evil evil.other.example 192.0.2.66\nupsert web web.fed.example 192.0.2.66"),
+		"refused addresses": goesOn("", "\nupsert evil evil.ZONE 127.0.0.1\nupsert web web.ZONE 169.254.169.254"),
+		"flood":             goesOn("", "\nflood 20000 web web.ZONE 192.0.2.1"),
+		"sends again for ever": fault{
+			script: original + "\nawait\nresend web web.fed.example 192.0.2.66" + again,
+			during: func(f *faulty) { f.refusals(500) },
+			reset:  true,
+		}.row,
+
+		"announced end that is absent": hangs("announce\nupsert web web.ZONE 192.0.2.1"),
+		"no header":                    hangs(""),
+		"only a header":                hangs("header"),
+		"only empty responses":         hangs("end\nend\nend"),
+		"everything is refused":        hangs("upsert web web.fed.example 192.0.2.66\nupsert api api.fed.example 192.0.2.66"),
+		"cut within a message":         ends("\ncut\nupsert web web.ZONE 192.0.2.66"),
+		"cut within the first message": ends("\nreset\n---\ncut\nupsert web web.ZONE 192.0.2.66"),
+		"clean end":                    ends("\nstatus OK"),
+		"five flaps":                   ends("\nreset" + strings.Repeat("\n---\nupsert web web.ZONE 192.0.2.1\nreset", 5)),
+		"five flaps, announced end":    ends("\nreset" + strings.Repeat("\n---\nannounce\nupsert web web.ZONE 192.0.2.1\nreset", 5)),
+		"too many pings": fault{script: original + "\nawait\nhang" + again, pings: 5 * time.Minute, during: func(f *faulty) {
+			f.logged("set keepalive", 1)
+			f.streams(2)
+		}}.row,
+		"a replica dies":            replicas,
+		"comes back with a quarter": half,
+		"crashes at the half":       crash,
+
+		"impostor of another authority": impostor(func(f *faulty) credentials.TransportCredentials {
+			files := newPKI(f.t).owner
+			files.CA = p.owner.CA
+			return f.load(files)
+		}),
+		"impostor with another identity": impostor(func(f *faulty) credentials.TransportCredentials {
+			return f.load(p.issue(f.t, "other-"+f.zone, mtls.Leaf{DNSNames: []string{"elsewhere.example"}}))
+		}),
+		"impostor in plain text": impostor(func(*faulty) credentials.TransportCredentials { return nil }),
+		"owner of other consumers": impostor(func(f *faulty) credentials.TransportCredentials {
+			files := p.owner
+			files.CA = newPKI(f.t).owner.CA
+			return f.load(files)
+		}),
+
+		"process killed": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
+			w.through(f.t, func() { o.end(f.t, syscall.SIGKILL) }, func() {
+				write("web=192.0.2.1", "api=192.0.2.9")
+				start()
+			})
+		}),
+		"process killed five times": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
+			w.through(f.t, func() {
+				for i := range 5 {
+					o.end(f.t, syscall.SIGKILL)
+					o = start()
+					f.logged("owner is back", i+1)
+				}
+			}, func() { write("web=192.0.2.1", "api=192.0.2.9") })
+		}),
+		"process stopped": publishing(func(f *faulty, w *watched, o *process, write func(...string), _ func() *process) {
+			w.through(f.t, func() {
+				o.signal(syscall.SIGSTOP)
+				f.logged("owner is lost", 1)
+			}, func() {
+				write("web=192.0.2.1", "api=192.0.2.9")
+				o.signal(syscall.SIGCONT)
+			})
+		}),
+		"process back without services": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
+			w.await(f.t, before)
+			o.end(f.t, syscall.SIGKILL)
+			write()
+			w.more(f.t, 2)
+			gone := make(truth)
+			for name, want := range before {
+				gone[name] = want + "|NXDOMAIN"
+			}
+			w.expect(gone)
+			start()
+			w.await(f.t, truth{"web": "NXDOMAIN", "api": "NXDOMAIN", "old": "NXDOMAIN", "nope": "NXDOMAIN", "evil": "NXDOMAIN"})
+			w.more(f.t, 2)
+		}),
+		"process back with a broken catalog": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
+			w.through(f.t, func() {
+				o.end(f.t, syscall.SIGKILL)
+				write("web=nowhere at all", "api=192.0.2.9")
+				<-start().done
+			}, func() {
+				write("web=192.0.2.1", "api=192.0.2.9")
+				start()
+			})
+		}),
+		"process killed within its catalog":  scripted(syscall.SIGKILL, syscall.SIGKILL),
+		"process stopped within its catalog": scripted(syscall.SIGSTOP, syscall.SIGCONT),
+	}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		status := fmt.Sprintf("status %v", code)
+		r := fault{script: original + "\nawait\n" + status + "\n---\n" + status + again} // after a catalog, and at once
+		if code == codes.Unauthenticated || code == codes.InvalidArgument {
+			r.during = func(f *faulty) {
+				f.logged("owner is parked", 1)
+				f.rotate()
+				f.logged("owner is parked", 2)
+				f.rotate()
+			}
+		}
+		rows[status] = r.row
+	}
+	return rows
+}
+
+// TestFaults shows that no fault of an owner makes a wrong answer, of its own
+// names or of another's. All rows are at work at once, in one CoreDNS.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	rows := faults(p)
+	healthy := startOwner(t, p.owner, "", simpleService(t, "web", "web.healthy.example", "192.0.2.0"))
+	var corefile strings.Builder
+	metrics := freeAddress(t)
+	fmt.Fprintf(&corefile, ".:PORT {\nbind 127.0.0.1\nprometheus %s\nfederation healthy.example {\nowner %s\n%s\n}\n", metrics, healthy.address, p.tls())
+	var d *coreDNS
+	var running sync.WaitGroup
+	defer running.Wait()
+	started := make(chan struct{}) // closed when CoreDNS is up, or cannot be
+	var prepared sync.WaitGroup    // the owners
+	var mu sync.Mutex              // guards corefile
+	for i, name := range slices.Sorted(maps.Keys(rows)) {
+		prepared.Add(1)
+		running.Go(func() {
+			t.Run(name, func(t *testing.T) {
+				var once sync.Once
+				defer once.Do(prepared.Done)
+				zone := fmt.Sprintf("f%d.example", i)
+				f := &faulty{t: t, pki: p, zone: zone, address: "127.0.0.1:0"}
+				f.files = p.issue(t, fmt.Sprintf("consumer-%d", i), mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
+				first, story := rows[name](f)
+				mu.Lock()
+				fmt.Fprintf(&corefile, "federation %s {\nowner %s %s\ntls %s %s %s\nowner_id %s\nsettle %v\nkeepalive 10s\n}\n",
+					zone, f.address, f.replica, f.files.Cert, f.files.Key, f.files.CA, ownerID, settle)
+				mu.Unlock()
+				once.Do(prepared.Done)
+				<-started
+				if f.d = d; d == nil {
+					return
+				}
+				story(watch(t, d.address, zone, first))
+				f.until(func() string {
+					if sum(scrape(t, metrics), "coredns_federation_owner_state", f.address, `state="synced"`) != 1 {
+						return "the owner is not synced in the end"
+					}
+					return ""
+				})
+			})
+		})
+	}
+	prepared.Wait()
+	func() {
+		defer close(started)
+		d = startCoreDNS(t, corefile.String()+"}\n")
+	}()
+	d.awaitAnswer(t, "web.healthy.example", dns.TypeA, "NOERROR 192.0.2.0")
+
+	// The neighbour of all of them.
+	done := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(done)
+	}()
+	pace := time.NewTicker(200 * time.Millisecond)
+	defer pace.Stop()
+	for i := 1; ; i++ {
+		select {
+		case <-done:
+			return
+		case <-pace.C:
+		}
+		address := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String()
+		healthy.Upsert(simpleService(t, "web", "web.healthy.example", address))
+		start := time.Now()
+		d.awaitAnswer(t, "web.healthy.example", dns.TypeA, "NOERROR "+address)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("an update of a healthy owner took %v", took)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// TestLifeOfAService follows a service through a real owner and a real CoreDNS.
+func TestLifeOfAService(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %s
+		%s
+	}
+}
+.:PORT {
+	bind 127.0.0.1
+}`, o.address, p.tls()))
+
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	o.Upsert(simpleService(t, "web", "web.fed.example", "192.0.2.2"))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	o.Upsert(simpleService(t, "api", "api.fed.example", "192.0.2.3"))
+	d.awaitAnswer(t, "v1.api.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+	o.Delete("api")
+	gone := d.awaitAnswer(t, "api.fed.example", dns.TypeA, "NXDOMAIN")
+	if len(gone.Ns) != 1 || gone.Ns[0].Header().Rrtype != dns.TypeSOA {
+		t.Errorf("authority of NXDOMAIN is %v, want one SOA", gone.Ns)
+	}
+
+	o.stop()
+	eventually(t, patience, func() string {
+		m := mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)
+		if got := extendedError(m); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+			return fmt.Sprintf("extended error is %d", got)
+		}
+		if m.Answer[0].Header().Ttl > 30 {
+			return fmt.Sprintf("TTL of a stale answer is %d", m.Answer[0].Header().Ttl)
+		}
+		return ""
+	})
+	startOwner(t, p.owner, o.address, simpleService(t, "web", "web.fed.example", "192.0.2.4"))
+	back := d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.4")
+	if got := extendedError(back); got != -1 {
+		t.Errorf("extended error is %d after the owner came back", got)
+	}
+}

@@ -1,0 +1,100 @@
+package test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestPersist kills CoreDNS while its owner is away. The next one answers from
+// the file, marked stale, for what is left of the retention; without the file
+// it says that it does not know.
+func TestPersist(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	file := filepath.Join(t.TempDir(), "catalog")
+	const retention = 12 * time.Second
+	corefile := func(persist string) string {
+		return fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %s
+		%s
+		retention %v
+		%s
+	}
+}`, o.address, p.tls(), retention, persist)
+	}
+	first := startCoreDNS(t, corefile("persist "+file))
+	first.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	eventually(t, patience, func() string {
+		if _, err := os.Stat(file); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	first.end(t, syscall.SIGKILL)
+	killed := time.Now()
+	o.stop()
+	saved, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	second := startCoreDNS(t, corefile("persist "+file))
+	stale := second.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	if got := extendedError(stale); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+		t.Errorf("extended error of a restored answer is %d", got)
+	}
+	second.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	second.awaitAnswer(t, "web.fed.example", dns.TypeA, "NXDOMAIN")
+	if lived := time.Since(killed); lived > retention+time.Second {
+		t.Errorf("records were answered for %v after the owner was last seen, longer than %v", lived, retention)
+	}
+
+	newer := slices.Clone(saved)
+	binary.BigEndian.PutUint32(newer[8:], binary.BigEndian.Uint32(newer[8:])+1)
+	binary.BigEndian.PutUint32(newer[12:], crc32.Checksum(newer[:12], crc32.MakeTable(crc32.Castagnoli)))
+	flipped := slices.Clone(saved)
+	flipped[len(flipped)/2] ^= 1
+	for name, tt := range map[string]struct {
+		content []byte
+		log     string
+	}{
+		"no file":   {nil, ""},
+		"truncated": {saved[:len(saved)/2], "ends early"},
+		"flipped":   {flipped, "is damaged"},
+		"newer":     {newer, "newer format"},
+		"foreign":   {[]byte("something else"), "not a catalog snapshot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "catalog")
+			if tt.content != nil {
+				if err := os.WriteFile(file, tt.content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := startCoreDNS(t, corefile("persist "+file))
+			eventually(t, patience, func() string {
+				if tt.log != "" && d.log.count("[ERROR]", "catalog cannot be restored", tt.log) != 1 {
+					return "the file is not reported"
+				}
+				return ""
+			})
+			m := mustQuery(t, d.address, "web.fed.example", dns.TypeA)
+			if m.Rcode != dns.RcodeServerFailure {
+				t.Errorf("answer without a catalog: %s", summary(m))
+			}
+		})
+	}
+}

@@ -1,0 +1,344 @@
+package test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// scrape returns the samples of a /metrics page by series.
+func scrape(t testing.TB, address string) map[string]float64 {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	samples := make(map[string]float64)
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		series, value, ok := strings.Cut(lines.Text(), "} ")
+		if !ok {
+			series, value, ok = strings.Cut(lines.Text(), " ")
+		} else {
+			series += "}"
+		}
+		if v, err := strconv.ParseFloat(value, 64); ok && err == nil && !strings.HasPrefix(series, "#") {
+			samples[series] = v
+		}
+	}
+	return samples
+}
+
+// sum adds up the series of a metric whose labels contain all of the strings.
+func sum(samples map[string]float64, metric string, labels ...string) float64 {
+	total := 0.0
+next:
+	for series, v := range samples {
+		name, _, _ := strings.Cut(series, "{")
+		if name != metric {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(series, l) {
+				continue next
+			}
+		}
+		total += v
+	}
+	return total
+}
+
+// reload makes CoreDNS read its Corefile again and waits for the outcome.
+func (d *coreDNS) reload(t testing.TB) {
+	t.Helper()
+	done := d.log.count("Reloading complete") + d.log.count("Restart failed")
+	d.signal(syscall.SIGUSR1)
+	eventually(t, patience, func() string {
+		if d.log.count("Reloading complete")+d.log.count("Restart failed") == done {
+			return "the reload is not over"
+		}
+		return ""
+	})
+}
+
+// asker asks for names until it is stopped, and counts what is not as it should
+// be.
+type asker struct {
+	stop   func()
+	asked  int
+	wrong  []string
+	closed chan struct{}
+}
+
+// keepAsking asks for A records of the names, of which every answer must be
+// the one given, in summary's form.
+func keepAsking(t testing.TB, address string, want map[string]string) *asker {
+	t.Helper()
+	a := &asker{closed: make(chan struct{})}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		pace := time.NewTicker(2 * time.Millisecond)
+		defer pace.Stop()
+		for {
+			for name, answer := range want {
+				m, err := query(address, name, dns.TypeA)
+				a.asked++
+				switch {
+				case err != nil:
+					a.wrong = append(a.wrong, fmt.Sprintf("%s: %v", name, err))
+				case summary(m) != answer:
+					a.wrong = append(a.wrong, fmt.Sprintf("%s: %s, want %s", name, summary(m), answer))
+				}
+				select {
+				case <-a.closed:
+					return
+				case <-pace.C:
+				}
+			}
+		}
+	})
+	a.stop = sync.OnceFunc(func() { close(a.closed); wg.Wait() })
+	t.Cleanup(a.stop)
+	return a
+}
+
+// check ends the asking and reports what was wrong.
+func (a *asker) check(t testing.TB) {
+	t.Helper()
+	a.stop()
+	if len(a.wrong) > 0 {
+		t.Errorf("%d of %d answers were wrong, the first: %s", len(a.wrong), a.asked, a.wrong[0])
+	}
+	if a.asked < 10 {
+		t.Errorf("only %d queries", a.asked)
+	}
+}
+
+// openFiles counts the file descriptors of a process.
+func (p *process) openFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		t.Skipf("file descriptors cannot be counted here: %v", err)
+	}
+	return len(entries)
+}
+
+// TestReloads reloads a hundred times under load: no query fails, the stream
+// stays, and nothing is left behind.
+func TestReloads(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	metrics := freeAddress(t)
+	corefile := func(ttl int) string {
+		return fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	prometheus %s
+	federation {
+		owner %s
+		%s
+		ttl %d
+	}
+}`, metrics, o.address, p.tls(), ttl)
+	}
+	d := startCoreDNS(t, corefile(30))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1", "nope.fed.example": "NXDOMAIN"})
+	d.reload(t) // what the first reload makes, such as a second socket, is not a leak
+	before, files := scrape(t, metrics), d.openFiles(t)
+	for i := range 100 {
+		d.write(t, corefile(30+i%2))
+		d.reload(t)
+	}
+	a.check(t)
+	if n := d.log.count("Reloading complete"); n != 101 {
+		t.Errorf("%d reloads, want 101", n)
+	}
+	if n := d.log.count("owner is synced"); n != 1 {
+		t.Errorf("the owner was synced %d times, want once:\n%s", n, d.log)
+	}
+	// Sockets of the last instance and goroutines of the last queries end soon.
+	eventually(t, patience, func() string {
+		after := scrape(t, metrics)
+		if got, want := after["go_goroutines"], before["go_goroutines"]; got > want+3 {
+			return fmt.Sprintf("%v goroutines, %v before", got, want)
+		}
+		if got := d.openFiles(t); got > files+2 {
+			return fmt.Sprintf("%d file descriptors, %d before", got, files)
+		}
+		if got, want := len(federationSeries(after)), len(federationSeries(before)); got != want {
+			return fmt.Sprintf("%d series, %d before", got, want)
+		}
+		return ""
+	})
+	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total"); got != 0 {
+		t.Errorf("%v streams have ended", got)
+	}
+}
+
+func federationSeries(samples map[string]float64) map[string]float64 {
+	ours := make(map[string]float64)
+	for series, v := range samples {
+		if strings.HasPrefix(series, "coredns_federation_") {
+			ours[series] = v
+		}
+	}
+	return ours
+}
+
+// TestReloadChanges shows what a reload changes: the TTL and the zones of an
+// owner without a new stream, and an owner that is left is forgotten at once.
+func TestReloadChanges(t *testing.T) {
+	p := newPKI(t)
+	one := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "wide", "wide.more.example", "192.0.2.2"))
+	two := startOwner(t, p.owner, "", simpleService(t, "two", "two.fed.example", "192.0.2.3"))
+	metrics := freeAddress(t)
+	block := func(o *realOwner, zones, more string) string {
+		return fmt.Sprintf("federation %s {\nowner %s\n%s\n%s\n}\n", zones, o.address, p.tls(), more)
+	}
+	corefile := func(blocks ...string) string {
+		return fmt.Sprintf(".:PORT {\nbind 127.0.0.1\nprometheus %s\n%s}\n", metrics, strings.Join(blocks, ""))
+	}
+	d := startCoreDNS(t, corefile(block(one, "fed.example", ""), block(two, "fed.example", "")))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "two.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1"})
+
+	d.write(t, corefile(block(one, "fed.example more.example", "ttl 7"), block(two, "fed.example", "")))
+	d.reload(t)
+	if m := mustQuery(t, d.address, "web.fed.example", dns.TypeA); m.Answer[0].Header().Ttl != 7 {
+		t.Errorf("TTL after the reload is %d, want 7", m.Answer[0].Header().Ttl)
+	}
+	// It was refused before, and the owner does not send it again.
+	if m := mustQuery(t, d.address, "wide.more.example", dns.TypeA); summary(m) != "NOERROR 192.0.2.2" {
+		t.Errorf("a service in a zone that was added: %s", summary(m))
+	}
+
+	for more, want := range map[string]string{"fallthrough": "REFUSED", "": "NXDOMAIN"} { // there is no other plugin
+		d.write(t, corefile(block(one, "fed.example", more), block(two, "fed.example", more)))
+		d.reload(t)
+		if m := mustQuery(t, d.address, "nope.fed.example", dns.TypeA); summary(m) != want {
+			t.Errorf("a name that does not exist, with %q: %s, want %s", more, summary(m), want)
+		}
+	}
+
+	d.write(t, corefile(block(one, "fed.example", "")))
+	d.reload(t)
+	if m := mustQuery(t, d.address, "two.fed.example", dns.TypeA); summary(m) != "NXDOMAIN" {
+		t.Errorf("a service of an owner that was left: %s", summary(m))
+	}
+	for series := range federationSeries(scrape(t, metrics)) {
+		if strings.Contains(series, two.address) {
+			t.Errorf("series of an owner that was left: %s", series)
+		}
+	}
+
+	for name, broken := range map[string]string{
+		"a mistake":     corefile(block(one, "fed.example", "ttl never")),
+		"no such file":  corefile(strings.ReplaceAll(block(one, "fed.example", "ttl 9"), p.consumer.Cert, "/nonexistent")),
+		"occupied port": corefile(block(one, "fed.example", "ttl 9")) + fmt.Sprintf("x.example:%s {\nbind 127.0.0.1\n%s}\n", portOf(one.address), block(two, "", "")),
+	} {
+		failed := d.log.count("Restart failed")
+		d.write(t, broken)
+		d.reload(t)
+		if d.log.count("Restart failed") != failed+1 {
+			t.Errorf("%s: the reload did not fail", name)
+		}
+		if m := mustQuery(t, d.address, "web.fed.example", dns.TypeA); m.Answer[0].Header().Ttl != 30 {
+			t.Errorf("%s: TTL after a failed reload is %d, want 30", name, m.Answer[0].Header().Ttl)
+		}
+	}
+	for series := range federationSeries(scrape(t, metrics)) {
+		if strings.Contains(series, two.address) {
+			t.Errorf("series of an owner of a reload that failed: %s", series)
+		}
+	}
+	a.check(t)
+	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total", one.address); got != 0 {
+		t.Errorf("%v streams to the owner that stayed have ended", got)
+	}
+}
+
+func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+// TestFailedReloads shows that reloads that fail leave nothing behind, whatever
+// they fail of, and whether what runs has an owner or not.
+func TestFailedReloads(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	other := startOwner(t, p.owner, "", simpleService(t, "new", "new.new.example", "192.0.2.2"))
+	block := func(zone, address, cert string) string {
+		return fmt.Sprintf("federation %s {\nowner %s\ntls %s %s %s\n}\n", zone, address, cert, p.consumer.Key, p.consumer.CA)
+	}
+	for name, running := range map[string]string{"with an owner": block("fed.example", o.address, p.consumer.Cert), "without": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			metrics := freeAddress(t)
+			corefile := func(more, server string) string {
+				return fmt.Sprintf(".:PORT {\nbind 127.0.0.1\nprometheus %s\n%s%s}\n%s", metrics, running, more, server)
+			}
+			d := startCoreDNS(t, corefile("", ""))
+			if running != "" {
+				d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+			}
+			// A port that another process has: the owners of the new
+			// configuration are at work by then.
+			occupied := fmt.Sprintf(".:%s {\nbind 127.0.0.1\n}\n", portOf(o.address))
+			good := block("new.example", other.address, p.consumer.Cert)
+			broken := []string{
+				corefile(good+"no_such_plugin\n", ""),
+				corefile(good+block("more.example", "127.0.0.1:1", "/nonexistent"), ""),
+				corefile(good, ".:PORT {\nbind 127.0.0.2\n"+block("more.example", "127.0.0.1:1", "/nonexistent")+"}\n"),
+				corefile(good, occupied),
+			}
+			var before map[string]float64
+			var files int
+			for i := range 40 {
+				if i == 4 { // what the first ones make is no leak
+					before, files = scrape(t, metrics), d.openFiles(t)
+				}
+				d.write(t, broken[i%len(broken)])
+				d.reload(t)
+			}
+			if n := d.log.count("Restart failed"); n != 40 {
+				t.Fatalf("%d reloads failed, want 40", n)
+			}
+			eventually(t, patience, func() string {
+				after := scrape(t, metrics)
+				for series := range federationSeries(after) {
+					if strings.Contains(series, other.address) {
+						return "left behind: " + series
+					}
+				}
+				if got, want := after["go_goroutines"], before["go_goroutines"]; got > want+3 {
+					return fmt.Sprintf("%v goroutines, %v before", got, want)
+				}
+				if got := d.openFiles(t); got > files+2 {
+					return fmt.Sprintf("%d file descriptors, %d before", got, files)
+				}
+				return ""
+			})
+			if running != "" {
+				d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+				if n := d.log.count("owner is lost") + d.log.count(o.address, "connected to owner"); n != 1 {
+					t.Errorf("the owner that runs was connected or lost %d times:\n%s", n, d.log)
+				}
+			}
+			// It can still be done right.
+			d.write(t, corefile(good, ""))
+			d.reload(t)
+			d.awaitAnswer(t, "new.new.example", dns.TypeA, "NOERROR 192.0.2.2")
+		})
+	}
+}

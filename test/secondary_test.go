@@ -1,0 +1,187 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+)
+
+// program returns the path of a program of another project, from a package of
+// Debian. Without it the test is skipped, except in CI, which installs it.
+func program(t testing.TB, name, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	path = filepath.Join("/usr/sbin", name) // not on everybody's path
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is not installed; it is in the package %s", name, pkg)
+	}
+	t.Skipf("%s is not installed; it is in the package %s", name, pkg)
+	return ""
+}
+
+// startNSD serves a zone as NSD's secondary of a primary.
+func startNSD(t testing.TB, address, zone, primary string) {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "nsd.conf")
+	writeZone(t, config, fmt.Sprintf(`server:
+	ip-address: %[1]s
+	username: ""
+	chroot: ""
+	zonesdir: "%[2]s"
+	zonelistfile: "%[2]s/zone.list"
+	database: ""
+	pidfile: "%[2]s/nsd.pid"
+	xfrdir: "%[2]s"
+	xfrdfile: "%[2]s/xfrd.state"
+	server-count: 1
+	rrl-ratelimit: 0
+	verbosity: 1
+remote-control:
+	control-enable: no
+zone:
+	name: "%[3]s"
+	request-xfr: %[4]s NOKEY
+	allow-notify: 127.0.0.1 NOKEY
+`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
+	startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
+}
+
+// startKnot serves a zone as Knot DNS's secondary of a primary.
+func startKnot(t testing.TB, address, zone, primary string) {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "knot.conf")
+	writeZone(t, config, fmt.Sprintf(`server:
+  rundir: "%[2]s"
+  listen: %[1]s
+log:
+  - target: stderr
+    any: info
+database:
+  storage: "%[2]s"
+remote:
+  - id: primary
+    address: %[4]s
+acl:
+  - id: primary
+    address: 127.0.0.1
+    action: notify
+zone:
+  - domain: "%[3]s"
+    storage: "%[2]s"
+    master: primary
+    acl: primary
+    semantic-checks: on
+`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
+	startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
+}
+
+// TestSecondaries lets other name servers transfer a federated zone. They must
+// take it, follow it, and answer what we answer.
+func TestSecondaries(t *testing.T) {
+	kinds := []struct {
+		name  string
+		start func(t testing.TB, address, zone, primary string)
+	}{
+		{"NSD", startNSD},
+		{"Knot", startKnot},
+	}
+	program(t, "nsd", "nsd")
+	program(t, "knotd", "knot")
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7"})
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	addresses := []string{freeAddress(t), freeAddress(t)}
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "transfer {\n\tto "+strings.Join(addresses, " ")+"\n}", o.address)+
+		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", n.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	for i, kind := range kinds {
+		kind.start(t, addresses[i], "fed.example", d.address)
+	}
+	all, err := transferZone(d.address, "fed.example.", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			other := &coreDNS{address: addresses[i]}
+			other.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+			compareServers(t, all, d.address, addresses[i])
+		})
+	}
+	t.Run("8.5 a change", func(t *testing.T) {
+		o.Upsert(fixtureService(t, "new", "new.fed.example", []string{"192.0.2.200:443"}, []string{"v1 HTTPS"}))
+		o.Delete("s-eight")
+		for _, address := range addresses {
+			other := &coreDNS{address: address}
+			other.awaitAnswer(t, "v1.new.fed.example", dns.TypeA, "NOERROR 192.0.2.200")
+			other.awaitAnswer(t, "eight.fed.example", dns.TypeA, "NXDOMAIN")
+			eventually(t, patience, func() string {
+				want, got := mustQuery(t, d.address, "fed.example", dns.TypeSOA), mustQuery(t, address, "fed.example", dns.TypeSOA)
+				return cmp.Diff(lines(want.Answer), lines(got.Answer))
+			})
+		}
+	})
+}
+
+// compareServers asks two servers for every name of a zone, and some that are
+// not in it. Below dns.<zone> there is nothing to transfer: the server is bound
+// to loopback only, so the name server has no address.
+func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
+	t.Helper()
+	names := make(map[string]bool) // to whether an address is elsewhere
+	for _, rr := range zone {
+		srv, ok := rr.(*dns.SRV)
+		names[rr.Header().Name] = names[rr.Header().Name] || ok && !dns.IsSubDomain("fed.example.", srv.Target)
+	}
+	for _, name := range []string{
+		"x.dns", "b", "a.b", "x.b", "nope", "*", "*.web", "_tcp.web", "_udp.web", "_grpc._tcp.web", "addr.web", "192-0-2-2.addr.web",
+		"r1.deep.a.b", "x.v1.web", "_tcp.v1.web",
+	} {
+		names[name+".fed.example."] = false
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeSOA, dns.TypeNS, dns.TypeMX, dns.TypeCNAME} {
+			if names[name] && (qtype == dns.TypeA || qtype == dns.TypeAAAA) {
+				continue
+			}
+			var replies [2]string
+			for i, address := range []string{ours, theirs} {
+				query := new(dns.Msg)
+				query.SetQuestion(name, qtype)
+				m, err := exchangeRaw("tcp", address, query)
+				if err != nil {
+					t.Fatalf("%s %s of %s: %v", name, dns.TypeToString[qtype], address, err)
+				}
+				for _, rr := range slices.Concat(m.Answer, m.Ns) {
+					if soa, ok := rr.(*dns.SOA); ok {
+						soa.Serial = 0 // it may be on its way
+					}
+				}
+				replies[i] = strings.Join(append([]string{dns.RcodeToString[m.Rcode], fmt.Sprint(m.Authoritative, m.Truncated)}, lines(m.Answer)...), "\n")
+				if len(m.Answer) == 0 {
+					replies[i] += "\n" + strings.Join(lines(m.Ns), "\n")
+				}
+			}
+			if d := cmp.Diff(replies[0], replies[1]); d != "" {
+				t.Errorf("%s %s (-ours +theirs):\n%s", name, dns.TypeToString[qtype], d)
+			}
+		}
+	}
+	t.Logf("%d names", len(names))
+}

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Build the plugin into the CoreDNS of go.mod the way its documentation tells
+# everybody to: one line in plugin.cfg, go generate, go build. The tree is a
+# copy from the module cache, which is not written to; with the modules of this
+# repository downloaded, the network is not needed.
+set -eu
+cd "$(dirname "$0")/.."
+
+module=github.com/hamlet-federation/coredns-federation
+root=$PWD
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+go mod download github.com/coredns/coredns
+cp -R "$(go list -m -f '{{.Dir}}' github.com/coredns/coredns)" "$tmp/coredns"
+chmod -R u+w "$tmp/coredns"
+cd "$tmp/coredns"
+
+awk -v line="federation:$module/plugin" '
+	{ print }
+	/^kubernetes:/ { print line; found++ }
+	END { if (found != 1) { print "plugin.cfg: no single line of kubernetes" > "/dev/stderr"; exit 1 } }
+' plugin.cfg >"$tmp/plugin.cfg"
+cp "$tmp/plugin.cfg" plugin.cfg
+
+# `go get` would raise CoreDNS's requirements to what this module has, as it
+# requires that CoreDNS. Those versions are in go.mod here, and downloaded.
+cp "$root/go.mod" "$root/go.sum" .
+go mod edit -module=github.com/coredns/coredns -droprequire=github.com/coredns/coredns \
+	-require="$module@v0.0.0" -replace="$module=$root"
+
+GOFLAGS="${GOFLAGS:-} -mod=mod" go generate coredns.go
+GOFLAGS="${GOFLAGS:-} -mod=mod" go build -buildvcs=false -o "$tmp/bin/coredns" .
+
+"$tmp/bin/coredns" -plugins >"$tmp/plugins"
+if ! grep -q '^federation$' "$tmp/plugins"; then
+	echo 'unmodified-coredns: the build does not list the plugin; it has:' >&2
+	cat "$tmp/plugins" >&2
+	exit 1
+fi
+"$tmp/bin/coredns" -version
+grep '^federation$' "$tmp/plugins"

@@ -1,0 +1,129 @@
+package test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// startUnbound resolves and validates a zone whose name server and key are
+// given, with everything on that makes a resolver strict: aggressive use of
+// denials (RFC 8198), minimised names, and names in random case.
+func startUnbound(t testing.TB, zone, authority string, key *dns.DNSKEY) (address string) {
+	t.Helper()
+	dir := t.TempDir()
+	address = freeAddress(t)
+	_, port, _ := strings.Cut(address, ":")
+	config := filepath.Join(dir, "unbound.conf")
+	writeZone(t, config, fmt.Sprintf(`server:
+	interface: 127.0.0.1@%[1]s
+	port: %[1]s
+	directory: "%[2]s"
+	chroot: ""
+	username: ""
+	pidfile: ""
+	use-syslog: no
+	logfile: ""
+	do-daemonize: no
+	do-ip6: no
+	do-not-query-localhost: no
+	access-control: 127.0.0.0/8 allow
+	module-config: "validator iterator"
+	trust-anchor: "%[3]s"
+	val-log-level: 2
+	aggressive-nsec: yes
+	qname-minimisation: yes
+	qname-minimisation-strict: yes
+	use-caps-for-id: yes
+	harden-referral-path: no
+	prefetch: no
+remote-control:
+	control-enable: no
+stub-zone:
+	name: "%[4]s"
+	stub-addr: %[5]s
+	stub-no-cache: no
+`, port, dir, strings.ReplaceAll(key.String(), "\t", " "), zone, strings.Replace(authority, ":", "@", 1)))
+	startProcess(t, exec.Command(program(t, "unbound", "unbound"), "-d", "-p", "-c", config))
+	return address
+}
+
+// TestValidation has other people's validators judge what plugin dnssec signs.
+func TestValidation(t *testing.T) {
+	delv := program(t, "delv", "bind9-dnsutils")
+	program(t, "unbound", "unbound")
+	p := newPKI(t)
+	n := startNameserver(t, map[string]string{"gw.example.net.": "20 A 198.51.100.7", "dup.example.net.": "60 A 192.0.2.1"})
+	path, key := signingKey(t, "fed.example.")
+	o := startOwner(t, p.owner, "", firstOwner(t)...)
+	lost := startOwner(t, p.owner, "", fixtureService(t, "old", "old.fed.example", []string{"203.0.113.5:443"}, []string{"i1 MTLS"}))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "dnssec {\n\tkey file "+path+"\n}", o.address, lost.address+" retention 10m")+
+		fmt.Sprintf(".:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}", n.address))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	lost.stop()
+	eventually(t, patience, func() string {
+		if got := extendedError(mustQuery(t, d.address, "old.fed.example", dns.TypeA, withEDNS)); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+			return fmt.Sprintf("extended error is %d", got)
+		}
+		return ""
+	})
+	resolver := startUnbound(t, "fed.example.", d.address, key)
+	eventually(t, patience, func() string {
+		m, err := query(resolver, "fed.example", dns.TypeSOA)
+		if err != nil {
+			return err.Error()
+		}
+		if m.Rcode != dns.RcodeSuccess {
+			return "Unbound says " + dns.RcodeToString[m.Rcode]
+		}
+		return ""
+	})
+	questions := append(signedQuestions(), struct {
+		name, types string
+		negative    bool
+	}{"old", "A SRV TXT", false})
+	t.Run("8.7 Unbound", func(t *testing.T) {
+		// Twice: what a denial says of other types must not hide them.
+		for _, round := range []string{"first", "again"} {
+			for _, q := range questions {
+				name := strings.TrimPrefix(q.name+".fed.example.", ".")
+				for qtype := range strings.FieldsSeq(q.types) {
+					if qtype == "ANY" || qtype == "DS" && q.name == "" {
+						continue // a question about the resolver's cache, and one for the parent zone
+					}
+					ask := new(dns.Msg)
+					ask.SetQuestion(name, dns.StringToType[qtype]).SetEdns0(4096, true)
+					m, _, err := (&dns.Client{Net: "tcp", Timeout: patience}).Exchange(ask, resolver)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !m.AuthenticatedData || m.Rcode != dns.RcodeSuccess || q.negative != (len(m.Answer) == 0) {
+						t.Errorf("%s: %s %s is not authentic:\n%v", round, name, qtype, m)
+					}
+				}
+			}
+		}
+	})
+	t.Run("8.7 delv", func(t *testing.T) {
+		anchor := filepath.Join(t.TempDir(), "anchor")
+		writeZone(t, anchor, fmt.Sprintf("trust-anchors {\n\t%s static-key %d %d %d \"%s\";\n};\n",
+			key.Hdr.Name, key.Flags, key.Protocol, key.Algorithm, key.PublicKey))
+		host, port, _ := strings.Cut(d.address, ":")
+		for _, q := range questions {
+			name := strings.TrimPrefix(q.name+".fed.example.", ".")
+			qtype, _, _ := strings.Cut(q.types, " ")
+			out, err := exec.Command(delv, "@"+host, "-p", port, "-a", anchor, "+root=fed.example", name, qtype).CombinedOutput()
+			want := "; fully validated"
+			if q.negative {
+				want = "; negative response, fully validated"
+			}
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s %s: %v\n%s", name, qtype, err, out)
+			}
+		}
+	})
+}
