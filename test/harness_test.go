@@ -84,7 +84,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for a condition that is expected to come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually waits for the condition, which says why it is not met yet or "".
 func eventually(t testing.TB, within time.Duration, condition func() string) {
@@ -376,7 +376,7 @@ func query(address, name string, qtype uint16, options ...option) (*dns.Msg, err
 	for _, o := range options {
 		o(m)
 	}
-	client := dns.Client{Timeout: 2 * time.Second, UDPSize: dns.MaxMsgSize}
+	client := dns.Client{Timeout: 10 * time.Second, UDPSize: dns.MaxMsgSize}
 	reply, _, err := client.Exchange(m, address)
 	return reply, err
 }
