@@ -28,11 +28,14 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // that ends in a slash stands for all that is below it. Tests, and the folder
 // test, import what they like.
 var allowed = map[string][]string{
-	"proto/":             {"proto/"},
-	"federation":         nil,
-	"federation/mtls":    {"federation"},
-	"federation/wire":    {"federation", "proto/"},
-	"federation/owner":   {"federation", "federation/mtls", "federation/wire", "proto/"},
+	"proto/":           {"proto/"},
+	"federation":       nil,
+	"federation/mtls":  {"federation"},
+	"federation/wire":  {"federation", "proto/"},
+	"federation/owner": {"federation", "federation/mtls", "federation/wire", "proto/resourcediscovery/"},
+	"federation/ownerfile": {
+		"federation", "federation/wire", "federation/owner", "proto/types/",
+	},
 	"federation/catalog": {"federation"},
 	"federation/zone":    {"federation"},
 	"federation/snapshot": {

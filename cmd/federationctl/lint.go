@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -51,7 +51,7 @@ func lint(files []string, policy wire.Policy, stdout io.Writer) error {
 			fmt.Fprintf(stdout, "%s: error: %v\n", file, err)
 			continue
 		}
-		catalog := owner.ParseCatalog(data, policy)
+		catalog := ownerfile.ParseCatalog(data, policy)
 		problems += len(catalog.Problems)
 		show(stdout, file, "error", catalog.Problems)
 		show(stdout, file, "warning", catalog.Warnings)
@@ -65,7 +65,7 @@ func lint(files []string, policy wire.Policy, stdout io.Writer) error {
 	return nil
 }
 
-func show(stdout io.Writer, file, severity string, problems []owner.Problem) {
+func show(stdout io.Writer, file, severity string, problems []ownerfile.Problem) {
 	for _, p := range problems {
 		place := file
 		if p.Line > 0 {

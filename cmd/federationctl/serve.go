@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -94,7 +95,7 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	registry := owner.NewRegistry()
-	file, err := owner.OpenFile(owner.FileConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
+	file, err := ownerfile.OpenFile(ownerfile.FileConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return failure{err}
 	}

@@ -1,4 +1,4 @@
-package owner
+package ownerfile
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
 )
 
 // catalogFile spells services of those names, "web 2" with the description 2.
@@ -58,7 +60,7 @@ func link(t *testing.T, target, path string) {
 func openFile(t *testing.T, path string) (*FileSource, *logBuffer) {
 	t.Helper()
 	logged := &logBuffer{}
-	f, err := OpenFile(FileConfig{Path: path, Registry: NewRegistry(), Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	f, err := OpenFile(FileConfig{Path: path, Registry: owner.NewRegistry(), Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestOpenFileFails(t *testing.T) {
 		if tt.text != "" {
 			write(t, path, tt.text)
 		}
-		registry := NewRegistry()
+		registry := owner.NewRegistry()
 		_, err := OpenFile(FileConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
@@ -164,27 +166,27 @@ func TestFileSourceReports(t *testing.T) {
 		running.Go(func() { f.follow(ctx, nil, nil) })
 		defer running.Wait()
 		defer cancel()
-		version := func() string { return f.config.Registry.services["a"].Description }
+		version := func() string { return strings.Join(published(t, f.config.Registry), " ") }
 		steps := []struct {
 			name    string
 			do      func()
 			version string
 			logs    map[string]int // lines so far
 		}{
-			{"unchanged", func() {}, "version 1", map[string]int{"applied": 1, "not used": 0}},
-			{"broken", func() { write(t, path, "services: [") }, "version 1", map[string]int{"applied": 1, "not used": 1}},
-			{"still broken", func() { write(t, path, "services: [  ") }, "version 1", map[string]int{"not used": 1}},
-			{"broken otherwise", func() { write(t, path, "services: 1") }, "version 1", map[string]int{"not used": 2}},
-			{"gone", func() { os.Remove(path) }, "version 1", map[string]int{"not used": 3, "no such file": 1}},
-			{"empty", func() { write(t, path, "") }, "version 1", map[string]int{"not used": 4, "the file is empty": 1}},
-			{"as it was", func() { write(t, path, catalogFile("a 1")) }, "version 1", map[string]int{"applied": 1, "in order again": 1}},
-			{"new", func() { write(t, path, catalogFile("a 20")) }, "version 20", map[string]int{"applied": 2, "in order again": 1, "probably": 0}},
+			{"unchanged", func() {}, "upsert a 1", map[string]int{"applied": 1, "not used": 0}},
+			{"broken", func() { write(t, path, "services: [") }, "upsert a 1", map[string]int{"applied": 1, "not used": 1}},
+			{"still broken", func() { write(t, path, "services: [  ") }, "upsert a 1", map[string]int{"not used": 1}},
+			{"broken otherwise", func() { write(t, path, "services: 1") }, "upsert a 1", map[string]int{"not used": 2}},
+			{"gone", func() { os.Remove(path) }, "upsert a 1", map[string]int{"not used": 3, "no such file": 1}},
+			{"empty", func() { write(t, path, "") }, "upsert a 1", map[string]int{"not used": 4, "the file is empty": 1}},
+			{"as it was", func() { write(t, path, catalogFile("a 1")) }, "upsert a 1", map[string]int{"applied": 1, "in order again": 1}},
+			{"new", func() { write(t, path, catalogFile("a 20")) }, "upsert a 20", map[string]int{"applied": 2, "in order again": 1, "probably": 0}},
 			{"doubtful", func() {
 				write(t, path, strings.Replace(catalogFile("a 30"), "id: i1", "id: -", 1))
-			}, "version 30", map[string]int{"applied": 3, "probably": 1}},
+			}, "upsert a 30", map[string]int{"applied": 3, "probably": 1}},
 			{"as doubtful", func() {
 				write(t, path, strings.Replace(catalogFile("a 400"), "id: i1", "id: -", 1))
-			}, "version 400", map[string]int{"applied": 4, "probably": 1}},
+			}, "upsert a 400", map[string]int{"applied": 4, "probably": 1}},
 		}
 		for _, step := range steps {
 			step.do()

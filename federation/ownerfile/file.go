@@ -1,4 +1,4 @@
-package owner
+package ownerfile
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -30,12 +31,12 @@ const (
 // FileConfig is what a FileSource needs. Every field is required but Policy.
 type FileConfig struct {
 	Path     string
-	Registry *Registry
+	Registry *owner.Registry
 	Policy   wire.Policy // of the consumers, as far as the owner knows it
 	Logger   *slog.Logger
 }
 
-// FileSource keeps a Registry as a catalog file says.
+// FileSource keeps an [owner.Registry] as a catalog file says.
 type FileSource struct {
 	config FileConfig // read-only after OpenFile
 

@@ -1,0 +1,94 @@
+package ownerfile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+)
+
+// service returns a service in the given version. Equal arguments make equal
+// services.
+func service(name string, version int) *federation.Service {
+	fqdn, err := federation.ParseFQDN(name + ".example.org")
+	if err != nil {
+		panic(err)
+	}
+	address, err := federation.ParseAddress("192.0.2.1")
+	if err != nil {
+		panic(err)
+	}
+	return &federation.Service{
+		Name:        name,
+		FQDN:        fqdn,
+		Description: fmt.Sprintf("version %d", version),
+		Endpoints:   []federation.Endpoint{{Address: address, Port: 443}},
+		Instances:   []federation.Instance{{ID: "i1", Protocol: federation.HTTPS}},
+	}
+}
+
+// show renders an event as "upsert web 2", "delete web" or "end".
+func show(e federation.Event) string {
+	text := e.Operation.String()
+	if e.Name != "" {
+		text += " " + e.Name
+	}
+	if e.Service != nil {
+		text += " " + e.Service.Description[len("version "):]
+	}
+	return text
+}
+
+// published returns the catalog of a registry, each service as show renders it.
+func published(t *testing.T, r *owner.Registry) []string {
+	t.Helper()
+	s := r.Subscribe()
+	defer s.Close()
+	var services []string
+	for {
+		event, err := s.Next(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.Operation == federation.End {
+			return services
+		}
+		services = append(services, show(event))
+	}
+}
+
+// logBuffer collects what is logged.
+type logBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+// count returns the number of lines that contain text.
+func (b *logBuffer) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(b.buffer.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
