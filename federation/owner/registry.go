@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -125,6 +126,7 @@ func (r *Registry) Subscribe() *Subscription {
 	}
 	s := &Subscription{
 		registry: r,
+		begun:    time.Now(),
 		wake:     make(chan struct{}, 1),
 		catalog:  r.names,
 		pending:  make(map[string]*change),
@@ -141,6 +143,7 @@ func (r *Registry) Subscribe() *Subscription {
 // keeps another one waiting.
 type Subscription struct {
 	registry *Registry     // read-only after Subscribe
+	begun    time.Time     // read-only after Subscribe
 	wake     chan struct{} // holds one value when there may be something to take
 
 	// Guarded by the mutex of registry.
@@ -160,7 +163,8 @@ type Subscription struct {
 // change is a service that is now different from what the subscriber was told.
 type change struct {
 	name           string
-	told           bool // whether the subscriber has been told of any version of it
+	told           bool      // whether the subscriber has been told of any version of it
+	since          time.Time // when it became different
 	previous, next *change
 }
 
@@ -174,44 +178,72 @@ func (s *Subscription) Close() {
 // Next returns the next event, and waits for one when there is none. It fails
 // only when ctx ends, with its cause. One goroutine at a time may call it.
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
+	updates, err := s.next(ctx, nil, 1)
+	if err != nil {
+		return federation.Event{}, err
+	}
+	return updates[0].Event, nil
+}
+
+// update is an event, and what the subscriber does not see of it.
+type update struct {
+	federation.Event
+
+	since time.Time // when it became true, or the subscription began
+	told  bool      // whether the subscriber has been told of the service before
+}
+
+// next appends at least one and at most n events to updates, as Next does.
+func (s *Subscription) next(ctx context.Context, updates []update, n int) ([]update, error) {
 	for ctx.Err() == nil {
-		if event, ok := s.take(); ok {
-			return event, nil
+		if updates = s.take(updates, n); len(updates) > 0 {
+			return updates, nil
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
 		}
 	}
-	return federation.Event{}, context.Cause(ctx)
+	return updates, context.Cause(ctx)
 }
 
-// take returns the next event, if there is one.
-func (s *Subscription) take() (federation.Event, bool) {
+// take appends up to n events to updates, without waiting.
+func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
+	for ; n > 0; n-- {
+		u, ok := s.takeOne()
+		if !ok {
+			break
+		}
+		updates = append(updates, u)
+	}
+	return updates
+}
+
+func (s *Subscription) takeOne() (update, bool) {
 	for len(s.catalog) > 0 {
 		name := s.catalog[0]
 		s.catalog = s.catalog[1:]
 		// One that was deleted meanwhile was never told, so there is nothing to say.
 		if service, ok := s.registry.services[name]; ok {
-			return federation.Event{Operation: federation.Upsert, Name: name, Service: service}, true
+			return update{federation.Event{Operation: federation.Upsert, Name: name, Service: service}, s.begun, false}, true
 		}
 	}
 	if !s.ended {
 		s.catalog, s.ended = nil, true
-		return federation.Event{Operation: federation.End}, true
+		return update{federation.Event{Operation: federation.End}, s.begun, false}, true
 	}
 	first := s.changes.next
 	if first == &s.changes {
-		return federation.Event{}, false
+		return update{}, false
 	}
 	s.forget(first)
-	name := first.name
-	if service, ok := s.registry.services[name]; ok {
-		return federation.Event{Operation: federation.Upsert, Name: name, Service: service}, true
+	event := federation.Event{Operation: federation.Delete, Name: first.name}
+	if service, ok := s.registry.services[first.name]; ok {
+		event.Operation, event.Service = federation.Upsert, service
 	}
-	return federation.Event{Operation: federation.Delete, Name: name}, true
+	return update{event, first.since, first.told}, true
 }
 
 // upserted notes a service that is new or changed; known tells whether the
@@ -220,7 +252,7 @@ func (s *Subscription) upserted(name string, known bool) {
 	if s.isPending(name) {
 		return
 	}
-	s.note(&change{name: name, told: known})
+	s.note(&change{name: name, told: known, since: time.Now()})
 }
 
 // removed notes a service that is gone.
@@ -232,7 +264,7 @@ func (s *Subscription) removed(name string) {
 		// services come and go would grow the backlog of a slow consumer for ever.
 		s.forget(c)
 	case !s.isPending(name):
-		s.note(&change{name: name, told: true})
+		s.note(&change{name: name, told: true, since: time.Now()})
 	}
 }
 

@@ -49,23 +49,22 @@ func show(e federation.Event) string {
 func drain(s *Subscription) []string {
 	var got []string
 	for {
-		event, ok := s.take()
-		if !ok {
+		updates := s.take(nil, 1)
+		if len(updates) == 0 {
 			return got
 		}
-		got = append(got, show(event))
+		got = append(got, show(updates[0].Event))
 	}
 }
 
 func takeN(t *testing.T, s *Subscription, n int) []string {
 	t.Helper()
 	var got []string
-	for range n {
-		event, ok := s.take()
-		if !ok {
-			t.Fatalf("took %d events, expected %d", len(got), n)
-		}
-		got = append(got, show(event))
+	for _, u := range s.take(nil, n) {
+		got = append(got, show(u.Event))
+	}
+	if len(got) < n {
+		t.Fatalf("took %d events, expected %d", len(got), n)
 	}
 	return got
 }
@@ -249,10 +248,11 @@ func TestSubscriptionOracle(t *testing.T) {
 		}
 		var subscribers []*subscriber
 		take := func(s *subscriber) bool {
-			event, ok := s.take()
-			if !ok {
+			updates := s.take(nil, 1)
+			if len(updates) == 0 {
 				return false
 			}
+			event := updates[0].Event
 			switch event.Operation {
 			case federation.Upsert:
 				if event.Service != r.services[event.Name] {

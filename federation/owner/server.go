@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,7 +73,6 @@ type Config struct {
 type Server struct {
 	config   Config // read-only after New
 	refusals refusals
-	nonces   atomic.Uint64
 	readers  sync.WaitGroup
 }
 
@@ -210,7 +208,9 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 	}
 	session := &session{
 		server:   v.server,
+		log:      v.server.config.Logger.With("consumer", consumer),
 		consumer: consumer,
+		window:   newWindow(v.server.config.Window),
 		receive: func() (wire.Request, error) {
 			m, err := stream.Recv()
 			if err != nil {
@@ -222,15 +222,13 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 			}
 			return request, nil
 		},
-		send: func(event federation.Event, nonce, context string) error {
-			response, err := wire.Encode(event, nonce, context)
+		send: func(u update, nonce, context string) error {
+			response, err := wire.Encode(u.Event, nonce, context)
 			if err != nil {
 				return status.Error(codes.Internal, err.Error())
 			}
 			return stream.Send(&rdpb.BidirectionalStream{Response: response})
 		},
-		inFlight: make(map[string]federation.Event, v.server.config.Window),
-		window:   make(chan struct{}, v.server.config.Window),
 	}
 	return session.run(stream.Context())
 }

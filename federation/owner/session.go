@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -17,16 +17,12 @@ import (
 
 // session is the life of one stream, whatever the version of the API.
 type session struct {
-	// read-only
 	server   *Server
-	consumer string // who it is, as it may be shown
+	log      *slog.Logger // which knows the consumer
+	consumer string       // who it is, as it may be shown
+	window   *window
 	receive  func() (wire.Request, error)
-	send     func(event federation.Event, nonce, context string) error
-
-	window chan struct{} // holds a value for each response that is not acknowledged
-
-	mu       sync.Mutex                  // guards the fields below
-	inFlight map[string]federation.Event // what is not acknowledged, by nonce
+	send     func(u update, nonce, context string) error
 }
 
 // run serves the stream until it ends, and returns its status.
@@ -58,28 +54,24 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	log := s.server.config.Logger.With("consumer", s.consumer)
-	log.Info("consumer subscribed")
-	defer log.Info("consumer gone")
+	s.log.Info("consumer subscribed")
+	defer s.log.Info("consumer gone")
 	subscription := s.server.config.Registry.Subscribe()
 	defer subscription.Close()
+	var updates []update
 	for {
-		// Room comes before the event: what waits in the registry is coalesced.
-		select {
-		case s.window <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		event, err := subscription.Next(ctx)
+		// Room comes before the events: what waits in the registry is coalesced.
+		room, err := s.window.wait(ctx)
 		if err != nil {
 			return err
 		}
-		nonce := strconv.FormatUint(s.server.nonces.Add(1), 10)
-		s.mu.Lock()
-		s.inFlight[nonce] = event
-		s.mu.Unlock()
-		if err := s.send(event, nonce, first.Context); err != nil {
+		if updates, err = subscription.next(ctx, updates[:0], room); err != nil {
 			return err
+		}
+		for _, u := range updates {
+			if err := s.send(u, s.window.add(u), first.Context); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -100,36 +92,31 @@ func (s *session) read(opened chan<- wire.Request) error {
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		event, ok := s.inFlight[request.Nonce]
-		delete(s.inFlight, request.Nonce)
-		s.mu.Unlock()
+		answered, ok := s.window.acknowledge(request.Nonce)
 		if !ok {
 			return status.Errorf(codes.InvalidArgument, "response_nonce %s is not that of an unacknowledged response",
 				federation.Quote(request.Nonce))
 		}
-		<-s.window
-		s.acknowledged(event, request.Refusal)
+		s.acknowledged(answered, request.Refusal)
 	}
 }
 
-// acknowledged takes note of what the consumer says of an event. A service that
-// it refuses is not sent again until it changes: it would be refused again.
-func (s *session) acknowledged(event federation.Event, refusal string) {
-	log := s.server.config.Logger.With("consumer", s.consumer)
+// acknowledged takes note of what the consumer says of a response. A service
+// that it refuses is not sent again until it changes: it would be refused again.
+func (s *session) acknowledged(answered flight, refusal string) {
 	switch {
 	case refusal != "":
-		if s.server.refusals.add(s.consumer, event.Name, refusal) {
+		if s.server.refusals.add(s.consumer, answered.name, refusal) {
 			// Our own consumers begin with the service. What is shown is bounded, and
 			// the rule at the end of the text is what matters.
-			refusal = strings.TrimPrefix(refusal, "service "+federation.Quote(event.Name)+": ")
-			log.Warn("consumer refuses a service; it is sent again when it changes",
-				"operation", event.Operation, "service", event.Name, "refusal", federation.Quote(refusal))
+			refusal = strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
+			s.log.Warn("consumer refuses a service; it is sent again when it changes",
+				"operation", answered.operation, "service", answered.name, "refusal", federation.Quote(refusal))
 		}
-	case event.Operation == federation.End:
-		log.Info("consumer has the whole catalog")
+	case answered.operation == federation.End:
+		s.log.Info("consumer has the whole catalog")
 	default:
-		s.server.refusals.remove(s.consumer, event.Name)
+		s.server.refusals.remove(s.consumer, answered.name)
 	}
 }
 
