@@ -31,6 +31,14 @@ var (
 		3: {name: "metadata", limit: MaxMetadata},
 		4: {name: "endpoint_selector", limit: MaxSelectors},
 	}
+
+	// An endpoint of v1alpha1 has none.
+	serviceFieldsV1Alpha1 = [10]repeated{
+		3: {name: "tags", limit: MaxTags},
+		4: {name: "labels", limit: MaxLabels},
+		8: {name: "protocols", limit: MaxProtocols},
+		9: {name: "endpoints", limit: MaxEndpoints},
+	}
 )
 
 // checkCounts refuses an encoded message that has more entries than the limits
@@ -57,19 +65,25 @@ func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
 	return nil
 }
 
-// nameIn returns the name in an encoded FederatedService, and false when its
-// bytes are malformed. It costs no more than a copy of the name.
-func nameIn(b []byte) (string, bool) {
-	var name []byte
+// The fields that identify a FederatedService.
+const (
+	nameField protowire.Number = 1
+	idField   protowire.Number = 6 // in v1alpha1
+)
+
+// stringIn returns a string field of an encoded FederatedService, and false when
+// its bytes are malformed. It costs no more than a copy of the string.
+func stringIn(b []byte, field protowire.Number) (string, bool) {
+	var s []byte
 	for number, value := range delimited(b) {
 		switch number {
 		case malformed:
-			return string(name), false
-		case 1:
-			name = value // the last one counts
+			return string(s), false
+		case field:
+			s = value // the last one counts
 		}
 	}
-	return string(name), true
+	return string(s), true
 }
 
 // malformed is no field number.

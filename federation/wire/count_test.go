@@ -5,12 +5,14 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	typespb1 "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha1"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // No repeated field is without a limit, and the tables say what the .proto says.
 func TestRepeatedFields(t *testing.T) {
 	expectFields(t, (*typespb.FederatedService)(nil).ProtoReflect().Descriptor(), serviceFields[:])
+	expectFields(t, (*typespb1.FederatedService)(nil).ProtoReflect().Descriptor(), serviceFieldsV1Alpha1[:])
 }
 
 func expectFields(t *testing.T, message protoreflect.MessageDescriptor, table []repeated) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
@@ -96,6 +97,83 @@ func FuzzDecodeService(f *testing.F) {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// FuzzDecodeV1Alpha1 takes an encoded StreamResponse of v1alpha1.
+func FuzzDecodeV1Alpha1(f *testing.F) {
+	f.Add(join(str(2, wire.ResourceURLV1Alpha1), msg(3, str(1, wire.ResourceURLV1Alpha1), msg(2, goldenDraft)), num(4, 1)))
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		var m rdpb1.StreamResponse
+		if proto.Unmarshal(encoded, &m) != nil {
+			return
+		}
+		event, err := wire.DecodeV1Alpha1(&m, wire.Policy{})
+		if err != nil {
+			checkRefusal(t, err)
+			return
+		}
+		switch event.Operation {
+		case federation.Alive:
+			if event.Name != "" || event.Service != nil {
+				t.Errorf("alive with %+v", event)
+			}
+			return
+		case federation.Delete:
+			if event.Name == "" || event.Service != nil {
+				t.Errorf("delete with %+v", event)
+			}
+		case federation.Upsert:
+			if event.Name != event.Service.Name {
+				t.Errorf("event is about %q, its service is %q", event.Name, event.Service.Name)
+			}
+			checkDraft(t, event.Service)
+		default:
+			t.Fatalf("operation is %v", event.Operation)
+		}
+		again, err := wire.EncodeV1Alpha1(event, m.GetNonce(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.DecodeV1Alpha1(again, wire.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(event, got, comparers); diff != "" {
+			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// checkDraft checks every rule that can be told from an accepted service of
+// v1alpha1.
+func checkDraft(t *testing.T, s *federation.Service) {
+	t.Helper()
+	named := *s
+	named.Instances = slices.Clone(s.Instances)
+	spoken := make(map[federation.Protocol]bool)
+	for i := range named.Instances {
+		in := &named.Instances[i]
+		if !in.Unnamed || in.ID != "" || in.EndpointSelector != nil || in.Description != "" {
+			t.Errorf("instance %+v says what v1alpha1 does not", in)
+		}
+		if len(in.Metadata) != 1 || in.Metadata[0] != (federation.Pair{Key: "SNI", Value: s.Name}) {
+			t.Errorf("metadata is %q", in.Metadata)
+		}
+		if spoken[in.Protocol] {
+			t.Errorf("two instances speak %v", in.Protocol)
+		}
+		spoken[in.Protocol] = true
+		in.Unnamed, in.ID = false, "i"
+	}
+	for _, e := range s.Endpoints {
+		if e.Labels != nil || e.Description != "" {
+			t.Errorf("endpoint %+v says what v1alpha1 does not", e)
+		}
+	}
+	if len(s.SANs) != 1 || s.SANs[0] == "" {
+		t.Errorf("sans are %q", s.SANs)
+	}
+	checkService(t, &named)
 }
 
 // FuzzParseRequest takes an encoded StreamRequest.

@@ -9,6 +9,7 @@ const (
 	MaxSANs      = 64
 	MaxSelectors = 64 // entries of an instance's endpoint_selector
 	MaxMetadata  = 64 // entries of an instance's metadata
+	MaxProtocols = 64 // of a service of v1alpha1; equal ones are one
 )
 
 // The limits of strings, in bytes. The lengths of DNS names are those of

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -120,6 +121,18 @@ func TestLimits(t *testing.T) {
 			expectInvalid(t, err, tt.reason, want)
 		})
 	}
+
+	tested["MaxProtocols"] = true
+	t.Run("MaxProtocols", func(t *testing.T) {
+		decode := func(n int) error {
+			_, err := wire.DecodeV1Alpha1(create(goldenDraft, bytes.Repeat(str(8, "GRPC"), n-2)), wire.Policy{}) // it has two
+			return err
+		}
+		if err := decode(wire.MaxProtocols); err != nil {
+			t.Errorf("at the limit: %v", err)
+		}
+		expectInvalid(t, decode(wire.MaxProtocols+1), federation.ReasonLimit, `service "web": protocols: more than 64 entries`)
+	})
 
 	tested["MaxContextBytes"] = true
 	t.Run("MaxContextBytes", func(t *testing.T) {

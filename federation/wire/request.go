@@ -19,18 +19,26 @@ func Subscribe(context string) *rdpb.StreamRequest {
 // Ack returns the request that acknowledges the response with the nonce, which
 // may be empty.
 func Ack(nonce, context string) *rdpb.StreamRequest {
-	return answer(nonce, context, &status.Status{Code: int32(codes.OK)})
+	return answer(nonce, context, accepted())
 }
 
 // Nack returns the request that refuses the response with the nonce, with the
 // text of err, cut to MaxRefusalBytes.
 func Nack(nonce, context string, err error) *rdpb.StreamRequest {
-	message := strings.ToValidUTF8(cut(err.Error(), MaxRefusalBytes), "")
-	return answer(nonce, context, &status.Status{Code: int32(codes.InvalidArgument), Message: message})
+	return answer(nonce, context, refused(err))
 }
 
 func answer(nonce, context string, status *status.Status) *rdpb.StreamRequest {
 	return &rdpb.StreamRequest{ResourceUrl: ResourceURL, ResponseNonce: nonce, Status: status, Context: context}
+}
+
+// accepted is the status of an ACK.
+func accepted() *status.Status { return &status.Status{Code: int32(codes.OK)} }
+
+// refused is the status of a NACK.
+func refused(err error) *status.Status {
+	message := strings.ToValidUTF8(cut(err.Error(), MaxRefusalBytes), "")
+	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 
 // Request is what a consumer says.
@@ -51,22 +59,29 @@ func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
 	if m == nil {
 		return Request{}, broken("request", federation.ReasonMissing, "required")
 	}
-	request := Request{
-		Initial: m.GetResponseNonce() == "" && m.GetStatus() == nil,
-		Nonce:   m.GetResponseNonce(),
-		Context: m.GetContext(),
-	}
-	if code := codes.Code(m.GetStatus().GetCode()); code != codes.OK { //nolint:gosec // any number is some code
-		request.Refusal = cmp.Or(cut(m.GetStatus().GetMessage(), MaxRefusalBytes), code.String())
-	}
-	if request.Initial && m.GetResourceUrl() == "" {
-		return Request{}, broken("resource_url", federation.ReasonMissing, "required")
-	}
+	request := parseRequest(m.GetResponseNonce(), m.GetStatus())
+	request.Context = m.GetContext()
 	if invalid := cmp.Or(
-		checkURL(m.GetResourceUrl()),
+		checkRequestURL(m.GetResourceUrl(), ResourceURL, request.Initial),
 		text("context", request.Context, MaxContextBytes),
 	); invalid != nil {
 		return Request{}, invalid
 	}
 	return request, nil
+}
+
+// parseRequest returns what the versions have in common.
+func parseRequest(nonce string, status *status.Status) Request {
+	request := Request{Initial: nonce == "" && status == nil, Nonce: nonce}
+	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
+		request.Refusal = cmp.Or(cut(status.GetMessage(), MaxRefusalBytes), code.String())
+	}
+	return request
+}
+
+func checkRequestURL(url, want string, initial bool) *federation.InvalidError {
+	if initial && url == "" {
+		return broken("resource_url", federation.ReasonMissing, "required")
+	}
+	return checkURL(url, want)
 }

@@ -35,7 +35,7 @@ const (
 func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 	event, invalid := decode(m, policy)
 	if invalid != nil {
-		name, _ := nameIn(m.GetResource().GetValue())
+		name, _ := stringIn(m.GetResource().GetValue(), nameField)
 		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), MaxNameBytes)
 		return federation.Event{}, invalid
 	}
@@ -46,7 +46,7 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 	if m == nil {
 		return federation.Event{}, broken("response", federation.ReasonMissing, "required")
 	}
-	if invalid := checkURL(m.GetResourceUrl()); invalid != nil {
+	if invalid := checkURL(m.GetResourceUrl(), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
@@ -88,7 +88,7 @@ func decodeUpsert(resource *anypb.Any, policy Policy) (federation.Event, *federa
 // decodeDelete takes no more than the name: what else the resource says cannot
 // be a reason to keep a service that its owner withdrew.
 func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
-	name, ok := nameIn(resource.GetValue())
+	name, ok := stringIn(resource.GetValue(), nameField)
 	if !ok {
 		return federation.Event{}, undecodable()
 	}

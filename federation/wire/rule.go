@@ -58,9 +58,9 @@ func tooMany(field string, entries int) *federation.InvalidError {
 }
 
 // checkURL checks the type that a message says it is about.
-func checkURL(url string) *federation.InvalidError {
-	if url != "" && url != ResourceURL {
-		return broken("resource_url", federation.ReasonUndecodable, "%s is not %s", federation.Quote(url), ResourceURL)
+func checkURL(url, want string) *federation.InvalidError {
+	if url != "" && url != want {
+		return broken("resource_url", federation.ReasonUndecodable, "%s is not %s", federation.Quote(url), want)
 	}
 	return nil
 }

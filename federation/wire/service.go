@@ -93,12 +93,9 @@ func decodeAll[M, T any](field string, list []M, limit int, decode func(M) (T, *
 }
 
 func (p Policy) decodeEndpoint(m *typespb.FederatedService_Endpoint) (federation.Endpoint, *federation.InvalidError) {
-	address, invalid := p.decodeAddress(m.GetAddress())
+	endpoint, invalid := p.decodePlace(m.GetAddress(), m.GetPort())
 	if invalid != nil {
 		return federation.Endpoint{}, invalid
-	}
-	if port := m.GetPort(); port == 0 || port > math.MaxUint16 {
-		return federation.Endpoint{}, broken("port", federation.ReasonPort, "%d is not in 1 to 65535", port)
 	}
 	if invalid := cmp.Or(
 		texts("labels", m.GetLabels(), MaxLabels, MaxTagBytes),
@@ -106,12 +103,20 @@ func (p Policy) decodeEndpoint(m *typespb.FederatedService_Endpoint) (federation
 	); invalid != nil {
 		return federation.Endpoint{}, invalid
 	}
-	return federation.Endpoint{
-		Address:     address,
-		Port:        uint16(m.GetPort()), //nolint:gosec // checked above
-		Labels:      slices.Clip(m.GetLabels()),
-		Description: m.GetDescription(),
-	}, nil
+	endpoint.Labels, endpoint.Description = slices.Clip(m.GetLabels()), m.GetDescription()
+	return endpoint, nil
+}
+
+// decodePlace returns what an endpoint is in any version: an address and a port.
+func (p Policy) decodePlace(address string, port uint32) (federation.Endpoint, *federation.InvalidError) {
+	place, invalid := p.decodeAddress(address)
+	if invalid != nil {
+		return federation.Endpoint{}, invalid
+	}
+	if port == 0 || port > math.MaxUint16 {
+		return federation.Endpoint{}, broken("port", federation.ReasonPort, "%d is not in 1 to 65535", port)
+	}
+	return federation.Endpoint{Address: place, Port: uint16(port)}, nil
 }
 
 func (p Policy) decodeAddress(s string) (federation.Address, *federation.InvalidError) {
