@@ -106,7 +106,7 @@ func (e end) remedy() string {
 		return "correct the address: what answers there does not speak TLS"
 	case e.code == codes.Unauthenticated:
 		return "have the owner admit the certificate of this consumer, or use another one"
-	case e.code == codes.InvalidArgument:
+	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
 		return "compare api with the version that the owner speaks"
 	case e.code == codes.ResourceExhausted:
 		return "raise max_message if the owner has services that are really so large"

@@ -41,6 +41,7 @@ type Config struct {
 	// changed. Without it a parked consumer stays parked.
 	Rearm func() <-chan struct{}
 
+	Version    wire.Version // of the API; default v1alpha2
 	Policy     wire.Policy
 	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
 	MaxMessage int           // bytes of one message; default 16 MiB

@@ -2,10 +2,8 @@ package consumer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
 const (
@@ -47,9 +44,7 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	// Hamlet: a fresh context for each session, which the owner echoes.
-	session := rand.Text()
-	stream, err := subscribe(ctx, cancel, conn, session)
+	stream, err := c.subscribe(ctx, cancel, conn)
 	if err != nil {
 		return false, err
 	}
@@ -57,7 +52,7 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 		return false, fmt.Errorf("open: %w", err)
 	}
 	for first, marked := true, false; ; first = false {
-		message, err := stream.Recv()
+		response, err := stream.receive()
 		if err != nil {
 			return heard, err
 		}
@@ -67,20 +62,19 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 				return heard, fmt.Errorf("marked: %w", err)
 			}
 		}
-		response := message.GetResponse()
-		if response == nil && message.GetRequest() != nil {
-			continue // the owner asks for services of ours, of which there are none
+		if response.none {
+			continue
 		}
-		event, err := c.take(ctx, response, session, marked)
+		event, err := c.take(ctx, response, marked)
 		var invalid *federation.InvalidError
 		switch {
 		case err == nil:
-			err = answer(ctx, cancel, stream, wire.Ack(response.GetNonce(), session))
+			err = answer(ctx, cancel, stream, response.nonce, nil)
 			c.config.Observer.Responded(event.Operation)
 			c.journal.connected(address)
 			heard = true
 		case errors.As(err, &invalid):
-			err = answer(ctx, cancel, stream, wire.Nack(response.GetNonce(), session, invalid))
+			err = answer(ctx, cancel, stream, response.nonce, invalid)
 			c.config.Observer.Refused(invalid.Reason)
 			c.journal.refused(address, invalid)
 		}
@@ -108,28 +102,25 @@ func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
 }
 
 // subscribe opens the stream and sends the initial request.
-func subscribe(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, session string) (rdpb.DiscoveryService_EstablishStreamClient, error) {
+func (c *Consumer) subscribe(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
 	// The context must outlive the opening, so it cannot have a deadline.
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
-	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
-	if err == nil {
-		err = answer(ctx, cancel, stream, wire.Subscribe(session))
-	}
+	stream, err := c.open(ctx, conn)
 	if !deadline.Stop() {
 		return nil, context.Cause(ctx)
 	}
 	return stream, err
 }
 
-// take decodes a response and has it applied. The Sink hears of a response that
-// is refused before it comes so far.
-func (c *Consumer) take(ctx context.Context, response *rdpb.StreamResponse, session string, marked bool) (federation.Event, error) {
-	event, err := c.decode(response, session)
-	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
-		if err := c.config.Sink.Refused(ctx, invalid.Service); err != nil {
+// take has the event of a response applied. The Sink hears of a response that is
+// refused before it comes so far.
+func (c *Consumer) take(ctx context.Context, response response, marked bool) (federation.Event, error) {
+	event := response.event
+	if response.refusal != nil {
+		if err := c.config.Sink.Refused(ctx, response.refusal.Service); err != nil {
 			return event, fmt.Errorf("refuse: %w", err)
 		}
-		return event, invalid
+		return event, response.refusal
 	}
 	if marked && event.Operation == federation.Alive {
 		event.Operation = federation.End
@@ -140,37 +131,20 @@ func (c *Consumer) take(ctx context.Context, response *rdpb.StreamResponse, sess
 	return event, nil
 }
 
-// decode returns what a response of this session says.
-func (c *Consumer) decode(response *rdpb.StreamResponse, session string) (federation.Event, error) {
-	if got := response.GetContext(); got != "" && got != session {
-		return federation.Event{}, &federation.InvalidError{
-			Service: response.GetResourceId(),
-			Field:   "context",
-			Reason:  federation.ReasonUndecodable,
-			Rule:    federation.Quote(got) + " is not the context of this session",
-		}
-	}
-	return wire.Decode(response, c.config.Policy)
-}
-
 // announcesEnd tells whether the owner marks the end of its catalog. It must be
 // called after a message came: the header is there then, and need not be before.
-func announcesEnd(stream rdpb.DiscoveryService_EstablishStreamClient) bool {
+func announcesEnd(stream stream) bool {
 	header, err := stream.Header()
 	return err == nil && slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 }
 
-// answer sends a request. That the owner has ended the stream is no error here:
-// the next Recv returns what it sent before, and then the reason. An owner that
-// sends on and reads nothing is as good as gone, although it answers pings.
-func answer(ctx context.Context, cancel context.CancelCauseFunc, stream rdpb.DiscoveryService_EstablishStreamClient, request *rdpb.StreamRequest) error {
+// answer answers a response. An owner that sends on and reads nothing is as good
+// as gone, although it answers pings.
+func answer(ctx context.Context, cancel context.CancelCauseFunc, stream stream, nonce string, refusal error) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
-	err := stream.Send(&rdpb.BidirectionalStream{Request: request})
-	switch {
-	case !deadline.Stop():
+	err := stream.answer(nonce, refusal)
+	if !deadline.Stop() {
 		return context.Cause(ctx)
-	case errors.Is(err, io.EOF):
-		return nil
 	}
 	return err
 }

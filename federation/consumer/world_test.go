@@ -150,12 +150,19 @@ func (s script) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServ
 // serve starts an owner that follows the handler, until the test ends or the
 // returned function is called.
 func (w *world) serve(address string, handler handler, options ...grpc.ServerOption) (stop func()) {
+	return w.listenAndServe(address, func(server *grpc.Server) {
+		rdpb.RegisterDiscoveryServiceServer(server, script{handler: handler})
+	}, options...)
+}
+
+// listenAndServe starts an owner that has what the function registers, as serve does.
+func (w *world) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
 	listener := w.listen(address)
 	server := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(w.owner.Server()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}),
 	}, options...)...)
-	rdpb.RegisterDiscoveryServiceServer(server, script{handler: handler})
+	register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	stop = sync.OnceFunc(func() {

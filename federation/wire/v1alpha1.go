@@ -201,8 +201,7 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 	return m, nil
 }
 
-// CheckV1Alpha1 tells why v1alpha1 cannot express the service, and what to do
-// about it; nil where it can.
+// CheckV1Alpha1 tells why v1alpha1 cannot express the service; nil where it can.
 //
 // The message may say less than the service: it has no place for the instances'
 // IDs, metadata and selectors, for all sans but the first, and for endpoints
@@ -255,9 +254,8 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 	return m, nil
 }
 
-// reach marks the endpoints that the instance is reached through. Hamlet: "If
-// there is no matching selector for an Instance, then consumer agent implementors
-// must associate to that Instance all endpoints."
+// reach marks the endpoints that the instance is reached through: those that its
+// selector matches and, as the specification has it, all where it matches none.
 func reach(ends []bool, in *federation.Instance, endpoints []federation.Endpoint) {
 	matched := false
 	for i := range endpoints {

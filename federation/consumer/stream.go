@@ -1,0 +1,143 @@
+package consumer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// stream is an open stream with the owner, whatever the version of the API. One
+// goroutine uses it.
+type stream interface {
+	// receive waits for the next message. Its error is the end of the stream; a
+	// response that must be refused is none.
+	receive() (response, error)
+
+	// answer sends an ACK of the response with the nonce, or a NACK with the text
+	// of the refusal. It waits for room to send.
+	answer(nonce string, refusal error) error
+
+	// Header returns what the owner announced. It waits until it is there, as it
+	// is after the first message.
+	Header() (metadata.MD, error)
+}
+
+// response is what the owner says in one message.
+type response struct {
+	none    bool // it says nothing to a consumer, and wants no answer
+	nonce   string
+	event   federation.Event
+	refusal *federation.InvalidError // why it must be refused; then there is no event
+}
+
+// open opens a stream of the configured version and subscribes.
+func (c *Consumer) open(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
+	if c.config.Version == wire.V1Alpha1 {
+		return openV1Alpha1(ctx, conn, c.config.Policy)
+	}
+	return openV1Alpha2(ctx, conn, c.config.Policy)
+}
+
+// sent is the error of a Send. That the owner has ended the stream is none here:
+// the next receive returns what it sent before, and then the reason.
+func sent(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+type v1alpha2 struct {
+	rdpb.DiscoveryService_EstablishStreamClient
+
+	policy  wire.Policy
+	session string // the context of the session
+}
+
+func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+	client, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Hamlet: a fresh context for each session, which the owner echoes.
+	s := &v1alpha2{client, policy, rand.Text()}
+	return s, s.send(wire.Subscribe(s.session))
+}
+
+func (s *v1alpha2) receive() (response, error) {
+	message, err := s.Recv()
+	if err != nil {
+		return response{}, err
+	}
+	m := message.GetResponse()
+	if m == nil && message.GetRequest() != nil {
+		return response{none: true}, nil // the owner asks for services of ours, of which there are none
+	}
+	event, err := s.decode(m)
+	refusal, _ := errors.AsType[*federation.InvalidError](err)
+	return response{nonce: m.GetNonce(), event: event, refusal: refusal}, nil
+}
+
+// decode returns what a response of this session says.
+func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
+	if got := m.GetContext(); got != "" && got != s.session {
+		return federation.Event{}, &federation.InvalidError{
+			Service: m.GetResourceId(),
+			Field:   "context",
+			Reason:  federation.ReasonUndecodable,
+			Rule:    federation.Quote(got) + " is not the context of this session",
+		}
+	}
+	return wire.Decode(m, s.policy)
+}
+
+func (s *v1alpha2) answer(nonce string, refusal error) error {
+	if refusal != nil {
+		return s.send(wire.Nack(nonce, s.session, refusal))
+	}
+	return s.send(wire.Ack(nonce, s.session))
+}
+
+func (s *v1alpha2) send(request *rdpb.StreamRequest) error {
+	return sent(s.Send(&rdpb.BidirectionalStream{Request: request}))
+}
+
+type v1alpha1 struct {
+	rdpb1.DiscoveryService_EstablishStreamClient
+
+	policy wire.Policy
+}
+
+func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+	client, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &v1alpha1{client, policy}, sent(client.Send(wire.SubscribeV1Alpha1()))
+}
+
+func (s *v1alpha1) receive() (response, error) {
+	m, err := s.Recv()
+	if err != nil {
+		return response{}, err
+	}
+	event, err := wire.DecodeV1Alpha1(m, s.policy)
+	refusal, _ := errors.AsType[*federation.InvalidError](err)
+	return response{nonce: m.GetNonce(), event: event, refusal: refusal}, nil
+}
+
+func (s *v1alpha1) answer(nonce string, refusal error) error {
+	if refusal != nil {
+		return sent(s.Send(wire.NackV1Alpha1(nonce, refusal)))
+	}
+	return sent(s.Send(wire.AckV1Alpha1(nonce)))
+}
