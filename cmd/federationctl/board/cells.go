@@ -1,0 +1,47 @@
+package board
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Cells returns a service in words: what a peer sent is quoted where it is
+// anything but plain ASCII, so that it moves no cursor and every character takes
+// one column.
+func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
+	ids := make([]string, min(len(s.Instances), most))
+	for i := range ids {
+		ids[i] = Plain(s.Instances[i].ID) + "/" + s.Instances[i].Protocol.String()
+	}
+	places := make([]string, min(len(s.Endpoints), most))
+	for i := range places {
+		e := s.Endpoints[i]
+		places[i] = net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
+	}
+	return Plain(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), few(ids, len(s.Instances)), few(places, len(s.Endpoints))
+}
+
+// most bounds the words of a cell: a service may have a thousand endpoints.
+const most = 4
+
+// few joins the first words out of a number of them.
+func few(words []string, of int) string {
+	text := strings.Join(words, ",")
+	if of > len(words) {
+		text += fmt.Sprintf(",... (%d)", of)
+	}
+	return text
+}
+
+// Plain shows what a peer sent: without quotes where they change nothing.
+func Plain(s string) string {
+	quoted := federation.Quote(s)
+	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
+		return s
+	}
+	return quoted
+}
