@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -21,9 +22,14 @@ func lintCommand() *cobra.Command {
 them, and as consumers do when they get them. It tells every problem with its
 file, line, service and field, and warns of what is allowed and probably not
 meant: two services with one fqdn, an endpoint that no instance selects, an
-instance that will have no DNS name of its own. Warnings alone are no failure.`,
+instance that will have no DNS name of its own. Warnings alone are no failure.
+
+A FILE of - is standard input.`,
 		Example: `  federationctl lint catalog.yaml
-  federationctl lint catalogs/*.json`,
+  federationctl lint catalogs/*.json
+
+  # Before it is written where an owner reads it.
+  cat catalog.yaml | federationctl lint - && cp catalog.yaml published.yaml`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				return errors.New("name the catalog FILE to check, or several")
@@ -35,17 +41,25 @@ instance that will have no DNS name of its own. Warnings alone are no failure.`,
 			if err != nil {
 				return err
 			}
-			return lint(files, policy, command.OutOrStdout())
+			return lint(files, policy, command.InOrStdin(), command.OutOrStdout())
 		},
+		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}
 	rangesFlag(command, &ranges)
 	return command
 }
 
-func lint(files []string, policy wire.Policy, stdout io.Writer) error {
+func lint(files []string, policy wire.Policy, stdin io.Reader, stdout io.Writer) error {
 	problems := 0
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		var data []byte
+		var err error
+		if file == "-" {
+			file = "<stdin>"
+			data, err = io.ReadAll(stdin)
+		} else {
+			data, err = os.ReadFile(file)
+		}
 		if err != nil {
 			problems++
 			fmt.Fprintf(stdout, "%s: error: %v\n", file, err)
@@ -56,7 +70,7 @@ func lint(files []string, policy wire.Policy, stdout io.Writer) error {
 		show(stdout, file, "error", catalog.Problems)
 		show(stdout, file, "warning", catalog.Warnings)
 		if len(catalog.Problems) == 0 {
-			fmt.Fprintf(stdout, "%s: %d services, fit to be published\n", file, len(catalog.Services))
+			fmt.Fprintf(stdout, "%s: %s, fit to be published\n", file, board.Count(len(catalog.Services), "service"))
 		}
 	}
 	if problems > 0 {

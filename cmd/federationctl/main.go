@@ -29,6 +29,7 @@ const (
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // writes tell of it, to those who want to know
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -67,13 +68,13 @@ runs: edit or replace them, and the new content is used.`,
   federationctl pki run
   federationctl serve --catalog catalog.yaml --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem
   federationctl watch localhost:8008 --cert run/consumer.pem --key run/consumer-key.pem --ca run/ca.pem`,
-		Version:           version(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(), pkiCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(), pkiCommand(), completionCommand())
+	completeFlags(root)
 	return root
 }
 
@@ -106,9 +107,15 @@ func filesFlags(command *cobra.Command, files *mtls.Files, party, peers string) 
 // require marks flags of the command that must be given.
 func require(command *cobra.Command, names ...string) {
 	for _, name := range names {
-		if err := command.MarkFlagRequired(name); err != nil {
-			panic(err) // there is no such flag: a mistake in this package
-		}
+		must(command.MarkFlagRequired(name))
+	}
+}
+
+// must is for errors that only a mistake in this package can cause: there is no
+// such flag.
+func must(err error) {
+	if err != nil {
+		panic(err)
 	}
 }
 
@@ -128,8 +135,10 @@ func loadFiles(files mtls.Files, logger *slog.Logger) (*mtls.Source, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, failed("%w; 'federationctl pki DIR' makes files for trying it out", err)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, failed("%w; run it as a user who may read the file", err)
 	case err != nil:
-		return nil, failure{err}
+		return nil, failed("%w; check --cert, --key and --ca", err)
 	}
 	return source, nil
 }

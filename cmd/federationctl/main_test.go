@@ -149,12 +149,12 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: open c.yaml: no such file or directory\n"},
 		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; mend it with the help of 'federationctl lint ca.pem'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: open no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key\n"},
+		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; check --cert, --key and --ca\n"},
 		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "new", "--host", "a b"}, 2, "", "federationctl: --host: address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl pki --help'\n"},
 		{[]string{"pki", "."}, 1, "", "federationctl: ca.pem is there already, and nothing was written; remove it or choose another directory\n"},
-		{[]string{"pki", "ca.pem/new"}, 1, "", "federationctl: mkdir ca.pem: not a directory\n"},
+		{[]string{"pki", "ca.pem/new"}, 1, "", "federationctl: mkdir ca.pem: not a directory; choose another directory\n"},
 		{slices.Concat([]string{"watch"}, owner), 2, "", "federationctl: watch takes one ADDRESS, not 0\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner"}, owner), 2, "", "federationctl: ADDRESS \"owner\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "http://owner:1"}, owner), 2, "", "federationctl: ADDRESS \"http://owner:1\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
@@ -259,7 +259,7 @@ func TestLint(t *testing.T) {
 	}{
 		{[]string{"good.yaml"}, 0, "good.yaml: 2 services, fit to be published\n", ""},
 		{[]string{"doubtful.yaml", "good.yaml"}, 0, `doubtful.yaml:10: warning: service "shop": instances[1].id: "v 2" will have no DNS name of its own: label has a character other than a-z, 0-9, '-' and '_'
-doubtful.yaml: 1 services, fit to be published
+doubtful.yaml: 1 service, fit to be published
 good.yaml: 2 services, fit to be published
 `, ""},
 		{[]string{"bad.yaml", "none.yaml", "bad.json"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"

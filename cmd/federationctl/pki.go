@@ -41,7 +41,8 @@ renewed or added: take the certificates of your own authority when it matters.
 No file is overwritten.`,
 		Example: `  federationctl pki run
   federationctl pki run --host owner.example.org --host 192.0.2.1`,
-		Args: one("DIR"),
+		Args:              one("DIR"),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {
 			return pki(args[0], hosts, command.OutOrStdout())
 		},
@@ -84,7 +85,7 @@ func pki(dir string, hosts []string, stdout io.Writer) error {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return failure{err}
+		return failed("%w; choose another directory", err)
 	}
 	authority, err := mtls.NewAuthority("throwaway federation authority", pkiLifetime)
 	if err != nil {

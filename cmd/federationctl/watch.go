@@ -1,31 +1,30 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
-	"strconv"
+	"os"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // settleTime is the silence that ends the catalog of an owner that does not
@@ -47,14 +46,24 @@ func watchCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "watch ADDRESS --cert FILE --key FILE --ca FILE",
 		Short: "Show what an owner publishes",
-		Long: `watch subscribes to an owner, as CoreDNS would, and shows its catalog and then
-every change until it is interrupted. ADDRESS is host:port or https://host:port.
+		Long: `watch subscribes to an owner, as CoreDNS would, and shows what it publishes until
+it is interrupted. ADDRESS is host:port or https://host:port.
+
+On a terminal it is a table that is updated in place: services are sorted by
+fqdn, and for some seconds + marks new ones, * changed ones and - those that are
+gone. NO_COLOR=1 leaves the colours out. Anywhere else, and on a terminal that
+cannot move its cursor (TERM=dumb), it is one line for each service and then for
+each change; 'federationctl watch ... | cat' gives lines on a terminal too.
 
 The owner's certificate must be valid for the host of ADDRESS, or carry one of
 the identities in --owner-id.
 
-With --once it ends when the catalog is complete: when the owner says so, or
-after ` + settleTime.String() + ` of silence where it does not.
+An owner that cannot be reached, or is lost, is tried until it answers. One that
+refuses this consumer, or is not who it should be, ends the watch.
+
+With --once the watch ends when the catalog is complete: when the owner says so,
+or after ` + settleTime.String() + ` of silence where it does not. It is tried only once then: an owner that
+cannot be reached is a failure.
 
 A service that breaks a rule is refused, as CoreDNS would do, and named on
 standard error.`,
@@ -62,8 +71,9 @@ standard error.`,
 
   # The names of all services.
   federationctl watch https://owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem \
-      --owner-id spiffe://owner.example/owner --once -o json | jq -r 'select(.op == "upsert").service.fqdn'`,
-		Args: one("ADDRESS"),
+      --owner-id spiffe://federation.example/owner --once -o json | jq -r 'select(.op == "upsert").service.fqdn'`,
+		Args:              one("ADDRESS"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.run(ctx, args[0], command.OutOrStdout(), command.ErrOrStderr())
 		},
@@ -71,10 +81,12 @@ standard error.`,
 	flags := command.Flags()
 	filesFlags(command, &o.files, "consumer", "owners")
 	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
-	flags.StringVar(&o.api, "api", "v1alpha2", "`version` of the protocol: v1alpha2")
+	flags.StringVar(&o.api, "api", "v1alpha2", "`version` of the protocol: "+strings.Join(apis, " or "))
 	rangesFlag(command, &o.ranges)
 	flags.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json for one object a line")
 	flags.BoolVar(&o.once, "once", false, "end when the catalog is complete")
+	completeValues(command, "api", apis)
+	completeValues(command, "output", formats)
 	return command
 }
 
@@ -91,21 +103,25 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	s := &screen{address: address, once: o.once, stdout: stdout, stderr: stderr}
-	switch o.output {
-	case "table":
-		s.format = table
-		s.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
-	case "json":
-		s.format = jsonLine
-	default:
+	if !slices.Contains(formats, o.output) {
 		return fmt.Errorf("-o: %q is neither table nor json", o.output)
 	}
-	if o.api != "v1alpha2" {
-		return fmt.Errorf("--api: %q is not v1alpha2", o.api)
+	if err := parseAPI(o.api); err != nil {
+		return err
 	}
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	certificates, err := loadFiles(o.files, logger)
+	watching, finish := context.WithCancelCause(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer finish(nil)
+	help := func(run func(context.Context) error) {
+		helpers.Go(func() {
+			if err := run(watching); err != nil {
+				finish(err)
+			}
+		})
+	}
+	view, stderr, draw := o.view(address, stdout, stderr)
+	certificates, err := loadFiles(o.files, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}
@@ -113,30 +129,88 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 		Addresses:   []string{address},
 		Credentials: func(string) credentials.TransportCredentials { return certificates.Client(host, ids) },
 		Policy:      policy,
-		Sink:        s,
+		Sink:        &watcher{address: address, once: o.once, view: view, finish: finish},
 		Logger:      slog.New(refusalHandler{stderr}),
 	})
 	if err != nil {
 		return failure{err}
 	}
-
-	parent := ctx
-	ctx, s.finish = context.WithCancelCause(ctx)
-	var follower sync.WaitGroup
-	defer follower.Wait()
-	defer s.finish(nil)
-	follower.Go(func() { _ = certificates.Run(ctx) }) // it returns nil when ctx ends
-	// The screen ends it, or a signal does.
-	if err := subscription.Run(ctx); err != nil {
+	help(certificates.Run)
+	help(func(ctx context.Context) error { return awaitUnread(ctx, stdout) })
+	if draw != nil {
+		help(draw)
+	}
+	// The watcher or a helper ends it, or a signal does.
+	if err := subscription.Run(watching); err != nil {
 		return failure{err}
 	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errComplete):
+	switch cause := context.Cause(watching); {
+	case errors.Is(cause, errComplete), errors.Is(cause, errUnread):
 		return nil
-	case parent.Err() == nil:
+	case ctx.Err() == nil:
 		return cause
 	case o.once:
 		return failed("interrupted before the catalog of %s was complete", address)
+	}
+	return nil
+}
+
+// view returns what shows the events, where messages go meanwhile, and what has
+// to run beside it, if anything.
+func (o *watchOptions) view(address string, stdout, stderr io.Writer) (consumer.Sink, io.Writer, func(context.Context) error) {
+	if o.output == "table" && !o.once && canUpdate(stdout) {
+		table := newLive(address, stdout.(*os.File), stderr)
+		return table, table, table.run
+	}
+	l := &lines{address: address, stdout: stdout, stderr: stderr}
+	if o.output == "json" {
+		l.format = jsonLine
+	} else {
+		l.format = table
+		l.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
+	}
+	if o.once && canUpdate(stderr) && !isTerminal(stdout) {
+		p := newProgress(address, stderr.(*os.File), l)
+		l.stderr = p
+		return p, p, p.run
+	}
+	return l, stderr, nil
+}
+
+// awaitUnread returns an error when stdout is a pipe that nobody reads any more,
+// and nil when ctx ends.
+func awaitUnread(ctx context.Context, stdout io.Writer) error {
+	pipe, ok := stdout.(*os.File)
+	if !ok {
+		return nil
+	}
+	if info, err := pipe.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		return nil //nolint:nilerr // a write will tell what is wrong with it
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if unread(pipe) {
+			return errUnread
+		}
+	}
+}
+
+// formats are those of the output.
+var formats = []string{"table", "json"}
+
+// apis are the versions of the protocol that watch speaks.
+var apis = []string{"v1alpha2"}
+
+// parseAPI checks the value of --api.
+func parseAPI(value string) error {
+	if !slices.Contains(apis, value) {
+		return fmt.Errorf("--api: %q is not %s", value, strings.Join(apis, " or "))
 	}
 	return nil
 }
@@ -158,93 +232,81 @@ func parseTarget(target string) (address, host string, err error) {
 	return address, host, nil
 }
 
-// errComplete ends a watch that is to end with the catalog.
-var errComplete = errors.New("catalog is complete")
+// The ends of a watch that are no failures.
+var (
+	errComplete = errors.New("catalog is complete")
+	errUnread   = errors.New("nobody reads the output")
+)
 
-// screen shows what an owner says. It is a consumer.Sink.
-type screen struct {
+// watcher decides when a watch ends, and passes on what the owner says. It is a
+// consumer.Sink.
+type watcher struct {
 	// read-only
 	address string
 	once    bool
-	stdout  io.Writer
-	stderr  io.Writer
-	format  func(federation.Event) (string, error)
+	view    consumer.Sink           // shows it; its errors end the watch
 	finish  context.CancelCauseFunc // ends the watch
 
 	// owned by the consumer
 	settled *time.Timer // ends the watch in a while; nil unless silence is the end of the catalog
-	header  string      // what is shown before the first event
-	lost    string      // the last loss that was told
 }
 
 // Opened notes that there is a stream.
-func (s *screen) Opened(context.Context) error {
-	if s.once {
-		s.settled = time.AfterFunc(settleTime, func() { s.finish(errComplete) })
+func (w *watcher) Opened(ctx context.Context) error {
+	if w.once {
+		w.settled = time.AfterFunc(settleTime, func() { w.finish(errComplete) })
 	}
-	return nil
+	return w.view.Opened(ctx)
 }
 
 // Marked notes that the end of the catalog will be marked.
-func (s *screen) Marked(context.Context) error {
-	if s.settled != nil {
-		s.settled.Stop()
-		s.settled = nil
+func (w *watcher) Marked(ctx context.Context) error {
+	if w.settled != nil {
+		w.settled.Stop()
+		w.settled = nil
 	}
-	return nil
+	return w.view.Marked(ctx)
 }
 
-// Refused notes a response that the consumer refused. The log tells of it.
-func (s *screen) Refused(context.Context, string) error {
-	s.heard()
-	return nil
+// Refused notes a response that the consumer refused.
+func (w *watcher) Refused(ctx context.Context, service string) error {
+	w.heard()
+	return w.view.Refused(ctx, service)
 }
 
 // heard puts the end of the silence off.
-func (s *screen) heard() {
-	if s.settled != nil {
-		s.settled.Reset(settleTime)
+func (w *watcher) heard() {
+	if w.settled != nil {
+		w.settled.Reset(settleTime)
 	}
 }
 
 // Apply shows an event.
-func (s *screen) Apply(_ context.Context, event federation.Event) error {
-	s.heard()
-	if s.lost != "" {
-		s.lost = ""
-		fmt.Fprintf(s.stderr, "federationctl: connected to %s again\n", s.address)
-	}
-	if event.Operation == federation.Alive {
-		return nil
-	}
-	line, err := s.format(event)
-	if err == nil {
-		_, err = io.WriteString(s.stdout, s.header+line)
-		s.header = ""
-	}
-	if err != nil {
-		s.finish(failure{err})
+func (w *watcher) Apply(ctx context.Context, event federation.Event) error {
+	w.heard()
+	if err := w.view.Apply(ctx, event); err != nil {
+		if errors.Is(err, syscall.EPIPE) {
+			w.finish(errUnread)
+		}
+		w.finish(failure{err})
 		return err
 	}
-	if s.once && event.Operation == federation.End {
-		s.finish(errComplete)
+	if w.once && event.Operation == federation.End {
+		w.finish(errComplete)
 	}
 	return nil
 }
 
 // Lost tells why there is no stream, and ends the watch when it cannot go on.
-func (s *screen) Lost(_ context.Context, err error, parked bool) {
-	if s.settled != nil {
-		s.settled.Stop()
+func (w *watcher) Lost(ctx context.Context, err error, parked bool) {
+	if w.settled != nil {
+		w.settled.Stop()
 	}
-	if parked || s.once {
-		s.finish(failed("owner %s: %w; %s", s.address, err, remedy(err)))
+	if parked || w.once {
+		w.finish(failed("owner %s: %w; %s", w.address, err, remedy(err)))
 		return
 	}
-	if text := err.Error(); text != s.lost {
-		s.lost = text
-		fmt.Fprintf(s.stderr, "federationctl: owner %s: %v; trying again\n", s.address, err)
-	}
+	w.view.Lost(ctx, err, parked)
 }
 
 // remedy says what can be done when an owner cannot be watched.
@@ -258,6 +320,9 @@ func remedy(err error) string {
 	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "remote error" { // an alert of TLS
 		return "check --cert: the owner's CA file must have its authority"
 	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return "check the host in ADDRESS"
+	}
 	code := status.Code(err)
 	if code == codes.Unauthenticated {
 		return "check --cert, or have the owner allow it with --allow-id"
@@ -266,6 +331,18 @@ func remedy(err error) string {
 		return "check --api: the owner may speak another version"
 	}
 	return "check ADDRESS, and that the owner is up"
+}
+
+// lossKind is the same for losses that are the same to a reader. Unlike the text
+// it has nothing that changes from one attempt to the next, such as a port.
+func lossKind(err error) string {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		err = network.Err
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return lookup.Err
+	}
+	return err.Error()
 }
 
 // refusalHandler writes which services the consumer refuses, out of all that it
@@ -284,66 +361,4 @@ func (h refusalHandler) Handle(_ context.Context, record slog.Record) error {
 		return true
 	})
 	return nil
-}
-
-// row is the format of a table: operation, name, fqdn, instances, endpoints.
-const row = "%-6s  %-20s  %-32s  %-28s  %s"
-
-// table formats an event as a row.
-func table(event federation.Event) (string, error) {
-	if event.Operation == federation.End {
-		return "end     (the catalog is complete)\n", nil
-	}
-	var fqdn string
-	var instances, endpoints []string
-	if s := event.Service; s != nil {
-		fqdn = strings.TrimSuffix(s.FQDN.String(), ".")
-		for _, i := range s.Instances {
-			instances = append(instances, plain(i.ID)+"/"+i.Protocol.String())
-		}
-		for _, e := range s.Endpoints {
-			endpoints = append(endpoints, net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port))))
-		}
-	}
-	line := fmt.Sprintf(row, event.Operation, plain(event.Name), fqdn, few(instances), few(endpoints))
-	return strings.TrimRight(line, " ") + "\n", nil
-}
-
-// few joins the first of many words.
-func few(words []string) string {
-	const most = 4
-	if len(words) > most {
-		return fmt.Sprintf("%s,... (%d)", strings.Join(words[:most], ","), len(words))
-	}
-	return strings.Join(words, ",")
-}
-
-// plain shows what a peer sent: without quotes where they change nothing.
-func plain(s string) string {
-	quoted := federation.Quote(s)
-	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
-		return s
-	}
-	return quoted
-}
-
-// jsonLine formats an event as a JSON object in one line. The service is in the
-// protobuf JSON mapping, as in a catalog file.
-func jsonLine(event federation.Event) (string, error) {
-	object := struct {
-		Op      string          `json:"op"`
-		Name    string          `json:"name,omitempty"`
-		Service json.RawMessage `json:"service,omitempty"`
-	}{Op: event.Operation.String(), Name: event.Name}
-	if event.Service != nil {
-		var err error
-		if object.Service, err = protojson.Marshal(wire.EncodeService(event.Service)); err != nil {
-			return "", err
-		}
-	}
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line) // compacts the service, whose space protojson varies
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(object)
-	return line.String(), err
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,31 +46,31 @@ func TestWatchOnceEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		marked bool
-		say    func(context.Context, *screen) error // every second
+		say    func(context.Context, *watcher) error // every second
 		want   time.Duration
 	}{
 		{"nothing at all", false, nil, settleTime},
-		{"services", false, func(ctx context.Context, s *screen) error {
-			return s.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"})
+		{"services", false, func(ctx context.Context, w *watcher) error {
+			return w.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"})
 		}, 3*time.Second + settleTime},
-		{"refused services", false, func(ctx context.Context, s *screen) error {
-			return s.Refused(ctx, "a")
+		{"refused services", false, func(ctx context.Context, w *watcher) error {
+			return w.Refused(ctx, "a")
 		}, 3*time.Second + settleTime},
-		{"marked", true, func(ctx context.Context, s *screen) error {
+		{"marked", true, func(ctx context.Context, w *watcher) error {
 			time.Sleep(time.Hour)
-			return s.Apply(ctx, federation.Event{Operation: federation.End})
+			return w.Apply(ctx, federation.Event{Operation: federation.End})
 		}, time.Hour + time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, finish := context.WithCancelCause(t.Context())
-				s := &screen{once: true, stdout: io.Discard, stderr: io.Discard, format: table, finish: finish}
+				w := &watcher{once: true, view: &lines{stdout: io.Discard, stderr: io.Discard, format: table}, finish: finish}
 				begun := time.Now()
-				if err := s.Opened(ctx); err != nil {
+				if err := w.Opened(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if tt.marked {
-					if err := s.Marked(ctx); err != nil {
+					if err := w.Marked(ctx); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -76,7 +79,7 @@ func TestWatchOnceEnds(t *testing.T) {
 						break
 					}
 					time.Sleep(time.Second)
-					if err := tt.say(ctx, s); err != nil {
+					if err := tt.say(ctx, w); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -89,45 +92,48 @@ func TestWatchOnceEnds(t *testing.T) {
 	}
 }
 
-func TestWatchTellsALossOnce(t *testing.T) {
-	ctx, finish := context.WithCancelCause(t.Context())
+func TestLinesTellALossOnce(t *testing.T) {
 	var stderr bytes.Buffer
-	s := &screen{address: "owner:1", stdout: io.Discard, stderr: &stderr, format: table, finish: finish}
-	for _, text := range []string{"one", "one", "two"} {
-		s.Lost(ctx, errors.New(text), false)
+	l := &lines{address: "owner:1", stdout: io.Discard, stderr: &stderr, format: table}
+	refused := func(port int) error {
+		return &net.OpError{Op: "read", Source: &net.TCPAddr{Port: port}, Err: syscall.ECONNRESET}
+	}
+	for _, err := range []error{errors.New("one"), errors.New("one"), refused(1), refused(2), errors.New("one")} {
+		l.Lost(t.Context(), err, false)
 	}
 	for range 2 {
-		if err := s.Apply(ctx, federation.Event{Operation: federation.Alive}); err != nil {
+		if err := l.Apply(t.Context(), federation.Event{Operation: federation.Alive}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.Lost(ctx, errors.New("two"), false)
-	want := `federationctl: owner owner:1: one; trying again
-federationctl: owner owner:1: two; trying again
+	l.Lost(t.Context(), errors.New("one"), false)
+	want := `federationctl: owner owner:1: one; check ADDRESS, and that the owner is up; trying again
+federationctl: owner owner:1: read :1: connection reset by peer; check ADDRESS, and that the owner is up; trying again
 federationctl: connected to owner:1 again
-federationctl: owner owner:1: two; trying again
+federationctl: owner owner:1: one; trying again
 `
 	if diff := cmp.Diff(want, stderr.String()); diff != "" {
 		t.Errorf("unexpected standard error (-want +got):\n%s", diff)
 	}
-	if ctx.Err() != nil {
-		t.Errorf("the watch ended with %v, expected it to go on", context.Cause(ctx))
-	}
 }
 
-type brokenPipe struct{}
+type broken struct{ err error }
 
-func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (b broken) Write([]byte) (int, error) { return 0, b.err }
 
-func TestWatchEndsWhenNobodyReads(t *testing.T) {
-	ctx, finish := context.WithCancelCause(t.Context())
-	s := &screen{stdout: brokenPipe{}, stderr: io.Discard, format: table, finish: finish}
-	if err := s.Apply(ctx, federation.Event{Operation: federation.End}); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("the error is %v, expected %v", err, io.ErrClosedPipe)
-	}
-	var f failure
-	if cause := context.Cause(ctx); !errors.As(cause, &f) || !errors.Is(cause, io.ErrClosedPipe) {
-		t.Errorf("the watch ended with %v, expected %v", cause, io.ErrClosedPipe)
+func TestWatchEndsWhenItCannotWrite(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{&os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}, errUnread},
+		{&os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}, syscall.ENOSPC},
+	} {
+		ctx, finish := context.WithCancelCause(t.Context())
+		w := &watcher{view: &lines{stdout: broken{tt.err}, stderr: io.Discard, format: table}, finish: finish}
+		if err := w.Apply(ctx, federation.Event{Operation: federation.End}); !errors.Is(err, tt.err) {
+			t.Errorf("the error is %v, expected %v", err, tt.err)
+		}
+		if cause := context.Cause(ctx); !errors.Is(cause, tt.want) {
+			t.Errorf("the watch ended with %v, expected %v", cause, tt.want)
+		}
 	}
 }
 
