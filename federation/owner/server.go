@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -73,6 +74,7 @@ type Config struct {
 type Server struct {
 	config   Config // read-only after New
 	refusals refusals
+	withheld refusals // by v1alpha1, from each of its consumers
 	readers  sync.WaitGroup
 }
 
@@ -111,6 +113,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.StreamInterceptor(endWith(ctx, errShutdown)),
 	)
 	rdpb.RegisterDiscoveryServiceServer(server, v1alpha2{server: s})
+	rdpb1.RegisterDiscoveryServiceServer(server, v1alpha1{server: s})
 
 	var stopped sync.WaitGroup
 	stopped.Go(func() {

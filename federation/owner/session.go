@@ -22,7 +22,12 @@ type session struct {
 	consumer string       // who it is, as it may be shown
 	window   *window
 	receive  func() (wire.Request, error)
-	send     func(u update, nonce, context string) error
+
+	// express returns what the version can say of an update, and false when there
+	// is nothing to be said. It is nil where the version can say everything.
+	express func(u update) (update, bool)
+
+	send func(u update, nonce, context string) error
 }
 
 // run serves the stream until it ends, and returns its status.
@@ -69,6 +74,12 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			return err
 		}
 		for _, u := range updates {
+			if s.express != nil {
+				var ok bool
+				if u, ok = s.express(u); !ok {
+					continue
+				}
+			}
 			if err := s.send(u, s.window.add(u), first.Context); err != nil {
 				return err
 			}
