@@ -108,21 +108,27 @@ func undecodable() *federation.InvalidError {
 	return broken("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
 }
 
-// Encode returns the message for an Upsert, a Delete or an End. A Delete also
-// carries a resource, with only the name in it: the public definitions require
-// one in every response.
+// Encode returns the message for an Upsert, a Delete or an End.
 func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse, error) {
-	m := &rdpb.StreamResponse{Nonce: nonce, ResourceUrl: ResourceURL, Context: context}
+	resource, err := EncodeResource(event)
+	if err != nil {
+		return nil, err
+	}
+	return Respond(event, resource, nonce, context), nil
+}
+
+// EncodeResource returns the resource in the message for an Upsert, a Delete or
+// an End, which has none. A Delete has one with only the name in it: the public
+// definitions require one in every response.
+func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	var resource *typespb.FederatedService
 	switch event.Operation {
 	case federation.Upsert:
-		m.Operation = rdpb.StreamResponse_UPSERT
 		resource = EncodeService(event.Service)
 	case federation.Delete:
-		m.Operation = rdpb.StreamResponse_DELETE
 		resource = &typespb.FederatedService{Name: event.Name}
 	case federation.End:
-		return m, nil
+		return nil, nil //nolint:nilnil // it has no resource
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
@@ -131,7 +137,20 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 	if err != nil {
 		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(event.Name), err)
 	}
-	m.ResourceId = event.Name
-	m.Resource = &anypb.Any{TypeUrl: ResourceURL, Value: value}
-	return m, nil
+	return &anypb.Any{TypeUrl: ResourceURL, Value: value}, nil
+}
+
+// Respond returns the message for an event whose resource is encoded. The same
+// resource can be in any number of messages, as long as nobody changes it.
+func Respond(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
+	m := &rdpb.StreamResponse{
+		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: event.Name, Resource: resource, Context: context,
+	}
+	switch event.Operation {
+	case federation.Upsert:
+		m.Operation = rdpb.StreamResponse_UPSERT
+	case federation.Delete:
+		m.Operation = rdpb.StreamResponse_DELETE
+	}
+	return m
 }
