@@ -1,0 +1,210 @@
+package owner
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+)
+
+// expressible returns a service that v1alpha1 can express, at that version.
+func expressible(name string, version int) *federation.Service {
+	s := service(name, version)
+	s.SANs = []string{"spiffe://owner.example/" + name}
+	return s
+}
+
+// client1 is a consumer of v1alpha1 that speaks raw messages.
+type client1 struct {
+	tb     testing.TB
+	stream rdpb1.DiscoveryService_EstablishStreamClient
+}
+
+// subscribe1 opens a stream and sends the initial request.
+func subscribe1(tb testing.TB, conn *grpc.ClientConn) *client1 {
+	tb.Helper()
+	stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &client1{tb, stream}
+	c.request(wire.SubscribeV1Alpha1())
+	return c
+}
+
+func (c *client1) request(r *rdpb1.StreamRequest) {
+	c.tb.Helper()
+	if err := c.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
+		c.tb.Fatal(err)
+	}
+}
+
+// receive returns the next response and what it says, as "CREATE web 2",
+// "DELETE web" or "UNKNOWN".
+func (c *client1) receive() (*rdpb1.StreamResponse, string) {
+	c.tb.Helper()
+	m, err := c.stream.Recv()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	event, err := wire.DecodeV1Alpha1(m, wire.Policy{})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	text := show(event)
+	_, rest, _ := strings.Cut(text, " ")
+	return m, strings.TrimSpace(m.GetOperation().String() + " " + rest)
+}
+
+// nextN receives that many responses and acknowledges each.
+func (c *client1) nextN(n int) []string {
+	c.tb.Helper()
+	var got []string
+	for range n {
+		response, text := c.receive()
+		got = append(got, text)
+		c.request(wire.AckV1Alpha1(response.GetNonce()))
+	}
+	return got
+}
+
+func TestSubscriptionV1Alpha1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set([]*federation.Service{expressible("b", 1), expressible("a", 1)})
+		c := subscribe1(t, f.dial(t, consumerID))
+		header, err := c.stream.Header()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{wire.CatalogEndMarked}, header.Get(wire.CatalogEndHeader)); diff != "" {
+			t.Errorf("unexpected header (-want +got):\n%s", diff)
+		}
+		got := c.nextN(3)
+		f.registry.Upsert(expressible("c", 1))
+		f.registry.Upsert(expressible("a", 2))
+		f.registry.Delete("b")
+		got = append(got, c.nextN(3)...)
+		f.registry.Upsert(expressible("b", 2))
+		got = append(got, c.nextN(1)...)
+		want := []string{"CREATE a 1", "CREATE b 1", "UNKNOWN", "CREATE c 1", "UPDATE a 2", "DELETE b", "CREATE b 2"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("unexpected responses (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		if n := f.logged.count("consumer has the whole catalog"); n != 1 {
+			t.Errorf("%d log lines tell of the whole catalog, expected 1:\n%s", n, f.logged)
+		}
+	})
+}
+
+// What v1alpha1 cannot express is left out and costs no room in the window, and
+// what it cannot express any more is withdrawn. Consumers of v1alpha2 get it all.
+func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set([]*federation.Service{service("a", 1), expressible("b", 1), service("c", 1)})
+		conn := f.dial(t, consumerID)
+		newer := subscribe(t, conn)
+		if diff := cmp.Diff([]string{"upsert a 1", "upsert b 1", "upsert c 1", "end"}, newer.nextN(4)); diff != "" {
+			t.Errorf("v1alpha2 (-want +got):\n%s", diff)
+		}
+		c := subscribe1(t, conn)
+		expect := func(want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, c.nextN(len(want))); diff != "" {
+				t.Errorf("unexpected responses (-want +got):\n%s", diff)
+			}
+			synctest.Wait()
+		}
+		expect("CREATE b 1", "UNKNOWN")
+
+		f.registry.Upsert(service("a", 2)) // still not
+		f.registry.Upsert(expressible("d", 1))
+		expect("CREATE d 1")
+		f.registry.Upsert(expressible("a", 3)) // now it can
+		expect("CREATE a 3")
+		f.registry.Upsert(expressible("a", 4))
+		expect("UPDATE a 4")
+		f.registry.Upsert(service("a", 5)) // and now it cannot
+		expect("DELETE a")
+		f.registry.Upsert(service("a", 6)) // nor now
+		f.registry.Delete("a")             // nobody here knows it
+		f.registry.Delete("c")
+		f.registry.Upsert(expressible("c", 2))
+		expect("CREATE c 2")
+		f.registry.Delete("c")
+		expect("DELETE c")
+
+		again := subscribe1(t, conn) // which logs nothing again
+		if diff := cmp.Diff([]string{"CREATE b 1", "CREATE d 1", "UNKNOWN"}, again.nextN(3)); diff != "" {
+			t.Errorf("another stream (-want +got):\n%s", diff)
+		}
+		f.registry.Upsert(service("c", 3))
+		other := expressible("c", 4)
+		other.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: "elsewhere"}}
+		synctest.Wait()
+		f.registry.Upsert(other)
+		synctest.Wait()
+		for line, want := range map[string]int{
+			"cannot be expressed": 3,
+			`service=a reason="v1alpha1 requires a SAN; add one to sans"`: 1,
+			`service=c reason="v1alpha1 requires a SAN; add one to sans"`: 1,
+			`service=c reason="v1alpha1 has the name of the service for`:  1,
+		} {
+			if n := f.logged.count(line); n != want {
+				t.Errorf("%d log lines have %q, expected %d:\n%s", n, line, want, f.logged)
+			}
+		}
+	})
+}
+
+func TestAnswersV1Alpha1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set([]*federation.Service{expressible("a", 1), expressible("b", 1)})
+		c := subscribe1(t, f.dial(t, consumerID))
+		response, _ := c.receive()
+		synctest.Wait()
+		// One in flight: nothing comes before the answer.
+		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("not ours")))
+		if diff := cmp.Diff([]string{"CREATE b 1", "UNKNOWN"}, c.nextN(2)); diff != "" {
+			t.Errorf("unexpected responses (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		if n := f.logged.count(`service=a refusal="\"not ours\""`); n != 1 {
+			t.Errorf("%d log lines tell of the refusal, expected 1:\n%s", n, f.logged)
+		}
+		c.request(wire.AckV1Alpha1(response.GetNonce())) // a second answer
+		if _, err := c.stream.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("the stream ended with %v, expected InvalidArgument", err)
+		}
+	})
+}
+
+func TestAuthorisationV1Alpha1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) {
+			id, err := mtls.ParseID(consumerID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Allow = []mtls.ID{id}
+		})
+		c := subscribe1(t, f.dial(t, strangerID))
+		if _, err := c.stream.Recv(); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("the stream ended with %v, expected Unauthenticated", err)
+		}
+	})
+}
