@@ -5,9 +5,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Registry is the catalog of an owner, and what each of its subscribers has
@@ -18,7 +22,7 @@ import (
 // hear of, however slow it is.
 type Registry struct {
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
-	services      map[string]*federation.Service
+	services      map[string]*published
 	names         []string // keys of services in order, nil when out of date; shared, so never written
 	subscriptions map[*Subscription]struct{}
 }
@@ -29,9 +33,29 @@ type Registry struct {
 // owner published before. Fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
-		services:      make(map[string]*federation.Service),
+		services:      make(map[string]*published),
 		subscriptions: make(map[*Subscription]struct{}),
 	}
+}
+
+// published is a service, and its message: encoded once, when the first consumer
+// hears of it, for all of them.
+type published struct {
+	*federation.Service
+
+	resource atomic.Pointer[anypb.Any]
+}
+
+// encoded returns the resource of a message about the service.
+func (p *published) encoded() (*anypb.Any, error) {
+	if resource := p.resource.Load(); resource != nil {
+		return resource, nil
+	}
+	resource, err := wire.EncodeResource(federation.Event{Operation: federation.Upsert, Name: p.Name, Service: p.Service})
+	if err == nil {
+		p.resource.Store(resource)
+	}
+	return resource, err
 }
 
 // Difference counts what a call of Set changed.
@@ -40,13 +64,13 @@ type Difference struct{ Added, Changed, Removed int }
 // Set makes services the whole catalog. Subscribers are told of the difference
 // only. The names must be unique; of two services with one name the last counts.
 func (r *Registry) Set(services []*federation.Service) Difference {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var d Difference
 	keep := make(map[string]*federation.Service, len(services))
 	for _, s := range services {
 		keep[s.Name] = s
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d Difference
 	// Additions come before removals: an fqdn that moves to a service of another
 	// name then has an answer all the time.
 	for _, name := range slices.Sorted(maps.Keys(keep)) {
@@ -94,7 +118,7 @@ func (r *Registry) upsert(s *federation.Service) bool {
 	if known && old.Equal(s) {
 		return false
 	}
-	r.services[s.Name] = s
+	r.services[s.Name] = &published{Service: s}
 	if !known {
 		r.names = nil
 	}
@@ -189,8 +213,18 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 type update struct {
 	federation.Event
 
+	published *published // for an Upsert
+
 	since time.Time // when it became true, or the subscription began
 	told  bool      // whether the subscriber has been told of the service before
+}
+
+// resource returns that of the message for the update.
+func (u update) resource() (*anypb.Any, error) {
+	if u.published != nil {
+		return u.published.encoded()
+	}
+	return wire.EncodeResource(u.Event)
 }
 
 // next appends at least one and at most n events to updates, as Next does.
@@ -226,24 +260,29 @@ func (s *Subscription) takeOne() (update, bool) {
 		name := s.catalog[0]
 		s.catalog = s.catalog[1:]
 		// One that was deleted meanwhile was never told, so there is nothing to say.
-		if service, ok := s.registry.services[name]; ok {
-			return update{federation.Event{Operation: federation.Upsert, Name: name, Service: service}, s.begun, false}, true
+		if s.registry.services[name] != nil {
+			return s.update(name, s.begun, false), true
 		}
 	}
 	if !s.ended {
 		s.catalog, s.ended = nil, true
-		return update{federation.Event{Operation: federation.End}, s.begun, false}, true
+		return update{Event: federation.Event{Operation: federation.End}, since: s.begun}, true
 	}
 	first := s.changes.next
 	if first == &s.changes {
 		return update{}, false
 	}
 	s.forget(first)
-	event := federation.Event{Operation: federation.Delete, Name: first.name}
-	if service, ok := s.registry.services[first.name]; ok {
-		event.Operation, event.Service = federation.Upsert, service
+	return s.update(first.name, first.since, first.told), true
+}
+
+// update returns what there is to say of the name now.
+func (s *Subscription) update(name string, since time.Time, told bool) update {
+	u := update{Event: federation.Event{Operation: federation.Delete, Name: name}, since: since, told: told}
+	if p := s.registry.services[name]; p != nil {
+		u.Operation, u.Service, u.published = federation.Upsert, p.Service, p
 	}
-	return update{event, first.since, first.told}, true
+	return u
 }
 
 // upserted notes a service that is new or changed; known tells whether the

@@ -226,11 +226,11 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 			return request, nil
 		},
 		send: func(u update, nonce, context string) error {
-			response, err := wire.Encode(u.Event, nonce, context)
+			resource, err := u.resource()
 			if err != nil {
 				return status.Error(codes.Internal, err.Error())
 			}
-			return stream.Send(&rdpb.BidirectionalStream{Response: response})
+			return stream.Send(&rdpb.BidirectionalStream{Response: wire.Respond(u.Event, resource, nonce, context)})
 		},
 	}
 	return session.run(stream.Context())
