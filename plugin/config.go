@@ -20,16 +20,11 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // directive is the name of the plugin in a Corefile.
 const directive = "federation"
-
-// The versions of the protocol that the property api chooses from.
-const (
-	V1Alpha1 = "v1alpha1"
-	V1Alpha2 = "v1alpha2"
-)
 
 // The ranges of the values in a block.
 const (
@@ -70,7 +65,7 @@ type Config struct {
 	// one. When there is none, the server name is the identity.
 	OwnerIDs []mtls.ID
 
-	API         string        // V1Alpha1 or V1Alpha2
+	API         wire.Version
 	TTL         uint32        // of answers, in seconds, 1 to 3600
 	NegativeTTL uint32        // TTL and MINIMUM of the SOA, in seconds, 1 to 3600
 	Retention   time.Duration // how long records outlive the connection, from 1s; 0 is without end
@@ -94,7 +89,7 @@ type Rename struct{ From, To federation.FQDN }
 
 func defaults() Config {
 	return Config{
-		API:         V1Alpha2,
+		API:         wire.V1Alpha2,
 		TTL:         30,
 		NegativeTTL: 5,
 		Retention:   24 * time.Hour,
@@ -212,7 +207,7 @@ func (cfg *Config) set(property string, args []string) (err error) {
 	case "owner_id":
 		cfg.OwnerIDs, err = list(nil, args, mtls.ParseID)
 	case "api":
-		cfg.API, err = single(args, parseAPI)
+		cfg.API, err = single(args, wire.ParseVersion)
 	case "ttl":
 		cfg.TTL, err = single(args, parseTTL)
 	case "negative_ttl":
@@ -384,13 +379,6 @@ func parseFiles(args []string) (mtls.Files, error) {
 func parseFile(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("the name of the file is empty")
-	}
-	return s, nil
-}
-
-func parseAPI(s string) (string, error) {
-	if s != V1Alpha1 && s != V1Alpha2 {
-		return "", fmt.Errorf("%q is not %s or %s", s, V1Alpha2, V1Alpha1)
 	}
 	return s, nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // FuzzParse: whatever the tokens are, parse returns. What it accepts is in
@@ -71,7 +73,7 @@ func checkRanges(t *testing.T, cfg Config) {
 		"zones":           len(cfg.Zones) > 0,
 		"owner":           len(cfg.Addresses) > 0,
 		"tls":             cfg.TLS.Cert != "" && cfg.TLS.Key != "" && cfg.TLS.CA != "",
-		"api":             cfg.API == V1Alpha1 || cfg.API == V1Alpha2,
+		"api":             cfg.API == wire.V1Alpha1 || cfg.API == wire.V1Alpha2,
 		"ttl":             1 <= cfg.TTL && cfg.TTL <= 3600,
 		"negative_ttl":    1 <= cfg.NegativeTTL && cfg.NegativeTTL <= 3600,
 		"retention":       cfg.Retention == 0 || cfg.Retention >= time.Second,
@@ -116,7 +118,7 @@ func appendBlock(tokens []caddyfile.Token, cfg Config) []caddyfile.Token {
 	if len(cfg.OwnerIDs) > 0 {
 		line(append([]any{"owner_id"}, anys(cfg.OwnerIDs)...)...)
 	}
-	line("api", cfg.API)
+	line("api", cfg.API.String())
 	line("ttl", cfg.TTL)
 	line("negative_ttl", cfg.NegativeTTL)
 	line("retention", cfg.Retention)

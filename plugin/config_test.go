@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{})
@@ -55,7 +56,7 @@ func TestParse(t *testing.T) {
 			Zones:       zones(t, "fed.example."),
 			Addresses:   []string{"owner.example:8008"},
 			TLS:         mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"},
-			API:         "v1alpha2",
+			API:         wire.V1Alpha2,
 			TTL:         30,
 			NegativeTTL: 5,
 			Retention:   24 * time.Hour,
@@ -105,7 +106,7 @@ func TestParse(t *testing.T) {
 				TLS:         mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"},
 				ServerName:  "gateway.example",
 				OwnerIDs:    []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
-				API:         "v1alpha1",
+				API:         wire.V1Alpha1,
 				TTL:         3600,
 				NegativeTTL: 1,
 				Retention:   90 * time.Minute,

@@ -34,9 +34,6 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return plugin.Error(directive, err)
 	}
-	if i := slices.IndexFunc(configs, func(c Config) bool { return c.API != V1Alpha2 }); i >= 0 {
-		return plugin.Error(directive, fmt.Errorf("%s - Error: api: %q is not spoken yet, only %s is", configs[i].Position, configs[i].API, V1Alpha2))
-	}
 	registerMetrics()
 	f := newFederation(configs)
 	f.wasReady = owners.Ready()
@@ -122,7 +119,7 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 	for i := range f.configs {
 		c := &f.configs[i]
 		o := agent.OwnerConfig{
-			Addresses: c.Addresses, Files: c.TLS, ServerName: c.ServerName, IDs: c.OwnerIDs,
+			Addresses: c.Addresses, Files: c.TLS, ServerName: c.ServerName, IDs: c.OwnerIDs, Version: c.API,
 			Retention: c.Retention, Settle: c.Settle, Keepalive: c.Keepalive, Persist: c.Persist,
 			MaxServices: c.MaxServices, MaxMessage: c.MaxMessage, AllowAddresses: c.AllowAddresses,
 		}

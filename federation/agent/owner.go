@@ -31,6 +31,7 @@ type OwnerConfig struct {
 	Files          mtls.Files
 	ServerName     string    // empty: the host of each address
 	IDs            []mtls.ID // empty: the server name
+	Version        wire.Version
 	Retention      time.Duration
 	Settle         time.Duration
 	Keepalive      time.Duration
@@ -96,6 +97,7 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 			return source.Client(cmp.Or(c.ServerName, host), c.IDs)
 		},
 		Rearm:      source.Changed,
+		Version:    c.Version,
 		Policy:     wire.Policy{AllowAddresses: c.AllowAddresses},
 		Keepalive:  c.Keepalive,
 		MaxMessage: c.MaxMessage,
