@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// lines shows every event in a line of its own. It is a consumer.Sink.
+// lines shows every event in a line of its own. It is an eventSink.
 type lines struct {
 	// read-only
 	address string

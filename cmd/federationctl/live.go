@@ -33,7 +33,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// live shows a table that is updated in place. It is a consumer.Sink, and an
+// live shows a table that is updated in place. It is an eventSink, and an
 // io.Writer for what would otherwise be written across the table.
 type live struct {
 	// read-only

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 )
 
 // progressInterval is how often the progress is told. What is done before the
@@ -20,11 +19,11 @@ import (
 const progressInterval = 500 * time.Millisecond
 
 // progress tells on a terminal how far a download is, while the output goes
-// elsewhere. It is a consumer.Sink around the one that makes the output, and an
+// elsewhere. It is an eventSink around the one that makes the output, and an
 // io.Writer for other messages to the same terminal.
 type progress struct {
 	// read-only
-	consumer.Sink
+	eventSink
 	address  string
 	terminal *os.File
 
@@ -34,8 +33,8 @@ type progress struct {
 	shown bool       // the cursor is behind a line of progress
 }
 
-func newProgress(address string, terminal *os.File, sink consumer.Sink) *progress {
-	return &progress{Sink: sink, address: board.Plain(address), terminal: terminal}
+func newProgress(address string, terminal *os.File, sink eventSink) *progress {
+	return &progress{eventSink: sink, address: board.Plain(address), terminal: terminal}
 }
 
 // Apply counts an event.
@@ -43,7 +42,7 @@ func (p *progress) Apply(ctx context.Context, event federation.Event) error {
 	if event.Operation == federation.Upsert {
 		p.services.Add(1)
 	}
-	return p.Sink.Apply(ctx, event)
+	return p.eventSink.Apply(ctx, event)
 }
 
 // Write writes a message in the place of the progress.

@@ -129,7 +129,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 		Addresses:   []string{address},
 		Credentials: func(string) credentials.TransportCredentials { return certificates.Client(host, ids) },
 		Policy:      policy,
-		Sink:        &watcher{address: address, once: o.once, view: view, finish: finish},
+		Sink:        sink{&watcher{address: address, once: o.once, view: view, finish: finish}},
 		Logger:      slog.New(refusalHandler{stderr}),
 	})
 	if err != nil {
@@ -157,7 +157,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 
 // view returns what shows the events, where messages go meanwhile, and what has
 // to run beside it, if anything.
-func (o *watchOptions) view(address string, stdout, stderr io.Writer) (consumer.Sink, io.Writer, func(context.Context) error) {
+func (o *watchOptions) view(address string, stdout, stderr io.Writer) (eventSink, io.Writer, func(context.Context) error) {
 	if o.output == "table" && !o.once && canUpdate(stdout) {
 		table := newLive(address, stdout.(*os.File), stderr)
 		return table, table, table.run
@@ -238,13 +238,13 @@ var (
 	errUnread   = errors.New("nobody reads the output")
 )
 
-// watcher decides when a watch ends, and passes on what the owner says. It is a
-// consumer.Sink.
+// watcher decides when a watch ends, and passes on what the owner says. It is an
+// eventSink.
 type watcher struct {
 	// read-only
 	address string
 	once    bool
-	view    consumer.Sink           // shows it; its errors end the watch
+	view    eventSink               // shows it; its errors end the watch
 	finish  context.CancelCauseFunc // ends the watch
 
 	// owned by the consumer

@@ -312,16 +312,24 @@ func (o *owner) Opened(context.Context) error {
 	})
 }
 
-// Apply implements consumer.Sink. The error of the catalog is the owner's to
-// hear.
-func (o *owner) Apply(_ context.Context, event federation.Event) error {
-	received := time.Now()
+// Apply implements consumer.Sink.
+func (o *owner) Apply(_ context.Context, updates []consumer.Update) error {
 	return o.agent.do(func(now time.Time) error {
-		err := o.catalog.Apply(event, now)
-		if err == nil {
-			o.agent.received = append(o.agent.received, received)
+		for i := range updates {
+			u := &updates[i]
+			if u.Refusal != nil {
+				o.catalog.Refused(u.Name, now)
+				continue
+			}
+			err := o.catalog.Apply(u.Event, now)
+			if err != nil && !errors.As(err, &u.Refusal) {
+				return err
+			}
+			if u.Refusal == nil {
+				o.agent.received = append(o.agent.received, u.Received)
+			}
 		}
-		return err
+		return nil
 	})
 }
 
@@ -329,14 +337,6 @@ func (o *owner) Apply(_ context.Context, event federation.Event) error {
 func (o *owner) Marked(context.Context) error {
 	return o.agent.do(func(time.Time) error {
 		o.catalog.Marked()
-		return nil
-	})
-}
-
-// Refused implements consumer.Sink.
-func (o *owner) Refused(_ context.Context, service string) error {
-	return o.agent.do(func(now time.Time) error {
-		o.catalog.Refused(service, now)
 		return nil
 	})
 }

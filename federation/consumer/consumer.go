@@ -1,9 +1,9 @@
 // Package consumer keeps one owner's subscription alive: it connects, receives,
-// hands every event on, and acknowledges it.
+// hands every update on, and answers it.
 //
 // Three functions hold the whole of it. Run is the retry loop, session the life
 // of one stream, and classify the only place where the end of a session becomes
-// a decision. What the events mean is for the Sink to know.
+// a decision. What the updates mean is for the Sink to know.
 package consumer
 
 import (
@@ -61,23 +61,34 @@ type Sink interface {
 	// error ends the stream.
 	Opened(ctx context.Context) error
 
-	// Marked says, before the first event, that the owner announced to mark the
+	// Marked says, before the first update, that the owner announced to mark the
 	// end of its catalog, so that silence is none. An error ends the stream.
 	Marked(ctx context.Context) error
 
-	// Refused says that a response was refused before it came to Apply, and what
-	// service it named, "" where none is known. An error ends the stream.
-	Refused(ctx context.Context, service string) error
-
-	// Apply takes the next event, in the order in which the owner sent them. A
-	// *federation.InvalidError refuses the event, and the owner is told so; any
-	// other error ends the stream.
-	Apply(ctx context.Context, event federation.Event) error
+	// Apply takes what came since the last call, in the order in which the owner
+	// sent it: one update, or as many as were waiting. It sets the Refusal of those
+	// that it does not take. An update that has one already was refused before it
+	// came here; it tells only which service the owner still has. All are answered
+	// when Apply returns nil; an error ends the stream. The updates are the Sink's
+	// until it returns.
+	Apply(ctx context.Context, updates []Update) error
 
 	// Lost says that the stream has ended, or the attempt to open it. The text
 	// of err is safe to show. Parked means that no other attempt is made until
 	// Rearm. It is not called when the context of Run has ended.
 	Lost(ctx context.Context, err error, parked bool)
+}
+
+// Update is one response of the owner.
+type Update struct {
+	federation.Event // where the response was refused no more than the name, as far as it is known
+
+	Received time.Time
+	Refusal  *federation.InvalidError // why it is refused; nil: it is acknowledged
+
+	nonce  string
+	marked bool // on a stream whose header announced the end of the catalog
+	room   int  // in the inbox
 }
 
 // Observer counts. Its methods must return at once.

@@ -347,7 +347,7 @@ func TestSinkFails(t *testing.T) {
 		if n := len(w.seen("applied")); n < 10 || n > 40 || w.seen("answered") != nil {
 			t.Errorf("applied %d times, answered %v", n, w.seen("answered"))
 		}
-		if lost := w.details("lost"); lost[0] != "apply upsert: no room" {
+		if lost := w.details("lost"); lost[0] != "apply: no room" {
 			t.Errorf("lost: %v", lost)
 		}
 	})

@@ -541,7 +541,7 @@ func TestStop(t *testing.T) {
 
 type blockingSink struct{ *world }
 
-func (blockingSink) Apply(ctx context.Context, _ federation.Event) error {
+func (blockingSink) Apply(ctx context.Context, _ []Update) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

@@ -2,9 +2,9 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -41,6 +41,8 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 		return false, err
 	}
 	defer conn.Close()
+	var reader sync.WaitGroup
+	defer reader.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
@@ -51,37 +53,42 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 	if err := c.config.Sink.Opened(ctx); err != nil {
 		return false, fmt.Errorf("open: %w", err)
 	}
-	for first, marked := true, false; ; first = false {
-		response, err := stream.receive()
+	inbox := newInbox()
+	reader.Go(func() { inbox.fill(ctx, receiver(stream)) })
+	for marked := false; ; {
+		updates, err := inbox.take()
 		if err != nil {
 			return heard, err
 		}
-		if first && announcesEnd(stream) {
+		if updates[0].marked && !marked {
 			marked = true
 			if err := c.config.Sink.Marked(ctx); err != nil {
 				return heard, fmt.Errorf("marked: %w", err)
 			}
 		}
-		if response.none {
-			continue
+		if err := c.config.Sink.Apply(ctx, updates); err != nil {
+			return heard, fmt.Errorf("apply: %w", err)
 		}
-		event, err := c.take(ctx, response, marked)
-		var invalid *federation.InvalidError
-		switch {
-		case err == nil:
-			err = answer(ctx, cancel, stream, response.nonce, nil)
-			c.config.Observer.Responded(event.Operation)
-			c.journal.connected(address)
-			heard = true
-		case errors.As(err, &invalid):
-			err = answer(ctx, cancel, stream, response.nonce, invalid)
-			c.config.Observer.Refused(invalid.Reason)
-			c.journal.refused(address, invalid)
-		}
-		if err != nil {
+		if err := answer(ctx, cancel, stream, updates); err != nil {
 			return heard, err
 		}
+		for i := range updates {
+			heard = c.note(address, &updates[i]) || heard
+		}
 	}
+}
+
+// note counts an update that is answered, and logs what is new in it. It tells
+// whether it was valid.
+func (c *Consumer) note(address string, update *Update) bool {
+	if update.Refusal != nil {
+		c.config.Observer.Refused(update.Refusal.Reason)
+		c.journal.refused(address, update.Refusal)
+		return false
+	}
+	c.config.Observer.Responded(update.Operation)
+	c.journal.connected(address)
+	return true
 }
 
 // connect prepares a connection that is made for one session: gRPC's own
@@ -112,23 +119,24 @@ func (c *Consumer) subscribe(ctx context.Context, cancel context.CancelCauseFunc
 	return stream, err
 }
 
-// take has the event of a response applied. The Sink hears of a response that is
-// refused before it comes so far.
-func (c *Consumer) take(ctx context.Context, response response, marked bool) (federation.Event, error) {
-	event := response.event
-	if response.refusal != nil {
-		if err := c.config.Sink.Refused(ctx, response.refusal.Service); err != nil {
-			return event, fmt.Errorf("refuse: %w", err)
+// receiver returns what receives the next response of a stream that is new, and
+// its size in bytes.
+func receiver(stream stream) func() (Update, int, error) {
+	first, marked := true, false
+	return func() (Update, int, error) {
+		update, size, err := stream.receive()
+		if err != nil {
+			return Update{}, 0, err
 		}
-		return event, response.refusal
+		if first {
+			first, marked = false, announcesEnd(stream)
+		}
+		update.Received, update.marked = time.Now(), marked
+		if marked && update.Refusal == nil && update.Operation == federation.Alive {
+			update.Operation = federation.End
+		}
+		return update, size, nil
 	}
-	if marked && event.Operation == federation.Alive {
-		event.Operation = federation.End
-	}
-	if err := c.config.Sink.Apply(ctx, event); err != nil {
-		return event, fmt.Errorf("apply %v: %w", event.Operation, err)
-	}
-	return event, nil
 }
 
 // announcesEnd tells whether the owner marks the end of its catalog. It must be
@@ -138,11 +146,14 @@ func announcesEnd(stream stream) bool {
 	return err == nil && slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 }
 
-// answer answers a response. An owner that sends on and reads nothing is as good
-// as gone, although it answers pings.
-func answer(ctx context.Context, cancel context.CancelCauseFunc, stream stream, nonce string, refusal error) error {
+// answer acknowledges or refuses updates. An owner that sends on and reads
+// nothing is as good as gone, although it answers pings.
+func answer(ctx context.Context, cancel context.CancelCauseFunc, stream stream, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
-	err := stream.answer(nonce, refusal)
+	var err error
+	for i := 0; i < len(updates) && err == nil; i++ {
+		err = stream.answer(updates[i].nonce, updates[i].Refusal)
+	}
 	if !deadline.Stop() {
 		return context.Cause(ctx)
 	}

@@ -16,27 +16,28 @@ import (
 )
 
 // stream is an open stream with the owner, whatever the version of the API. One
-// goroutine uses it.
+// goroutine receives, and another one answers.
 type stream interface {
-	// receive waits for the next message. Its error is the end of the stream; a
-	// response that must be refused is none.
-	receive() (response, error)
+	// receive waits for the next response, and returns it with its size in bytes.
+	// Its error is the end of the stream; a response that must be refused is none.
+	receive() (Update, int, error)
 
 	// answer sends an ACK of the response with the nonce, or a NACK with the text
 	// of the refusal. It waits for room to send.
-	answer(nonce string, refusal error) error
+	answer(nonce string, refusal *federation.InvalidError) error
 
 	// Header returns what the owner announced. It waits until it is there, as it
 	// is after the first message.
 	Header() (metadata.MD, error)
 }
 
-// response is what the owner says in one message.
-type response struct {
-	none    bool // it says nothing to a consumer, and wants no answer
-	nonce   string
-	event   federation.Event
-	refusal *federation.InvalidError // why it must be refused; then there is no event
+// received returns a response as Decode has it.
+func received(nonce string, event federation.Event, err error) Update {
+	refusal, ok := errors.AsType[*federation.InvalidError](err)
+	if ok {
+		event.Name = refusal.Service
+	}
+	return Update{Event: event, Refusal: refusal, nonce: nonce}
 }
 
 // open opens a stream of the configured version and subscribes.
@@ -73,18 +74,17 @@ func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 	return s, s.send(wire.Subscribe(s.session))
 }
 
-func (s *v1alpha2) receive() (response, error) {
+func (s *v1alpha2) receive() (Update, int, error) {
 	message, err := s.Recv()
+	for err == nil && message.GetResponse() == nil && message.GetRequest() != nil {
+		message, err = s.Recv() // the owner asks for services of ours, of which there are none
+	}
 	if err != nil {
-		return response{}, err
+		return Update{}, 0, err
 	}
 	m := message.GetResponse()
-	if m == nil && message.GetRequest() != nil {
-		return response{none: true}, nil // the owner asks for services of ours, of which there are none
-	}
 	event, err := s.decode(m)
-	refusal, _ := errors.AsType[*federation.InvalidError](err)
-	return response{nonce: m.GetNonce(), event: event, refusal: refusal}, nil
+	return received(m.GetNonce(), event, err), len(m.GetNonce()) + len(m.GetResource().GetValue()), nil
 }
 
 // decode returns what a response of this session says.
@@ -100,7 +100,7 @@ func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
 	return wire.Decode(m, s.policy)
 }
 
-func (s *v1alpha2) answer(nonce string, refusal error) error {
+func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error {
 	if refusal != nil {
 		return s.send(wire.Nack(nonce, s.session, refusal))
 	}
@@ -125,17 +125,16 @@ func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 	return &v1alpha1{client, policy}, sent(client.Send(wire.SubscribeV1Alpha1()))
 }
 
-func (s *v1alpha1) receive() (response, error) {
+func (s *v1alpha1) receive() (Update, int, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err
+		return Update{}, 0, err
 	}
 	event, err := wire.DecodeV1Alpha1(m, s.policy)
-	refusal, _ := errors.AsType[*federation.InvalidError](err)
-	return response{nonce: m.GetNonce(), event: event, refusal: refusal}, nil
+	return received(m.GetNonce(), event, err), len(m.GetNonce()) + len(m.GetResource().GetValue()), nil
 }
 
-func (s *v1alpha1) answer(nonce string, refusal error) error {
+func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error {
 	if refusal != nil {
 		return sent(s.Send(wire.NackV1Alpha1(nonce, refusal)))
 	}

@@ -277,15 +277,21 @@ func (w *world) Marked(context.Context) error {
 	return nil
 }
 
-func (w *world) Refused(_ context.Context, service string) error {
-	w.record("passed over", service)
-	return nil
-}
-
-func (w *world) Apply(_ context.Context, event federation.Event) error {
-	w.record("applied", strings.TrimSpace(event.Operation.String()+" "+event.Name))
-	if w.apply != nil {
-		return w.apply(event)
+func (w *world) Apply(_ context.Context, updates []Update) error {
+	for i := range updates {
+		u := &updates[i]
+		if u.Refusal != nil {
+			w.record("passed over", u.Name)
+			continue
+		}
+		w.record("applied", strings.TrimSpace(u.Operation.String()+" "+u.Name))
+		if w.apply == nil {
+			continue
+		}
+		err := w.apply(u.Event)
+		if err != nil && !errors.As(err, &u.Refusal) {
+			return err
+		}
 	}
 	return nil
 }

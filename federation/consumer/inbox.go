@@ -1,0 +1,83 @@
+package consumer
+
+import "context"
+
+const (
+	// maxUpdates is how many responses may wait to be applied, and so how many
+	// are applied, published and answered together.
+	maxUpdates = 64
+
+	// roomBytes is the part of the room that one of them may take by itself: a
+	// larger one takes that of several.
+	roomBytes = 16 << 10
+)
+
+// inbox holds the responses that came while earlier ones were applied. In
+// lock-step there is never more than one. An owner that sends ahead of its
+// acknowledgements has a burst of them decoded on one core while another core
+// applies what came before, and a whole burst costs one publication.
+//
+// It has room for so many, and as many again are being applied: an owner that
+// floods is slowed by the flow control of its stream.
+type inbox struct {
+	updates chan Update   // in order; closed at the end of the stream
+	room    chan struct{} // a value for every part of the room that is taken
+	err     error         // why the stream ended; read-only once updates is closed
+
+	// Owned by the caller of take.
+	taken []Update
+}
+
+func newInbox() *inbox {
+	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates)}
+}
+
+// fill puts in what receive returns, until it fails or ctx ends. The number is
+// the size of the response in bytes.
+func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) {
+	defer close(in.updates)
+	for {
+		update, size, err := receive()
+		if err != nil {
+			in.err = err
+			return
+		}
+		update.room = min(1+size/roomBytes, maxUpdates)
+		for range update.room {
+			select {
+			case in.room <- struct{}{}:
+			case <-ctx.Done():
+				in.err = context.Cause(ctx)
+				return
+			}
+		}
+		in.updates <- update // for which there is room
+	}
+}
+
+// take waits for an update, and returns it with those that wait behind it, as
+// many as there is room for. They are the caller's until the next call. After the
+// last one it returns the reason why the stream ended.
+func (in *inbox) take() ([]Update, error) {
+	clear(in.taken) // keeps no service that is gone
+	in.taken = in.taken[:0]
+	update, ok := <-in.updates
+	if !ok {
+		return nil, in.err
+	}
+	for room := 0; ok; {
+		in.taken = append(in.taken, update)
+		for range update.room {
+			<-in.room
+		}
+		if room += update.room; room >= maxUpdates {
+			break
+		}
+		select {
+		case update, ok = <-in.updates:
+		default:
+			ok = false
+		}
+	}
+	return in.taken, nil
+}
