@@ -443,14 +443,8 @@ func TestWatchNamesWhatItRefuses(t *testing.T) {
 
 // TestServeProcess sends signals to the real binary.
 func TestServeProcess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the binary")
-	}
+	binary := realBinary(t)
 	dir := pkiIn(t)
-	binary := filepath.Join(dir, "federationctl")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))...)

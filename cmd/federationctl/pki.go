@@ -40,7 +40,7 @@ They are good for a year. The authority's key is not kept, so nothing can be
 renewed or added: take the certificates of your own authority when it matters.
 No file is overwritten.`,
 		Example: `  federationctl pki run
-  federationctl pki run --host owner.example.org --host 192.0.2.1`,
+  federationctl pki certs --host owner.example.org --host 192.0.2.1`,
 		Args:              one("DIR"),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 		RunE: func(command *cobra.Command, args []string) error {

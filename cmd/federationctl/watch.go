@@ -185,7 +185,7 @@ func awaitUnread(ctx context.Context, stdout io.Writer) error {
 		return nil
 	}
 	if info, err := pipe.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
-		return nil //nolint:nilerr // a write will tell what is wrong with it
+		return nil // a write will tell what is wrong with it
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

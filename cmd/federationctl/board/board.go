@@ -206,8 +206,9 @@ func (b *Board) sorted() []*row {
 		merged = append(append(merged, old[:i]...), r)
 		old = old[i:]
 	}
-	b.order, b.fresh = append(merged, old...), nil
-	return b.order
+	merged = append(merged, old...)
+	b.order, b.fresh = merged, nil
+	return merged
 }
 
 func compare(r, s *row) int {

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// commandLines returns those of the example of a command: without comments, and
+// with continued lines in one.
+func commandLines(example string) []string {
+	var found []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(example, "\\\n", " "), "\n") {
+		line = strings.Join(strings.Fields(line), " ")
+		if line != "" && !strings.HasPrefix(line, "#") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// TestExamples runs every line that is in the help as it stands there, but for
+// the addresses, in a directory with the files that are named.
+func TestExamples(t *testing.T) {
+	root := rootCommand(t.Context())
+	for _, command := range append([]*cobra.Command{root}, root.Commands()...) {
+		if command.Name() == "help" {
+			continue // cobra's
+		}
+		t.Run(command.Name(), func(t *testing.T) {
+			found := commandLines(command.Example)
+			if len(found) == 0 {
+				t.Fatal("the command has no example")
+			}
+			dir := prepared(t)
+			_, address := serve(t, dir, filepath.Join(dir, "catalog.yaml"))
+			address = strings.Replace(address, "127.0.0.1", "localhost", 1)
+			for _, line := range found {
+				if served := runExample(t, dir, line, address); served != "" {
+					address = served // by an example before
+				}
+			}
+		})
+	}
+}
+
+// prepared returns a directory with all that the examples name.
+func prepared(t *testing.T) string {
+	t.Helper()
+	dir := pkiIn(t)
+	for _, name := range []string{"catalogs", ".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions", ".config/powershell"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "v 2", "v2", 1))
+	write(t, filepath.Join(dir, "catalogs", "one.json"), `{"services": []}`)
+	write(t, filepath.Join(dir, "catalogs", "two.json"), `{"services": []}`)
+	return dir
+}
+
+var (
+	exampleOwner  = regexp.MustCompile(`\b(owner\.example\.org|localhost):8008\b`)
+	exampleListen = regexp.MustCompile(`--(listen|metrics)[ =]\S+`)
+	exampleAllow  = regexp.MustCompile(`--allow-file[ =](\S+)`)
+)
+
+// runExample runs one line. It returns the address of the owner, if it is one;
+// that runs on until the test ends.
+func runExample(t *testing.T, dir, line, address string) string {
+	t.Helper()
+	script := exampleOwner.ReplaceAllString(line, address)
+	serves := strings.HasPrefix(line, "federationctl serve ")
+	if serves {
+		script = exampleListen.ReplaceAllString(script, "--$1 127.0.0.1:0")
+		if !strings.Contains(script, "--listen") {
+			script += " --listen 127.0.0.1:0" // no fixed port in a test
+		}
+		if match := exampleAllow.FindStringSubmatch(line); match != nil {
+			write(t, filepath.Join(dir, match[1]), pkiConsumerID+"\n")
+		}
+	}
+	if serves || strings.HasPrefix(line, "federationctl watch ") && !strings.Contains(line, "--once") {
+		return endlessExample(t, dir, script)
+	}
+	before, filter, piped := strings.Cut(script, "| jq ")
+	if _, err := exec.LookPath("jq"); piped && err != nil {
+		script = before
+	}
+	code, stdout, stderr := shell(t, dir, script)
+	if code != 0 || stderr != "" {
+		t.Errorf("%s\nended with exit code %d; standard output:\n%s\nstandard error:\n%s", script, code, stdout, stderr)
+	}
+	switch {
+	case piped && script == before:
+		t.Logf("no jq to run %s", filter)
+		stdout = fqdns(t, stdout)
+		fallthrough
+	case piped:
+		if want := "api.fed.example\nshop.fed.example\n"; stdout != want {
+			t.Errorf("%s\nprinted %q, expected %q", script, stdout, want)
+		}
+	}
+	return ""
+}
+
+// fqdns does what the example does with jq.
+func fqdns(t *testing.T, text string) string {
+	t.Helper()
+	var found strings.Builder
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		var event struct {
+			Op      string `json:"op"`
+			Service struct {
+				FQDN string `json:"fqdn"`
+			} `json:"service"`
+		}
+		if err := decoder.Decode(&event); err == io.EOF {
+			return found.String()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if event.Op == "upsert" {
+			found.WriteString(event.Service.FQDN + "\n")
+		}
+	}
+}
+
+// endlessExample runs what goes on until it is interrupted, which is when the
+// test ends, once it has said that it works.
+func endlessExample(t *testing.T, dir, script string) (address string) {
+	t.Helper()
+	command := shellCommand(context.WithoutCancel(t.Context()), t, dir, "exec "+script)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = io.Copy(io.Discard, stdout)
+		if err := command.Wait(); err != nil {
+			t.Errorf("%s\nended with %v, expected exit code 0; standard error:\n%s", script, err, &stderr)
+		}
+	})
+	t.Cleanup(func() {
+		if err := command.Process.Signal(syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+	})
+	output := bufio.NewScanner(stdout)
+	for output.Scan() {
+		if _, on, ok := strings.Cut(output.Text(), " services on 127.0.0.1"); ok {
+			return "localhost" + strings.Fields(on)[0]
+		}
+		if strings.HasPrefix(output.Text(), "end ") {
+			return ""
+		}
+	}
+	t.Errorf("%s\nended too early; standard error:\n%s", script, &stderr)
+	return ""
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for what is expected to come.
+const patience = time.Minute
+
+// binary builds the command once, with what belongs to it.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "federationctl")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "federationctl")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built {
+		if path, err := binary(); err == nil {
+			os.RemoveAll(filepath.Dir(path))
+		}
+	}
+	os.Exit(code)
+}
+
+var built bool // there is a binary to remove
+
+// realBinary returns the path of the real binary.
+func realBinary(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds the binary")
+	}
+	built = true
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shell runs a script with the real binary in its PATH, in a directory, and
+// returns the exit code and what was written.
+func shell(t *testing.T, dir, script string) (code int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	command := shellCommand(ctx, t, dir, script)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return exit.ExitCode(), out.String(), errs.String()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, &errs)
+	}
+	return 0, out.String(), errs.String()
+}
+
+func shellCommand(ctx context.Context, t *testing.T, dir, script string) *exec.Cmd {
+	t.Helper()
+	command := exec.CommandContext(ctx, "bash", "-c", script)
+	command.Dir = dir
+	command.WaitDelay = patience
+	command.Env = append(os.Environ(),
+		"PATH="+filepath.Dir(realBinary(t))+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+dir)
+	return command
+}
+
+// TestWatchOnceInAPipeline is how a script uses it.
+func TestWatchOnceInAPipeline(t *testing.T) {
+	realBinary(t)
+	dir := pkiIn(t)
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog))
+	watch := strings.Join(append([]string{"federationctl watch", address}, files(".", "consumer")...), " ")
+	for _, tt := range []struct {
+		name, script string
+		code         int
+		stdout       string
+		stderr       string
+	}{
+		{"all of it", watch + " --once -o json", 0, wantJSON, ""},
+		{"the first line, of what has an end", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
+		{"the first line, of what has none", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
+		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
+		{"nobody", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
+		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: read .: is a directory; check --cert, --key and --ca\n"},
+		{"lint of a pipe", "printf 'services:\\n- name: a\\n' | federationctl lint -", 1, `<stdin>:2: error: service "a": fqdn: required
+<stdin>:2: error: service "a": endpoints: at least one is required
+<stdin>:2: error: service "a": instances: at least one is required
+`, "federationctl: problems found: 3; mend them and check again\n"},
+	} {
+		if _, err := os.Stat("/dev/full"); err != nil && strings.Contains(tt.script, "/dev/full") {
+			continue
+		}
+		code, stdout, stderr := shell(t, dir, tt.script)
+		if code != tt.code || stdout != tt.stdout || stderr != tt.stderr {
+			t.Errorf("%s: exit code %d, standard output %q, standard error %q; expected %d, %q, %q",
+				tt.name, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+		}
+	}
+}
+
+// complete returns what a shell would offer for the last argument, and the
+// directive for files as cobra's scripts know it.
+func complete(t *testing.T, args ...string) (words []string, directive string) {
+	t.Helper()
+	code, stdout, stderr := ctl(t, append([]string{"__complete"}, args...)...)
+	if code != 0 {
+		t.Fatalf("%q: exit code %d: %s", args, code, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	for _, line := range lines[:len(lines)-1] {
+		word, _, _ := strings.Cut(line, "\t")
+		words = append(words, word)
+	}
+	names := map[string]string{":0": "any file", ":4": "no file", ":8": "file with extension", ":16": "directory"}
+	return words, names[lines[len(lines)-1]]
+}
+
+func TestCompletion(t *testing.T) {
+	pem := []string{"pem", "crt", "cer", "key"}
+	for _, tt := range []struct {
+		args      []string
+		words     []string
+		directive string
+	}{
+		{[]string{""}, []string{"completion", "help", "lint", "pki", "serve", "watch"}, "no file"},
+		{[]string{"wa"}, []string{"watch"}, "no file"},
+		{[]string{"completion", ""}, shells, "no file"},
+		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
+		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},
+		{[]string{"pki", ""}, nil, "directory"},
+		{[]string{"pki", "--host", ""}, nil, "no file"},
+		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // what is required
+		{[]string{"watch", "-o", ""}, formats, "no file"},
+		{[]string{"watch", "--output", ""}, formats, "no file"},
+		{[]string{"watch", "--api", ""}, apis, "no file"},
+		{[]string{"watch", "--owner-id", ""}, nil, "no file"},
+		{[]string{"watch", "--cert", ""}, pem, "file with extension"},
+		{[]string{"watch", "--key", ""}, pem, "file with extension"},
+		{[]string{"watch", "--ca", ""}, pem, "file with extension"},
+		{[]string{"serve", "--catalog", ""}, catalogExtensions, "file with extension"},
+		{[]string{"serve", "--listen", ""}, nil, "no file"},
+	} {
+		words, directive := complete(t, tt.args...)
+		if !slices.Equal(words, tt.words) || directive != tt.directive {
+			t.Errorf("%q is completed with %q and %s, expected %q and %s", tt.args, words, directive, tt.words, tt.directive)
+		}
+	}
+	if words, _ := complete(t, "watch", "--o"); !slices.Equal(words, []string{"--once", "--output", "--owner-id"}) {
+		t.Errorf("the flags that begin with --o are %q", words)
+	}
+}
+
+// TestCompletionScripts loads what is written for a shell, and has it complete.
+func TestCompletionScripts(t *testing.T) {
+	for _, name := range shells {
+		code, stdout, stderr := ctl(t, "completion", name)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "federationctl") {
+			t.Errorf("%s: exit code %d, standard error %q; standard output:\n%s", name, code, stderr, stdout)
+		}
+	}
+	code, _, stderr := ctl(t, "completion", "tcsh")
+	want := "federationctl: there is no completion for \"tcsh\", only for bash, zsh, fish, powershell\nfederationctl: see 'federationctl completion --help'\n"
+	if code != 2 || stderr != want {
+		t.Errorf("exit code %d, standard error %q, expected %q", code, stderr, want)
+	}
+
+	realBinary(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "catalog.yaml"), "")
+	write(t, filepath.Join(dir, "notes.txt"), "")
+	// What the package bash-completion would provide.
+	const script = `
+_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
+compopt() { :; }
+_filedir() { mapfile -t COMPREPLY < <(shopt -s extglob; compgen -f -X "!*.@($1)" -- "$cur"); }
+source <(federationctl completion bash)
+try() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9; COMPREPLY=(); __start_federationctl; echo "${COMPREPLY[@]%% *}"; }
+try federationctl wat
+try federationctl watch -o j
+try federationctl watch --api v
+try federationctl lint ""
+`
+	code, stdout, stderr := shell(t, dir, script)
+	if code != 0 || stdout != "watch\njson\n"+strings.Join(apis, " ")+"\ncatalog.yaml\n" || stderr != "" {
+		t.Errorf("bash: exit code %d, standard output %q, standard error %q", code, stdout, stderr)
+	}
+}
