@@ -113,6 +113,23 @@ func (r *Registry) Len() int {
 	return len(r.services)
 }
 
+// stats returns the number of services, of those that subscribers have still to
+// hear of, summed up, and since when the first subscriber has been waiting.
+func (r *Registry) stats() (services, unsent int, oldest time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.subscriptions {
+		unsent += len(s.catalog) + len(s.pending)
+		switch {
+		case !s.ended:
+			oldest = earlier(oldest, s.begun)
+		case len(s.pending) > 0:
+			oldest = earlier(oldest, s.changes.next.since)
+		}
+	}
+	return len(r.services), unsent, oldest
+}
+
 func (r *Registry) upsert(s *federation.Service) bool {
 	old, known := r.services[s.Name]
 	if known && old.Equal(s) {

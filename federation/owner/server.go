@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -35,9 +36,15 @@ const (
 	maxHeaderBytes   = 16 << 10 // of the metadata of a stream
 	handshakeTimeout = 10 * time.Second
 
-	// minPing is the smallest interval of a consumer's pings. The reference owner
-	// insists on 40 s while its own consumers ping every 20 s, and so loses them.
-	minPing = 10 * time.Second
+	// readBufferBytes is for the acknowledgements of a connection. A larger buffer
+	// makes nothing faster, and each connection keeps its own.
+	readBufferBytes = 4 << 10
+
+	// minPing is the smallest interval of a consumer's pings. The answer to one
+	// costs next to nothing, and who refuses them loses consumers: the reference
+	// owner insists on 40 s while its own consumers ping every 20 s. The interval is
+	// well below any in use, as the network makes two pings come closer together.
+	minPing = time.Second
 
 	// pingInterval and pingTimeout find a consumer that is gone without a word.
 	pingInterval = time.Minute
@@ -59,7 +66,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 
 	// Allow are the identities that may subscribe: a consumer's certificate must
-	// carry one of them. Empty means every certificate that Credentials accept.
+	// carry one of them. Empty means every certificate that Credentials accept,
+	// until SetAllow is called.
 	Allow []mtls.ID
 
 	// Window is how many responses are sent ahead of their acknowledgements, 1 to
@@ -72,10 +80,19 @@ type Config struct {
 
 // Server serves the Federated Service Discovery API to any number of consumers.
 type Server struct {
-	config   Config // read-only after New
-	refusals refusals
-	withheld refusals // by v1alpha1, from each of its consumers
-	readers  sync.WaitGroup
+	config     Config // read-only after New
+	refusals   refusals
+	withheld   refusals // by v1alpha1, from each of its consumers
+	turnedAway refusals // certificates without an allowed identity
+	readers    sync.WaitGroup
+
+	acknowledged atomic.Uint64 // responses
+
+	mu       sync.Mutex            // guards the fields below
+	allowed  map[mtls.ID]struct{}  // who may subscribe; nil for every certificate
+	sessions map[*session]struct{} // the streams that are open
+	refused  map[string]uint64     // responses, by field
+	ended    map[codes.Code]uint64 // streams, by the code of their status
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -91,8 +108,33 @@ func New(c Config) (*Server, error) {
 	case c.Window < 0 || c.Window > MaxWindow:
 		return nil, fmt.Errorf("window is %d, it must be 1 to %d", c.Window, MaxWindow)
 	}
-	c.Allow = slices.Clone(c.Allow)
-	return &Server{config: c}, nil
+	s := &Server{
+		config: c, sessions: make(map[*session]struct{}),
+		refused: make(map[string]uint64), ended: make(map[codes.Code]uint64),
+	}
+	if len(c.Allow) > 0 {
+		s.SetAllow(c.Allow)
+	}
+	return s, nil
+}
+
+// SetAllow makes ids the identities that may subscribe, in place of those before.
+// None means nobody. The streams of consumers that may not subscribe any more end
+// with Unauthenticated.
+func (s *Server) SetAllow(ids []mtls.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allowed = make(map[mtls.ID]struct{}, len(ids))
+	for _, id := range ids {
+		s.allowed[id] = struct{}{}
+	}
+	s.turnedAway.reset()
+	for session := range s.sessions {
+		if _, ok := s.mayLocked(session.ids); !ok {
+			session.log.Warn("consumer turned away: it is not allowed any more")
+			session.cancel(mayNot(session.ids))
+		}
+	}
 }
 
 // Serve accepts consumers from the listener until ctx ends, and returns nil
@@ -107,6 +149,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.SharedWriteBuffer(true), // most consumers are silent most of the time
+		grpc.ReadBufferSize(readBufferBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingInterval, Timeout: pingTimeout}),
 		grpc.WaitForHandlers(true),
@@ -114,6 +158,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	)
 	rdpb.RegisterDiscoveryServiceServer(server, v1alpha2{server: s})
 	rdpb1.RegisterDiscoveryServiceServer(server, v1alpha1{server: s})
+	healthpb.RegisterHealthServer(server, health{stopping: ctx})
 
 	var stopped sync.WaitGroup
 	stopped.Go(func() {
@@ -166,72 +211,80 @@ type endingStream struct {
 
 func (s endingStream) Context() context.Context { return s.ctx }
 
-// authorise returns who the consumer is, as it may be shown. It fails with
+// dialect is what differs between the versions of the API.
+type dialect struct {
+	version wire.Version
+	receive func() (wire.Request, error)
+
+	// express returns what the version can say of an update, and false when there
+	// is nothing to be said. It is nil where the version can say everything.
+	express func(u update) (update, bool)
+
+	send func(u update, nonce, context string) error
+}
+
+// subscribe serves one subscription of a consumer, and returns the status of its
+// stream.
+func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
+	err := s.admit(ctx, session)
+	if err == nil {
+		err = stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked))
+	}
+	if err == nil {
+		err = session.run(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, session)
+	s.ended[status.Code(err)]++
+	return err
+}
+
+// admit fills in who the consumer of the session is. It fails with
 // Unauthenticated, after which consumers do not retry, when the consumer is not
 // one of those that may subscribe.
-func (s *Server) authorise(ctx context.Context) (string, error) {
+func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.PeerCertificates) == 0 {
-		return "", status.Error(codes.Unauthenticated, "a client certificate is required")
+		return status.Error(codes.Unauthenticated, "a client certificate is required")
 	}
-	ids := mtls.PeerIDs(info.State.PeerCertificates[0])
-	if len(s.config.Allow) > 0 {
-		i := slices.IndexFunc(ids, func(id mtls.ID) bool { return slices.Contains(s.config.Allow, id) })
-		if i < 0 {
-			who := federation.Quote(fmt.Sprint(ids)) // a certificate may have any number of them
+	session.ids = mtls.PeerIDs(info.State.PeerCertificates[0])
+	s.mu.Lock() // and not let go of in between, so that SetAllow misses no session
+	defer s.mu.Unlock()
+	id, ok := s.mayLocked(session.ids)
+	if !ok {
+		who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
+		if s.turnedAway.add(who, "", "") {
 			s.config.Logger.Warn("consumer turned away: its certificate carries no identity that is allowed",
 				"identities", who, "address", p.Addr)
-			return "", status.Errorf(codes.Unauthenticated,
-				"the identities %s of your certificate may not subscribe; have the owner allow one of them", who)
 		}
-		ids = ids[i:]
+		return mayNot(session.ids)
 	}
-	if len(ids) == 0 {
-		return "without identity", nil
+	session.consumer = "without identity"
+	if id != (mtls.ID{}) {
+		session.consumer = id.String()
 	}
-	return ids[0].String(), nil
+	session.log = s.config.Logger.With("consumer", session.consumer)
+	s.sessions[session] = struct{}{}
+	return nil
 }
 
-// v1alpha2 serves that version of the API.
-type v1alpha2 struct {
-	rdpb.UnimplementedDiscoveryServiceServer
-
-	server *Server
+// mayLocked tells whether one of the identities may subscribe, and which is the
+// first, if there is one.
+func (s *Server) mayLocked(ids []mtls.ID) (mtls.ID, bool) {
+	for _, id := range ids {
+		if _, ok := s.allowed[id]; ok || s.allowed == nil {
+			return id, true
+		}
+	}
+	return mtls.ID{}, s.allowed == nil
 }
 
-// EstablishStream is one subscription of a consumer.
-func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	consumer, err := v.server.authorise(stream.Context())
-	if err != nil {
-		return err
-	}
-	if err := stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
-		return err
-	}
-	session := &session{
-		server:   v.server,
-		log:      v.server.config.Logger.With("consumer", consumer),
-		consumer: consumer,
-		window:   newWindow(v.server.config.Window),
-		receive: func() (wire.Request, error) {
-			m, err := stream.Recv()
-			if err != nil {
-				return wire.Request{}, err
-			}
-			request, err := wire.ParseRequest(m.GetRequest())
-			if err != nil {
-				return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
-			}
-			return request, nil
-		},
-		send: func(u update, nonce, context string) error {
-			resource, err := u.resource()
-			if err != nil {
-				return status.Error(codes.Internal, err.Error())
-			}
-			return stream.Send(&rdpb.BidirectionalStream{Response: wire.Respond(u.Event, resource, nonce, context)})
-		},
-	}
-	return session.run(stream.Context())
+func mayNot(ids []mtls.ID) error {
+	return status.Errorf(codes.Unauthenticated,
+		"the identities %s of your certificate may not subscribe; have the owner allow one of them", federation.Quote(fmt.Sprint(ids)))
 }

@@ -12,41 +12,42 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // session is the life of one stream, whatever the version of the API.
 type session struct {
+	dialect
+
 	server   *Server
-	log      *slog.Logger // which knows the consumer
-	consumer string       // who it is, as it may be shown
+	cancel   context.CancelCauseFunc // ends it
+	ids      []mtls.ID               // of the consumer's certificate
+	consumer string                  // who it is, as it may be shown
+	log      *slog.Logger            // which knows the consumer
 	window   *window
-	receive  func() (wire.Request, error)
 
-	// express returns what the version can say of an update, and false when there
-	// is nothing to be said. It is nil where the version can say everything.
-	express func(u update) (update, bool)
-
-	send func(u update, nonce, context string) error
+	subscribed bool // owned by run
 }
 
 // run serves the stream until it ends, and returns its status.
 func (s *session) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here: only the end of the handler ends a
 	// blocked receive. Server.Serve waits for it.
-	s.server.readers.Go(func() { cancel(s.read(opened)) })
+	s.server.readers.Go(func() { s.cancel(s.read(opened)) })
 	err := s.write(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
 	}
-	cancel(nil)
 	switch {
 	case errors.Is(err, io.EOF): // the consumer has ended it on purpose
-		return nil
+		err = nil
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
+		err = status.FromContextError(err).Err()
+	}
+	if s.subscribed {
+		s.log.Info("consumer gone", "code", status.Code(err))
 	}
 	return err
 }
@@ -60,7 +61,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		return context.Cause(ctx)
 	}
 	s.log.Info("consumer subscribed")
-	defer s.log.Info("consumer gone")
+	s.subscribed = true
 	subscription := s.server.config.Registry.Subscribe()
 	defer subscription.Close()
 	var updates []update
@@ -84,6 +85,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 				return err
 			}
 		}
+		clear(updates) // which lets go of the services
 	}
 }
 
@@ -117,6 +119,7 @@ func (s *session) read(opened chan<- wire.Request) error {
 func (s *session) acknowledged(answered flight, refusal string) {
 	switch {
 	case refusal != "":
+		s.server.countRefusal(refusal)
 		if s.server.refusals.add(s.consumer, answered.name, refusal) {
 			// Our own consumers begin with the service. What is shown is bounded, and
 			// the rule at the end of the text is what matters.
@@ -126,7 +129,9 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
+		fallthrough
 	default:
+		s.server.acknowledged.Add(1)
 		s.server.refusals.remove(s.consumer, answered.name)
 	}
 }
@@ -164,6 +169,13 @@ func (r *refusals) add(consumer, service, refusal string) bool {
 	}
 	r.logged[key] = refusal
 	return true
+}
+
+// reset forgets everything.
+func (r *refusals) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.logged)
 }
 
 // remove forgets what the consumer said of the service, which it accepts now.

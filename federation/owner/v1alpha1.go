@@ -2,7 +2,6 @@ package owner
 
 import (
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -19,19 +18,9 @@ type v1alpha1 struct {
 
 // EstablishStream is one subscription of a consumer.
 func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
-	consumer, err := v.server.authorise(stream.Context())
-	if err != nil {
-		return err
-	}
-	if err := stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
-		return err
-	}
 	withheld := withheld{server: v.server, names: make(map[string]struct{})}
-	session := &session{
-		server:   v.server,
-		log:      v.server.config.Logger.With("consumer", consumer),
-		consumer: consumer,
-		window:   newWindow(v.server.config.Window),
+	return v.server.subscribe(stream, dialect{
+		version: wire.V1Alpha1,
 		receive: func() (wire.Request, error) {
 			m, err := stream.Recv()
 			if err != nil {
@@ -51,8 +40,7 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			}
 			return stream.Send(response)
 		},
-	}
-	return session.run(stream.Context())
+	})
 }
 
 // withheld is what one consumer of v1alpha1 does not get of the catalog, as

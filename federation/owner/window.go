@@ -94,5 +94,19 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 	return answered, true
 }
 
+// inFlight returns how many responses are in flight, and since when what the
+// oldest of them says has been true.
+func (w *window) inFlight() (n int, oldest time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := w.first; i < w.next; i++ {
+		if !w.at(i).acknowledged {
+			n++
+			oldest = earlier(oldest, w.at(i).since)
+		}
+	}
+	return n, oldest
+}
+
 // at returns the place of response n. The caller holds the lock.
 func (w *window) at(n uint64) *flight { return &w.ring[n%uint64(len(w.ring))] }

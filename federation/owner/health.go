@@ -1,0 +1,65 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// healthServices are those that the health service knows; the empty name stands
+// for the whole server.
+var healthServices = []string{"", rdpb.DiscoveryService_ServiceDesc.ServiceName, rdpb1.DiscoveryService_ServiceDesc.ServiceName}
+
+// health tells whether consumers can subscribe: to everybody with a certificate
+// that the server accepts, since a prober need not be a consumer.
+type health struct {
+	healthpb.UnimplementedHealthServer
+
+	stopping context.Context //nolint:containedctx // that of Serve, whose end is the state
+}
+
+// Check implements the health service.
+func (h health) Check(_ context.Context, request *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if !slices.Contains(healthServices, request.GetService()) {
+		return nil, status.Error(codes.NotFound, "unknown service")
+	}
+	if h.stopping.Err() != nil {
+		return state(healthpb.HealthCheckResponse_NOT_SERVING), nil
+	}
+	return state(healthpb.HealthCheckResponse_SERVING), nil
+}
+
+// Watch implements the health service.
+func (h health) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	now := healthpb.HealthCheckResponse_SERVING
+	if !slices.Contains(healthServices, request.GetService()) {
+		now = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
+	}
+	if err := stream.Send(state(now)); err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	<-ctx.Done()
+	err := context.Cause(ctx)
+	if !errors.Is(err, errShutdown) {
+		return status.FromContextError(err).Err()
+	}
+	// The last word of a server that stops, unless the watcher has stopped reading.
+	if now == healthpb.HealthCheckResponse_SERVING {
+		if err := stream.Send(state(healthpb.HealthCheckResponse_NOT_SERVING)); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func state(s healthpb.HealthCheckResponse_ServingStatus) *healthpb.HealthCheckResponse {
+	return &healthpb.HealthCheckResponse{Status: s}
+}

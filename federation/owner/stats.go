@@ -1,0 +1,81 @@
+package owner
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Stats is how a Server is doing, for metrics and the like.
+type Stats struct {
+	Services  int                  // of the registry
+	Consumers map[wire.Version]int // streams that are open
+
+	Unsent   int       // services of which a consumer has still to be told, summed up over the consumers
+	InFlight int       // responses that are not acknowledged yet
+	Oldest   time.Time // since when a consumer has been without something, zero when none is
+
+	// Since New.
+
+	Acknowledged uint64                // responses that were accepted
+	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
+	Ended        map[codes.Code]uint64 // streams that have ended, by the code of their status
+}
+
+// Stats returns how the server is doing now. It costs time in proportion to the
+// number of consumers.
+func (s *Server) Stats() Stats {
+	stats := Stats{Consumers: make(map[wire.Version]int), Acknowledged: s.acknowledged.Load()}
+	s.mu.Lock()
+	stats.Refused, stats.Ended = maps.Clone(s.refused), maps.Clone(s.ended)
+	for session := range s.sessions {
+		stats.Consumers[session.version]++
+		n, oldest := session.window.inFlight()
+		stats.InFlight += n
+		stats.Oldest = earlier(stats.Oldest, oldest)
+	}
+	s.mu.Unlock()
+	services, unsent, oldest := s.config.Registry.stats()
+	stats.Services, stats.Unsent, stats.Oldest = services, unsent, earlier(stats.Oldest, oldest)
+	return stats
+}
+
+// earlier returns the earlier of two times, where zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// refusalFields are the fields that a refusal can be about: of a service in any
+// version of the API, and of a response. What a consumer writes is its own
+// affair, and a metric must have few labels.
+var refusalFields = []string{
+	"name", "description", "tags", "labels", "fqdn", "endpoints", "sans", "instances",
+	"id", "san", "protocols",
+	"resource", "resource_url", "resource_id", "operation", "context",
+}
+
+// countRefusal counts a refusal by the field that it blames, where it reads like
+// those of our consumers: service "name": field: rule.
+func (s *Server) countRefusal(refusal string) {
+	if _, rest, ok := strings.Cut(refusal, `": `); ok && strings.HasPrefix(refusal, `service "`) {
+		refusal = rest
+	}
+	field := refusal
+	if end := strings.IndexAny(refusal, ".[:"); end >= 0 {
+		field = refusal[:end]
+	}
+	if !slices.Contains(refusalFields, field) {
+		field = "other"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[field]++
+}
