@@ -1,0 +1,530 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// The peers of this file are those of another maker: they know the protocol from
+// its public definitions alone. They put messages together from field numbers and
+// send them as bytes, and share neither stubs nor package wire with us.
+
+// str, msg and num are fields of a message.
+func str(number protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
+}
+
+func msg(number protowire.Number, fields ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), bytes.Join(fields, nil))
+}
+
+func num(number protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
+}
+
+// read returns the fields of a message by number: strings and messages as they
+// are, numbers in decimal.
+func read(t testing.TB, message string) map[protowire.Number]string {
+	t.Helper()
+	fields := make(map[protowire.Number]string)
+	for b := []byte(message); len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			t.Fatalf("malformed message %q", message)
+		}
+		b = b[n:]
+		switch kind {
+		case protowire.BytesType:
+			var value []byte
+			value, n = protowire.ConsumeBytes(b)
+			fields[number] = string(value)
+		case protowire.VarintType:
+			var value uint64
+			value, n = protowire.ConsumeVarint(b)
+			fields[number] = strconv.FormatUint(value, 10)
+		default:
+			n = -1
+		}
+		if n < 0 {
+			t.Fatalf("malformed message %q", message)
+		}
+		b = b[n:]
+	}
+	return fields
+}
+
+// dialect is how one version of the API lays out its messages.
+type dialect struct {
+	version string
+	wrapped bool // requests and responses stand in fields 1 and 2 of a message that holds either
+
+	// Fields of a response, and the values of its operation.
+	idField, resourceField, operationField protowire.Number // 0: there is no such field
+	create, update, remove                 uint64
+
+	// Fields of a context, in a request and in a response; 0: there is none.
+	requestContext, responseContext protowire.Number
+}
+
+var dialects = []dialect{
+	{
+		version: "v1alpha1", resourceField: 3, operationField: 4,
+		create: 1, update: 2, remove: 3,
+	},
+	{
+		version: "v1alpha2", wrapped: true, idField: 3, resourceField: 4, operationField: 5,
+		create: 1, update: 1, remove: 2, requestContext: 4, responseContext: 6,
+	},
+}
+
+func (d *dialect) url() string {
+	return "type.googleapis.com/federation.types." + d.version + ".FederatedService"
+}
+
+func (d *dialect) service() string {
+	return "federation.resourcediscovery." + d.version + ".DiscoveryService"
+}
+
+// request returns a request that ends with the context.
+func (d *dialect) request(context string, fields ...[]byte) []byte {
+	return d.message(1, d.requestContext, context, fields)
+}
+
+// response returns a response that ends with the context.
+func (d *dialect) response(context string, fields ...[]byte) []byte {
+	return d.message(2, d.responseContext, context, fields)
+}
+
+func (d *dialect) message(wrapper, contextField protowire.Number, context string, fields [][]byte) []byte {
+	if contextField != 0 && context != "" {
+		fields = append(fields, str(contextField, context))
+	}
+	if d.wrapped {
+		return msg(wrapper, fields...)
+	}
+	return bytes.Join(fields, nil)
+}
+
+// unwrap returns the fields of a request (wrapper 1) or a response (wrapper 2).
+func (d *dialect) unwrap(t testing.TB, wrapper protowire.Number, message []byte) map[protowire.Number]string {
+	t.Helper()
+	fields := read(t, string(message))
+	if !d.wrapped {
+		return fields
+	}
+	inner, ok := fields[wrapper]
+	if !ok || len(fields) != 1 {
+		t.Fatalf("message is %x, want only field %d in it", message, wrapper)
+	}
+	return read(t, inner)
+}
+
+// resource returns the field of a response with a service of those fields.
+func (d *dialect) resource(fields ...[]byte) []byte {
+	return msg(d.resourceField, str(1, d.url()), msg(2, fields...))
+}
+
+// offer returns the fields of a whole service.
+func (d *dialect) offer(name, fqdn, address string) []byte {
+	endpoint := msg(9, str(1, address), num(2, 443))
+	san := "spiffe://owner.example/" + name
+	if d.version == "v1alpha1" {
+		return bytes.Join([][]byte{str(1, name), str(5, fqdn), str(6, name), str(7, san), str(8, "HTTPS"), endpoint}, nil)
+	}
+	return bytes.Join([][]byte{str(1, name), str(5, fqdn), endpoint, str(10, san), msg(11, str(1, "v1"), str(2, "HTTPS"))}, nil)
+}
+
+// identity returns the fields of a service that only say which it is.
+func (d *dialect) identity(name string) []byte {
+	if d.version == "v1alpha1" {
+		return str(6, name)
+	}
+	return str(1, name)
+}
+
+// rawCodec passes messages as they are.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = bytes.Clone(data)
+	return nil
+}
+
+// rawStream is either side of a stream. Only the test uses it, from one
+// goroutine.
+type rawStream struct {
+	stream interface {
+		SendMsg(m any) error
+		RecvMsg(m any) error
+	}
+	abort func() // ends what blocks in the stream
+}
+
+func (s *rawStream) send(t testing.TB, message []byte) {
+	t.Helper()
+	if err := s.stream.SendMsg(&message); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *rawStream) receive(t testing.TB) []byte {
+	t.Helper()
+	defer time.AfterFunc(patience, s.abort).Stop()
+	var message []byte
+	if err := s.stream.RecvMsg(&message); err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// keyPair reads the files of a party.
+func keyPair(t testing.TB, files mtls.Files) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	certificate, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		t.Fatal("no certificate in the CA file")
+	}
+	return certificate, roots
+}
+
+// foreignOwner serves one version, and hands its streams to the test.
+type foreignOwner struct {
+	address string
+	streams chan *rawStream
+}
+
+func startForeignOwner(t testing.TB, files mtls.Files, d *dialect) *foreignOwner {
+	t.Helper()
+	certificate, roots := keyPair(t, files)
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{certificate}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
+		})),
+		grpc.ForceServerCodec(rawCodec{}),
+	)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &foreignOwner{address: listener.Addr().String(), streams: make(chan *rawStream, 16)}
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: d.service(),
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "EstablishStream", ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				o.streams <- &rawStream{stream: stream, abort: server.Stop}
+				<-stream.Context().Done()
+				return nil
+			},
+		}},
+	}, o)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+	return o
+}
+
+// accept returns the next stream that a consumer opens.
+func (o *foreignOwner) accept(t testing.TB) *rawStream {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	select {
+	case stream := <-o.streams:
+		return stream
+	case <-deadline.C:
+		t.Fatal("no stream was opened")
+		return nil
+	}
+}
+
+// TestForeignOwner is CoreDNS at an owner of another maker, which behaves as the
+// public reference implementation does: nonces are empty, nothing ends its
+// catalog, it blocks after each response until it has read one request, and some
+// of its services have neither fqdn nor endpoints.
+func TestForeignOwner(t *testing.T) {
+	t.Parallel()
+	for i := range dialects {
+		d := &dialects[i]
+		t.Run(d.version, func(t *testing.T) {
+			t.Parallel()
+			p := newPKI(t)
+			o := startForeignOwner(t, p.owner, d)
+			c := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %s
+		%s
+		api %s
+		settle 1s
+	}
+}`, o.address, p.tls(), d.version))
+			stream := o.accept(t)
+
+			first := stream.receive(t)
+			session := d.unwrap(t, 1, first)[d.requestContext]
+			if d.requestContext != 0 && session == "" {
+				t.Errorf("the initial request %x has no context", first)
+			}
+			if want := d.request(session, str(1, d.url())); !bytes.Equal(first, want) {
+				t.Fatalf("the initial request is\n%x, want\n%x", first, want)
+			}
+			accepted := func(nonce string, fields ...[]byte) {
+				t.Helper()
+				answer := [][]byte{str(1, d.url())}
+				if nonce != "" {
+					answer = append(answer, str(2, nonce))
+					fields = append([][]byte{str(1, nonce)}, fields...)
+				}
+				stream.send(t, d.response(session, fields...))
+				want := d.request(session, append(answer, msg(3))...)
+				if got := stream.receive(t); !bytes.Equal(got, want) {
+					t.Fatalf("the answer is\n%x, want\n%x", got, want)
+				}
+			}
+			refused := func(rule string, fields ...[]byte) {
+				t.Helper()
+				stream.send(t, d.response(session, fields...))
+				answer := d.unwrap(t, 1, stream.receive(t))
+				status := read(t, answer[3])
+				if status[1] != "3" || !strings.Contains(status[2], rule) {
+					t.Fatalf("the status is %q, want code 3 and %q", status, rule)
+				}
+			}
+			url := str(2, d.url())
+			operation := func(n uint64) []byte { return num(d.operationField, n) }
+
+			sample := append(d.identity("sample"), str(2, "as the samples are")...)
+			refused(`service "sample": `, url, d.resource(sample), operation(d.create))
+			accepted("", url, d.resource(d.offer("web", "web.fed.example", "192.0.2.1")), operation(d.create))
+			refused(`service "sample": `, url, d.resource(sample), operation(d.update))
+			refused(`service "web": operation: `, url, d.resource(d.offer("web", "web.fed.example", "192.0.2.9")), operation(9))
+			accepted("", url) // a heartbeat
+			accepted("n-6", url, d.resource(d.offer("api", "api.fed.example", "192.0.2.2")), operation(d.create))
+			c.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+			c.awaitAnswer(t, "api.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+			c.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN") // complete, by silence
+
+			accepted("", d.resource(d.offer("web", "web.fed.example", "192.0.2.3")), operation(d.update)) // without resource_url
+			c.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+			refused(`service "web": endpoints[0].address: `,
+				url, d.resource(d.offer("web", "web.fed.example", "192.0.2.0/24")), operation(d.update))
+			accepted("", url, d.resource(d.identity("api")), operation(d.remove))
+			c.awaitAnswer(t, "api.fed.example", dns.TypeA, "NXDOMAIN")
+			c.awaitAnswer(t, "_https._tcp.web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 192-0-2-3.addr.web.fed.example.")
+
+			if extra := len(o.streams); extra != 0 {
+				t.Errorf("the stream did not live on: %d more were opened", extra)
+			}
+		})
+	}
+}
+
+// TestForeignConsumer is our owner with a consumer of another maker, which
+// behaves as the public reference implementation does: its answers have no
+// resource_url, every refusal has the code Unavailable, and an operation that it
+// does not know is acknowledged.
+func TestForeignConsumer(t *testing.T) {
+	t.Parallel()
+	for i := range dialects {
+		d := &dialects[i]
+		t.Run(d.version, func(t *testing.T) {
+			t.Parallel()
+			offered := func(name, address string) *federation.Service {
+				s := simpleService(t, name, name+".fed.example", address)
+				s.SANs = []string{"spiffe://owner.example/" + name}
+				return s
+			}
+			p := newPKI(t)
+			o := startOwner(t, p.owner, "", offered("api", "192.0.2.1"), offered("web", "192.0.2.2"))
+
+			certificate, roots := keyPair(t, p.consumer)
+			conn, err := grpc.NewClient("passthrough:///"+o.address,
+				grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+					Certificates: []tls.Certificate{certificate}, RootCAs: roots, ServerName: "localhost",
+				})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			client, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+				"/"+d.service()+"/EstablishStream", grpc.ForceCodec(rawCodec{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream := &rawStream{stream: client, abort: cancel}
+
+			const session = "what the consumer calls it"
+			stream.send(t, d.request(session, str(1, d.url())))
+			// next returns the nonce of the next response, which must have these
+			// fields behind nonce and resource_url.
+			next := func(fields ...[]byte) string {
+				t.Helper()
+				got := stream.receive(t)
+				nonce := d.unwrap(t, 2, got)[1]
+				if nonce == "" {
+					t.Errorf("response %x has no nonce", got)
+				}
+				want := d.response(session, append([][]byte{str(1, nonce), str(2, d.url())}, fields...)...)
+				if !bytes.Equal(got, want) {
+					t.Fatalf("the response is\n%x, want\n%x", got, want)
+				}
+				return nonce
+			}
+			about := func(name string, resource []byte, operation uint64) [][]byte {
+				var fields [][]byte
+				if d.idField != 0 {
+					fields = append(fields, str(d.idField, name))
+				}
+				return append(fields, d.resource(resource), num(d.operationField, operation))
+			}
+			accept := func(nonce string) { stream.send(t, d.request(session, str(2, nonce), msg(3))) }
+			refuse := func(nonce string) {
+				stream.send(t, d.request(session, str(2, nonce), msg(3, num(1, 14), str(2, "there is no registry"))))
+			}
+
+			refuse(next(about("api", d.offer("api", "api.fed.example", "192.0.2.1"), d.create)...))
+			accept(next(about("web", d.offer("web", "web.fed.example", "192.0.2.2"), d.create)...))
+			accept(next()) // the end of the catalog
+			header, err := client.Header()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"marked"}, header.Get("federation-catalog-end")); diff != "" {
+				t.Errorf("the announcement (-want +got):\n%s", diff)
+			}
+			o.Upsert(offered("web", "192.0.2.3"))
+			refuse(next(about("web", d.offer("web", "web.fed.example", "192.0.2.3"), d.update)...))
+			o.Delete("api")
+			accept(next(about("api", d.identity("api"), d.remove)...))
+			o.Upsert(offered("new", "192.0.2.4"))
+			accept(next(about("new", d.offer("new", "new.fed.example", "192.0.2.4"), d.create)...))
+
+			if err := client.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			var rest []byte
+			defer time.AfterFunc(patience, cancel).Stop()
+			if err := client.RecvMsg(&rest); !errors.Is(err, io.EOF) {
+				t.Errorf("the stream ends with %v, want no error", err)
+			}
+		})
+	}
+}
+
+// TestV1Alpha1 follows a service through our owner and our consumer in the older
+// version, and through a restart.
+func TestV1Alpha1(t *testing.T) {
+	t.Parallel()
+	offered := func(address string, protocols ...federation.Protocol) *federation.Service {
+		s := simpleService(t, "web", "web.fed.example", address)
+		s.SANs = []string{"spiffe://owner.example/web"}
+		s.Instances = nil
+		for i, protocol := range protocols {
+			s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprintf("v%d", i+1), Protocol: protocol})
+		}
+		return s
+	}
+	unsaid := simpleService(t, "unsaid", "unsaid.fed.example", "192.0.2.9") // has no SAN
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", unsaid, offered("192.0.2.1", federation.HTTPS))
+	corefile := fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	federation {
+		owner %s
+		%s
+		api v1alpha1
+		settle 10m
+		persist %s
+	}
+}`, o.address, p.tls(), filepath.Join(t.TempDir(), "catalog"))
+	d := startCoreDNS(t, corefile)
+	expect := func() {
+		t.Helper()
+		const glue = "192-0-2-2.addr.web.fed.example."
+		for _, want := range []struct {
+			name  string
+			qtype uint16
+			text  string
+		}{
+			{"web.fed.example", dns.TypeA, "NOERROR 192.0.2.2"},
+			{"web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 " + glue},
+			{"_https._tcp.web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 " + glue},
+			{"_grpc._tcp.web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 " + glue},
+			{"_http._tcp.web.fed.example", dns.TypeSRV, "NXDOMAIN"},
+			{"v1.web.fed.example", dns.TypeA, "NXDOMAIN"}, // instances have no names
+			{"unsaid.fed.example", dns.TypeA, "NXDOMAIN"},
+			{glue, dns.TypeA, "NOERROR 192.0.2.2"},
+			{
+				"web.fed.example", dns.TypeTXT,
+				`NOERROR "txtvers=1" "name=web" "san=spiffe://owner.example/web"` +
+					` "txtvers=1" "protocol=GRPC" "sni=web" "txtvers=1" "protocol=HTTPS" "sni=web"`,
+			},
+		} {
+			d.awaitAnswer(t, want.name, want.qtype, want.text)
+		}
+	}
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN") // the end is marked
+	o.Upsert(offered("192.0.2.2", federation.HTTPS, federation.GRPC))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	expect()
+
+	// What cannot be said any more is gone, and comes back when it can.
+	secret := offered("192.0.2.2", federation.HTTPS, federation.GRPC)
+	secret.SANs = nil
+	o.Upsert(secret)
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NXDOMAIN")
+	o.Upsert(offered("192.0.2.2", federation.HTTPS, federation.GRPC))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+
+	// A restart while the owner is away answers the same.
+	d.end(t, syscall.SIGTERM)
+	o.stop()
+	d = startCoreDNS(t, corefile)
+	expect()
+	stale := d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	if got := extendedError(stale); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+		t.Errorf("extended error of a restored answer is %d", got)
+	}
+}
