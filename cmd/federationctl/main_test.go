@@ -159,7 +159,7 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"watch", "owner"}, owner), 2, "", "federationctl: ADDRESS \"owner\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "http://owner:1"}, owner), 2, "", "federationctl: ADDRESS \"http://owner:1\" is neither host:port nor https://host:port\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner:1", "-o", "xml"}, owner), 2, "", "federationctl: -o: \"xml\" is neither table nor json\nfederationctl: see 'federationctl watch --help'\n"},
-		{slices.Concat([]string{"watch", "owner:1", "--api", "v2"}, owner), 2, "", "federationctl: --api: \"v2\" is not v1alpha2\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "--api", "v2"}, owner), 2, "", "federationctl: --api: \"v2\" is not v1alpha2 or v1alpha1\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner:1", "--owner-id", "*"}, owner), 2, "", "federationctl: --owner-id: identity \"*\": label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl watch --help'\n"},
 	} {
 		code, stdout, stderr := ctl(t, tt.args...)
@@ -286,6 +286,36 @@ bad.yaml:7: error: service "b": instances: at least one is required
 		if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
 			t.Errorf("%q: unexpected standard error (-want +got):\n%s", tt.args, diff)
 		}
+	}
+}
+
+// TestWatchV1Alpha1 shows what an owner can say in the older version.
+func TestWatchV1Alpha1(t *testing.T) {
+	dir := pkiIn(t)
+	content := strings.Replace(catalog, "- name: api\n", "- name: api\n  sans: [spiffe://owner.example/api]\n", 1)
+	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), content))
+	for format, want := range map[string]string{
+		"table": `OP      NAME                  FQDN                              INSTANCES                     ENDPOINTS
+upsert  api                   api.fed.example                   HTTP                          192.0.2.20:80
+end     (the catalog is complete)
+`,
+		"json": `{"op":"upsert","name":"api","service":{"name":"api","fqdn":"api.fed.example","endpoints":[{"address":"192.0.2.20","port":80}],"sans":["spiffe://owner.example/api"],"instances":[{"protocol":"HTTP","metadata":{"SNI":"api"}}]}}
+{"op":"end"}
+`,
+	} {
+		code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", "--once", address, "--api", "v1alpha1", "-o", format}, files(dir, "consumer"))...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s: exit code %d, standard error %q", format, code, stderr)
+		}
+		if diff := cmp.Diff(want, stdout); diff != "" {
+			t.Errorf("%s: unexpected output (-want +got):\n%s", format, diff)
+		}
+	}
+	if code := owner.stop(); code != 0 {
+		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
+	}
+	if n := strings.Count(owner.errs.String(), "cannot be expressed in v1alpha1"); n != 1 {
+		t.Errorf("%d lines tell of the service that was left out, expected 1:\n%s", n, owner.errs)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // settleTime is the silence that ends the catalog of an owner that does not
@@ -81,7 +82,7 @@ standard error.`,
 	flags := command.Flags()
 	filesFlags(command, &o.files, "consumer", "owners")
 	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
-	flags.StringVar(&o.api, "api", "v1alpha2", "`version` of the protocol: "+strings.Join(apis, " or "))
+	flags.StringVar(&o.api, "api", wire.V1Alpha2.String(), "`version` of the protocol: "+strings.Join(apis, " or "))
 	rangesFlag(command, &o.ranges)
 	flags.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json for one object a line")
 	flags.BoolVar(&o.once, "once", false, "end when the catalog is complete")
@@ -106,8 +107,9 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if !slices.Contains(formats, o.output) {
 		return fmt.Errorf("-o: %q is neither table nor json", o.output)
 	}
-	if err := parseAPI(o.api); err != nil {
-		return err
+	version, err := wire.ParseVersion(o.api)
+	if err != nil {
+		return fmt.Errorf("--api: %w", err)
 	}
 	watching, finish := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
@@ -128,6 +130,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	subscription, err := consumer.New(consumer.Config{
 		Addresses:   []string{address},
 		Credentials: func(string) credentials.TransportCredentials { return certificates.Client(host, ids) },
+		Version:     version,
 		Policy:      policy,
 		Sink:        sink{&watcher{address: address, once: o.once, view: view, finish: finish}},
 		Logger:      slog.New(refusalHandler{stderr}),
@@ -205,15 +208,7 @@ func awaitUnread(ctx context.Context, stdout io.Writer) error {
 var formats = []string{"table", "json"}
 
 // apis are the versions of the protocol that watch speaks.
-var apis = []string{"v1alpha2"}
-
-// parseAPI checks the value of --api.
-func parseAPI(value string) error {
-	if !slices.Contains(apis, value) {
-		return fmt.Errorf("--api: %q is not %s", value, strings.Join(apis, " or "))
-	}
-	return nil
-}
+var apis = []string{wire.V1Alpha2.String(), wire.V1Alpha1.String()}
 
 // parseTarget returns the host:port of an owner, and the host by itself.
 func parseTarget(target string) (address, host string, err error) {

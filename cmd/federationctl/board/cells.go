@@ -15,7 +15,11 @@ import (
 func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 	ids := make([]string, min(len(s.Instances), most))
 	for i := range ids {
-		ids[i] = Plain(s.Instances[i].ID) + "/" + s.Instances[i].Protocol.String()
+		in := &s.Instances[i]
+		ids[i] = in.Protocol.String()
+		if !in.Unnamed {
+			ids[i] = Plain(in.ID) + "/" + ids[i]
+		}
 	}
 	places := make([]string, min(len(s.Endpoints), most))
 	for i := range places {
