@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -40,6 +41,7 @@ const (
 
 // fixture is a running owner, reached over memory with mutual TLS.
 type fixture struct {
+	server    *Server
 	registry  *Registry
 	authority *mtls.Authority
 	listener  *bufconn.Listener
@@ -72,6 +74,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	f.server = server
 	ctx, cancel := context.WithCancel(tb.Context())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, f.listener) }()
@@ -102,7 +105,12 @@ func (f *fixture) backlogs() []int {
 // source returns the certificate files of the party with that identity.
 func (f *fixture) source(tb testing.TB, id string) *mtls.Source {
 	tb.Helper()
-	issued, err := f.authority.Issue(mtls.Leaf{Name: "test", URIs: []string{id}})
+	return f.sourceOf(tb, mtls.Leaf{Name: "test", URIs: []string{id}})
+}
+
+func (f *fixture) sourceOf(tb testing.TB, leaf mtls.Leaf) *mtls.Source {
+	tb.Helper()
+	issued, err := f.authority.Issue(leaf)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -118,16 +126,24 @@ func (f *fixture) source(tb testing.TB, id string) *mtls.Source {
 	return source
 }
 
+// credentials returns those of a consumer.
+func (f *fixture) credentials(tb testing.TB, leaf mtls.Leaf) credentials.TransportCredentials {
+	tb.Helper()
+	return f.sourceOf(tb, leaf).Client("owner", []mtls.ID{idOf(tb, ownerID)})
+}
+
 // dial returns a connection of the consumer with that identity.
 func (f *fixture) dial(tb testing.TB, id string, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
-	owner, err := mtls.ParseID(ownerID)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	return f.dialAs(tb, mtls.Leaf{Name: "test", URIs: []string{id}}, options...)
+}
+
+// dialAs returns a connection of a consumer with that certificate.
+func (f *fixture) dialAs(tb testing.TB, leaf mtls.Leaf, options ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
 	options = append([]grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(f.source(tb, id).Client("owner", []mtls.ID{owner})),
+		grpc.WithTransportCredentials(f.credentials(tb, leaf)),
 	}, options...)
 	conn, err := grpc.NewClient("passthrough:///owner", options...)
 	if err != nil {

@@ -119,13 +119,13 @@ func (s *session) read(opened chan<- wire.Request) error {
 func (s *session) acknowledged(answered flight, refusal string) {
 	switch {
 	case refusal != "":
-		s.server.countRefusal(refusal)
+		// Our own consumers begin with the service. What is shown is bounded, and
+		// the rule at the end of the text is what matters.
+		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
+		s.server.countRefusal(rule)
 		if s.server.refusals.add(s.consumer, answered.name, refusal) {
-			// Our own consumers begin with the service. What is shown is bounded, and
-			// the rule at the end of the text is what matters.
-			refusal = strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
-				"operation", answered.operation, "service", answered.name, "refusal", federation.Quote(refusal))
+				"operation", answered.operation, "service", answered.name, "refusal", federation.Quote(rule))
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")

@@ -62,15 +62,12 @@ var refusalFields = []string{
 	"resource", "resource_url", "resource_id", "operation", "context",
 }
 
-// countRefusal counts a refusal by the field that it blames, where it reads like
-// those of our consumers: service "name": field: rule.
-func (s *Server) countRefusal(refusal string) {
-	if _, rest, ok := strings.Cut(refusal, `": `); ok && strings.HasPrefix(refusal, `service "`) {
-		refusal = rest
-	}
-	field := refusal
-	if end := strings.IndexAny(refusal, ".[:"); end >= 0 {
-		field = refusal[:end]
+// countRefusal counts a refusal by the field that its rule begins with, as those
+// of our consumers do.
+func (s *Server) countRefusal(rule string) {
+	field := rule
+	if end := strings.IndexAny(rule, ".[:"); end >= 0 {
+		field = rule[:end]
 	}
 	if !slices.Contains(refusalFields, field) {
 		field = "other"

@@ -1,0 +1,104 @@
+package owner
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+func idOf(tb testing.TB, text string) mtls.ID {
+	tb.Helper()
+	id, err := mtls.ParseID(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return id
+}
+
+// 1. Who is not named any more loses its streams, in any version, with
+// Unauthenticated; who is still named keeps its own.
+// 2. Who is not named gets no stream, and is logged once for each list.
+// 3. Who is named again is served again.
+// 4. A list of nobody is nobody, not everybody.
+func TestSetAllow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		consumer, stranger := idOf(t, consumerID), idOf(t, strangerID)
+		f := start(t, nil)
+		f.registry.Upsert(service("a", 1))
+		conns := map[mtls.ID]*grpc.ClientConn{consumer: f.dial(t, consumerID), stranger: f.dial(t, strangerID)}
+		served := func(id mtls.ID) *client {
+			t.Helper()
+			c := subscribe(t, conns[id])
+			if diff := cmp.Diff([]string{"upsert a 1", "end"}, c.nextN(2)); diff != "" {
+				t.Errorf("unexpected responses (-want +got):\n%s", diff)
+			}
+			return c
+		}
+		refused := func(c *client) {
+			t.Helper()
+			if got := c.status(); got.Code() != codes.Unauthenticated || !strings.Contains(got.Message(), "may not subscribe") {
+				t.Errorf("stream ended with %v, expected Unauthenticated: ... may not subscribe", got)
+			}
+		}
+
+		kept, lost := served(consumer), served(stranger)
+		silent := open(t, conns[stranger]) // has not sent the initial request
+		old := subscribe1(t, conns[stranger])
+		synctest.Wait()
+		f.server.SetAllow([]mtls.ID{consumer})
+		refused(lost)
+		refused(silent)
+		var err error
+		for err == nil {
+			_, err = old.stream.Recv()
+		}
+		if status.Code(err) != codes.Unauthenticated {
+			t.Errorf("the stream of v1alpha1 ended with %v, expected Unauthenticated", err)
+		}
+		for range 3 {
+			refused(subscribe(t, conns[stranger]))
+		}
+		if n := f.logged.count("carries no identity that is allowed"); n != 1 {
+			t.Errorf("%d log lines tell of the stranger, expected 1:\n%s", n, f.logged)
+		}
+		if n := f.logged.count("not allowed any more"); n != 3 {
+			t.Errorf("%d log lines tell of streams that end, expected 3:\n%s", n, f.logged)
+		}
+		f.registry.Upsert(service("a", 2))
+		if got := kept.next(); got != "upsert a 2" {
+			t.Errorf("who is still allowed received %q, expected upsert a 2", got)
+		}
+		f.registry.Upsert(service("a", 1))
+
+		f.server.SetAllow([]mtls.ID{stranger})
+		refused(kept)
+		refused(subscribe(t, conns[consumer]))
+		lost = served(stranger)
+
+		f.server.SetAllow(nil)
+		refused(lost)
+		refused(subscribe(t, conns[consumer]))
+		refused(subscribe(t, conns[stranger]))
+	})
+}
+
+// A consumer of several names may lose one of them.
+func TestSetAllowOfAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
+		c := subscribe(t, f.dialAs(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}, DNSNames: []string{"consumer.example"}}))
+		c.next()
+		f.server.SetAllow([]mtls.ID{idOf(t, "consumer.example")})
+		f.registry.Upsert(service("a", 1))
+		if got := c.next(); got != "upsert a 1" {
+			t.Errorf("received %q, expected upsert a 1", got)
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package owner
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// 1. Everybody with a certificate may ask, also who may not subscribe.
+// 2. The server and both versions of the API are known; nothing else is.
+// 3. A server that stops says so before the stream ends.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
+		client := healthpb.NewHealthClient(f.dial(t, strangerID))
+		watch := func(service string) healthpb.Health_WatchClient {
+			t.Helper()
+			stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stream
+		}
+		expect := func(stream healthpb.Health_WatchClient, want healthpb.HealthCheckResponse_ServingStatus) {
+			t.Helper()
+			if got, err := stream.Recv(); err != nil || got.GetStatus() != want {
+				t.Errorf("health is %v (%v), expected %v", got.GetStatus(), err, want)
+			}
+		}
+		var watched []healthpb.Health_WatchClient
+		for _, service := range []string{"", "federation.resourcediscovery.v1alpha2.DiscoveryService", "federation.resourcediscovery.v1alpha1.DiscoveryService"} {
+			got, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+				t.Errorf("health of %q is %v (%v), expected SERVING", service, got.GetStatus(), err)
+			}
+			stream := watch(service)
+			expect(stream, healthpb.HealthCheckResponse_SERVING)
+			watched = append(watched, stream)
+		}
+		if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+			t.Errorf("health of an unknown service is the error %v, expected NotFound", err)
+		}
+		unknown := watch("other")
+		expect(unknown, healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
+
+		f.stop()
+		for _, stream := range watched {
+			expect(stream, healthpb.HealthCheckResponse_NOT_SERVING)
+		}
+		for _, stream := range append(watched, unknown) {
+			if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+				t.Errorf("watching ended with %v, expected Unavailable", err)
+			}
+		}
+	})
+}
+
+func TestHealthIsNotToldBeforeTheHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn := f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("without TLS the error is %v, expected Unavailable", err)
+		}
+	})
+}
+
+func TestHealthOfAServerThatStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got, err := health{stopping: ctx}.Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("health is %v (%v), expected NOT_SERVING", got.GetStatus(), err)
+	}
+}
+
+// The watcher that leaves is no failure of the server.
+func TestHealthWatcherLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := healthpb.NewHealthClient(f.dial(t, consumerID)).Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait()
+		begun := time.Now()
+		f.stop()
+		if took := time.Since(begun); took >= shutdownGrace {
+			t.Errorf("the owner took %v to stop, expected less than %v", took, shutdownGrace)
+		}
+	})
+}
+
+// What can be called is what is meant to be: no reflection tells strangers more.
+func TestServicesOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn := f.dial(t, consumerID)
+		for _, version := range []string{"v1", "v1alpha"} {
+			method := "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo"
+			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.Unimplemented {
+				t.Errorf("%s gave %v, expected Unimplemented", method, err)
+			}
+		}
+	})
+}
+
+// pinger is a peer that speaks HTTP/2 and sends pings at its own pace, which a
+// client of gRPC does not.
+type pinger struct {
+	net.Conn
+	*http2.Framer
+}
+
+func newPinger(t *testing.T, f *fixture) *pinger {
+	t.Helper()
+	raw, err := f.listener.DialContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _, err := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}}).ClientHandshake(t.Context(), "owner", raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pinger{conn, http2.NewFramer(conn, conn)}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// answers returns how many pings were answered until the owner ended the
+// connection, and the reason that it gave.
+func (p *pinger) answers() (n int, reason string) {
+	for {
+		frame, err := p.ReadFrame()
+		if err != nil {
+			return n, reason
+		}
+		switch frame := frame.(type) {
+		case *http2.PingFrame:
+			if frame.IsAck() {
+				n++
+			}
+		case *http2.GoAwayFrame:
+			reason = string(frame.DebugData())
+		}
+	}
+}
+
+func TestPingsOfAnyPace(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		interval time.Duration
+		pings    int
+		reason   string
+	}{
+		{"every 20 s, as the reference consumer", 20 * time.Second, 180, ""},
+		{"every 2 s", 2 * time.Second, 1800, ""},
+		{"without a pause", 0, 100, "too_many_pings"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, nil)
+				p := newPinger(t, f)
+				var answered int
+				var reason string
+				read := make(chan struct{})
+				go func() {
+					defer close(read)
+					answered, reason = p.answers()
+				}()
+				for range tt.pings {
+					if err := p.WritePing(false, [8]byte{}); err != nil {
+						if tt.reason == "" {
+							t.Errorf("ping: %v", err)
+						}
+						break
+					}
+					time.Sleep(tt.interval)
+				}
+				synctest.Wait()
+				p.Close()
+				<-read
+				if reason != tt.reason {
+					t.Errorf("the owner ended the connection with %q, expected %q", reason, tt.reason)
+				}
+				if tt.reason == "" && answered != tt.pings {
+					t.Errorf("%d of %d pings were answered", answered, tt.pings)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package owner
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Window = 2 })
+		expect := func(step string, want Stats) {
+			t.Helper()
+			synctest.Wait()
+			for _, m := range []*map[string]uint64{&want.Refused} {
+				if *m == nil {
+					*m = map[string]uint64{}
+				}
+			}
+			if want.Ended == nil {
+				want.Ended = map[codes.Code]uint64{}
+			}
+			if want.Consumers == nil {
+				want.Consumers = map[wire.Version]int{}
+			}
+			if diff := cmp.Diff(want, f.server.Stats()); diff != "" {
+				t.Errorf("%s: unexpected figures (-want +got):\n%s", step, diff)
+			}
+		}
+		expect("nothing", Stats{})
+		f.registry.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+		expect("no consumer", Stats{Services: 3})
+
+		conn := f.dial(t, consumerID)
+		subscribed := time.Now()
+		c, old := subscribe(t, conn), subscribe1(t, conn)
+		both := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
+		// v1alpha1 cannot express these services, and so gets none of them.
+		expect("two consumers", Stats{Services: 3, Consumers: both, Unsent: 1, InFlight: 3, Oldest: subscribed})
+		if err := old.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		one, ended := map[wire.Version]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
+		expect("one consumer", Stats{Services: 3, Consumers: one, Unsent: 1, InFlight: 2, Oldest: subscribed, Ended: ended})
+
+		refuse := func(text string) {
+			t.Helper()
+			response, _ := c.receive()
+			c.request(wire.Nack(response.GetNonce(), response.GetContext(), errors.New(text)))
+		}
+		refuse(`service "a": endpoints[0].address: loopback`) // as our consumers write it
+		refuse(`not today`)
+		c.nextN(2)
+		refused := map[string]uint64{"endpoints": 1, "other": 1}
+		expect("synced", Stats{Services: 3, Consumers: one, Acknowledged: 2, Refused: refused, Ended: ended})
+
+		time.Sleep(time.Minute)
+		changed := time.Now()
+		f.registry.Upsert(service("a", 2))
+		time.Sleep(time.Minute)
+		f.registry.Upsert(service("b", 2))
+		f.registry.Delete("c")
+		f.registry.Upsert(service("a", 3))
+		late := Stats{Services: 2, Consumers: one, Unsent: 2, InFlight: 2, Oldest: changed, Acknowledged: 2, Refused: refused, Ended: ended}
+		expect("behind", late)
+		c.next()
+		time.Sleep(time.Hour)
+		late.Acknowledged, late.Unsent, late.Oldest = 3, 1, changed.Add(time.Minute)
+		expect("less behind", late)
+
+		f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
+		c.status()
+		ended[codes.Unauthenticated]++
+		expect("turned away", Stats{Services: 2, Acknowledged: 3, Refused: refused, Ended: ended})
+	})
+}
+
+// Whatever a consumer writes becomes one of few labels.
+func TestRefusalsAreCountedByField(t *testing.T) {
+	for rule, want := range map[string]string{
+		"fqdn: required": "fqdn",
+		(&federation.InvalidError{Field: "instances[7].metadata[\"x\"]", Rule: "y"}).Error(): "instances",
+		(&federation.InvalidError{Field: "operation", Rule: "7 is neither"}).Error():         "operation",
+		"resource.value: malformed": "resource",
+		"name":                      "name",
+		"Unavailable":               "other",
+		"evil_label_1: x":           "other",
+		"one too many":              "other",
+		":":                         "other",
+		"":                          "other",
+	} {
+		s := &Server{refused: make(map[string]uint64)}
+		s.countRefusal(rule)
+		if diff := cmp.Diff(map[string]uint64{want: 1}, s.refused); diff != "" {
+			t.Errorf("%s: unexpected count (-want +got):\n%s", rule, diff)
+		}
+	}
+}

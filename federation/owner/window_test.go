@@ -1,0 +1,110 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// fill adds as many responses as there is room for, and returns their nonces.
+func fill(t *testing.T, w *window) []string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // wait must not block while there is room
+	var nonces []string
+	for {
+		room, err := w.wait(ctx)
+		if err != nil {
+			return nonces
+		}
+		for range room {
+			name := fmt.Sprintf("s%d", len(nonces))
+			nonces = append(nonces, w.add(update{Event: federation.Event{Operation: federation.Upsert, Name: name}}))
+		}
+	}
+}
+
+func TestWindowSlides(t *testing.T) {
+	w := newWindow(4)
+	first := fill(t, w)
+	if len(first) != 4 {
+		t.Fatalf("%d responses are in flight, expected 4", len(first))
+	}
+	steps := []struct {
+		acknowledge int // of first
+		inFlight    int
+		room        int
+	}{{2, 3, 0}, {1, 2, 0}, {0, 1, 3}, {3, 3, 1}}
+	for _, step := range steps {
+		got, ok := w.acknowledge(first[step.acknowledge])
+		if want := fmt.Sprintf("s%d", step.acknowledge); !ok || got.name != want {
+			t.Errorf("response %d is %q (%v), expected %q", step.acknowledge, got.name, ok, want)
+		}
+		if _, again := w.acknowledge(first[step.acknowledge]); again {
+			t.Errorf("response %d is acknowledged twice", step.acknowledge)
+		}
+		if n, _ := w.inFlight(); n != step.inFlight {
+			t.Errorf("%d responses are in flight after %d, expected %d", n, step.acknowledge, step.inFlight)
+		}
+		if n := len(fill(t, w)); n != step.room {
+			t.Errorf("there is room for %d after %d, expected %d", n, step.acknowledge, step.room)
+		}
+	}
+}
+
+func TestWindowKnowsItsNonces(t *testing.T) {
+	w := newWindow(2)
+	fill(t, w)
+	for _, nonce := range []string{"", "0", "3", "-1", "x", "1.0", " 1", "18446744073709551615", "18446744073709551617"} {
+		if got, ok := w.acknowledge(nonce); ok {
+			t.Errorf("nonce %q is that of %+v, expected none", nonce, got)
+		}
+	}
+	if n, _ := w.inFlight(); n != 2 {
+		t.Errorf("%d responses are in flight, expected 2", n)
+	}
+}
+
+func TestWindowWaitEndsWithItsContext(t *testing.T) {
+	w := newWindow(1)
+	fill(t, w)
+	errStop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errStop)
+	if _, err := w.wait(ctx); !errors.Is(err, errStop) {
+		t.Errorf("wait failed with %v, expected %v", err, errStop)
+	}
+}
+
+// TestWindowOracle acknowledges at random, and compares with a plain map.
+func TestWindowOracle(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		size := 1 + rnd.IntN(9)
+		w := newWindow(size)
+		inFlight := make(map[string]string) // names by nonce
+		sent := 0
+		for range 500 {
+			if rnd.IntN(2) == 0 && int(w.next-w.first) < size {
+				name := strconv.Itoa(sent)
+				sent++
+				inFlight[w.add(update{Event: federation.Event{Name: name}})] = name
+			}
+			nonce := strconv.Itoa(max(0, sent-rnd.IntN(size+2)))
+			got, ok := w.acknowledge(nonce)
+			want, known := inFlight[nonce]
+			delete(inFlight, nonce)
+			if ok != known || got.name != want {
+				t.Fatalf("seed %d: nonce %s is %q (%v), expected %q (%v)", seed, nonce, got.name, ok, want, known)
+			}
+			if n, _ := w.inFlight(); n != len(inFlight) {
+				t.Fatalf("seed %d: %d are in flight, expected %d", seed, n, len(inFlight))
+			}
+		}
+	}
+}
