@@ -453,7 +453,7 @@ func TestForeignConsumer(t *testing.T) {
 }
 
 // TestV1Alpha1 follows a service through our owner and our consumer in the older
-// version, and through a restart.
+// version, through reloads that change it, and through a restart.
 func TestV1Alpha1(t *testing.T) {
 	t.Parallel()
 	offered := func(address string, protocols ...federation.Protocol) *federation.Service {
@@ -517,6 +517,16 @@ func TestV1Alpha1(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NXDOMAIN")
 	o.Upsert(offered("192.0.2.2", federation.HTTPS, federation.GRPC))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+
+	// A reload changes the version and keeps the names that both have.
+	d.write(t, strings.Replace(corefile, "api v1alpha1", "api v1alpha2", 1))
+	d.reload(t)
+	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NOERROR 192.0.2.9")
+	d.awaitAnswer(t, "v2.web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	d.write(t, corefile)
+	d.reload(t)
+	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NXDOMAIN")
+	expect()
 
 	// A restart while the owner is away answers the same.
 	d.end(t, syscall.SIGTERM)
