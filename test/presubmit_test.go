@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"federation/wire":  {"federation", "proto/"},
 	"federation/owner": {"federation", "federation/mtls", "federation/wire", "proto/resourcediscovery/"},
 	"federation/ownerfile": {
-		"federation", "federation/wire", "federation/owner", "proto/types/",
+		"federation", "federation/mtls", "federation/wire", "federation/owner", "proto/types/",
 	},
 	"federation/catalog": {"federation"},
 	"federation/zone":    {"federation"},

@@ -95,7 +95,7 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	registry := owner.NewRegistry()
-	file, err := ownerfile.OpenFile(ownerfile.FileConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
+	file, err := ownerfile.OpenCatalog(ownerfile.CatalogConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return failure{err}
 	}

@@ -32,8 +32,8 @@ func service(name string, version int) *federation.Service {
 	}
 }
 
-// show renders an event as "upsert web 2", "delete web" or "end".
-func show(e federation.Event) string {
+// told renders an event as "upsert web 2", "delete web" or "end".
+func told(e federation.Event) string {
 	text := e.Operation.String()
 	if e.Name != "" {
 		text += " " + e.Name
@@ -44,7 +44,7 @@ func show(e federation.Event) string {
 	return text
 }
 
-// published returns the catalog of a registry, each service as show renders it.
+// published returns the catalog of a registry, each service as told renders it.
 func published(t *testing.T, r *owner.Registry) []string {
 	t.Helper()
 	s := r.Subscribe()
@@ -58,7 +58,7 @@ func published(t *testing.T, r *owner.Registry) []string {
 		if event.Operation == federation.End {
 			return services
 		}
-		services = append(services, show(event))
+		services = append(services, told(event))
 	}
 }
 

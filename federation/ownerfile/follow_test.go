@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -57,17 +58,18 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-func openFile(t *testing.T, path string) (*FileSource, *logBuffer) {
+func openFile(t *testing.T, path string) (*File, *owner.Registry, *logBuffer) {
 	t.Helper()
 	logged := &logBuffer{}
-	f, err := OpenFile(FileConfig{Path: path, Registry: owner.NewRegistry(), Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	registry := owner.NewRegistry()
+	f, err := OpenCatalog(CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, logged
+	return f, registry, logged
 }
 
-func TestOpenFileFails(t *testing.T) {
+func TestOpenCatalogFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.yaml")
 	for _, tt := range []struct{ name, text, want string }{
@@ -78,7 +80,7 @@ func TestOpenFileFails(t *testing.T) {
 			write(t, path, tt.text)
 		}
 		registry := owner.NewRegistry()
-		_, err := OpenFile(FileConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
+		_, err := OpenCatalog(CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
@@ -88,14 +90,14 @@ func TestOpenFileFails(t *testing.T) {
 	}
 }
 
-// TestFileSourceFollows lets the file change in every way that files change in,
+// TestFileFollows lets the file change in every way that files change in,
 // with the notifications of this system.
-func TestFileSourceFollows(t *testing.T) {
+func TestFileFollows(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.yaml")
 	write(t, path, catalogFile("a 1", "b 1"))
-	f, _ := openFile(t, path)
-	subscription := f.config.Registry.Subscribe()
+	f, registry, _ := openFile(t, path)
+	subscription := registry.Subscribe()
 	defer subscription.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -115,7 +117,7 @@ func TestFileSourceFollows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, show(event))
+			got = append(got, told(event))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("unexpected events (-want +got):\n%s", diff)
@@ -155,18 +157,18 @@ func TestFileSourceFollows(t *testing.T) {
 	expect("upsert a 7")
 }
 
-// TestFileSourceReports polls, as it does where there are no notifications.
-func TestFileSourceReports(t *testing.T) {
+// TestFileReports polls, as it does where there are no notifications.
+func TestFileReports(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		write(t, path, catalogFile("a 1"))
-		f, logged := openFile(t, path)
+		f, registry, logged := openFile(t, path)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { f.follow(ctx, nil, nil) })
 		defer running.Wait()
 		defer cancel()
-		version := func() string { return strings.Join(published(t, f.config.Registry), " ") }
+		version := func() string { return strings.Join(published(t, registry), " ") }
 		steps := []struct {
 			name    string
 			do      func()
@@ -204,14 +206,14 @@ func TestFileSourceReports(t *testing.T) {
 	})
 }
 
-func TestFileSourceWithoutNotifications(t *testing.T) {
+func TestFileWithoutNotifications(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sub")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "catalog.yaml")
 	write(t, path, catalogFile("a 1"))
-	f, logged := openFile(t, path)
+	f, _, logged := openFile(t, path)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -223,4 +225,115 @@ func TestFileSourceWithoutNotifications(t *testing.T) {
 	if logged.count("no notifications of changes") != 1 {
 		t.Errorf("the lack of notifications is not logged:\n%s", logged)
 	}
+}
+
+// A file that is torn, emptied or gone withdraws nothing; one that says that
+// there are no services does.
+func TestTornCatalogWithdrawsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		whole := catalogFile("a 1", "b 1", "c 1")
+		write(t, path, whole)
+		f, registry, logged := openFile(t, path)
+		subscription := registry.Subscribe()
+		defer subscription.Close()
+		for range 4 {
+			if _, err := subscription.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.follow(ctx, nil, nil) })
+		defer running.Wait()
+		defer cancel()
+		wait := func() {
+			time.Sleep(2 * pollInterval)
+			synctest.Wait()
+		}
+		torn := map[string]string{
+			"no byte":         "",
+			"line break":      "\n",
+			"comment":         "# being written\n",
+			"document marker": "---\n",
+			"key only":        "services:\n",
+			"null":            "services: null\n",
+			"tilde":           "services: ~\n",
+			"half a key":      "servi",
+			"other key":       "service: []\n",
+			"empty mapping":   "{}",
+			"empty string":    "services: ''\n",
+			"opened list":     "services: [",
+			"half a service":  whole[:len(whole)-20],
+			"service cut off": "services:\n- name: a\n  fqdn: a.example.org\n",
+			"half of JSON":    `{"services": []`,
+			"zeros":           "services:\n" + strings.Repeat("\x00", 100),
+			"not UTF-8":       "services:\n- name: \xff\n",
+			"two documents":   whole + "---\nservices: []\n",
+			"services and []": whole + "services: []\n",
+		}
+		for name, text := range torn {
+			write(t, path, text)
+			wait()
+			if got := strings.Join(published(t, registry), ", "); got != "upsert a 1, upsert b 1, upsert c 1" {
+				t.Errorf("%s: the catalog is %s", name, got)
+			}
+			if f.Err() == nil {
+				t.Errorf("%s: the file counts as good", name)
+			}
+			write(t, path, whole)
+			wait()
+			if err := f.Err(); err != nil {
+				t.Errorf("after %s: %v, expected a good file", name, err)
+			}
+		}
+		if n := logged.count("catalog file is not used, the catalog stays as it was: mend the file"); n != len(torn) {
+			t.Errorf("%d log lines tell of a broken file, expected %d:\n%s", n, len(torn), logged)
+		}
+		write(t, path, "services: []\n")
+		wait()
+		for _, want := range []string{"delete a", "delete b", "delete c"} {
+			event, err := subscription.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := told(event); got != want {
+				t.Errorf("a subscriber heard %q first, expected %q", got, want)
+			}
+		}
+	})
+}
+
+// A list that is written in place and cut between two services is a shorter
+// list. It is not read before it has been left alone for a moment.
+func TestFileSettles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		write(t, path, catalogFile("a 1", "b 1"))
+		f, registry, logged := openFile(t, path)
+		events := make(chan fsnotify.Event)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.follow(ctx, events, nil) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(time.Second) // the first look is over, the next one far
+		for _, text := range []string{"", "services:\n", catalogFile("a 2"), catalogFile("a 2", "b 2")} {
+			write(t, path, text)
+			events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
+			time.Sleep(settleDelay - time.Millisecond)
+			synctest.Wait()
+			if got := strings.Join(published(t, registry), ", "); got != "upsert a 1, upsert b 1" {
+				t.Errorf("while it is written the catalog is %s", got)
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if got := strings.Join(published(t, registry), ", "); got != "upsert a 2, upsert b 2" {
+			t.Errorf("after it was written the catalog is %s", got)
+		}
+		if logged.count("not used") != 0 {
+			t.Errorf("a file that is being written is reported:\n%s", logged)
+		}
+	})
 }

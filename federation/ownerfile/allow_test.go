@@ -1,0 +1,155 @@
+package ownerfile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+func names(ids []mtls.ID) string {
+	var all []string
+	for _, id := range ids {
+		all = append(all, id.String())
+	}
+	return strings.Join(all, " ")
+}
+
+func TestParseAllow(t *testing.T) {
+	const nobody = "0: the file names nobody; [] on a line of its own allows nobody"
+	for _, tt := range []struct {
+		name, data string
+		ids        string
+		problems   []string
+	}{
+		{"one", "spiffe://consumer.example/coredns\n", "spiffe://consumer.example/coredns", nil},
+		{"no newline", "consumer.example", "consumer.example", nil},
+		{"comments and blanks", "# ours\n\n  spiffe://a.example/x\t# the first\r\n\t#\nB.example.\n", "spiffe://a.example/x b.example", nil},
+		{"nobody", "# closed for today\n[]\n", "", nil},
+		{"empty", "", "", []string{nobody}},
+		{"blank", "\n \n", "", []string{nobody}},
+		{"comments only", "# spiffe://a.example/x\n", "", []string{nobody}},
+		{"nobody and somebody", "a.example\n[]\n", "", []string{"2: [] stands for nobody, and other lines name somebody"}},
+		{"broken", "a.example\nspiffe://b.example\n*.example\n", "", []string{
+			`2: identity "spiffe://b.example": names a trust domain and no workload in it: the path is missing`,
+			`3: identity "*.example": label has a character other than a-z, 0-9, '-' and '_'`,
+		}},
+		{"no comment", "a.example#b\n", "", []string{`1: identity "a.example#b": label has a character other than a-z, 0-9, '-' and '_'`}},
+		{"two on a line", "a.example b.example\n", "", []string{`1: identity "a.example b.example": label has a character other than a-z, 0-9, '-' and '_'`}},
+		{"not a text", "\x00\xff\n", "", []string{`1: identity "\x00\xff": name is not a valid internationalized name`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ids, problems := ParseAllow([]byte(tt.data))
+			if got := names(ids); got != tt.ids {
+				t.Errorf("identities are %q, expected %q", got, tt.ids)
+			}
+			if diff := cmp.Diff(tt.problems, lines(problems)); diff != "" {
+				t.Errorf("unexpected problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseAllow(f *testing.F) {
+	f.Add([]byte("spiffe://a.example/x # y\n[]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ids, problems := ParseAllow(data)
+		if len(problems) > 0 && len(ids) > 0 {
+			t.Errorf("a file with problems allows %s", names(ids))
+		}
+		// Nobody is let in by what is not there to be read.
+		for _, id := range ids {
+			if !strings.Contains(strings.ToLower(string(data)), strings.ToLower(id.String())) {
+				t.Errorf("identity %s is not in the file", id)
+			}
+		}
+		if len(ids) == 0 && len(problems) == 0 && !strings.Contains(string(data), "[]") {
+			t.Error("nobody may subscribe, and the file does not say so")
+		}
+	})
+}
+
+func TestOpenAllowFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "allow")
+	for _, tt := range []struct{ name, text, want string }{
+		{"missing", "", "allow file: open " + path + ": no such file or directory"},
+		{"broken", "a.example\n*\n", "allow file " + path + `: line 2: identity "*": label has a character other than a-z, 0-9, '-' and '_'`},
+		{"empty", "\n", "allow file " + path + ": the file names nobody; [] on a line of its own allows nobody"},
+	} {
+		if tt.text != "" {
+			write(t, path, tt.text)
+		}
+		set := func(ids []mtls.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
+		if _, err := OpenAllow(AllowConfig{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestAllowFollows edits the file in good ways and in bad ones.
+func TestAllowFollows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "allow")
+	synctest.Test(t, func(t *testing.T) {
+		write(t, path, "a.example\n")
+		var mu sync.Mutex
+		var sets []string
+		logged := &logBuffer{}
+		f, err := OpenAllow(AllowConfig{path, func(ids []mtls.ID) {
+			mu.Lock()
+			defer mu.Unlock()
+			sets = append(sets, names(ids))
+		}, slog.New(slog.NewTextHandler(logged, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.follow(ctx, nil, nil) })
+		defer running.Wait()
+		defer cancel()
+
+		want := []string{"a.example"} // as it was opened
+		const gone = "-"
+		for i, step := range []struct{ text, set, trouble string }{
+			{"a.example\nb.example\n", "a.example b.example", ""},
+			{gone, "", "no such file"},
+			{"# nobody\n", "", "names nobody"},
+			{"a.example\nspiffe:/\n", "", "line 2: identity"},
+			{"b.example # only\n", "b.example", ""},
+			{"[]\n", "", ""},
+			{"a.example\n", "a.example", ""},
+		} {
+			if step.text != gone {
+				write(t, path, step.text)
+			} else if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if step.trouble == "" {
+				want = append(want, step.set)
+			}
+			time.Sleep(3 * pollInterval)
+			synctest.Wait()
+			mu.Lock()
+			if diff := cmp.Diff(want, sets); diff != "" {
+				t.Errorf("step %d: unexpected identities (-want +got):\n%s", i, diff)
+			}
+			mu.Unlock()
+			if got := fmt.Sprint(f.Err()); (step.trouble == "") != (f.Err() == nil) || !strings.Contains(got, step.trouble) {
+				t.Errorf("step %d: trouble is %s, expected %q", i, got, step.trouble)
+			}
+		}
+		if n := logged.count("allow file is not used, the same consumers as before may subscribe: mend the file"); n != 3 {
+			t.Errorf("%d log lines tell of a broken file, expected 3:\n%s", n, logged)
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package ownerfile
+
+import (
+	"log/slog"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// CatalogConfig is what OpenCatalog needs. Every field is required but Policy.
+type CatalogConfig struct {
+	Path     string
+	Registry *owner.Registry
+	Policy   wire.Policy // of the consumers, as far as the owner knows it
+	Logger   *slog.Logger
+}
+
+// OpenCatalog reads a catalog file and sets the registry to it; later changes are
+// applied as differences. It fails when the file cannot be read or has a problem,
+// and names all it can of it.
+func OpenCatalog(c CatalogConfig) (*File, error) {
+	f := &File{path: c.Path, what: "catalog file", keeps: "the catalog stays as it was", logger: c.Logger}
+	doubtful := "" // the warnings that were reported last
+	f.apply = func(data []byte) error {
+		catalog := ParseCatalog(data, c.Policy)
+		if err := catalog.Err(); err != nil {
+			return err
+		}
+		d := c.Registry.Set(catalog.Services)
+		c.Logger.Info("catalog applied", "file", c.Path, "services", len(catalog.Services),
+			"added", d.Added, "changed", d.Changed, "removed", d.Removed)
+		if warnings := summary(catalog.Warnings); warnings != doubtful {
+			doubtful = warnings
+			if doubtful != "" {
+				c.Logger.Warn("catalog has what is probably not meant", "file", c.Path, "warnings", doubtful)
+			}
+		}
+		return nil
+	}
+	if err := f.load(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
