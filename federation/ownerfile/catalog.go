@@ -87,7 +87,8 @@ func ParseCatalog(data []byte, policy wire.Policy) Catalog {
 		return c
 	}
 	lines := make(map[string]int) // of the services, by name
-	for i, e := range entries {
+	for i := range entries {
+		e := &entries[i]
 		service, problems := e.decode(i, policy)
 		c.Problems = append(c.Problems, problems...)
 		if service == nil {
@@ -114,7 +115,7 @@ func ParseCatalog(data []byte, policy wire.Policy) Catalog {
 // entry is one element of services.
 type entry struct {
 	start int        // line where it begins
-	node  *yaml.Node // where its fields stand; nil in a JSON file
+	node  *yaml.Node // where its fields stand; in a JSON file nil until someone asks
 	value any        // as encoding/json decodes it
 	json  []byte
 }
@@ -265,7 +266,7 @@ func place(i int) string { return fmt.Sprintf("services[%d]", i) }
 
 // decode returns the service that the entry at index i of the list spells, or
 // nil, and what is wrong with it.
-func (e entry) decode(i int, policy wire.Policy) (*federation.Service, []Problem) {
+func (e *entry) decode(i int, policy wire.Policy) (*federation.Service, []Problem) {
 	var problems []Problem
 	object, ok := e.value.(map[string]any)
 	if !ok {
@@ -285,14 +286,30 @@ func (e entry) decode(i int, policy wire.Policy) (*federation.Service, []Problem
 			Rule: "there is no field " + federation.Quote(key),
 		})
 	})
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(e.json, &message); err != nil {
-		report("", decodeRule(err))
-		return nil, problems
+	options := protojson.UnmarshalOptions{DiscardUnknown: true}
+	var wrong []string // paths of what has the wrong type
+	if err := options.Unmarshal(e.json, &message); err != nil {
+		var values map[string]any // of the types of JSON, whatever the file is
+		_ = json.Unmarshal(e.json, &values)
+		misfits(values, message.ProtoReflect().Descriptor(), "", func(path, rule string) {
+			wrong = append(wrong, path)
+			report(path, rule)
+		})
+		rest, failure := json.Marshal(values)
+		if len(wrong) == 0 || failure != nil || options.Unmarshal(rest, &message) != nil {
+			report("", decodeRule(err))
+			return nil, problems
+		}
 	}
 	service, err := wire.DecodeService(&message, policy)
 	if err != nil {
 		for _, invalid := range mistakes(&message, policy, err) {
-			report(invalid.Field, invalid.Rule)
+			// What has the wrong type was left out, and is not missing.
+			if !slices.ContainsFunc(wrong, func(path string) bool {
+				return invalid.Field == path || strings.HasPrefix(invalid.Field, path+".")
+			}) {
+				report(invalid.Field, invalid.Rule)
+			}
 		}
 	}
 	if len(problems) > 0 {
@@ -301,67 +318,12 @@ func (e entry) decode(i int, policy wire.Policy) (*federation.Service, []Problem
 	return service, nil
 }
 
-// mistakes returns what is wrong with each field, endpoint and instance of m.
-// first is the error that wire found; it stops there, and whoever mends a file
-// wants to see the others too.
-func mistakes(m *typespb.FederatedService, policy wire.Policy, first error) []*federation.InvalidError {
-	var found []*federation.InvalidError
-	fields := m.ProtoReflect().Descriptor().Fields()
-	for i := range fields.Len() {
-		field := fields.Get(i)
-		whole := check(m, field, policy)
-		if whole == nil {
-			continue
-		}
-		before := len(found)
-		if field.IsList() && field.Message() != nil {
-			list := m.ProtoReflect().Get(field).List()
-			for j := range list.Len() {
-				alone := &typespb.FederatedService{}
-				alone.ProtoReflect().Mutable(field).List().Append(list.Get(j))
-				if invalid := check(alone, field, policy); invalid != nil {
-					invalid.Field = strings.Replace(invalid.Field, "[0]", fmt.Sprintf("[%d]", j), 1)
-					found = append(found, invalid)
-				}
-			}
-		}
-		if len(found) == before {
-			found = append(found, whole)
-		}
-	}
-	if invalid, ok := errors.AsType[*federation.InvalidError](first); ok && len(found) == 0 {
-		found = append(found, invalid)
-	}
-	return found
-}
-
-// check returns what is wrong with one field of m, the others aside.
-func check(m *typespb.FederatedService, field protoreflect.FieldDescriptor, policy wire.Policy) *federation.InvalidError {
-	probe := &typespb.FederatedService{
-		Name:      "probe",
-		Fqdn:      "probe.example",
-		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 1}},
-		Instances: []*typespb.FederatedService_Instance{{Id: "probe", Protocol: "TCP"}},
-	}
-	if from := m.ProtoReflect(); from.Has(field) {
-		probe.ProtoReflect().Set(field, from.Get(field))
-	} else {
-		probe.ProtoReflect().Clear(field)
-	}
-	_, err := wire.DecodeService(probe, policy)
-	invalid, _ := errors.AsType[*federation.InvalidError](err)
-	return invalid
-}
-
 // unknownFields calls report for each key of object that is no field of the
 // message, with the path of the mapping that has it. protojson would stop at the
 // first one.
 func unknownFields(object map[string]any, message protoreflect.MessageDescriptor, path string, report func(path, key string)) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		field := message.Fields().ByJSONName(key)
-		if field == nil {
-			field = message.Fields().ByTextName(key)
-		}
+		field := fieldOf(message, key)
 		if field == nil {
 			report(path, key)
 			continue
@@ -388,7 +350,10 @@ func decodeRule(err error) string {
 
 // line returns the line on which a field stands, or the nearest to it that is
 // known.
-func (e entry) line(field string) int {
+func (e *entry) line(field string) int {
+	if e.node == nil && field != "" {
+		e.node = locate(e.json, e.start)
+	}
 	line, node := e.start, e.node
 	for part := range strings.FieldsFuncSeq(field, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
 		if node == nil {
@@ -398,7 +363,7 @@ func (e entry) line(field string) int {
 		var next *yaml.Node
 		if node.Kind == yaml.MappingNode {
 			for i := 0; i < len(node.Content); i += 2 {
-				if key := node.Content[i]; key.Value == part {
+				if key := node.Content[i]; key.Value == part || snake(key.Value) == part {
 					next, line = node.Content[i+1], key.Line
 				}
 			}
@@ -411,7 +376,7 @@ func (e entry) line(field string) int {
 }
 
 // doubts returns what is probably not meant in a valid service.
-func (e entry) doubts(s *federation.Service) []Problem {
+func (e *entry) doubts(s *federation.Service) []Problem {
 	var warnings []Problem
 	warn := func(field, rule string) {
 		warnings = append(warnings, Problem{Line: e.line(field), Service: federation.Quote(s.Name), Field: field, Rule: rule})

@@ -115,7 +115,68 @@ func TestParseCatalogProblems(t *testing.T) {
 			"2: service services[0]: a service must be a mapping",
 			"3: service services[1]: a service must be a mapping",
 		}},
-		{"wrong type", "services:\n- name: a\n  fqdn: 1.5\n" + rest, []string{`2: service "a": invalid value for string field fqdn: 1.5`}},
+		{"wrong type", "services:\n- name: a\n  fqdn: 1.5\n" + rest, []string{`3: service "a": fqdn: must be a string, not 1.5`}},
+		{"wrong types everywhere", `services:
+- name: a
+  fqdn: [a.example]
+  description: 7
+  tags: [a, 1]
+  labels: {a: 1}
+  endpoints:
+  - address: 192.0.2.1
+    port: http
+  - address: "192.0.2.1:80"
+    port: "80"
+  - ~
+  instances:
+  - {id: i1, protocol: TCP, endpoint_selector: eu}
+  - i2
+- name: b
+  endpoints: 7
+  instances: [{id: i1, protocol: TCP}]
+`, []string{
+			`3: service "a": fqdn: must be a string, not a list`,
+			`4: service "a": description: must be a string, not 7`,
+			`5: service "a": tags: must be a list of strings, and 1 is none`,
+			`6: service "a": labels: must be a mapping of strings to strings, and 1 is none`,
+			`9: service "a": endpoints[0].port: must be a whole number from 0 on, not "http"`,
+			`10: service "a": endpoints[1].address: address is neither an IP address nor a host name: "192.0.2.1:80"`,
+			`12: service "a": endpoints[2]: must be a mapping, not nothing`,
+			`14: service "a": instances[0].endpoint_selector: must be a list of strings, not "eu"`,
+			`15: service "a": instances[1]: must be a mapping, not "i2"`,
+			`16: service "b": fqdn: required`,
+			`17: service "b": endpoints: must be a list of mappings, not 7`,
+		}},
+		{"many mistakes in one place", fmt.Sprintf(`services:
+- name: a
+  fqdn: a.example
+  tags:
+  - %[1]s
+  - fine
+  - %[1]s
+  labels: {"%[1]sa": "", "%[1]sbb": "", "[0]": ""}
+  endpoints:
+  - {address: 192.0.2.1, port: 80}
+  - address: 127.0.0.1
+    port: 99999
+    labels: [a, b, %[1]s]
+  instances:
+  - id: ""
+    protocol: SMTP
+    metadata: {"%[1]s": "", "[0]": "%[2]s"}
+`, strings.Repeat("x", wire.MaxTagBytes+1), strings.Repeat("x", wire.MaxValueBytes+1)), []string{
+			`5: service "a": tags[0]: 513 bytes, the limit is 512`,
+			`7: service "a": tags[2]: 513 bytes, the limit is 512`,
+			`8: service "a": labels["` + strings.Repeat("x", 128) + `"... (514 bytes)].key: 514 bytes, the limit is 512`,
+			`8: service "a": labels["` + strings.Repeat("x", 128) + `"... (515 bytes)].key: 515 bytes, the limit is 512`,
+			`11: service "a": endpoints[1].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open`,
+			`12: service "a": endpoints[1].port: 99999 is not in 1 to 65535`,
+			`13: service "a": endpoints[1].labels[2]: 513 bytes, the limit is 512`,
+			`15: service "a": instances[0].id: required`,
+			`16: service "a": instances[0].protocol: "SMTP" is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS`,
+			`17: service "a": instances[0].metadata["[0]"].value: 16385 bytes, the limit is 16384`,
+			`17: service "a": instances[0].metadata["` + strings.Repeat("x", 128) + `"... (513 bytes)].key: 513 bytes, the limit is 512`,
+		}},
 		{"nothing in it", "services:\n- {}\n", []string{
 			"2: service services[0]: name: required",
 			"2: service services[0]: fqdn: required",
@@ -155,7 +216,7 @@ func TestParseCatalogProblems(t *testing.T) {
 ]}`, []string{
 			`2: service "a": there is no field "x"`,
 			`2: service "a": fqdn: required`,
-			`2: service "a": endpoints[0].port: 0 is not in 1 to 65535`,
+			`3: service "a": endpoints[0].port: 0 is not in 1 to 65535`,
 		}},
 		{"too many", "services:\n- name: a\n  fqdn: a.example\n  tags: [" + strings.Repeat("x, ", wire.MaxTags) + "x]\n" + rest, []string{
 			`4: service "a": tags: more than 64 entries`,
