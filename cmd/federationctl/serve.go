@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -21,12 +23,14 @@ import (
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	listen  string
-	catalog string
-	files   mtls.Files
-	allow   []string
-	ranges  []string
-	window  int
+	listen    string
+	catalog   string
+	files     mtls.Files
+	allow     []string
+	allowFile string
+	ranges    []string
+	window    int
+	metrics   string
 }
 
 func serveCommand(ctx context.Context) *cobra.Command {
@@ -36,7 +40,9 @@ func serveCommand(ctx context.Context) *cobra.Command {
 		Short: "Publish the services of a catalog file",
 		Long: `serve publishes the services of a catalog file to every consumer that
 subscribes with a certificate of the authorities in --ca, and with one of the
-identities in --allow-id if there are any.
+identities in --allow-id and --allow-file if either is given. All others get
+Unauthenticated. Both versions of the API, v1alpha2 and v1alpha1, are served on
+the one address.
 
 The catalog is a YAML or JSON file:
 
@@ -48,15 +54,54 @@ The catalog is a YAML or JSON file:
     instances:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
-It is followed: a change is published as a difference, at once. A file that is
-broken is reported and changes nothing; 'federationctl lint' finds all that is
-wrong with it. The certificate files are followed too.
+The allow file has one identity a line, spiffe://... or a DNS name; what follows
+a # is a comment:
+
+  spiffe://consumer.example/coredns  # the edge
+  dns.partner.example
+
+All files are followed: the catalog, the allow file, the certificates. A changed
+catalog is published as a difference, at once. Consumers that the allow file
+names no more lose their streams. A new certificate is used from the next
+connection on.
+
+A file that is broken, empty or gone is reported and changes nothing: no service
+is withdrawn, nobody is let in or turned away. To withdraw every service write
+'services: []'; to turn everybody away write the line [] into the allow file.
+'federationctl lint' finds all that is wrong with a catalog. Replace files with a
+rename, as most editors and Kubernetes do. One that is written in place is read
+when it has been left alone for a tenth of a second, and half of a list may look
+like a shorter list.
+
+A consumer is told of each service that has changed once, in its last state,
+however far it is behind. A service that it refuses is logged with the reason,
+and sent again when it changes.
+
+The health service of gRPC (grpc.health.v1) answers on the same address to
+everybody with a certificate of --ca. With --metrics there are metrics for
+Prometheus on another one, under /metrics, without TLS:
+
+  federation_owner_consumers{version}      open streams
+  federation_owner_services                services in the catalog
+  federation_owner_unsent_services         still to be told, over all consumers
+  federation_owner_in_flight_responses     told and not acknowledged yet
+  federation_owner_lag_seconds             age of the oldest change that some
+                                           consumer has not acknowledged
+  federation_owner_acknowledged_total      responses that were accepted
+  federation_owner_refused_total{field}    responses that were refused
+  federation_owner_streams_ended_total{code}
+  federation_owner_file_broken{file}       1 while a file is not used
+  federation_owner_certificate_expiry_timestamp_seconds{file}
 
 A signal (SIGINT, SIGTERM) ends the owner: its consumers are told to try again
-later and keep what they have.`,
+later and keep what they have. Pings of consumers are welcome up to one a second.`,
 		Example: `  # Publish to one consumer only.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
       --allow-id spiffe://consumer.example/coredns
+
+  # Consumers come and go, without a restart: edit consumers.txt.
+  federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
+      --allow-file consumers.txt --metrics localhost:9153
 
   # Consumers are 50 ms away: 256 messages ahead of their acknowledgements let
   # 10,000 services arrive in 2 seconds instead of 8 minutes.
@@ -70,9 +115,11 @@ later and keep what they have.`,
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host all of this machine's")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	filesFlags(command, &o.files, "owner", "consumers")
-	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; none: every certificate of --ca")
+	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without it and --allow-file every certificate of --ca may")
+	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; the specification's rule is 1, more is faster on a long link", owner.MaxWindow))
+	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without it there are none")
 	require(command, "catalog")
 	return command
 }
@@ -95,7 +142,7 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	registry := owner.NewRegistry()
-	file, err := ownerfile.OpenCatalog(ownerfile.CatalogConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
+	catalog, err := ownerfile.OpenCatalog(ownerfile.CatalogConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return failure{err}
 	}
@@ -112,12 +159,25 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return failure{err}
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
-	if err != nil {
-		return failed("%w; choose another address with --listen", err)
+	var allowed *ownerfile.File
+	switch {
+	case o.allowFile != "":
+		set := func(ids []mtls.ID) { server.SetAllow(slices.Concat(allow, ids)) }
+		if allowed, err = ownerfile.OpenAllow(ownerfile.AllowConfig{Path: o.allowFile, Set: set, Logger: logger}); err != nil {
+			return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
+		}
+	case len(allow) == 0:
+		logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.files.CA)
 	}
-	if len(allow) == 0 {
-		logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id names those that may", "file", o.files.CA)
+	listener, err := listen(ctx, "listen", o.listen)
+	if err != nil {
+		return err
+	}
+	var metrics net.Listener
+	if o.metrics != "" {
+		if metrics, err = listen(ctx, "metrics", o.metrics); err != nil {
+			return errors.Join(err, listener.Close())
+		}
 	}
 	fmt.Fprintf(stdout, "serving %d services on %s\n", registry.Len(), listener.Addr())
 
@@ -125,12 +185,35 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer cancel()
-	followers.Go(func() { _ = file.Run(ctx) }) // it returns nil when ctx ends, and so does the next one
+	if metrics != nil {
+		fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", metrics.Addr())
+		scraped := metricsServer(ownerMetrics{server, catalog, allowed, certificates})
+		defer scraped.Close() // after the owner, whose end can be watched
+		followers.Go(func() {
+			if err := scraped.Serve(metrics); !errors.Is(err, http.ErrServerClosed) {
+				logger.Error("no more metrics", "error", err)
+			}
+		})
+	}
+	// Each of these returns nil when ctx ends.
+	followers.Go(func() { _ = catalog.Run(ctx) })
 	followers.Go(func() { _ = certificates.Run(ctx) })
+	if allowed != nil {
+		followers.Go(func() { _ = allowed.Run(ctx) })
+	}
 	if err := server.Serve(ctx, listener); err != nil {
 		return failure{err}
 	}
 	return nil
+}
+
+// listen listens on the address that a flag has.
+func listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, failed("%w; choose another address with --%s", err, flag)
+	}
+	return listener, nil
 }
 
 // rangesFlag adds the flag that makes the parameter of parsePolicy.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// ownerMetrics reads how an owner is doing when it is asked. Its labels have
+// values of small fixed sets: never a consumer, a service or what a consumer
+// wrote.
+type ownerMetrics struct {
+	server       *owner.Server
+	catalog      *ownerfile.File
+	allow        *ownerfile.File // nil when there is none
+	certificates *mtls.Source
+}
+
+var (
+	consumersDesc    = ownerDesc("consumers", "Streams of consumers that are open.", "version")
+	servicesDesc     = ownerDesc("services", "Services in the catalog.")
+	unsentDesc       = ownerDesc("unsent_services", "Services that consumers have still to be told of, summed up over the consumers.")
+	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that consumers have not acknowledged yet.")
+	lagDesc          = ownerDesc("lag_seconds", "How long the oldest change that some consumer has not acknowledged has been waiting; 0 when all have everything.")
+	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have accepted.")
+	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they blame.", "field")
+	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code")
+	brokenDesc       = ownerDesc("file_broken", "1 while what a file holds is not used because of a mistake in it.", "file")
+	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities.", "file")
+)
+
+func ownerDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName("federation", "owner", name), help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (ownerMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		consumersDesc, servicesDesc, unsentDesc, inFlightDesc, lagDesc, acknowledgedDesc, refusedDesc, endedDesc, brokenDesc, expiryDesc,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	stats := m.server.Stats()
+	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+		gauge(consumersDesc, float64(stats.Consumers[version]), version.String())
+	}
+	gauge(servicesDesc, float64(stats.Services))
+	gauge(unsentDesc, float64(stats.Unsent))
+	gauge(inFlightDesc, float64(stats.InFlight))
+	lag := 0.0
+	if !stats.Oldest.IsZero() {
+		lag = time.Since(stats.Oldest).Seconds()
+	}
+	gauge(lagDesc, lag)
+	count(acknowledgedDesc, stats.Acknowledged)
+	for field, n := range stats.Refused {
+		count(refusedDesc, n, field)
+	}
+	for code, n := range stats.Ended {
+		count(endedDesc, n, code.String())
+	}
+	broken := func(file *ownerfile.File, name string) {
+		value := 0.0
+		if file.Err() != nil {
+			value = 1
+		}
+		gauge(brokenDesc, value, name)
+	}
+	broken(m.catalog, "catalog")
+	if m.allow != nil {
+		broken(m.allow, "allow")
+	}
+	certificate, ca := m.certificates.Expiry()
+	gauge(expiryDesc, float64(certificate.Unix()), "cert")
+	gauge(expiryDesc, float64(ca.Unix()), "ca")
+}
+
+// metricsServer serves the metrics of this process under /metrics.
+func metricsServer(m ownerMetrics) *http.Server {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}

@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+const partnerID = "spiffe://partner.example/coredns"
+
+// partiesIn returns a new directory with the certificates of an owner and of two
+// consumers: consumer and partner.
+func partiesIn(t *testing.T) string {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, leaf := range map[string]mtls.Leaf{
+		"owner":    {Name: "owner", DNSNames: []string{"localhost"}, URIs: []string{pkiOwnerID}},
+		"consumer": {Name: "consumer", URIs: []string{pkiConsumerID}},
+		"partner":  {Name: "partner", URIs: []string{partnerID}},
+	} {
+		issued, err := authority.Issue(leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := issued.WriteFiles(filesOf(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func filesOf(dir, party string) mtls.Files {
+	return mtls.Files{
+		Cert: filepath.Join(dir, party+".pem"), Key: filepath.Join(dir, party+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
+	}
+}
+
+// stream is a consumer that speaks raw messages.
+type stream struct {
+	t *testing.T
+	rdpb.DiscoveryService_EstablishStreamClient
+}
+
+// dialOwner returns a connection to serve with the certificate of a party in dir.
+func dialOwner(t *testing.T, dir, party, address string) *grpc.ClientConn {
+	t.Helper()
+	source, err := mtls.Load(filesOf(dir, party), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(source.Client("localhost", nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
+	t.Helper()
+	s, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &rdpb.BidirectionalStream{Request: wire.Subscribe("session")}
+	if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) { // the reason comes with the first Recv
+		t.Fatal(err)
+	}
+	return &stream{t, s}
+}
+
+// next receives a response, and answers it with the error if there is one.
+func (s *stream) next(refusal error) string {
+	s.t.Helper()
+	m, err := s.Recv()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer := wire.Ack(m.GetResponse().GetNonce(), "session")
+	if refusal != nil {
+		answer = wire.Nack(m.GetResponse().GetNonce(), "session", refusal)
+	}
+	if err := s.Send(&rdpb.BidirectionalStream{Request: answer}); err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.TrimSpace(m.GetResponse().GetOperation().String() + " " + m.GetResponse().GetResourceId())
+}
+
+// ends waits for the end of the stream, and returns its code.
+func (s *stream) ends() codes.Code {
+	s.t.Helper()
+	for {
+		if _, err := s.Recv(); err != nil {
+			return status.Code(err)
+		}
+	}
+}
+
+// eventually waits for a condition, which says why it is not met yet or "".
+func eventually(t *testing.T, condition func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for why := condition(); why != ""; why = condition() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(why)
+		}
+	}
+}
+
+// 1. Who is in --allow-id or --allow-file is served, nobody else.
+// 2. An edit of the file lets in and turns away at once; a bad one does nothing.
+func TestServeAllowFile(t *testing.T) {
+	dir := partiesIn(t)
+	file := filepath.Join(dir, "consumers.txt")
+	write(t, file, pkiConsumerID+" # ours\n")
+	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--allow-file", file, "--window", "8")
+	consumer, partner := dialOwner(t, dir, "consumer", address), dialOwner(t, dir, "partner", address)
+	served := func(conn *grpc.ClientConn) *stream {
+		t.Helper()
+		var last *stream
+		eventually(t, func() string {
+			last = subscribe(t, conn)
+			if _, err := last.Recv(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		return last
+	}
+	if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
+		t.Errorf("who is not in the file gets %v, expected Unauthenticated", code)
+	}
+	first := served(consumer)
+
+	write(t, file, "") // would be everybody, if it were read
+	write(t, file, "spiffe://"+"\n")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, pkiConsumerID+"\n"+partnerID+"\n")
+	second := served(partner)
+
+	write(t, file, partnerID+"\n")
+	if code := first.ends(); code != codes.Unauthenticated {
+		t.Errorf("who is in the file no more gets %v, expected Unauthenticated", code)
+	}
+	if code := subscribe(t, consumer).ends(); code != codes.Unauthenticated {
+		t.Errorf("who is in the file no more gets %v, expected Unauthenticated", code)
+	}
+
+	if code := owner.stop(); code != 0 {
+		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
+	}
+	if code := second.ends(); code != codes.Unavailable {
+		t.Errorf("the last stream ended with %v, expected Unavailable", code)
+	}
+}
+
+// The file adds to the flag, and cannot take away what the flag says.
+func TestServeAllowFileAndFlag(t *testing.T) {
+	dir := partiesIn(t)
+	file := write(t, filepath.Join(dir, "consumers.txt"), "[]\n")
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--allow-file", file, "--allow-id", pkiConsumerID)
+	if got := subscribe(t, dialOwner(t, dir, "consumer", address)).next(nil); got != "UPSERT api" {
+		t.Errorf("received %q, expected UPSERT api", got)
+	}
+	if code := subscribe(t, dialOwner(t, dir, "partner", address)).ends(); code != codes.Unauthenticated {
+		t.Errorf("who is nowhere named gets %v, expected Unauthenticated", code)
+	}
+}
+
+func TestServeRefusesFlags(t *testing.T) {
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	empty, broken := write(t, filepath.Join(dir, "empty"), "# nobody yet\n"), write(t, filepath.Join(dir, "broken"), "a.example\n*\n")
+	for _, tt := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--allow-file", filepath.Join(dir, "no")}, "allow file: open " + filepath.Join(dir, "no") + ": no such file or directory; it needs one identity a line"},
+		{[]string{"--allow-file", empty}, "allow file " + empty + ": the file names nobody; [] on a line of its own allows nobody"},
+		{[]string{"--allow-file", broken}, "allow file " + broken + ": line 2: identity \"*\""},
+		{[]string{"--metrics", "nowhere"}, "missing port in address; choose another address with --metrics"},
+	} {
+		args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), tt.flags)
+		code, stdout, stderr := ctl(t, args...)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%v: exit code %d, standard output %q, standard error:\n%s\nexpected exit code 1 and %q", tt.flags, code, stdout, stderr, tt.want)
+		}
+	}
+}
+
+// A new authority and new certificates are used without a restart, and a stream
+// that is open goes on.
+func TestServeFollowsCertificates(t *testing.T) {
+	dir := pkiIn(t)
+	file := filepath.Join(dir, "catalog.yaml")
+	_, address := serve(t, dir, write(t, file, catalog))
+	old := subscribe(t, dialOwner(t, dir, "consumer", address))
+	for range 3 {
+		old.next(nil)
+	}
+
+	renewed := pkiIn(t)
+	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
+		data, err := os.ReadFile(filepath.Join(renewed, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), string(data))
+	}
+	eventually(t, func() string {
+		_, err := healthpb.NewHealthClient(dialOwner(t, renewed, "consumer", address)).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if got := subscribe(t, dialOwner(t, renewed, "consumer", address)).next(nil); got != "UPSERT api" {
+		t.Errorf("received %q, expected UPSERT api", got)
+	}
+	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	if got := old.next(nil); got != "UPSERT api" {
+		t.Errorf("the stream from before received %q, expected UPSERT api", got)
+	}
+}
+
+// scrape returns the metrics of an owner by name and labels.
+func scrape(t *testing.T, url string) map[string]float64 {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v, %s", url, err, response.Status)
+	}
+	samples := make(map[string]float64)
+	for line := range strings.Lines(string(body)) {
+		series, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || !strings.HasPrefix(series, "federation_owner_") {
+			continue
+		}
+		if samples[series], err = strconv.ParseFloat(value, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return samples
+}
+
+// TestServeMetrics holds the metrics against what happened.
+func TestServeMetrics(t *testing.T) {
+	dir := partiesIn(t)
+	file := filepath.Join(dir, "catalog.yaml")
+	allow := write(t, filepath.Join(dir, "consumers.txt"), pkiConsumerID+"\n")
+	owner, address := serve(t, dir, write(t, file, catalog), "--metrics", "127.0.0.1:0", "--allow-file", allow)
+	var url string
+	if _, err := fmt.Sscanf(owner.line(), "metrics on %s", &url); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want map[string]float64) {
+		t.Helper()
+		eventually(t, func() string {
+			all := scrape(t, url)
+			got := make(map[string]float64)
+			for series := range want {
+				if value, ok := all["federation_owner_"+series]; ok {
+					got[series] = value
+				}
+			}
+			return cmp.Diff(want, got)
+		})
+	}
+	expect(map[string]float64{
+		`services`: 2, `consumers{version="v1alpha2"}`: 0, `consumers{version="v1alpha1"}`: 0, `unsent_services`: 0,
+		`in_flight_responses`: 0, `lag_seconds`: 0, `acknowledged_total`: 0, `file_broken{file="catalog"}`: 0, `file_broken{file="allow"}`: 0,
+	})
+	now := time.Now()
+	for _, name := range []string{"cert", "ca"} {
+		if at := scrape(t, url)[`federation_owner_certificate_expiry_timestamp_seconds{file="`+name+`"}`]; at < float64(now.Unix()) {
+			t.Errorf("%s expires at %v, expected after now", name, at)
+		}
+	}
+
+	subscribe(t, dialOwner(t, dir, "partner", address)).ends()
+	c := subscribe(t, dialOwner(t, dir, "consumer", address))
+	// Nothing is acknowledged yet.
+	expect(map[string]float64{
+		`consumers{version="v1alpha2"}`: 1, `unsent_services`: 1, `in_flight_responses`: 1,
+		`streams_ended_total{code="Unauthenticated"}`: 1,
+	})
+	if lag := scrape(t, url)["federation_owner_lag_seconds"]; lag <= 0 {
+		t.Errorf("the lag of a consumer that has nothing is %v, expected more than 0", lag)
+	}
+	c.next(fmt.Errorf(`service "api": fqdn: not ours`))
+	c.next(fmt.Errorf(`Kaputt {"x": 1}`))
+	c.next(nil)
+	expect(map[string]float64{
+		`unsent_services`: 0, `in_flight_responses`: 0, `lag_seconds`: 0, `acknowledged_total`: 1,
+		`refused_total{field="fqdn"}`: 1, `refused_total{field="other"}`: 1,
+	})
+	write(t, file, "services: [")
+	write(t, allow, "\n")
+	expect(map[string]float64{`services`: 2, `file_broken{file="catalog"}`: 1, `file_broken{file="allow"}`: 1})
+	write(t, file, "services: []")
+	write(t, allow, "[]")
+	expect(map[string]float64{
+		`services`: 0, `file_broken{file="catalog"}`: 0, `file_broken{file="allow"}`: 0,
+		`consumers{version="v1alpha2"}`: 0, `streams_ended_total{code="Unauthenticated"}`: 2,
+	})
+
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	problems, err := promlint.New(response.Body).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "federation_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	if other, err := http.Get(strings.TrimSuffix(url, "metrics")); err != nil || other.StatusCode != http.StatusNotFound {
+		t.Errorf("/ is %v (%v), expected not found", other.Status, err)
+	}
+	if code := owner.stop(); code != 0 {
+		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
+	}
+}
+
+// The help names every metric, and no other.
+func TestServeHelpNamesTheMetrics(t *testing.T) {
+	_, help, _ := ctl(t, "serve", "--help")
+	var inHelp, described []string
+	for _, match := range regexp.MustCompile(`(?m)^  (federation_owner_\w+)`).FindAllStringSubmatch(help, -1) {
+		inHelp = append(inHelp, match[1])
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	ownerMetrics{}.Describe(descs)
+	close(descs)
+	for d := range descs {
+		described = append(described, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
+	}
+	slices.Sort(inHelp)
+	slices.Sort(described)
+	if diff := cmp.Diff(described, inHelp); diff != "" {
+		t.Errorf("metrics in the help (-want +got):\n%s", diff)
+	}
+}
