@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -69,12 +70,13 @@ func TestPersist(t *testing.T) {
 	for name, tt := range map[string]struct {
 		content []byte
 		log     string
+		aside   bool // kept, as it may be somebody else's
 	}{
-		"no file":   {nil, ""},
-		"truncated": {saved[:len(saved)/2], "ends early"},
-		"flipped":   {flipped, "is damaged"},
-		"newer":     {newer, "newer format"},
-		"foreign":   {[]byte("something else"), "not a catalog snapshot"},
+		"no file":   {nil, "", false},
+		"truncated": {saved[:len(saved)/2], "ends early", false},
+		"flipped":   {flipped, "is damaged", false},
+		"newer":     {newer, "newer format", true},
+		"foreign":   {[]byte("something else"), "not a catalog snapshot", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,11 +91,17 @@ func TestPersist(t *testing.T) {
 				if tt.log != "" && d.log.count("[ERROR]", "catalog cannot be restored", tt.log) != 1 {
 					return "the file is not reported"
 				}
+				if tt.aside && d.log.count("[WARNING]", "file is kept under another name") != 1 {
+					return "the file is not kept aside"
+				}
 				return ""
 			})
 			m := mustQuery(t, d.address, "web.fed.example", dns.TypeA)
 			if m.Rcode != dns.RcodeServerFailure {
 				t.Errorf("answer without a catalog: %s", summary(m))
+			}
+			if kept, err := os.ReadFile(file + ".rejected"); tt.aside && !bytes.Equal(kept, tt.content) || tt.aside != (err == nil) {
+				t.Errorf("kept aside is %q, %v", kept, err)
 			}
 		})
 	}

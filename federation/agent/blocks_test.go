@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,41 @@ func TestReloadOfConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A reload that changes how long records live, or how many there may be, keeps
+// the stream.
+func TestReloadOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		c := w.owner(ownerAddress)
+		c.Retention, c.Settle, c.MaxServices = 90*time.Minute, time.Minute, 1
+		after := w.attach(w.block(2, c))
+		w.agent.Detach(before)
+		registry.Upsert(service(t, "one.too.many.fed.example", "192.0.2.2"))
+		time.Sleep(time.Minute)
+		if got := look(after, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 || w.counted("refused "+ownerAddress+" limit") != 1 {
+			t.Errorf("web is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
+		}
+	})
+}
+
+// One file cannot keep two catalogs.
+func TestFileOfTwoOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := filepath.Join(t.TempDir(), "catalog")
+		w.attach(w.block(1, w.kept(file)))
+		other := w.owner("other.example:8008")
+		other.Persist = file
+		if _, err := w.agent.Attach(w.block(1, other)); err == nil || !strings.Contains(err.Error(), "is the file of owner "+ownerAddress) {
+			t.Errorf("error is %v", err)
+		}
+		w.attach(w.block(2, other)) // a reload may change who has it
+	})
 }
 
 // Another retention counts from the loss as well, also when the owner is away

@@ -56,6 +56,17 @@ func (c *OwnerConfig) key() string {
 	return fmt.Sprintf("%q %q %q", c.Addresses, c.ServerName, c.IDs)
 }
 
+// sameStream tells whether a consumer of one of them does for the other: they
+// differ in nothing but how long the catalog lives and how large it may be.
+func (c *OwnerConfig) sameStream(d *OwnerConfig) bool {
+	x, y := *c, *d
+	x.Settle, x.MaxServices = y.Settle, y.MaxServices
+	if x.Persist == "" { // how often the file is written depends on the retention
+		x.Retention = y.Retention
+	}
+	return reflect.DeepEqual(x, y)
+}
+
 // claim is the wish of one block to have an owner.
 type claim struct {
 	block    *Block
@@ -73,7 +84,13 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 		claims = slices.Concat(claims, other.claims)
 	}
 	for _, other := range claims {
-		if other.owner.id != c.ID() || other.block.config.Configuration != b.config.Configuration {
+		if other.block.config.Configuration != b.config.Configuration {
+			continue
+		}
+		if other.owner.id != c.ID() {
+			if c.Persist != "" && c.Persist == other.config.Persist {
+				return nil, fmt.Errorf("persist: %q is the file of owner %s", c.Persist, other.owner.id)
+			}
 			continue
 		}
 		if !reflect.DeepEqual(other.config, *c) {
@@ -192,7 +209,7 @@ func (o *owner) settle() {
 		return
 	}
 	o.inForce = c
-	if o.running != nil && reflect.DeepEqual(o.running.config, c.config) && !o.status.Load().Parked {
+	if o.running != nil && o.running.config.sameStream(&c.config) && !o.status.Load().Parked {
 		return
 	}
 	o.halt()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"syscall"
 	"time"
 
@@ -74,6 +75,9 @@ func (k *keeper) load() {
 		return
 	case err != nil:
 		k.report("catalog cannot be restored", err)
+		if errors.Is(err, snapshot.ErrFormat) || errors.Is(err, snapshot.ErrForeign) || errors.Is(err, snapshot.ErrNewer) {
+			k.keepAside()
+		}
 		return
 	}
 	_ = k.owner.agent.do(func(now time.Time) error {
@@ -81,6 +85,20 @@ func (k *keeper) load() {
 		k.logger.Info("catalog restored from its file", "services", len(s.Services), "last_up", s.LastUp, "used", restored)
 		return nil
 	})
+}
+
+// rejectedSuffix is what the name of a file gets that is not this owner's.
+const rejectedSuffix = ".rejected"
+
+// keepAside renames the file, which is somebody else's and which the next save
+// would write over.
+func (k *keeper) keepAside() {
+	rejected := k.config.Persist + rejectedSuffix
+	if err := os.Rename(k.config.Persist, rejected); err != nil {
+		k.report("file cannot be kept aside", err)
+		return
+	}
+	k.logger.Warn("file is kept under another name", "name", rejected)
 }
 
 // run saves the catalog after changes until ctx ends.

@@ -113,7 +113,7 @@ func TestRestartAndReturn(t *testing.T) {
 	})
 }
 
-// A file that cannot be used is reported and replaced.
+// A file that cannot be used is reported, kept aside and replaced.
 func TestBrokenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -129,6 +129,9 @@ func TestBrokenFile(t *testing.T) {
 		}
 		if n := strings.Count(strings.Join(w.lines(), ""), "catalog cannot be restored"); n != 1 || w.counted("persist "+ownerAddress) != 1 {
 			t.Errorf("reported %d times, counted %d times", n, w.counted("persist "+ownerAddress))
+		}
+		if content, err := os.ReadFile(file + ".rejected"); err != nil || string(content) != "not a catalog" {
+			t.Errorf("kept aside is %q, %v", content, err)
 		}
 		w.agent.Detach(first)
 		stop()

@@ -57,7 +57,7 @@ const (
 
 // Why a file is not used. Errors of Decode and Load wrap one of them, unless the
 // file could not be read at all. They are no reason to stop: the owner sends its
-// catalog again, and the next Save replaces the file.
+// catalog again.
 var (
 	ErrFormat    = errors.New("not a catalog snapshot; name a file that is used for nothing else")
 	ErrNewer     = errors.New("snapshot of a newer format")
