@@ -134,6 +134,7 @@ func (v *terminal) shows(text string) string {
 	return v.await(text, func(shown string) bool { return strings.Contains(shown, text) })
 }
 
+// await waits until the screen, and all else that mu guards, meets a condition.
 func (v *terminal) await(what string, condition func(shown string) bool) string {
 	v.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -141,8 +142,9 @@ func (v *terminal) await(what string, condition func(shown string) bool) string 
 	for {
 		v.mu.Lock()
 		shown, changed := v.shown(), v.changed
+		met := condition(shown)
 		v.mu.Unlock()
-		if condition(shown) {
+		if met {
 			return shown
 		}
 		select {
@@ -158,6 +160,12 @@ func (v *terminal) restored() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.onOther && !v.noCursor && !v.noWrap
+}
+
+func (v *terminal) wasColoured() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.coloured
 }
 
 // shown returns the screen without the space at the ends of lines.
@@ -370,7 +378,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	if !v.restored() || !strings.Contains(shown, "shop.fed.example  shop") {
 		t.Errorf("the terminal is restored: %v; it shows\n%s", v.restored(), shown)
 	}
-	if v.coloured {
+	if v.wasColoured() {
 		t.Error("there was colour, in spite of NO_COLOR")
 	}
 }
@@ -398,7 +406,7 @@ func TestWatchIsSuspended(t *testing.T) {
 	if code := exitCode(t, command); code != 0 || !v.restored() {
 		t.Errorf("exit code %d; the terminal is restored: %v", code, v.restored())
 	}
-	if !v.coloured {
+	if !v.wasColoured() {
 		t.Error("there was no colour")
 	}
 }
@@ -470,8 +478,9 @@ func TestWatchInProcess(t *testing.T) {
 	})
 	cancel()
 	watch.Wait()
-	if !v.restored() || stderr.Len() > 0 {
-		t.Errorf("the terminal is restored: %v; standard error %q", v.restored(), &stderr)
+	v.await("what it did before", func(string) bool { return !v.onOther && !v.noCursor && !v.noWrap })
+	if stderr.Len() > 0 {
+		t.Errorf("unexpected standard error %q", &stderr)
 	}
 }
 
