@@ -109,7 +109,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	case zone.Success:
 		m.Answer = result.Answer(state.QName())
 		if t := state.QType(); t == dns.TypeSRV || t == dns.TypeNS {
-			addGlue(m, &state, &result)
+			addGlue(m, &state, &result, now)
 		}
 	case zone.Indirect:
 		f.answerIndirect(ctx, m, &state, &result)
@@ -180,7 +180,7 @@ const (
 // addGlue adds as many whole RRsets as fit the client's buffer: what is
 // optional must not cause truncation (RFC 2181 section 9). Over UDP a signature
 // for each would follow for a client that sets DO, so it gets none.
-func addGlue(m *dns.Msg, state *request.Request, result *zone.Result) {
+func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, now time.Time) {
 	if state.Do() && state.Proto() == "udp" {
 		return
 	}
@@ -194,7 +194,7 @@ func addGlue(m *dns.Msg, state *request.Request, result *zone.Result) {
 			return
 		}
 	}
-	glue := result.Glue(m.Answer)
+	glue := result.Glue(m.Answer, now)
 	m.Extra = glue
 	if m.Len() <= limit {
 		return
@@ -204,5 +204,13 @@ func addGlue(m *dns.Msg, state *request.Request, result *zone.Result) {
 		m.Extra = glue[:n+1]
 		return m.Len() > limit
 	})
+	for fit > 0 && fit < len(glue) && sameSet(glue[fit-1], glue[fit]) {
+		fit--
+	}
 	m.Extra = slices.Clip(glue[:fit])
+}
+
+// sameSet tells whether two records, which are in one class, are of one RRset.
+func sameSet(a, b dns.RR) bool {
+	return a.Header().Rrtype == b.Header().Rrtype && a.Header().Name == b.Header().Name
 }

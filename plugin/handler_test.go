@@ -233,6 +233,28 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 	return glue
 }
 
+// A host in the zone may have many addresses. They come all or not at all: a part
+// of an RRset would be taken for the whole (RFC 2181 section 9).
+func TestGlueIsWhole(t *testing.T) {
+	c := newChain(t, nil, []Config{newConfig(t)},
+		manyEndpoints(t, "few.fed.example", 1), newService(t, "many.fed.example", addressList(40)...),
+		newService(t, "web.fed.example", "few.fed.example:1", "many.fed.example:2", "web2.fed.example:3"), newService(t, "web2.fed.example", "192.0.2.9:1"))
+	for size := 512; size < 2048; size++ {
+		glue := len(c.glueOf(t, uint16(size), nil))
+		if glue != 1 && glue != 41 && glue != 42 {
+			t.Fatalf("size %d: %d records of glue", size, glue)
+		}
+		c.glue = 0 // there is room for a part of the set
+	}
+}
+
+func addressList(n int) (endpoints []string) {
+	for i := range n {
+		endpoints = append(endpoints, fmt.Sprintf("192.0.2.%d:80", i+1))
+	}
+	return endpoints
+}
+
 func TestGlueNeedsNoSecondTry(t *testing.T) {
 	c := newChain(t, nil, []Config{newConfig(t)}, manyEndpoints(t, "web.fed.example", 8))
 	query := new(dns.Msg)

@@ -662,7 +662,9 @@ func answerRows() []tableRow {
 		{"2.3", "ula", "SRV", found("30 SRV 0 100 443 fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example.").
 			with("fd00-0000-0000-0000-0000-0000-0000-0001.addr.ula.fed.example. 30 AAAA fd00::1")},
 		{"2.4", "chain", "SRV", found("30 SRV 0 100 443 chain.example.net.")},
-		{"2.4", "inner", "SRV", found("30 SRV 0 100 443 v1.web.fed.example.")},
+		{"2.4 and 2.9", "inner", "SRV", found("30 SRV 0 100 443 v1.web.fed.example.").with("v1.web.fed.example. 30 A 192.0.2.1")},
+		{"2.9", "loop1", "SRV", found("30 SRV 0 100 443 loop2.fed.example.")},
+		{"2.9", "gone", "SRV", found("30 SRV 0 100 443 nothing.fed.example.")},
 		{"2.8", "ports", "SRV", found("30 SRV 0 100 80 192-0-2-1.addr.ports.fed.example.", "30 SRV 0 100 443 192-0-2-1.addr.ports.fed.example.").
 			with("192-0-2-1.addr.ports.fed.example. 30 A 192.0.2.1")},
 		{"2.8", "ports", "A", found("30 A 192.0.2.1")},

@@ -3,6 +3,7 @@ package zone
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -178,32 +179,55 @@ func (e *entry) srv(owner string, set ends, ttl uint32) []dns.RR {
 	return rrs
 }
 
-// Glue returns the addresses of the targets in an SRV answer of this result,
-// and of the name server in an NS answer. Each record of the former is a whole
-// RRset, in the order of the answer. All are the caller's. Targets that are
-// hosts have none: resolvers drop data of other zones (RFC 2181 section 5.4.1).
-func (r *Result) Glue(answer []dns.RR) []dns.RR {
+// Glue returns the addresses of the targets in an SRV answer of this result, in
+// the order of the answer, and of the name server in an NS answer. RRsets are
+// whole and stand one behind the other. All records are the caller's.
+//
+// A target that is a host has glue when it is in the same origin, as resolvers
+// drop data of other zones (RFC 2181 section 5.4.1), and its endpoints are no
+// hosts in turn.
+func (r *Result) Glue(answer []dns.RR, now time.Time) []dns.RR {
 	switch r.qtype {
 	case dns.TypeNS:
 		o := r.origin
 		return append(addressSet(o.ns, o.addresses(dns.TypeA), o.negativeTTL), addressSet(o.ns, o.addresses(dns.TypeAAAA), o.negativeTTL)...)
 	case dns.TypeSRV:
-		return r.match.entry.glue(answer, r.match.ends, r.ttl)
+		return r.targetGlue(answer, now)
 	}
 	return nil
 }
 
-func (e *entry) glue(answer []dns.RR, set ends, ttl uint32) []dns.RR {
-	set = e.targets(set)
+func (r *Result) targetGlue(answer []dns.RR, now time.Time) []dns.RR {
+	e := r.match.entry
+	set := e.targets(r.match.ends)
 	glue := make([]dns.RR, 0, len(answer))
-	last := netip.Addr{}
+	last := ""
 	for n, rr := range answer {
-		ip, ok := e.endpoints[set[n]].Address.IP()
-		if !ok || ip == last { // a target with several ports has one address
+		target := rr.(*dns.SRV).Target
+		if target == last { // with several ports it has one set of addresses
 			continue
 		}
-		last = ip
-		glue = append(glue, addressRecord(rr.(*dns.SRV).Target, ip, ttl))
+		last = target
+		if ip, ok := e.endpoints[set[n]].Address.IP(); ok {
+			glue = append(glue, addressRecord(target, ip, r.ttl))
+		} else if r.zone.origin(target) == r.origin && len(glue) < maxAddresses {
+			glue = append(glue, r.hostGlue(target, now)...)
+		}
+	}
+	return glue
+}
+
+// hostGlue returns the addresses of a host in the origin of the result.
+func (r *Result) hostGlue(host string, now time.Time) (glue []dns.RR) {
+	m := r.zone.match(r.origin, host, now)
+	if slices.ContainsFunc(m.ends, func(i uint16) bool { return m.entry.endpoints[i].isHost() }) {
+		return nil
+	}
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		t := Result{zone: r.zone, origin: r.origin, match: m, qtype: qtype}
+		if t.resolve(now); t.Kind == Success {
+			glue = append(glue, t.Answer(host)...)
+		}
 	}
 	return glue
 }

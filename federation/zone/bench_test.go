@@ -60,7 +60,7 @@ func BenchmarkLookup(b *testing.B) {
 				for b.Loop() {
 					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
 						answered = r.Answer(q.asked)
-						r.Glue(answered)
+						r.Glue(answered, now)
 					} else {
 						answered = r.Authority()
 					}

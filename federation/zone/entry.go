@@ -45,6 +45,11 @@ type endpoint struct {
 	Port    uint16
 }
 
+func (ep *endpoint) isHost() bool {
+	_, ok := ep.Address.Host()
+	return ok
+}
+
 // instance is an instance with a name of its own.
 type instance struct {
 	label    string // relative to the fqdn

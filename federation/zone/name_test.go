@@ -202,7 +202,7 @@ func TestLongNames(t *testing.T) {
 			}
 		}
 		r := z.Lookup(name+".", dns.TypeSRV, now)
-		for _, rr := range r.Glue(r.Answer(name + ".")) {
+		for _, rr := range r.Glue(r.Answer(name + "."), now) {
 			checkPacks(t, rr)
 			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
 				t.Errorf("address of another target: %s", rr)
@@ -257,7 +257,7 @@ func TestQueryCase(t *testing.T) {
 	if d := cmp.Diff(want, data("v1.S.fEd.ExAmPlE.", answer)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	for _, rr := range append(r.Glue(answer), r.Authority()...) {
+	for _, rr := range append(r.Glue(answer, now), r.Authority()...) {
 		if name := rr.Header().Name; name != strings.ToLower(name) {
 			t.Errorf("%s, want it in lower case", rr)
 		}

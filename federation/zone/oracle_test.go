@@ -98,7 +98,7 @@ func answer(z *zone.Zone, name string, qtype uint16) reply {
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
 		rrs := r.Answer(strings.ToUpper(name))
 		a.Answer = lines(rrs)
-		a.Glue = lines(r.Glue(rrs))
+		a.Glue = lines(r.Glue(rrs, now))
 	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA {
 		slices.Sort(a.Answer) // sorted somehow, which TestOracle checks against a fresh build
@@ -523,20 +523,28 @@ func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue []string
 		if !slices.Contains(answer, rr) {
 			answer = append(answer, rr)
 		}
-		// A host that is the address name of another endpoint is that endpoint.
-		for _, other := range at.offer.service.Endpoints {
-			if _, ok := other.Address.IP(); ok && other.Port == ep.Port && target(other, at.fqdn) == to {
-				ep = other
-			}
+		if o.originOf(to) != o.originOf(at.fqdn) {
+			continue
 		}
-		if ip, ok := ep.Address.IP(); ok {
-			rr := fmt.Sprintf("%s\t%d\tIN\t%s\t%s", to, ttl, dns.Type(addressType(ip)), ip)
-			if !slices.Contains(glue, rr) {
-				glue = append(glue, rr)
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			r := o.answer(to, qtype)
+			if known := o.written()[to]; r.Kind != "NOERROR" || slices.ContainsFunc(known.endpoints, isHost) {
+				continue
+			}
+			for _, rr := range r.Answer {
+				rr = to + rr[len(to):] // in lower case
+				if !slices.Contains(glue, rr) {
+					glue = append(glue, rr)
+				}
 			}
 		}
 	}
 	return answer, glue
+}
+
+func isHost(ep federation.Endpoint) bool {
+	_, ok := ep.Address.Host()
+	return ok
 }
 
 // addresses holds rows 1.2, 1.3 and 1.5: all that is reached from name within

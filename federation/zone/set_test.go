@@ -80,7 +80,7 @@ func TestLargeSets(t *testing.T) {
 				t.Errorf("%d records, want %d to %d", len(answer), tt.min, tt.max)
 			}
 			checkReply(t, &r, tt.name)
-			if glue := r.Glue(answer); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
+			if glue := r.Glue(answer, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
 				t.Errorf("%d addresses for %d targets", len(glue), len(answer))
 			}
 		})

@@ -286,17 +286,17 @@ func TestReplies(t *testing.T) {
 		"192-0-2-1.addr.web.fed.example. 30 A 192.0.2.1",
 		"2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example. 30 AAAA 2001:db8::1",
 	}
-	if d := cmp.Diff(want, data("", r.Glue(r.Answer("WEB.fed.example.")))); d != "" {
+	if d := cmp.Diff(want, data("", r.Glue(r.Answer("WEB.fed.example."), now))); d != "" {
 		t.Errorf("additional of SRV (-want +got):\n%s", d)
 	}
 	r = ask("fed.example.", dns.TypeNS)
 	want = []string{"ns.dns.fed.example. 5 A 192.0.2.53", "ns.dns.fed.example. 5 AAAA 2001:db8::53"}
-	if d := cmp.Diff(want, data("", r.Glue(r.Answer("FED.example.")))); d != "" {
+	if d := cmp.Diff(want, data("", r.Glue(r.Answer("FED.example."), now))); d != "" {
 		t.Errorf("additional of NS (-want +got):\n%s", d)
 	}
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeTXT, dns.TypeSOA} {
 		r := ask("fed.example.", qtype)
-		if glue := r.Glue(r.Answer("fed.example.")); len(glue) > 0 {
+		if glue := r.Glue(r.Answer("fed.example."), now); len(glue) > 0 {
 			t.Errorf("additional of %s: %v", dns.Type(qtype), glue)
 		}
 	}
@@ -403,7 +403,7 @@ func records(r *zone.Result, name string) []dns.RR {
 		return r.Authority()
 	}
 	answer := r.Answer(name)
-	return append(answer, r.Glue(answer)...)
+	return append(answer, r.Glue(answer, now)...)
 }
 
 func spoil(rr dns.RR) {
