@@ -251,6 +251,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 			time.Sleep(2 * pollInterval)
 			synctest.Wait()
 		}
+		wait() // for its first look at the file, which a write must not meet
 		torn := map[string]string{
 			"no byte":         "",
 			"line break":      "\n",
