@@ -202,7 +202,7 @@ func TestLongNames(t *testing.T) {
 			}
 		}
 		r := z.Lookup(name+".", dns.TypeSRV, now)
-		for _, rr := range r.Glue(r.Answer(name + "."), now) {
+		for _, rr := range r.Glue(r.Answer(name+"."), now) {
 			checkPacks(t, rr)
 			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
 				t.Errorf("address of another target: %s", rr)
