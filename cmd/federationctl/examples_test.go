@@ -47,11 +47,46 @@ func TestExamples(t *testing.T) {
 			_, address := serve(t, dir, filepath.Join(dir, "catalog.yaml"))
 			address = strings.Replace(address, "127.0.0.1", "localhost", 1)
 			for _, line := range found {
-				if served := runExample(t, dir, line, address); served != "" {
+				if served := runExample(t, dir, line, address, "api.fed.example\nshop.fed.example\n"); served != "" {
 					address = served // by an example before
 				}
 			}
 		})
+	}
+}
+
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// TestREADME runs the lines of the README that are commands of this one, in
+// order, with the files of the repository.
+func TestREADME(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files, err := filepath.Abs("../../corefile-examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(files, filepath.Join(dir, "corefile-examples")); err != nil {
+		t.Fatal(err)
+	}
+	address, ran := "", 0
+	for _, block := range shellBlock.FindAllStringSubmatch(string(readme), -1) {
+		for _, line := range commandLines(block[1]) {
+			line, ours := strings.CutPrefix(line, "bin/")
+			if !ours {
+				continue
+			}
+			ran++
+			if served := runExample(t, dir, line, address, "orders.fed.example\nshop.fed.example\nstock.db.fed.example\n"); served != "" {
+				address = served
+			}
+		}
+	}
+	if ran == 0 || address == "" {
+		t.Errorf("%d lines ran, the owner is at %q", ran, address)
 	}
 }
 
@@ -71,14 +106,14 @@ func prepared(t *testing.T) string {
 }
 
 var (
-	exampleOwner  = regexp.MustCompile(`\b(owner\.example\.org|localhost):8008\b`)
+	exampleOwner  = regexp.MustCompile(`\b(owner\.example(\.org)?|localhost):8008\b`)
 	exampleListen = regexp.MustCompile(`--(listen|metrics)[ =]\S+`)
 	exampleAllow  = regexp.MustCompile(`--allow-file[ =](\S+)`)
 )
 
-// runExample runs one line. It returns the address of the owner, if it is one;
-// that runs on until the test ends.
-func runExample(t *testing.T, dir, line, address string) string {
+// runExample runs one line. What it pipes to jq must print the fqdns. It returns
+// the address of the owner, if the line is one; that runs on until the test ends.
+func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	t.Helper()
 	script := exampleOwner.ReplaceAllString(line, address)
 	serves := strings.HasPrefix(line, "federationctl serve ")
@@ -105,18 +140,18 @@ func runExample(t *testing.T, dir, line, address string) string {
 	switch {
 	case piped && script == before:
 		t.Logf("no jq to run %s", filter)
-		stdout = fqdns(t, stdout)
+		stdout = fqdnsIn(t, stdout)
 		fallthrough
 	case piped:
-		if want := "api.fed.example\nshop.fed.example\n"; stdout != want {
-			t.Errorf("%s\nprinted %q, expected %q", script, stdout, want)
+		if stdout != fqdns {
+			t.Errorf("%s\nprinted %q, expected %q", script, stdout, fqdns)
 		}
 	}
 	return ""
 }
 
-// fqdns does what the example does with jq.
-func fqdns(t *testing.T, text string) string {
+// fqdnsIn does what the example does with jq.
+func fqdnsIn(t *testing.T, text string) string {
 	t.Helper()
 	var found strings.Builder
 	decoder := json.NewDecoder(strings.NewReader(text))
