@@ -199,7 +199,11 @@ type Subscription struct {
 	// and in pending; a service that is in neither was taken in its latest version.
 	pending map[string]*change
 	changes change
+	most    int // entries that pending has had room for
 }
+
+// fewChanges are so few that pending may keep the room for them.
+const fewChanges = 64
 
 // change is a service that is now different from what the subscriber was told.
 type change struct {
@@ -336,6 +340,7 @@ func (s *Subscription) isPending(name string) bool {
 // note puts a change last.
 func (s *Subscription) note(c *change) {
 	s.pending[c.name] = c
+	s.most = max(s.most, len(s.pending))
 	c.previous, c.next = s.changes.previous, &s.changes
 	c.previous.next, c.next.previous = c, c
 	select {
@@ -347,5 +352,8 @@ func (s *Subscription) note(c *change) {
 // forget takes a change out of its place.
 func (s *Subscription) forget(c *change) {
 	delete(s.pending, c.name)
+	if len(s.pending) == 0 && s.most > fewChanges {
+		s.pending, s.most = make(map[string]*change), 0 // a map never becomes smaller
+	}
 	c.previous.next, c.next.previous = c.next, c.previous
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -179,6 +180,50 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	if n := len(s.catalog) + ringLength(s); n != 2 || len(s.pending) != 1 {
 		t.Errorf("backlog is %d with %d changes, expected 2 with 1", n, len(s.pending))
 	}
+}
+
+// TestSubscriptionMemory takes the memory of a subscriber that is behind with
+// 100,000 services: a name and when for each, no more however often they change,
+// and nothing afterwards.
+func TestSubscriptionMemory(t *testing.T) {
+	const services = 100_000
+	r := NewRegistry()
+	change := func(version int) {
+		for i := range services {
+			r.Upsert(service(fmt.Sprintf("s%05d", i), version))
+		}
+	}
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what the first one has finalized
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	change(1)
+	s := r.Subscribe()
+	defer s.Close()
+	for len(s.take(nil, 1000)) > 0 {
+	}
+	begin := heap()
+	change(2)
+	behind := heap()
+	t.Logf("%d bytes for each service that a subscriber is behind with", (behind-begin)/services)
+	if grown := behind - begin; grown > 300*services {
+		t.Errorf("a subscriber that is behind with %d services costs %d bytes, expected at most %d", services, grown, 300*services)
+	}
+	change(3)
+	change(4)
+	// The registry itself now has two strings for each name.
+	if grown := heap() - behind; grown > 32*services {
+		t.Errorf("the same changes once more cost %d bytes, expected at most %d", grown, 32*services)
+	}
+	for len(s.take(nil, 1000)) > 0 {
+	}
+	if left := heap() - begin; left > 32*services {
+		t.Errorf("a subscriber that has caught up still costs %d bytes, expected at most %d", left, 32*services)
+	}
+	runtime.KeepAlive(r)
 }
 
 // ringLength returns the number of changes in the ring.
