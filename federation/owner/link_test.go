@@ -1,0 +1,138 @@
+package owner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// oneWay is how long the tests' link takes, whatever is on it.
+const oneWay = 25 * time.Millisecond
+
+// distant returns the near end of a long link to conn.
+func distant(conn net.Conn) net.Conn {
+	near, far := net.Pipe()
+	go carry(conn, far)
+	go carry(far, conn)
+	return near
+}
+
+// carry takes what one end sends to the other until one of them closes.
+func carry(to, from net.Conn) {
+	type packet struct {
+		data []byte
+		due  time.Time
+	}
+	packets := make(chan packet, 1<<16)
+	go func() {
+		for {
+			buffer := make([]byte, 32<<10)
+			n, err := from.Read(buffer)
+			packets <- packet{bytes.Clone(buffer[:n]), time.Now().Add(oneWay)}
+			if err != nil {
+				close(packets)
+				return
+			}
+		}
+	}()
+	for p := range packets {
+		time.Sleep(time.Until(p.due))
+		if _, err := to.Write(p.data); err != nil {
+			break
+		}
+	}
+	to.Close()
+	from.Close()
+	for range packets { //nolint:revive // until the reader has seen the end
+	}
+}
+
+var errWhole = errors.New("the catalog is complete")
+
+// counting is a Sink that counts services, and ends with the catalog.
+type counting struct {
+	services int
+	whole    func()
+}
+
+func (*counting) Opened(context.Context) error            { return nil }
+func (*counting) Marked(context.Context) error            { return nil }
+func (*counting) Lost(_ context.Context, _ error, _ bool) {}
+
+func (c *counting) Apply(_ context.Context, updates []consumer.Update) error {
+	for _, u := range updates {
+		switch u.Operation {
+		case federation.Upsert:
+			c.services++
+		case federation.End:
+			c.whole()
+			return errWhole
+		}
+	}
+	return nil
+}
+
+// TestWindowFillsALongLink lets our consumer download 10,000 services over a link
+// on which an acknowledgement takes 50 ms. The clock is that of the bubble, so
+// that nothing counts but the round trips: some to connect, and then one for each
+// window.
+func TestWindowFillsALongLink(t *testing.T) {
+	const services, roundTrip = 10_000, 2 * oneWay
+	for _, tt := range []struct {
+		window      int
+		least, most time.Duration
+	}{
+		{1, services * roundTrip, (services + 10) * roundTrip},
+		{256, 0, (services/256 + 10) * roundTrip},
+		{512, 0, 2 * time.Second},
+		{1024, 0, 2 * time.Second},
+	} {
+		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, func(c *Config) { c.Window = tt.window })
+				f.registry.Set(catalogOf(services))
+				ctx, cancel := context.WithCancel(t.Context())
+				own := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}})
+				sink := &counting{whole: cancel}
+				c, err := consumer.New(consumer.Config{
+					Addresses:   []string{"owner.example:8008"},
+					Credentials: func(string) credentials.TransportCredentials { return own },
+					Sink:        sink,
+					Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+						conn, err := f.listener.DialContext(ctx)
+						if err != nil {
+							return nil, err
+						}
+						return distant(conn), nil
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				if err := c.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+				took := time.Since(begun)
+				t.Logf("%d services in %v", sink.services, took)
+				if sink.services != services {
+					t.Errorf("%d services arrived, expected %d", sink.services, services)
+				}
+				if took < tt.least || took > tt.most {
+					t.Errorf("the download took %v, expected %v to %v", took, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
