@@ -104,7 +104,7 @@ func (c *crowd) join(t *testing.T, follow func(grpc.ClientStream) error) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///owner",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(c.credentials), grpc.WithSharedWriteBuffer(true), grpc.WithReadBufferSize(4<<10))
+		grpc.WithTransportCredentials(c.credentials), grpc.WithReadBufferSize(4<<10))
 	if err != nil {
 		t.Error(err)
 		return

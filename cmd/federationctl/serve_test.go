@@ -356,8 +356,13 @@ func TestServeMetrics(t *testing.T) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
-	if other, err := http.Get(strings.TrimSuffix(url, "metrics")); err != nil || other.StatusCode != http.StatusNotFound {
-		t.Errorf("/ is %v (%v), expected not found", other.Status, err)
+	other, err := http.Get(strings.TrimSuffix(url, "metrics"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Body.Close()
+	if other.StatusCode != http.StatusNotFound {
+		t.Errorf("/ is %s, expected not found", other.Status)
 	}
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)

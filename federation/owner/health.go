@@ -30,10 +30,12 @@ func (h health) Check(_ context.Context, request *healthpb.HealthCheckRequest) (
 	if !slices.Contains(healthServices, request.GetService()) {
 		return nil, status.Error(codes.NotFound, "unknown service")
 	}
-	if h.stopping.Err() != nil {
+	select {
+	case <-h.stopping.Done():
 		return state(healthpb.HealthCheckResponse_NOT_SERVING), nil
+	default:
+		return state(healthpb.HealthCheckResponse_SERVING), nil
 	}
-	return state(healthpb.HealthCheckResponse_SERVING), nil
 }
 
 // Watch implements the health service.

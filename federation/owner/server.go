@@ -149,7 +149,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.SharedWriteBuffer(true), // most consumers are silent most of the time
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingInterval, Timeout: pingTimeout}),
