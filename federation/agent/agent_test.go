@@ -411,7 +411,8 @@ func TestTooManyPings(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := strings.Count(strings.Join(w.lines(), ""), "set keepalive"); n != 3 || stale > 3 || w.attempts() != 4 {
+		// Each loss lasts for a second, and a look may fall on either end of it.
+		if n := strings.Count(strings.Join(w.lines(), ""), "set keepalive"); n != 3 || stale > 2*n || w.attempts() != 4 {
 			t.Errorf("interval doubled %d times, %d attempts, %d s stale:\n%s", n, w.attempts(), stale, strings.Join(w.lines(), ""))
 		}
 	})
