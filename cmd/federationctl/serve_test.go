@@ -171,6 +171,14 @@ func TestServeAllowFile(t *testing.T) {
 	write(t, file, pkiConsumerID+"\n"+partnerID+"\n")
 	second := served(partner)
 
+	// Whoever was served before has noticed nothing.
+	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	for _, want := range []string{"UPSERT shop", "UNKNOWN", "UPSERT api"} {
+		if got := first.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+
 	write(t, file, partnerID+"\n")
 	if code := first.ends(); code != codes.Unauthenticated {
 		t.Errorf("who is in the file no more gets %v, expected Unauthenticated", code)

@@ -122,18 +122,23 @@ func New(c Config) (*Server, error) {
 // None means nobody. The streams of consumers that may not subscribe any more end
 // with Unauthenticated.
 func (s *Server) SetAllow(ids []mtls.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.allowed = make(map[mtls.ID]struct{}, len(ids))
+	allowed := make(map[mtls.ID]struct{}, len(ids))
 	for _, id := range ids {
-		s.allowed[id] = struct{}{}
+		allowed[id] = struct{}{}
 	}
-	s.turnedAway.reset()
+	var lost []*session
+	s.mu.Lock()
+	s.allowed = allowed
 	for session := range s.sessions {
 		if _, ok := s.mayLocked(session.ids); !ok {
-			session.log.Warn("consumer turned away: it is not allowed any more")
-			session.cancel(mayNot(session.ids))
+			lost = append(lost, session)
 		}
+	}
+	s.mu.Unlock()
+	s.turnedAway.reset()
+	for _, session := range lost {
+		session.log.Warn("consumer turned away: it is not allowed any more")
+		session.cancel(mayNot(session.ids))
 	}
 }
 
@@ -252,24 +257,26 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		return status.Error(codes.Unauthenticated, "a client certificate is required")
 	}
 	session.ids = mtls.PeerIDs(info.State.PeerCertificates[0])
-	s.mu.Lock() // and not let go of in between, so that SetAllow misses no session
-	defer s.mu.Unlock()
+	s.mu.Lock()
 	id, ok := s.mayLocked(session.ids)
-	if !ok {
-		who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
-		if s.turnedAway.add(who, "", "") {
-			s.config.Logger.Warn("consumer turned away: its certificate carries no identity that is allowed",
-				"identities", who, "address", p.Addr)
+	if ok {
+		session.consumer = "without identity"
+		if id != (mtls.ID{}) {
+			session.consumer = id.String()
 		}
-		return mayNot(session.ids)
+		session.log = s.config.Logger.With("consumer", session.consumer)
+		s.sessions[session] = struct{}{} // where SetAllow finds it
 	}
-	session.consumer = "without identity"
-	if id != (mtls.ID{}) {
-		session.consumer = id.String()
+	s.mu.Unlock()
+	if ok {
+		return nil
 	}
-	session.log = s.config.Logger.With("consumer", session.consumer)
-	s.sessions[session] = struct{}{}
-	return nil
+	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
+	if s.turnedAway.add(who, "", "") {
+		s.config.Logger.Warn("consumer turned away: its certificate carries no identity that is allowed",
+			"identities", who, "address", p.Addr)
+	}
+	return mayNot(session.ids)
 }
 
 // mayLocked tells whether one of the identities may subscribe, and which is the
