@@ -431,3 +431,19 @@ func extendedError(m *dns.Msg) int {
 	}
 	return -1
 }
+
+// awaitEnd waits until there is no such name, and returns how long after since
+// there certainly was one: when the last query was sent that got an answer.
+func (d *coreDNS) awaitEnd(t testing.TB, name string, since time.Time) (held time.Duration) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		sent := time.Since(since)
+		m := mustQuery(t, d.address, name, dns.TypeA, withEDNS)
+		if m.Rcode == dns.RcodeNameError {
+			return ""
+		}
+		held = sent
+		return summary(m)
+	})
+	return held
+}
