@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"testing"
@@ -303,6 +304,38 @@ func BenchmarkStart(b *testing.B) {
 			perService(b)
 		})
 	})
+}
+
+// BenchmarkGarbageCollection is one collection while a catalog and its zone are
+// held: the time it takes of the processors, and how long it stops everything.
+func BenchmarkGarbageCollection(b *testing.B) {
+	eachCatalog(b, func(b *testing.B, p *profile, size int) {
+		all := p.catalog(b, size)
+		builder := compiled(b, all)
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		busy := collecting()
+		b.ResetTimer()
+		for b.Loop() {
+			runtime.GC()
+		}
+		b.StopTimer()
+		runtime.ReadMemStats(&after)
+		n := float64(after.NumGC - before.NumGC)
+		b.ReportMetric((collecting()-busy)*1000/n, "cpu-ms/gc")
+		b.ReportMetric(float64(after.PauseTotalNs-before.PauseTotalNs)/n/1000, "stopped-us/gc")
+		b.ReportMetric(float64(after.HeapAlloc)/(1<<20), "heap-MiB")
+		runtime.KeepAlive(builder)
+		runtime.KeepAlive(all)
+	})
+}
+
+// collecting returns the processor time that collections have taken, in seconds.
+func collecting() float64 {
+	sample := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}}
+	metrics.Read(sample)
+	return sample[0].Value.Float64()
 }
 
 // compiled returns a builder that has published the services.
