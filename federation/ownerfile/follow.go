@@ -58,7 +58,7 @@ func (f *File) Err() error {
 // Kubernetes.
 //
 // A file that is written in place is read when it has been left alone for a
-// tenth of a second. A writer that takes longer over it should write another file
+// tenth of a second, or has not been for ten seconds. A writer that takes longer over it should write another file
 // and rename it: half of a list may be a shorter list.
 func (f *File) Run(ctx context.Context) error {
 	var events <-chan fsnotify.Event
@@ -92,6 +92,7 @@ func (f *File) follow(ctx context.Context, events <-chan fsnotify.Event, failure
 	defer poll.Stop()
 	settled := time.NewTimer(0) // the file may have changed since it was opened
 	defer settled.Stop()
+	overdue := false // whether it has not settled since the last poll
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,17 +106,24 @@ func (f *File) follow(ctx context.Context, events <-chan fsnotify.Event, failure
 			f.logger.Debug("notifications of changes were lost", "error", err)
 			settled.Reset(settleDelay)
 		case <-settled.C:
+			overdue = false
 			f.reload()
 		case <-poll.C:
-			f.reload()
+			switch {
+			case !f.changed():
+			case overdue: // who never leaves it alone is taken at their word
+				f.reload()
+			default:
+				overdue = true
+				settled.Reset(settleDelay)
+			}
 		}
 	}
 }
 
 // reload loads the file if it has changed, and reports what is wrong once.
 func (f *File) reload() {
-	if info, err := os.Stat(f.path); err == nil && f.info != nil && os.SameFile(info, f.info) &&
-		info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size() {
+	if !f.changed() {
 		return
 	}
 	err, before := f.load(), f.trouble.Load()
@@ -128,6 +136,13 @@ func (f *File) reload() {
 		f.trouble.Store(&trouble)
 		f.logger.Error(f.what+" is not used, "+f.keeps+": mend the file", "error", err)
 	}
+}
+
+// changed tells whether the file may be another than the one that was read.
+func (f *File) changed() bool {
+	info, err := os.Stat(f.path)
+	return err != nil || f.info == nil || !os.SameFile(info, f.info) ||
+		!info.ModTime().Equal(f.info.ModTime()) || info.Size() != f.info.Size()
 }
 
 // load reads the file and applies it.

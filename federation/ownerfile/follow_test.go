@@ -2,6 +2,7 @@ package ownerfile
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -306,35 +307,52 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 }
 
 // A list that is written in place and cut between two services is a shorter
-// list. It is not read before it has been left alone for a moment.
+// list. It is not read before it has been left alone for a moment, neither on a
+// notification nor when its time has come; but a file that is never left alone is
+// read at last.
 func TestFileSettles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
-	synctest.Test(t, func(t *testing.T) {
-		write(t, path, catalogFile("a 1", "b 1"))
-		f, registry, logged := openFile(t, path)
-		events := make(chan fsnotify.Event)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { f.follow(ctx, events, nil) })
-		defer running.Wait()
-		defer cancel()
-		time.Sleep(time.Second) // the first look is over, the next one far
-		for _, text := range []string{"", "services:\n", catalogFile("a 2"), catalogFile("a 2", "b 2")} {
-			write(t, path, text)
-			events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
-			time.Sleep(settleDelay - time.Millisecond)
-			synctest.Wait()
-			if got := strings.Join(published(t, registry), ", "); got != "upsert a 1, upsert b 1" {
-				t.Errorf("while it is written the catalog is %s", got)
-			}
-		}
-		time.Sleep(2 * time.Millisecond)
-		synctest.Wait()
-		if got := strings.Join(published(t, registry), ", "); got != "upsert a 2, upsert b 2" {
-			t.Errorf("after it was written the catalog is %s", got)
-		}
-		if logged.count("not used") != 0 {
-			t.Errorf("a file that is being written is reported:\n%s", logged)
-		}
-	})
+	for name, wait := range map[string]time.Duration{"between two polls": time.Second, "over a poll": pollInterval - settleDelay - settleDelay/2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				write(t, path, catalogFile("a 1", "b 1"))
+				f, registry, logged := openFile(t, path)
+				events := make(chan fsnotify.Event)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { f.follow(ctx, events, nil) })
+				defer running.Wait()
+				defer cancel()
+				expect := func(when, want string) {
+					t.Helper()
+					synctest.Wait()
+					if got := strings.Join(published(t, registry), ", "); got != want {
+						t.Errorf("%s the catalog is %s, expected %s", when, got, want)
+					}
+				}
+				time.Sleep(wait)
+				for _, text := range []string{"", "services:\n", catalogFile("a 2"), catalogFile("a 2", "b 2")} {
+					write(t, path, text)
+					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
+					time.Sleep(settleDelay - time.Millisecond)
+					expect("while it is written", "upsert a 1, upsert b 1")
+				}
+				time.Sleep(2 * settleDelay) // the poll may have begun it anew
+				expect("after it was written", "upsert a 2, upsert b 2")
+				if logged.count("not used") != 0 {
+					t.Errorf("a file that is being written is reported:\n%s", logged)
+				}
+
+				begun := time.Now()
+				for version := 10; time.Since(begun) < 3*pollInterval; version++ {
+					write(t, path, catalogFile(fmt.Sprintf("a %d", version)))
+					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
+					time.Sleep(settleDelay / 2)
+				}
+				if n := logged.count("catalog applied"); n < 3 {
+					t.Errorf("a file that is written all the time was never read:\n%s", logged)
+				}
+			})
+		})
+	}
 }
