@@ -55,7 +55,7 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 		Name:        m.GetName(),
 		FQDN:        fqdn,
 		Description: m.GetDescription(),
-		Tags:        slices.Clip(m.GetTags()),
+		Tags:        share(m.GetTags()),
 		Labels:      labels,
 		SANs:        slices.Clip(m.GetSans()),
 		Endpoints:   endpoints,
@@ -103,7 +103,7 @@ func (p Policy) decodeEndpoint(m *typespb.FederatedService_Endpoint) (federation
 	); invalid != nil {
 		return federation.Endpoint{}, invalid
 	}
-	endpoint.Labels, endpoint.Description = slices.Clip(m.GetLabels()), m.GetDescription()
+	endpoint.Labels, endpoint.Description = share(m.GetLabels()), m.GetDescription()
 	return endpoint, nil
 }
 
@@ -153,10 +153,10 @@ func decodeInstance(m *typespb.FederatedService_Instance) (federation.Instance, 
 		return federation.Instance{}, invalid
 	}
 	return federation.Instance{
-		ID:               m.GetId(),
+		ID:               word(m.GetId()),
 		Protocol:         protocol,
 		Metadata:         metadata,
-		EndpointSelector: slices.Clip(m.GetEndpointSelector()),
+		EndpointSelector: share(m.GetEndpointSelector()),
 		Description:      m.GetDescription(),
 	}, nil
 }
@@ -185,7 +185,7 @@ func decodePairs(field string, m map[string]string, entries int) ([]federation.P
 	}
 	pairs := make([]federation.Pair, 0, len(m))
 	for key, value := range m {
-		pairs = append(pairs, federation.Pair{Key: key, Value: value})
+		pairs = append(pairs, federation.Pair{Key: word(key), Value: word(value)})
 	}
 	slices.SortFunc(pairs, func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) })
 	for _, pair := range pairs {

@@ -127,7 +127,7 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService, policy Policy) (*federa
 		Name:        m.GetId(),
 		FQDN:        fqdn,
 		Description: m.GetDescription(),
-		Tags:        slices.Clip(m.GetTags()),
+		Tags:        share(m.GetTags()),
 		Labels:      labels,
 		SANs:        []string{m.GetSan()},
 		Endpoints:   endpoints,
