@@ -107,7 +107,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	case zone.NoData:
 		m.Ns = result.Authority()
 	case zone.Success:
-		m.Answer = result.Answer(state.QName())
+		m.Answer = result.Answer(m.Question[0].Name)
 		if t := state.QType(); t == dns.TypeSRV || t == dns.TypeNS {
 			addGlue(m, &state, &result, now)
 		}

@@ -50,7 +50,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *requ
 		ttl = min(ttl, partialTTL)
 	}
 	allowed := f.publishable(result, others)
-	m.Answer = result.Resolved(state.QName(), allowed, ttl)
+	m.Answer = result.Resolved(m.Question[0].Name, allowed, ttl)
 	if len(allowed) < len(others) {
 		addError(m, state.Req, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
 	}
