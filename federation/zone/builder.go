@@ -88,16 +88,16 @@ func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 	if old != nil && old.service.Equal(s) {
 		// The owner has confirmed it on a new stream: nothing but its life changes.
 		if old.generation != generation {
-			b.exchange(old.fqdn, old, old.confirmed(generation))
+			b.exchange(old.fqdn(), old, old.confirmed(generation))
 		}
 		return
 	}
 	e := compile(s, fqdn.String(), b.origins, owner, generation)
-	if old != nil && old.fqdn != e.fqdn {
-		b.exchange(old.fqdn, old, nil)
+	if old != nil && old.fqdn() != e.fqdn() {
+		b.exchange(old.fqdn(), old, nil)
 		old = nil
 	}
-	b.exchange(e.fqdn, old, e)
+	b.exchange(e.fqdn(), old, e)
 }
 
 // Remove takes back what the owner offered under the name of a service.
@@ -105,7 +105,7 @@ func (b *Builder) Remove(owner int, name string) {
 	c := &b.owners[owner]
 	c.admit(name)
 	if e := c.entries[name]; e != nil {
-		b.exchange(e.fqdn, e, nil)
+		b.exchange(e.fqdn(), e, nil)
 	}
 }
 
@@ -120,8 +120,8 @@ func (b *Builder) SetStatus(owner int, s Status) {
 			break
 		}
 		// From live to stale the TTL changes, and with it the RRsets.
-		if (e.generation < c.Live) != (e.generation < s.Live) && b.index.get(e.fqdn).first == e {
-			b.origins.of(e.fqdn).dirty = true
+		if (e.generation < c.Live) != (e.generation < s.Live) && b.index.get(e.fqdn()).first == e {
+			b.origins.of(e.fqdn()).dirty = true
 		}
 	}
 	c.Status = s
@@ -234,7 +234,8 @@ func (b *Builder) assign(name string, o *origin, n *node, offers []*entry) {
 	case len(offers) == 1 && children == 0:
 		b.index.set(&offers[0].home)
 	case len(offers) > 0:
-		b.index.set(&node{name: name, first: offers[0], others: slices.Clone(offers[1:]), children: children})
+		others := slices.Clone(offers[1:])
+		b.index.set(&node{name: name, first: offers[0], others: &others, children: children})
 	case children > 0:
 		b.index.set(&node{name: name, children: children})
 	default:
@@ -255,7 +256,7 @@ func (n *node) offers(list []*entry) []*entry {
 	if n == nil || n.first == nil {
 		return list
 	}
-	return append(append(list, n.first), n.others...)
+	return append(append(list, n.first), n.rest()...)
 }
 
 // first returns the offer that is published, or nil.
@@ -313,7 +314,7 @@ func (b *Builder) count(e *entry, n int) {
 		f.add(kind, n*k)
 	}
 	for i := range e.instances {
-		if node := b.index.get(below(e.instances[i].label, e.fqdn)); node != nil && node.first != nil {
+		if node := b.index.get(below(e.instances[i].label, e.fqdn())); node != nil && node.first != nil {
 			f.add(FaultInstanceName, n)
 		}
 	}

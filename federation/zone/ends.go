@@ -66,7 +66,7 @@ func (e *entry) target(ep *endpoint) string {
 	ip, _ := ep.Address.IP()
 	var buf [maxAddress + len("."+addrLabel+".") + maxName]byte
 	b := append(appendAddress(buf[:0], ip), "."+addrLabel+"."...)
-	return string(append(b, strings.TrimPrefix(e.fqdn, ".")...))
+	return string(append(b, strings.TrimPrefix(e.fqdn(), ".")...))
 }
 
 // selections returns for every instance the endpoints that its selector picks.

@@ -21,23 +21,26 @@ const (
 
 // entry is one service as one owner offers it, compiled. It is immutable.
 type entry struct {
-	// What most queries need comes first, in as few lines of the processor's
-	// cache as can be: in a large catalog that is what a look-up takes.
-	home       node // that of its fqdn, while nothing else is there or below
-	generation uint64
-	owner      int         // index in Config.Owners
-	all        ends        // every endpoint
-	endpoints  []endpoint  // those of the service, index by index
-	single     [1]endpoint // endpoints when there is one, as there mostly is
-	hosts      bool        // an endpoint is a host, so addresses must be looked up
+	// What most queries need comes first and in one place: in a large catalog a
+	// look-up takes as long as the memory that it touches.
+	home        node // that of its fqdn, while nothing else is there or below
+	generation  uint64
+	owner       uint32      // index in Config.Owners
+	hosts       bool        // an endpoint is a host, so addresses must be looked up
+	all         ends        // every endpoint
+	endpoints   []endpoint  // those of the service, index by index
+	oneEndpoint [1]endpoint // endpoints when there is one, as there mostly is
+	instances   []instance  // those with a name of their own, sorted by label
+	oneInstance [1]instance // instances when there is one
 
-	fqdn      string // where it is published: lower case, absolute
 	service   *federation.Service
-	instances []instance // those with a name of their own, sorted by label
 	protocols []protocol // sorted by protocol
 	described ends       // the instances with a TXT record at the fqdn, by index in service.Instances
 	faults    faults
 }
+
+// fqdn returns where the service is published: lower case, absolute.
+func (e *entry) fqdn() string { return e.home.name }
 
 // endpoint is what answers show of an endpoint.
 type endpoint struct {
@@ -97,9 +100,9 @@ func (f *faults) add(kind Fault, n int) {
 
 // compile makes the entry of a service that is published as fqdn.
 func compile(s *federation.Service, fqdn string, zones origins, owner int, generation uint64) *entry {
-	e := &entry{service: s, fqdn: fqdn, owner: owner, generation: generation}
+	e := &entry{service: s, owner: uint32(owner), generation: generation} //nolint:gosec // an index of Config.Owners
 	e.home = node{name: fqdn, first: e}
-	e.endpoints = e.single[:0]
+	e.endpoints = e.oneEndpoint[:0]
 	if len(s.Endpoints) > 1 {
 		e.endpoints = make([]endpoint, 0, len(s.Endpoints))
 	}
@@ -116,8 +119,12 @@ func compile(s *federation.Service, fqdn string, zones origins, owner int, gener
 func (e *entry) confirmed(generation uint64) *entry {
 	c := *e
 	c.home.first, c.generation = &c, generation
-	if len(c.endpoints) == 1 {
-		c.endpoints = c.single[:] // and not those of e, which would be kept for it
+	// What e holds itself would keep e for c.
+	if len(e.endpoints) == 1 {
+		c.endpoints = append(c.oneEndpoint[:0], e.endpoints...)
+	}
+	if len(e.instances) == 1 {
+		c.instances = append(c.oneInstance[:0], e.instances...)
 	}
 	return &c
 }
@@ -126,6 +133,10 @@ func (e *entry) confirmed(generation uint64) *entry {
 func (e *entry) name(zones origins, selected []ends) {
 	s := e.service
 	var byProtocol [len(serviceLabels)]bitset
+	e.instances = e.oneInstance[:0]
+	if len(s.Instances) > 1 {
+		e.instances = make([]instance, 0, len(s.Instances))
+	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		if byProtocol[in.Protocol] == nil {
@@ -167,7 +178,7 @@ func (e *entry) label(in *federation.Instance, zones origins) (string, Fault) {
 	if err != nil {
 		return "", FaultInstanceID
 	}
-	name, origin := below(label.String(), e.fqdn), zones.of(e.fqdn)
+	name, origin := below(label.String(), e.fqdn()), zones.of(e.fqdn())
 	switch {
 	case len(name) > maxName:
 		return "", FaultNameTooLong
@@ -255,10 +266,10 @@ func (e *entry) derived() iter.Seq[string] {
 // check counts what the answers of this entry leave out. Names and sets that are
 // far from the limits are not looked at one by one.
 func (e *entry) check() {
-	room := maxName - len(e.fqdn) - maxAddress - len("."+addrLabel+".")
+	room := maxName - len(e.fqdn()) - maxAddress - len("."+addrLabel+".")
 	if room < 0 || slices.ContainsFunc(e.instances, func(in instance) bool { return len(in.label) > room }) {
 		for labels := range e.derived() {
-			if len(below(labels, e.fqdn)) > maxName {
+			if len(below(labels, e.fqdn())) > maxName {
 				e.faults.add(FaultNameTooLong, 1)
 			}
 		}

@@ -191,7 +191,7 @@ func (z *Zone) match(o *origin, name string, now time.Time) match {
 // service label stands before: it has everything below that name as well.
 func (z *Zone) shadowed(o *origin, m *match, now time.Time) bool {
 	return m.role == ofProtocol && m.instance != nil &&
-		z.match(o, below(m.instance.label, m.entry.fqdn), now).entry != m.entry
+		z.match(o, below(m.instance.label, m.entry.fqdn()), now).entry != m.entry
 }
 
 // match finds what the labels in front of the fqdn stand for.
@@ -406,7 +406,7 @@ func (r *Result) FQDN() string {
 	if r.match.entry == nil {
 		return ""
 	}
-	return r.match.entry.fqdn
+	return r.match.entry.fqdn()
 }
 
 // Protocol returns what the instance of Source speaks, or what the service

@@ -79,9 +79,17 @@ func (z *Zone) Has(name string) bool { return z.origin(name) != nil }
 // node is a name that is the fqdn of a service, or above one.
 type node struct {
 	name     string
-	first    *entry   // the offer that comes first in precedence; nil when there is none
-	others   []*entry // the other ones, in order of precedence
-	children int      // nodes one label below
+	first    *entry    // the offer that comes first in precedence; nil when there is none
+	others   *[]*entry // the other ones, in order of precedence; nil when there are none, as mostly
+	children int       // nodes one label below
+}
+
+// rest returns the offers after the first, in order of precedence.
+func (n *node) rest() []*entry {
+	if n.others == nil {
+		return nil
+	}
+	return *n.others
 }
 
 // origin returns the longest origin that name is in, or nil.
@@ -123,7 +131,7 @@ func (z *Zone) winner(n *node, now time.Time) *entry {
 	if z.alive(n.first, now) {
 		return n.first
 	}
-	for _, e := range n.others {
+	for _, e := range n.rest() {
 		if z.alive(e, now) {
 			return e
 		}
