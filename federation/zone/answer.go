@@ -154,7 +154,7 @@ func (e *entry) targets(set ends) ends {
 		return set
 	}
 	return slices.DeleteFunc(slices.Clone(set), func(i uint16) bool {
-		return len(e.target(&e.endpoints[i])) > maxName
+		return len(e.target(e.endpoints[i].Address)) > maxName
 	})
 }
 
@@ -167,7 +167,7 @@ func (e *entry) srv(owner string, set ends, ttl uint32) []dns.RR {
 	size := 0
 	for _, i := range set {
 		ep := &e.endpoints[i]
-		target := e.target(ep)
+		target := e.target(ep.Address)
 		if size += srvHeader + len(target); size > maxSet {
 			break
 		}

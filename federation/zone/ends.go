@@ -5,38 +5,47 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// ends lists endpoints of a service by index, ordered by SRV target and port,
-// each pair once.
+// ends lists endpoints of an entry by index, in ascending order.
 type ends []uint16
 
-// only is the list of a service with one endpoint.
-var only = [...]uint16{0}
-
-// order fills all: RFC 2181 section 5 allows no record twice in an RRset, and
-// the order is a function of the content so that signatures over a set can be
-// cached. It returns for every endpoint the one in all that has its target and
-// port.
-func (e *entry) order() []uint16 {
-	endpoints := e.endpoints
-	if len(endpoints) == 1 {
-		_, e.hosts = endpoints[0].Address.Host()
-		e.all = only[:]
-		return e.all
+// everything begins with the list of all endpoints, however many there are.
+var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a constant that Go has no word for
+	for i := range all {
+		all[i] = uint16(i)
 	}
-	order := make(ends, len(endpoints))
-	targets := make([]string, len(endpoints))
-	for i := range endpoints {
-		targets[i], order[i] = e.target(&endpoints[i]), uint16(i) // wire.MaxEndpoints is far below 1<<16
+	return all
+}()
+
+// all lists every endpoint.
+func (e *entry) all() ends { return everything[:len(e.endpoints)] }
+
+// order fills endpoints with those of the service, by SRV target and port, each
+// pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
+// is a function of the content so that signatures over a set can be cached. It
+// returns for every endpoint of the service the index of the one that has its
+// target and port.
+func (e *entry) order() []uint16 {
+	own := e.service.Endpoints
+	if len(own) == 1 {
+		e.endpoints = e.oneEndpoint[:0]
+		e.add(&own[0])
+		return e.all()
+	}
+	order, targets := make([]uint16, len(own)), make([]string, len(own))
+	for i := range own {
+		order[i], targets[i] = uint16(i), e.target(own[i].Address) // wire.MaxEndpoints is far below 1<<16
 	}
 	compare := func(a, b uint16) int {
-		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(endpoints[a].Port, endpoints[b].Port))
+		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
 	}
 	// A host can be the name of an IP address of this service, which then stands
 	// for both.
 	isHost := func(i uint16) int {
-		if _, ok := endpoints[i].Address.Host(); ok {
+		if _, ok := own[i].Address.Host(); ok {
 			return 1
 		}
 		return 0
@@ -44,26 +53,31 @@ func (e *entry) order() []uint16 {
 	slices.SortFunc(order, func(a, b uint16) int {
 		return cmp.Or(compare(a, b), cmp.Compare(isHost(a), isHost(b)), cmp.Compare(a, b))
 	})
-	representative := make([]uint16, len(endpoints))
-	e.all = order[:0]
-	for _, i := range order {
-		if n := len(e.all); n == 0 || compare(e.all[n-1], i) != 0 {
-			e.all = append(e.all, i)
-			e.hosts = e.hosts || isHost(i) == 1
+	e.endpoints = make([]endpoint, 0, len(own))
+	places := make([]uint16, len(own))
+	for n, i := range order {
+		if n == 0 || compare(order[n-1], i) != 0 {
+			e.add(&own[i])
 		}
-		representative[i] = e.all[len(e.all)-1]
+		places[i] = uint16(len(e.endpoints) - 1) //nolint:gosec // as above
 	}
-	e.all = slices.Clip(e.all)
-	return representative
+	return places
+}
+
+func (e *entry) add(ep *federation.Endpoint) {
+	e.endpoints = append(e.endpoints, endpoint{ep.Address, ep.Port})
+	if _, ok := ep.Address.Host(); ok {
+		e.hosts = true
+	}
 }
 
 // target returns the SRV target of an endpoint: its host, or the name in this
 // service that has its IP address and no other.
-func (e *entry) target(ep *endpoint) string {
-	if host, ok := ep.Address.Host(); ok {
+func (e *entry) target(address federation.Address) string {
+	if host, ok := address.Host(); ok {
 		return host.String()
 	}
-	ip, _ := ep.Address.IP()
+	ip, _ := address.IP()
 	var buf [maxAddress + len("."+addrLabel+".") + maxName]byte
 	b := append(appendAddress(buf[:0], ip), "."+addrLabel+"."...)
 	return string(append(b, strings.TrimPrefix(e.fqdn(), ".")...))
@@ -75,7 +89,7 @@ func (e *entry) target(ep *endpoint) string {
 //
 // Sets of bits keep the work within instances x selectors x endpoints/64, also
 // for a service that is made to be expensive.
-func (e *entry) selections(representative []uint16) []ends {
+func (e *entry) selections(places []uint16) []ends {
 	s := e.service
 	byLabel := make(map[string]bitset)
 	for i := range s.Instances {
@@ -84,7 +98,7 @@ func (e *entry) selections(representative []uint16) []ends {
 		}
 	}
 	if len(byLabel) == 0 {
-		return slices.Repeat([]ends{e.all}, len(s.Instances))
+		return slices.Repeat([]ends{e.all()}, len(s.Instances))
 	}
 	for i := range s.Endpoints {
 		for _, l := range s.Endpoints[i].Labels {
@@ -96,7 +110,7 @@ func (e *entry) selections(representative []uint16) []ends {
 				set = newBitset(len(s.Endpoints))
 				byLabel[l] = set
 			}
-			set.add(representative[i])
+			set.add(places[i])
 		}
 	}
 	selected := make([]ends, len(s.Instances))
@@ -111,15 +125,14 @@ func (e *entry) selections(representative []uint16) []ends {
 	return selected
 }
 
-// pick returns the endpoints that are in the set, in the order of all; all of
-// them when none is.
+// pick returns the endpoints that are in the set; all of them when none is.
 func (e *entry) pick(set bitset) ends {
 	n := set.len()
-	if n == 0 || n == len(e.all) {
-		return e.all
+	if n == 0 || n == len(e.endpoints) {
+		return e.all()
 	}
 	picked := make(ends, 0, n)
-	for _, i := range e.all {
+	for _, i := range e.all() {
 		if set.has(i) {
 			picked = append(picked, i)
 		}

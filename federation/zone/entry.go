@@ -27,8 +27,7 @@ type entry struct {
 	generation  uint64
 	owner       uint32      // index in Config.Owners
 	hosts       bool        // an endpoint is a host, so addresses must be looked up
-	all         ends        // every endpoint
-	endpoints   []endpoint  // those of the service, index by index
+	endpoints   []endpoint  // sorted by SRV target and port, each pair once
 	oneEndpoint [1]endpoint // endpoints when there is one, as there mostly is
 	instances   []instance  // those with a name of their own, sorted by label
 	oneInstance [1]instance // instances when there is one
@@ -102,13 +101,6 @@ func (f *faults) add(kind Fault, n int) {
 func compile(s *federation.Service, fqdn string, zones origins, owner int, generation uint64) *entry {
 	e := &entry{service: s, owner: uint32(owner), generation: generation} //nolint:gosec // an index of Config.Owners
 	e.home = node{name: fqdn, first: e}
-	e.endpoints = e.oneEndpoint[:0]
-	if len(s.Endpoints) > 1 {
-		e.endpoints = make([]endpoint, 0, len(s.Endpoints))
-	}
-	for i := range s.Endpoints {
-		e.endpoints = append(e.endpoints, endpoint{s.Endpoints[i].Address, s.Endpoints[i].Port})
-	}
 	e.name(zones, e.selections(e.order()))
 	e.describe()
 	e.check()
@@ -223,8 +215,8 @@ var serviceLabels = [...][]string{
 
 // has tells whether one of the endpoints has the address.
 func (e *entry) has(ip netip.Addr) bool {
-	return slices.ContainsFunc(e.all, func(i uint16) bool {
-		own, ok := e.endpoints[i].Address.IP()
+	return slices.ContainsFunc(e.endpoints, func(ep endpoint) bool {
+		own, ok := ep.Address.IP()
 		return ok && own == ip
 	})
 }
@@ -252,7 +244,7 @@ func (e *entry) derived() iter.Seq[string] {
 		}
 		last := netip.Addr{}
 		var buf [maxAddress]byte
-		for _, i := range e.all {
+		for i := range e.endpoints {
 			if ip, ok := e.endpoints[i].Address.IP(); ok && ip != last {
 				last = ip
 				if !yield(string(appendAddress(buf[:0], ip)) + "." + addrLabel) {
@@ -274,10 +266,10 @@ func (e *entry) check() {
 			}
 		}
 	}
-	if len(e.all) > maxSet/(srvHeader+maxName) {
+	if len(e.endpoints) > maxSet/(srvHeader+maxName) {
 		size := 0
-		for _, i := range e.targets(e.all) {
-			size += srvHeader + len(e.target(&e.endpoints[i]))
+		for _, i := range e.targets(e.all()) {
+			size += srvHeader + len(e.target(e.endpoints[i].Address))
 		}
 		if size > maxSet {
 			e.faults.add(FaultSize, 1)

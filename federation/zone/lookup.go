@@ -148,7 +148,7 @@ func (z *Zone) match(o *origin, name string, now time.Time) match {
 	case name == o.name:
 		m := match{role: apex, entry: z.winner(z.index.get(name), now)}
 		if m.entry != nil {
-			m.ends = m.entry.all
+			m.ends = m.entry.all()
 		}
 		return m
 	case name == o.dns:
@@ -164,7 +164,7 @@ func (z *Zone) match(o *origin, name string, now time.Time) match {
 			e := z.winner(n, now)
 			switch {
 			case at == name && e != nil:
-				return match{role: service, entry: e, ends: e.all}
+				return match{role: service, entry: e, ends: e.all()}
 			case at == name:
 				exists = n.children > 0
 			case e != nil:
@@ -251,10 +251,7 @@ func cutLabels(name, first string) (string, bool) {
 }
 
 func (e *entry) hasIP() bool {
-	return slices.ContainsFunc(e.all, func(i uint16) bool {
-		_, ok := e.endpoints[i].Address.IP()
-		return ok
-	})
+	return slices.ContainsFunc(e.endpoints, func(ep endpoint) bool { return !ep.isHost() })
 }
 
 // hasAddress tells whether the match itself has an address of the type.
