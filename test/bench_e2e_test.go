@@ -1,6 +1,7 @@
 package test
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -21,7 +22,6 @@ import (
 )
 
 const (
-	e2eServices   = 1000
 	e2eRounds     = 5
 	e2eSeconds    = 3    // of one run of dnsperf
 	e2eUpdates    = 1000 // a second
@@ -31,6 +31,8 @@ const (
 	linkWindowed  = 10_000 // services
 	coreDNSBinary = "../bin/coredns"
 )
+
+var e2eServices = flag.Int("e2e-services", 1000, "size of the catalog of benchmarks over UDP")
 
 // race is a CoreDNS with a server block for each plugin, and the owner that
 // feeds federation.
@@ -46,13 +48,13 @@ func newRace(b *testing.B) *race {
 		b.Skipf("%v: run make build", err)
 	}
 	p := &profiles()[0]
-	all := p.catalog(b, e2eServices)
+	all := p.catalog(b, *e2eServices)
 	r := &race{Registry: filled(all), p: p, servers: make(map[string]string)}
 	dir, keys := b.TempDir(), newPKI(b)
 	zoneFile, hostsFile := filepath.Join(dir, "zone"), filepath.Join(dir, "hosts")
 	export(b, all, zoneFile, hostsFile)
 	blocks := map[string]string{
-		"federation": fmt.Sprintf("federation {\nowner %s\n%s\n}", benchOwner(b, keys.owner, r.Registry, 1), keys.tls()),
+		"federation": fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n}", benchOwner(b, keys.owner, r.Registry, 1), keys.tls(), *e2eServices+1),
 		"hosts":      "hosts " + hostsFile + " {\nreload 0\nttl 30\n}",
 		"file":       "file " + zoneFile + " {\nreload 0\n}",
 	}
@@ -66,11 +68,20 @@ func newRace(b *testing.B) *race {
 	if err := os.WriteFile(path, []byte(corefile.String()), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	server := startProcess(b, exec.Command(coreDNSBinary, "-conf", path))
+	startProcess(b, exec.Command(coreDNSBinary, "-conf", path))
 	for name, address := range r.servers {
-		d := &coreDNS{process: server, address: address}
-		last := p.addresses(e2eServices - 1)[0] // the owner sends the services in order
-		d.awaitAnswer(b, benchFQDN(e2eServices-1), dns.TypeA, "NOERROR "+last.String())
+		last := *e2eServices - 1 // the owner sends the services in order
+		want := "NOERROR " + p.addresses(last)[0].String()
+		eventually(b, syncPatience, func() string {
+			reply, err := query(address, benchFQDN(last), dns.TypeA)
+			if err != nil {
+				return err.Error()
+			}
+			if got := summary(reply); got != want {
+				return fmt.Sprintf("%s answers %s, expected %s", name, got, want)
+			}
+			return ""
+		})
 		b.Logf("%s answers on %s", name, address)
 	}
 	return r
@@ -86,7 +97,7 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 	wg.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		for u := range r.p.updates(b, e2eServices, false) {
+		for u := range r.p.updates(b, *e2eServices, false) {
 			for time.Since(begin) < time.Duration(n)*time.Second/time.Duration(rate) {
 				select {
 				case <-done:
@@ -158,7 +169,7 @@ func dnsperf(b *testing.B, address, labels, qtype string) (rate, latency float64
 	b.Helper()
 	queries := filepath.Join(b.TempDir(), "queries")
 	w := create(b, queries)
-	for _, i := range order(e2eServices) {
+	for _, i := range order(*e2eServices) {
 		fmt.Fprintf(w, "%s%s %s\n", labels, benchFQDN(i), qtype)
 	}
 	if err := w.Flush(); err != nil {
@@ -209,7 +220,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			fresh := r.p.service(b, e2eServices)
+			fresh := r.p.service(b, *e2eServices)
 			query := new(dns.Msg)
 			query.SetQuestion(fresh.FQDN.String(), dns.TypeA)
 			took := make([]time.Duration, e2eFreshness)
