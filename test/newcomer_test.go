@@ -19,13 +19,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
+// scratch is a directory that lasts until the tests end, or "".
+var scratch string
+
 // federationctl builds the command once.
 var federationctl = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "federationctl")
-	if err != nil {
+	var err error
+	if scratch, err = os.MkdirTemp("", "federationctl"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "federationctl")
+	path := filepath.Join(scratch, "federationctl")
 	out, err := exec.Command("go", "build", "-o", path, "../cmd/federationctl").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
