@@ -233,7 +233,6 @@ func (f *faulty) serve(script string, c credentials.TransportCredentials, pings 
 		}
 		return ""
 	})
-	f.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -443,7 +442,7 @@ func crash(f *faulty) (truth, func(*watched)) {
 func replicas(f *faulty) (truth, func(*watched)) {
 	f.serve(original, f.load(f.pki.owner), 0)
 	first, stop := f.address, f.stop
-	f.address = "127.0.0.1:0"
+	f.address = freeAddress(f.t)
 	f.serve(original+"\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old", f.load(f.pki.owner), 0)
 	f.address, f.replica = first, f.address
 	return unsynced(before), func(w *watched) {
@@ -459,7 +458,6 @@ func replicas(f *faulty) (truth, func(*watched)) {
 func publishing(story func(f *faulty, w *watched, o *process, write func(services ...string), start func() *process)) row {
 	return func(f *faulty) (truth, func(*watched)) {
 		f.t.Helper()
-		f.address = freeAddress(f.t)
 		catalog := filepath.Join(f.t.TempDir(), "catalog.yaml")
 		write := func(services ...string) {
 			for i := range services {
@@ -484,7 +482,6 @@ func publishing(story func(f *faulty, w *watched, o *process, write func(service
 func scripted(fault, end syscall.Signal) row {
 	return func(f *faulty) (truth, func(*watched)) {
 		f.t.Helper()
-		f.address = freeAddress(f.t)
 		start := func(script string) *process {
 			path := filepath.Join(f.t.TempDir(), "script")
 			writeFile(f.t, path, strings.ReplaceAll(script, "ZONE", f.zone))
@@ -655,7 +652,7 @@ func TestFaults(t *testing.T) {
 				var once sync.Once
 				defer once.Do(prepared.Done)
 				zone := fmt.Sprintf("f%d.example", i)
-				f := &faulty{t: t, pki: p, zone: zone, address: "127.0.0.1:0"}
+				f := &faulty{t: t, pki: p, zone: zone, address: freeAddress(t)}
 				f.files = p.issue(t, fmt.Sprintf("consumer-%d", i), mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
 				first, story := rows[name](f)
 				mu.Lock()

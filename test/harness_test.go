@@ -2,10 +2,10 @@ package test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -13,8 +13,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -179,14 +181,17 @@ func startOwner(t testing.TB, files mtls.Files, address string, services ...*fed
 	if err != nil {
 		t.Fatal(err)
 	}
+	if address == "" {
+		address = freeAddress(t)
+	}
 	var listener net.Listener
 	eventually(t, patience, func() string {
-		if listener, err = net.Listen("tcp", cmp.Or(address, "127.0.0.1:0")); err != nil {
+		if listener, err = net.Listen("tcp", address); err != nil {
 			return err.Error() // the port of the one before may be in use still
 		}
 		return ""
 	})
-	o.address = listener.Addr().String()
+	o.address = address
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = source.Run(ctx) })
@@ -348,21 +353,40 @@ func coreDNSCommand(corefile string, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// freeAddress returns a loopback address whose port is free for UDP and TCP.
+// Ports that are free are looked for below those that the system gives to
+// clients and to listeners of port 0 (32768 and above on Linux): nobody takes one
+// between the choice and the use, or while the server that has it is down.
+const (
+	firstPort = 10_000
+	lastPort  = 32_000
+)
+
+// portsTried is how many ports were looked at. It begins anywhere, for another
+// process of tests that is at it as well.
+var portsTried = func() *atomic.Int64 {
+	n := new(atomic.Int64)
+	n.Store(rand.Int64N(lastPort - firstPort))
+	return n
+}()
+
+// freeAddress returns a loopback address whose port is free for UDP and TCP, and
+// was not returned before.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port := firstPort + portsTried.Add(1)%(lastPort-firstPort)
+		address := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
+		l, err := net.Listen("tcp", address)
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		address := l.Addr().String()
-		p, err := net.ListenPacket("udp", address)
 		_ = l.Close()
-		if err == nil {
-			_ = p.Close()
-			return address
+		p, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue
 		}
+		_ = p.Close()
+		return address
 	}
 	t.Fatal("no port is free for both UDP and TCP")
 	return ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,12 @@ import (
 // oneWay is how long the tests' link takes, whatever is on it.
 const oneWay = 25 * time.Millisecond
 
-// distant returns the near end of a long link to conn.
-func distant(conn net.Conn) net.Conn {
+// distant returns the near end of a long link to conn, which lives as long as
+// carrying counts.
+func distant(conn net.Conn, carrying *sync.WaitGroup) net.Conn {
 	near, far := net.Pipe()
-	go carry(conn, far)
-	go carry(far, conn)
+	carrying.Go(func() { carry(conn, far) })
+	carrying.Go(func() { carry(far, conn) })
 	return near
 }
 
@@ -104,6 +106,8 @@ func TestWindowFillsALongLink(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				own := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}})
 				sink := &counting{whole: cancel}
+				var carrying sync.WaitGroup
+				defer carrying.Wait()
 				c, err := consumer.New(consumer.Config{
 					Addresses:   []string{"owner.example:8008"},
 					Credentials: func(string) credentials.TransportCredentials { return own },
@@ -113,7 +117,7 @@ func TestWindowFillsALongLink(t *testing.T) {
 						if err != nil {
 							return nil, err
 						}
-						return distant(conn), nil
+						return distant(conn, &carrying), nil
 					},
 				})
 				if err != nil {
