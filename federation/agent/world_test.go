@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
@@ -264,9 +265,11 @@ func (w *world) attach(c agent.BlockConfig) *agent.Block {
 }
 
 // state is the state of the only owner, with its services and how many of them
-// are stale.
+// are stale, once what is under way has come to rest: the writer announces a state
+// after the change that led to it.
 func (w *world) state() string {
 	w.t.Helper()
+	synctest.Wait()
 	all := w.agent.Status()
 	if len(all) != 1 {
 		w.t.Fatalf("%d owners, want 1", len(all))
