@@ -54,7 +54,7 @@ func newRace(b *testing.B) *race {
 	zoneFile, hostsFile := filepath.Join(dir, "zone"), filepath.Join(dir, "hosts")
 	export(b, all, zoneFile, hostsFile)
 	blocks := map[string]string{
-		"federation": fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n}", benchOwner(b, keys.owner, r.Registry, 1), keys.tls(), *e2eServices+1),
+		"federation": fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n}", serveRegistry(b, keys.owner, "", r.Registry, 1).address, keys.tls(), *e2eServices+1),
 		"hosts":      "hosts " + hostsFile + " {\nreload 0\nttl 30\n}",
 		"file":       "file " + zoneFile + " {\nreload 0\n}",
 	}
@@ -259,7 +259,7 @@ func BenchmarkE2ELink(b *testing.B) {
 	for _, run := range []struct{ window, size int }{{1, linkLockStep}, {256, linkWindowed}} {
 		b.Run(fmt.Sprintf("rtt=%v/window=%d/services=%d", 2*linkDelay, run.window, run.size), func(b *testing.B) {
 			keys := newPKI(b)
-			address := benchOwner(b, keys.owner, filled(p.catalog(b, run.size)), run.window)
+			address := serveRegistry(b, keys.owner, "", filled(p.catalog(b, run.size)), run.window).address
 			measureSync(b, keys, delayed(b, address), run.size)
 		})
 	}

@@ -2,13 +2,11 @@ package test
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"flag"
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -29,7 +27,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 )
 
@@ -175,35 +172,6 @@ func (q *benchQuery) questions(size int) []string {
 // syncPatience bounds the wait for a whole catalog.
 const syncPatience = 10 * time.Minute
 
-// benchOwner serves a registry, and keeps up to window responses in flight. It
-// returns its address.
-func benchOwner(b *testing.B, files mtls.Files, registry *owner.Registry, window int) string {
-	b.Helper()
-	source, err := mtls.Load(files, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	server, err := owner.New(owner.Config{
-		Registry: registry, Credentials: source.Server(), Window: window, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := server.Serve(ctx, listener); err != nil {
-			b.Error(err)
-		}
-	})
-	b.Cleanup(func() { cancel(); wg.Wait() })
-	return listener.Addr().String()
-}
-
 // filled returns a registry of services.
 func filled(all []*federation.Service) *owner.Registry {
 	r := owner.NewRegistry()
@@ -230,7 +198,7 @@ func newContest(b *testing.B, p *profile, size int) *contest {
 	zoneFile, hostsFile := filepath.Join(b.TempDir(), "zone"), filepath.Join(b.TempDir(), "hosts")
 	export(b, all, zoneFile, hostsFile)
 	keys, registry := newPKI(b), filled(all)
-	address := benchOwner(b, keys.owner, registry, 256)
+	address := serveRegistry(b, keys.owner, "", registry, 256).address
 	c.start(b, "federation", fmt.Sprintf("owner %s\n%s\nmax_services %d", address, keys.tls(), size), func(h plugin.Handler) bool {
 		// The answer to a secondary whose serial is newer is the SOA alone.
 		records, err := h.(transfer.Transferer).Transfer(benchOrigin, uint32(time.Now().Unix())+1)

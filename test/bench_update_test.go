@@ -182,7 +182,7 @@ func BenchmarkUpdate(b *testing.B) {
 		b.Run("through=stream", func(b *testing.B) {
 			keys, watch := newPKI(b), new(stopwatch)
 			registry := filled(all)
-			block, detach := subscribe(b, keys, benchOwner(b, keys.owner, registry, 256), watch)
+			block, detach := subscribe(b, keys, serveRegistry(b, keys.owner, "", registry, 256).address, watch)
 			defer detach()
 			awaitZone(b, block, synced)
 			eachUpdate(b, p, size, "apply", watch, func(u *update) {
@@ -242,7 +242,7 @@ func BenchmarkSync(b *testing.B) {
 		for _, window := range []int{1, 256} {
 			b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
 				keys := newPKI(b)
-				measureSync(b, keys, benchOwner(b, keys.owner, registry, window), size)
+				measureSync(b, keys, serveRegistry(b, keys.owner, "", registry, window).address, size)
 			})
 		}
 	})

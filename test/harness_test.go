@@ -162,6 +162,7 @@ func (p *pki) tls() string {
 // realOwner is an owner in this process, on a real socket.
 type realOwner struct {
 	*owner.Registry
+	server  *owner.Server
 	address string
 	stop    func() // ends it and waits
 }
@@ -170,28 +171,41 @@ type realOwner struct {
 // that comes back does.
 func startOwner(t testing.TB, files mtls.Files, address string, services ...*federation.Service) *realOwner {
 	t.Helper()
-	logger := slog.New(slog.DiscardHandler)
-	source, err := mtls.Load(files, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &realOwner{Registry: owner.NewRegistry()}
-	o.Set(services)
-	server, err := owner.New(owner.Config{Registry: o.Registry, Credentials: source.Server(), Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	registry := owner.NewRegistry()
+	registry.Set(services)
+	return serveRegistry(t, files, address, registry, 1)
+}
+
+// serveRegistry is an owner that keeps up to window responses in flight.
+func serveRegistry(t testing.TB, files mtls.Files, address string, registry *owner.Registry, window int) *realOwner {
+	t.Helper()
 	if address == "" {
 		address = freeAddress(t)
 	}
 	var listener net.Listener
 	eventually(t, patience, func() string {
+		var err error
 		if listener, err = net.Listen("tcp", address); err != nil {
 			return err.Error() // the port of the one before may be in use still
 		}
 		return ""
 	})
-	o.address = address
+	server, stop := serveOn(t, listener, files, registry, window)
+	return &realOwner{Registry: registry, server: server, address: address, stop: stop}
+}
+
+// serveOn is serveRegistry on any listener. The function ends it and waits.
+func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *owner.Registry, window int) (*owner.Server, func()) {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	source, err := mtls.Load(files, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: window, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = source.Run(ctx) })
@@ -200,9 +214,9 @@ func startOwner(t testing.TB, files mtls.Files, address string, services ...*fed
 			t.Error(err)
 		}
 	})
-	o.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	t.Cleanup(o.stop)
-	return o
+	stop := sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(stop)
+	return server, stop
 }
 
 // simpleService is a service with one instance and one endpoint.

@@ -60,12 +60,8 @@ type crowd struct {
 
 func newCrowd(t *testing.T, window, services int) *crowd {
 	t.Helper()
-	p, logger := newPKI(t), slog.New(slog.DiscardHandler)
-	own, err := mtls.Load(p.owner, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumer, err := mtls.Load(p.consumer, logger)
+	p := newPKI(t)
+	consumer, err := mtls.Load(p.consumer, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,17 +71,7 @@ func newCrowd(t *testing.T, window, services int) *crowd {
 		all[i] = versioned(t, i, 1)
 	}
 	c.Set(all)
-	if c.server, err = owner.New(owner.Config{Registry: c.Registry, Credentials: own.Server(), Window: window, Logger: logger}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := c.server.Serve(ctx, c.listener); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); serving.Wait() })
+	c.server, _ = serveOn(t, c.listener, p.owner, c.Registry, window)
 	return c
 }
 
@@ -351,40 +337,20 @@ func TestOwnerMemoryOfAConsumer(t *testing.T) {
 func TestSleepingConsumerCostsNothing(t *testing.T) {
 	const services, changes = 1000, 100_000
 	p := newPKI(t)
-	logger := slog.New(slog.DiscardHandler)
-	source, err := mtls.Load(p.owner, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
 	registry := owner.NewRegistry()
 	for i := range services {
 		registry.Upsert(simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1"))
 	}
-	server, err := owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(ctx, listener); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); serving.Wait() })
+	o := serveRegistry(t, p.owner, "", registry, 1)
 
-	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\n}\n}", listener.Addr(), p.tls()))
+	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\n}\n}", o.address, p.tls()))
 	last := fmt.Sprintf("s%06d.fed.example", services-1)
 	d.awaitAnswer(t, last, dns.TypeA, "NOERROR 192.0.2.1")
 	caughtUp := func() owner.Stats {
 		t.Helper()
 		var stats owner.Stats
 		eventually(t, patience, func() string {
-			if stats = server.Stats(); stats.Unsent > 0 || stats.InFlight > 0 {
+			if stats = o.server.Stats(); stats.Unsent > 0 || stats.InFlight > 0 {
 				return fmt.Sprintf("the figures of the owner are %+v", stats)
 			}
 			return ""
@@ -407,13 +373,13 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	change(services, changes)
 	const most = 2 << 20
 	grown := heapAtRest(t) - held
-	t.Logf("%d changes of %d services let the heap grow by %d bytes while the consumer slept: %+v", changes-services, services, grown, server.Stats())
+	t.Logf("%d changes of %d services let the heap grow by %d bytes while the consumer slept: %+v", changes-services, services, grown, o.server.Stats())
 	if grown > most {
 		t.Errorf("the heap grew by %d bytes, expected at most %d", grown, most)
 	}
 	// A signal takes a moment to stop every thread: what the consumer acknowledged
 	// in it is not counted below.
-	asleep := server.Stats()
+	asleep := o.server.Stats()
 	if asleep.Unsent+asleep.InFlight < services || asleep.Unsent > services || asleep.InFlight > 1 {
 		t.Errorf("the figures of the owner are %+v, expected at most 1 response in flight and the others unsent", asleep)
 	}
