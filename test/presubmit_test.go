@@ -28,28 +28,32 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // that ends in a slash stands for all that is below it. Tests, and the folder
 // test, import what they like.
 var allowed = map[string][]string{
-	"proto/":           {"proto/"},
-	"federation":       nil,
-	"federation/mtls":  {"federation"},
-	"federation/wire":  {"federation", "proto/"},
-	"federation/owner": {"federation", "federation/mtls", "federation/wire", "proto/resourcediscovery/"},
+	"proto/":                 {"proto/"},
+	"federation":             nil,
+	"federation/loglimit":    nil,
+	"federation/regularfile": nil,
+	"federation/mtls":        {"federation", "federation/regularfile"},
+	"federation/wire":        {"federation", "proto/"},
+	"federation/owner": {
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
+	},
 	"federation/ownerfile": {
-		"federation", "federation/mtls", "federation/wire", "federation/owner", "proto/types/",
+		"federation", "federation/mtls", "federation/regularfile", "federation/wire", "federation/owner", "proto/types/",
 	},
 	"federation/catalog": {"federation"},
 	"federation/zone":    {"federation"},
 	"federation/snapshot": {
-		"federation", "federation/wire", "proto/snapshot/",
+		"federation", "federation/regularfile", "federation/wire", "proto/snapshot/",
 	},
 	"federation/consumer": {
-		"federation", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
 	"federation/agent": {
-		"federation", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
 		"federation/zone", "federation/snapshot",
 	},
 	"plugin": {
-		"federation", "federation/mtls", "federation/wire", "federation/catalog", "federation/zone", "federation/agent",
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/catalog", "federation/zone", "federation/agent",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "plugin"},
 	"cmd/federationctl/": {"cmd/federationctl/", "federation", "federation/", "proto/types/"},

@@ -1,0 +1,145 @@
+// Package loglimit bounds what a peer can make its other side log.
+//
+// A log line that a peer causes (a refusal, a lost stream, a certificate that is
+// turned away) can be caused as often as the peer likes. The handler of this
+// package passes on a number of lines of each kind in a minute, and then says how
+// many it left out. It is our own because the samplers for log/slog drop lines
+// without a count for each peer, and keep a memory that peers can fill.
+package loglimit
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+const (
+	// PerMinute is how many lines of one kind are logged in a minute. A line that
+	// says how many were left out may come in addition.
+	PerMinute = 10
+
+	window = time.Minute
+
+	// maxKinds bounds the kinds that are told apart at any time. Beyond it, lines
+	// with one message share their bound, whichever peer they are about.
+	maxKinds = 4096
+)
+
+// Logger returns a logger that writes what next writes, but no more than
+// PerMinute lines of one kind in a minute. Lines are of one kind when level,
+// message and the attributes of With are the same; what tells peers apart belongs
+// in With, and what may change from line to line does not. A nil logger is
+// returned as it is. So is one that is limited already, which would otherwise
+// count twice.
+func Logger(next *slog.Logger) *slog.Logger {
+	if next == nil {
+		return nil
+	}
+	if _, limited := next.Handler().(*handler); limited {
+		return next
+	}
+	return slog.New(&handler{Handler: next.Handler(), limits: &limits{windows: make(map[kind]*count)}})
+}
+
+// kind is what the lines have in common that share one bound.
+type kind struct {
+	peer    string // the attributes of With, as text
+	level   slog.Level
+	message string
+}
+
+// count is what became of the lines of one kind since a time.
+type count struct {
+	since   time.Time
+	logged  int
+	omitted int
+}
+
+// limits is shared by a handler and all that were derived from it.
+type limits struct {
+	mu sync.Mutex // guards the fields below
+
+	windows map[kind]*count
+	pruned  time.Time
+}
+
+type handler struct {
+	slog.Handler
+
+	limits *limits
+	peer   string
+}
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	if h.limits.allow(kind{h.peer, r.Level, r.Message}, h.Handler) {
+		return h.Handler.Handle(ctx, r)
+	}
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attributes []slog.Attr) slog.Handler {
+	peer := h.peer
+	for _, a := range attributes {
+		peer += " " + a.String()
+	}
+	return &handler{h.Handler.WithAttrs(attributes), h.limits, peer}
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.Handler.WithGroup(name), h.limits, h.peer + " " + name + "."}
+}
+
+// allow reports whether a line may be logged. The first that may not be starts
+// the timer after which next is told how many there were.
+func (l *limits) allow(k kind, next slog.Handler) bool {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.windows[k]
+	if c == nil && len(l.windows) >= maxKinds && !l.prune(now) {
+		k.peer = ""
+		c = l.windows[k]
+	}
+	if c == nil || now.Sub(c.since) >= window {
+		c = &count{since: now}
+		l.windows[k] = c
+	}
+	if c.logged < PerMinute {
+		c.logged++
+		return true
+	}
+	c.omitted++
+	if c.omitted == 1 {
+		// Not a goroutine that somebody would have to end: it writes one line.
+		time.AfterFunc(window-now.Sub(c.since), func() { l.summarize(k, c, next) })
+	}
+	return false
+}
+
+// prune forgets the kinds whose minute is over, and reports whether there is
+// room. It looks for them once a second: a flood must not pay for each line.
+func (l *limits) prune(now time.Time) bool {
+	if now.Sub(l.pruned) >= time.Second {
+		l.pruned = now
+		maps.DeleteFunc(l.windows, func(_ kind, c *count) bool { return now.Sub(c.since) >= window })
+	}
+	return len(l.windows) < maxKinds
+}
+
+// summarize logs how many lines of a kind were left out.
+func (l *limits) summarize(k kind, c *count, next slog.Handler) {
+	l.mu.Lock()
+	if l.windows[k] == c {
+		delete(l.windows, k)
+	}
+	omitted := c.omitted
+	l.mu.Unlock()
+	r := slog.NewRecord(time.Now(), k.level, "more lines like this were left out", 0)
+	r.AddAttrs(slog.String("line", k.message), slog.Int("count", omitted))
+	_ = next.Handle(context.Background(), r) //nolint:contextcheck // no caller is left whose context it could be
+}

@@ -1,0 +1,88 @@
+// Package regularfile opens and reads files of the operator that must be nothing
+// but files: certificates, catalogs, snapshots. A FIFO would block its reader for
+// ever, a device such as /dev/zero has no end, and a file may be larger than
+// whoever reads it can take.
+package regularfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// What a path can lead to instead of a file that can be used. Errors of Open and
+// Read wrap one of them, or are those of package os.
+var (
+	ErrNotRegular = errors.New("is not a regular file")
+	ErrTooLarge   = errors.New("is larger than allowed")
+)
+
+// Open opens the file at path for reading and returns what it is. It does not
+// block, and follows symbolic links. It fails with ErrNotRegular for anything but
+// a regular file and with ErrTooLarge when that has more than limit bytes; the
+// errors name the path. The caller closes the file.
+func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
+	// Before it is opened, as to open a device may do something to it.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := check(path, info, limit); err != nil {
+		return nil, nil, err
+	}
+	// It may have been replaced since: O_NONBLOCK lets a FIFO without a writer
+	// be opened at once, and does nothing to a regular file.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err = f.Stat()
+	if err == nil {
+		err = check(path, info, limit)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+func check(path string, info fs.FileInfo, limit int64) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s %w", path, ErrNotRegular)
+	case info.Size() > limit:
+		return fmt.Errorf("%s %w: it has %d bytes, the limit is %d", path, ErrTooLarge, info.Size(), limit)
+	}
+	return nil
+}
+
+// Read returns the content of the file at path, and what the file was before it
+// was read. It fails as Open does, and with ErrTooLarge also when the file grows
+// beyond limit bytes while it is read.
+func Read(path string, limit int64) ([]byte, fs.FileInfo, error) {
+	f, info, err := Open(path, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	data := make([]byte, 0, info.Size()+1) // io.ReadAll would grow towards it in many steps
+	for {
+		if int64(len(data)) > limit {
+			return nil, nil, fmt.Errorf("%s %w: the limit is %d bytes", path, ErrTooLarge, limit)
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, info, nil
+		case err != nil:
+			return nil, nil, err
+		}
+	}
+}
