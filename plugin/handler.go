@@ -51,6 +51,7 @@ func newFederation(configs []Config) *Federation {
 	for _, c := range configs {
 		id := (&agent.OwnerConfig{Addresses: c.Addresses, ServerName: c.ServerName}).ID()
 		f.policies[id] = wire.Policy{AllowAddresses: slices.Concat(f.policies[id].AllowAddresses, c.AllowAddresses)}
+		f.hosts.admit(id, c.Retention)
 		for _, z := range c.Zones {
 			i := slices.IndexFunc(f.origins, func(o origin) bool { return o.name == z.String() })
 			if i < 0 {
