@@ -3,6 +3,7 @@ package federationplugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -90,6 +91,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 
 // Metadata implements metadata.Provider, for names in our zones. The values of
 // one query come from one version of the zone, and only when they are asked for.
+// They are for lines and options of other plugins, which take them as they are.
 func (f *Federation) Metadata(ctx context.Context, state request.Request) context.Context {
 	z := f.zone()
 	if !z.Has(state.Name()) {
@@ -100,7 +102,7 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 		return &r
 	})
 	set := func(label string, value func(*zone.Result) string) {
-		metadata.SetValueFunc(ctx, directive+"/"+label, func() string { return value(lookup()) })
+		metadata.SetValueFunc(ctx, directive+"/"+label, func() string { return oneWord(value(lookup())) })
 	}
 	set("owner", func(r *zone.Result) string { owner, _, _ := r.Source(); return owner })
 	set("service", func(r *zone.Result) string {
@@ -128,3 +130,35 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	})
 	return ctx
 }
+
+// maxWord is the length of a value that owners choose, in bytes.
+const maxWord = 256
+
+// oneWord returns a value in which nothing can be taken for the end of a field, a
+// line or the value itself, and that terminals do not act on: bytes other than
+// the printable ones of ASCII, space, quote and backslash are \DDD, in decimal, as
+// in a zone file (RFC 1035 section 5.1). What is too long ends with \...
+func oneWord(value string) string {
+	if len(value) <= maxWord && !strings.ContainsFunc(value, func(r rune) bool { return !plain(r) }) {
+		return value
+	}
+	const cut = `\...`
+	word := make([]byte, 0, maxWord+len(cut))
+	fits := 0 // what the sign of a cut may follow: no more than that, and whole bytes of the value
+	for i := range len(value) {
+		if len(word) <= maxWord-len(cut) {
+			fits = len(word)
+		}
+		if c := value[i]; plain(rune(c)) {
+			word = append(word, c)
+		} else {
+			word = fmt.Appendf(word, `\%03d`, c)
+		}
+		if len(word) > maxWord {
+			return string(word[:fits]) + cut
+		}
+	}
+	return string(word)
+}
+
+func plain(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -184,6 +185,38 @@ func TestMetadata(t *testing.T) {
 		}
 		c.builder.Put(0, web, 0)
 		c.publish()
+	}
+}
+
+// Owners choose names and IDs. In metadata, nothing of them ends a field or a line
+// of a log, or reaches the terminal behind it.
+func TestMetadataIsOneWord(t *testing.T) {
+	long := strings.Repeat("a", 300)
+	for _, tt := range []struct{ value, want string }{
+		{"web", "web"},
+		{"spiffe://o1/ns/default~web_1.2:80@{x}", "spiffe://o1/ns/default~web_1.2:80@{x}"},
+		{"Web shop", `Web\032shop`},
+		{`C:\web "x"`, `C:\092web\032\034x\034`},
+		{`\010`, `\092010`}, // not a line feed
+		{"a\nb\r\tc\x1b[31m\x00\x7f", `a\010b\013\009c\027[31m\000\127`},
+		{"\u202e\u009b31m\u2028", `\226\128\174\194\15531m\226\128\168`},
+		{"Bücher\xff", `B\195\188cher\255`},
+		{long[:maxWord], long[:maxWord]},
+		{long[:maxWord+1], long[:maxWord-4] + `\...`},
+		{long[:maxWord-4] + "\n", long[:maxWord-4] + `\010`},
+		{long[:maxWord-3] + "\n", long[:maxWord-4] + `\...`},
+		{long[:maxWord-5] + "\nxx", long[:maxWord-5] + `\...`},
+		{strings.Repeat("\x1b", 1<<20), strings.Repeat(`\027`, maxWord/4-1) + `\...`},
+	} {
+		web := newService(t, "web.fed.example", "192.0.2.1:443")
+		web.Name = tt.value
+		c := newChain(t, nil, []Config{newConfig(t)}, web)
+		query := new(dns.Msg)
+		query.SetQuestion("web.fed.example.", dns.TypeA)
+		ctx := c.Metadata(metadata.ContextWithMetadata(t.Context()), request.Request{W: &test.ResponseWriter{}, Req: query})
+		if got := metadata.ValueFunc(ctx, "federation/service")(); got != tt.want {
+			t.Errorf("service %.40q is %q, want %q", tt.value, got, tt.want)
+		}
 	}
 }
 
