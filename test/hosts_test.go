@@ -1,0 +1,88 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/coredns/coredns/plugin/view"
+	"github.com/miekg/dns"
+)
+
+// queryFrom is query from an address of this machine.
+func queryFrom(t testing.TB, source, address, name string) *dns.Msg {
+	t.Helper()
+	m := new(dns.Msg)
+	m.SetQuestion(name, dns.TypeA).SetEdns0(1232, false)
+	client := dns.Client{Dialer: &net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}, Timeout: 10 * time.Second}
+	reply, _, err := client.Exchange(m, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// TestHostLookUpsAreTheServersOwn: what acl and view make of the client that asks
+// first is not what the others get.
+func TestHostLookUpsAreTheServersOwn(t *testing.T) {
+	const server, other = "127.0.0.1", "127.0.0.2" // the server is bound to the former, and one client has it as well
+	if p, err := net.ListenPacket("udp", other+":0"); err != nil {
+		t.Skipf("a client at another address: %v", err)
+	} else if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "")
+	const seen = "NOERROR 198.51.100.7"
+	blocks := federationBlock(p, "fed.example", "", o.address)
+	cases := []struct{ name, plugins, want string }{
+		{"filtered", "acl {\n\tfilter net " + other + "/32\n}", seen},
+		{"dropped", "acl {\n\tdrop net " + other + "/32\n}", seen},
+		{"blocked", "acl {\n\tblock net " + other + "/32\n}", seen},
+		{"alone", "acl {\n\tallow net " + other + "/32\n\tfilter\n}", "NOERROR"},
+		{"viewed", "view server {\n\texpr client_ip() == '" + server + "'\n}", seen},
+		{"elsewhere", "view other {\n\texpr client_ip() == '" + other + "'\n}", "SERVFAIL"}, // the server has no view
+	}
+	for _, c := range cases {
+		blocks += fmt.Sprintf("%s.example:PORT {\nbind %s\n%s\ntemplate IN A {\nanswer \"{{ .Name }} 20 IN A 198.51.100.7\"\n}\n}\n", c.name, server, c.plugins)
+		for _, first := range []string{server, other} {
+			name := strings.ReplaceAll(c.name+"-"+first, ".", "-")
+			o.Upsert(fixtureService(t, name, name+".fed.example", []string{"gw-" + name + "." + c.name + ".example:443"}, []string{"v1 HTTPS"}))
+		}
+	}
+	d := startCoreDNS(t, blocks)
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	for _, c := range cases {
+		for _, clients := range [][]string{{server, other}, {other, server}} {
+			name := strings.ReplaceAll(c.name+"-"+clients[0], ".", "-") + ".fed.example."
+			for _, client := range clients {
+				if got := summary(queryFrom(t, client, d.address, name)); got != c.want {
+					t.Errorf("%s, first asked for by %s: answer for %s is %q, want %q", c.name, clients[0], client, got, c.want)
+				}
+			}
+		}
+	}
+}
+
+// TestControlCharactersInLoggedMetadata: a name in a catalog neither ends a line
+// of the log nor reaches the terminal.
+func TestControlCharactersInLoggedMetadata(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", fixtureService(t, "web\n[INFO] forged\x1b[31m\u009b\u202e\x7f", "web.fed.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "metadata\nlog . \"{name} service={/federation/service} state={/federation/state}\"", o.address))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	want := `web.fed.example. service=web\010[INFO]\032forged\027[31m\194\155\226\128\174\127 state=live`
+	eventually(t, patience, func() string {
+		if d.log.count(want) == 0 {
+			return fmt.Sprintf("no line with %s in\n%q", want, d.log)
+		}
+		return ""
+	})
+	for _, raw := range []string{"\n[INFO] forged", "\x1b", "\u009b", "\u202e", "\x7f"} {
+		if strings.Contains(d.log.String(), raw) {
+			t.Errorf("log has %q", raw)
+		}
+	}
+}
