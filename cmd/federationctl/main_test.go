@@ -314,7 +314,7 @@ end     (the catalog is complete)
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
 	}
-	if n := strings.Count(owner.errs.String(), "cannot be expressed in v1alpha1"); n != 1 {
+	if n := strings.Count(owner.errs.String(), "cannot be expressed in a version of the API"); n != 1 {
 		t.Errorf("%d lines tell of the service that was left out, expected 1:\n%s", n, owner.errs)
 	}
 }

@@ -2,6 +2,8 @@ package owner
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -63,7 +65,14 @@ type Difference struct{ Added, Changed, Removed int }
 
 // Set makes services the whole catalog. Subscribers are told of the difference
 // only. The names must be unique; of two services with one name the last counts.
-func (r *Registry) Set(services []*federation.Service) Difference {
+//
+// It fails when no consumer could take one of them (see [wire.Check]), and
+// changes nothing then. The error joins a [*federation.InvalidError] for each of
+// the first few.
+func (r *Registry) Set(services []*federation.Service) (Difference, error) {
+	if err := r.check(services); err != nil {
+		return Difference{}, err
+	}
 	keep := make(map[string]*federation.Service, len(services))
 	for _, s := range services {
 		keep[s.Name] = s
@@ -88,18 +97,57 @@ func (r *Registry) Set(services []*federation.Service) Difference {
 			d.Removed++
 		}
 	}
-	return d
+	return d, nil
 }
 
-// Upsert adds the service, or replaces the one of the same name. It tells
+// maxInvalid bounds the services that the error of Set spells out.
+const maxInvalid = 10
+
+// check returns what is wrong with the services. One that the registry holds
+// already, or an equal one, was checked when it came.
+func (r *Registry) check(services []*federation.Service) error {
+	var errs []error
+	more := 0
+	for _, s := range services {
+		if s != nil && r.holds(s) {
+			continue
+		}
+		switch err := wire.Check(s); {
+		case err == nil:
+		case len(errs) < maxInvalid:
+			errs = append(errs, err)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		errs = append(errs, fmt.Errorf("and %d more services", more))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Registry) holds(s *federation.Service) bool {
+	r.mu.Lock()
+	p := r.services[s.Name]
+	r.mu.Unlock()
+	return p != nil && p.Equal(s)
+}
+
+// Upsert adds the service, or replaces the one of the same name. It reports
 // whether that is a change: an equal service is none. The registry keeps s.
-func (r *Registry) Upsert(s *federation.Service) bool {
+//
+// It fails with a [*federation.InvalidError] when no consumer could take the
+// service (see [wire.Check]), and changes nothing then.
+func (r *Registry) Upsert(s *federation.Service) (bool, error) {
+	if err := wire.Check(s); err != nil {
+		return false, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.upsert(s)
+	return r.upsert(s), nil
 }
 
-// Delete removes the service of that name, and tells whether there was one.
+// Delete removes the service of that name, and reports whether there was one.
 func (r *Registry) Delete(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,11 +271,16 @@ func (s *Subscription) Close() {
 // Next returns the next event, and waits for one when there is none. It fails
 // only when ctx ends, with its cause. One goroutine at a time may call it.
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
-	updates, err := s.next(ctx, nil, 1)
-	if err != nil {
-		return federation.Event{}, err
+	for ctx.Err() == nil {
+		if updates := s.take(nil, 1); len(updates) > 0 {
+			return updates[0].Event, nil
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+		}
 	}
-	return updates[0].Event, nil
+	return federation.Event{}, context.Cause(ctx)
 }
 
 // update is an event, and what the subscriber does not see of it.
@@ -246,20 +299,6 @@ func (u update) resource() (*anypb.Any, error) {
 		return u.published.encoded()
 	}
 	return wire.EncodeResource(u.Event)
-}
-
-// next appends at least one and at most n events to updates, as Next does.
-func (s *Subscription) next(ctx context.Context, updates []update, n int) ([]update, error) {
-	for ctx.Err() == nil {
-		if updates = s.take(updates, n); len(updates) > 0 {
-			return updates, nil
-		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-		}
-	}
-	return updates, context.Cause(ctx)
 }
 
 // take appends up to n events to updates, without waiting.

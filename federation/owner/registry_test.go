@@ -99,8 +99,8 @@ func TestRegistrySetIsADifference(t *testing.T) {
 		{nil, Difference{}, nil},
 	}
 	for i, step := range steps {
-		if got := r.Set(step.catalog); got != step.want {
-			t.Errorf("step %d: difference is %+v, expected %+v", i, got, step.want)
+		if got, err := r.Set(step.catalog); err != nil || got != step.want {
+			t.Errorf("step %d: difference is %+v, %v, expected %+v", i, got, err, step.want)
 		}
 		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
 			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
@@ -110,11 +110,11 @@ func TestRegistrySetIsADifference(t *testing.T) {
 
 func TestRegistryNoChange(t *testing.T) {
 	r := NewRegistry()
-	if !r.Upsert(service("a", 1)) {
-		t.Error("a new service is a change")
+	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
+		t.Errorf("a new service is a change, got %v, %v", changed, err)
 	}
-	if r.Upsert(service("a", 1)) {
-		t.Error("an equal service is no change")
+	if changed, err := r.Upsert(service("a", 1)); err != nil || changed {
+		t.Errorf("an equal service is no change, got %v, %v", changed, err)
 	}
 	if r.Delete("b") {
 		t.Error("an unknown service cannot be deleted")

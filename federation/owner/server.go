@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
@@ -29,11 +30,19 @@ import (
 // MaxWindow is the largest Config.Window.
 const MaxWindow = 1024
 
+const (
+	defaultMaxMessage = 16 << 20
+
+	// envelopeBytes is for what is around the service in a message: the nonce, the
+	// context, the types and the name.
+	envelopeBytes = 2 << 10
+)
+
 // What one consumer can take of the owner.
 const (
-	maxStreams       = 8        // on one connection; a consumer needs one
-	maxRequestBytes  = 64 << 10 // an acknowledgement; the text of a refusal is the largest part
-	maxHeaderBytes   = 16 << 10 // of the metadata of a stream
+	maxStreams       = 8         // on one connection; a consumer needs one
+	maxRequestBytes  = 256 << 10 // an acknowledgement is far smaller; a peer that is an owner as well sends services
+	maxHeaderBytes   = 16 << 10  // of the metadata of a stream
 	handshakeTimeout = 10 * time.Second
 
 	// readBufferBytes is for the acknowledgements of a connection. A larger buffer
@@ -75,15 +84,24 @@ type Config struct {
 	// flight". A consumer that reads in order cannot tell the difference.
 	Window int
 
+	// MaxMessage is the size in bytes of the largest message that is sent. A service
+	// that needs a larger one is withheld and reported: the stream that brings more
+	// than its consumer takes ends, and so would the next one. 0 means 16 MiB, what
+	// consumers of this project take by default.
+	MaxMessage int
+
+	// Logger gets a bounded number of lines of each kind for each consumer, and the
+	// count of those that were left out. See package loglimit.
 	Logger *slog.Logger
 }
 
 // Server serves the Federated Service Discovery API to any number of consumers.
 type Server struct {
-	config     Config // read-only after New
-	refusals   refusals
-	withheld   refusals // by v1alpha1, from each of its consumers
-	turnedAway refusals // certificates without an allowed identity
+	config     Config       // read-only after New
+	log        *slog.Logger // bounds what a peer can make it write
+	refusals   memory
+	withheld   memory // services that a version of the API cannot express
+	turnedAway memory // certificates without an allowed identity
 	readers    sync.WaitGroup
 
 	acknowledged atomic.Uint64 // responses
@@ -100,6 +118,9 @@ func New(c Config) (*Server, error) {
 	if c.Window == 0 {
 		c.Window = 1
 	}
+	if c.MaxMessage == 0 {
+		c.MaxMessage = defaultMaxMessage
+	}
 	switch {
 	case c.Registry == nil || c.Logger == nil:
 		return nil, errors.New("owner needs a registry and a logger")
@@ -107,9 +128,11 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("owner needs credentials: there is no unsecured mode")
 	case c.Window < 0 || c.Window > MaxWindow:
 		return nil, fmt.Errorf("window is %d, it must be 1 to %d", c.Window, MaxWindow)
+	case c.MaxMessage < 0:
+		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
 	s := &Server{
-		config: c, sessions: make(map[*session]struct{}),
+		config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{}),
 		refused: make(map[string]uint64), ended: make(map[codes.Code]uint64),
 	}
 	if len(c.Allow) > 0 {
@@ -218,13 +241,14 @@ func (s endingStream) Context() context.Context { return s.ctx }
 // dialect is what differs between the versions of the API.
 type dialect struct {
 	version wire.Version
-	receive func() (wire.Request, error)
+	receive func(ctx context.Context) (wire.Request, error)
 
-	// express returns what the version can say of an update, and false when there
-	// is nothing to be said. It is nil where the version can say everything.
-	express func(u update) (update, bool)
+	// prepare fails when the version cannot say the update.
+	prepare func(u update) (message, error)
 
-	send func(u update, nonce, context string) error
+	// answers are to be sent in between, by whoever sends the updates. The channel
+	// is nil where the version knows none.
+	answers <-chan func() error
 }
 
 // subscribe serves one subscription of a consumer, and returns the status of its
@@ -264,7 +288,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		if id != (mtls.ID{}) {
 			session.consumer = id.String()
 		}
-		session.log = s.config.Logger.With("consumer", session.consumer)
+		session.log = s.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow finds it
 	}
 	s.mu.Unlock()
@@ -273,8 +297,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	}
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
 	if s.turnedAway.add(who, "", "") {
-		s.config.Logger.Warn("consumer turned away: its certificate carries no identity that is allowed",
-			"identities", who, "address", p.Addr)
+		s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
 	}
 	return mayNot(session.ids)
 }

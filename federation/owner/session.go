@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,7 +26,10 @@ type session struct {
 	log      *slog.Logger            // which knows the consumer
 	window   *window
 
-	subscribed bool // owned by run
+	// owned by run
+	subscribed bool
+	declined   bool                // whether the consumer is an owner as well
+	withheld   map[string]struct{} // names of the services that the consumer does not get
 }
 
 // run serves the stream until it ends, and returns its status.
@@ -35,7 +37,7 @@ func (s *session) run(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here: only the end of the handler ends a
 	// blocked receive. Server.Serve waits for it.
-	s.server.readers.Go(func() { s.cancel(s.read(opened)) })
+	s.server.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
 	err := s.write(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
@@ -52,47 +54,84 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// write sends the catalog and then its changes, each when the window has room.
+// write sends the catalog and then its changes, each when the window has room,
+// and the answers to what the consumer publishes in between. Nothing else sends.
 func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	var first wire.Request
-	select {
-	case first = <-opened:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for subscribed := false; !subscribed; {
+		select {
+		case first = <-opened:
+			subscribed = true
+		case answer := <-s.answers:
+			if err := s.decline(answer); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	s.log.Info("consumer subscribed")
 	s.subscribed = true
 	subscription := s.server.config.Registry.Subscribe()
 	defer subscription.Close()
+	again := make(chan struct{})
+	close(again)
 	var updates []update
-	for {
+	for ctx.Err() == nil {
 		// Room comes before the events: what waits in the registry is coalesced.
-		room, err := s.window.wait(ctx)
-		if err != nil {
+		room := s.window.free()
+		updates = subscription.take(updates[:0], room)
+		if err := s.tell(updates, first.Context); err != nil {
 			return err
 		}
-		if updates, err = subscription.next(ctx, updates[:0], room); err != nil {
-			return err
-		}
-		for _, u := range updates {
-			if s.express != nil {
-				var ok bool
-				if u, ok = s.express(u); !ok {
-					continue
-				}
-			}
-			if err := s.send(u, s.window.add(u), first.Context); err != nil {
-				return err
-			}
+		changed := subscription.wake
+		switch {
+		case len(updates) > 0:
+			changed = again // there may be more
+		case room == 0:
+			changed = nil
 		}
 		clear(updates) // which lets go of the services
+		select {
+		case <-changed:
+		case <-s.window.room:
+		case answer := <-s.answers:
+			if err := s.decline(answer); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+		}
 	}
+	return context.Cause(ctx)
+}
+
+// decline sends the answer to a response of the consumer.
+func (s *session) decline(answer func() error) error {
+	if !s.declined {
+		s.declined = true
+		s.log.Warn("consumer publishes services, which this owner does not take")
+	}
+	return answer()
+}
+
+// tell sends what there is to say of the updates.
+func (s *session) tell(updates []update, context string) error {
+	for _, u := range updates {
+		u, m, ok := s.express(u)
+		if !ok {
+			continue
+		}
+		if err := m.send(s.window.add(u), context); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read takes the initial request and then the acknowledgements, until the
 // stream ends or the consumer breaks the rules.
-func (s *session) read(opened chan<- wire.Request) error {
-	first, err := s.receive()
+func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
+	first, err := s.receive(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +140,7 @@ func (s *session) read(opened chan<- wire.Request) error {
 	}
 	opened <- first
 	for {
-		request, err := s.receive()
+		request, err := s.receive(ctx)
 		if err != nil {
 			return err
 		}
@@ -134,53 +173,4 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		s.server.acknowledged.Add(1)
 		s.server.refusals.remove(s.consumer, answered.name)
 	}
-}
-
-// maxRefusals bounds the refusals that are remembered.
-const maxRefusals = 4096
-
-// refusals remembers which refusals have been logged: a consumer repeats them
-// each time that it downloads the catalog. The zero value is ready.
-type refusals struct {
-	mu     sync.Mutex
-	logged map[refused]string // the last text, guarded by mu
-}
-
-type refused struct{ consumer, service string }
-
-// add tells whether the refusal is not the last one of that consumer and
-// service.
-func (r *refusals) add(consumer, service, refusal string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := refused{consumer, service}
-	last, known := r.logged[key]
-	if known && last == refusal {
-		return false
-	}
-	if r.logged == nil {
-		r.logged = make(map[refused]string)
-	}
-	if !known && len(r.logged) >= maxRefusals {
-		for other := range r.logged { // any one: it may be logged twice
-			delete(r.logged, other)
-			break
-		}
-	}
-	r.logged[key] = refusal
-	return true
-}
-
-// reset forgets everything.
-func (r *refusals) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.logged)
-}
-
-// remove forgets what the consumer said of the service, which it accepts now.
-func (r *refusals) remove(consumer, service string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.logged, refused{consumer, service})
 }

@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"context"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -18,10 +20,9 @@ type v1alpha1 struct {
 
 // EstablishStream is one subscription of a consumer.
 func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
-	withheld := withheld{server: v.server, names: make(map[string]struct{})}
 	return v.server.subscribe(stream, dialect{
 		version: wire.V1Alpha1,
-		receive: func() (wire.Request, error) {
+		receive: func(context.Context) (wire.Request, error) {
 			m, err := stream.Recv()
 			if err != nil {
 				return wire.Request{}, err
@@ -32,48 +33,20 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			}
 			return request, nil
 		},
-		express: withheld.express,
-		send: func(u update, nonce, _ string) error {
-			response, err := wire.EncodeV1Alpha1(u.Event, nonce, u.told)
-			if err != nil {
-				return status.Error(codes.Internal, err.Error())
+		prepare: func(u update) (message, error) {
+			if u.Operation == federation.Upsert {
+				if err := wire.CheckV1Alpha1(u.Service); err != nil {
+					return message{}, err
+				}
 			}
-			return stream.Send(response)
+			response, err := wire.EncodeV1Alpha1(u.Event, "", u.told)
+			if err != nil {
+				return message{}, err
+			}
+			return message{len(response.GetResource().GetValue()), func(nonce, _ string) error {
+				response.Nonce = nonce
+				return stream.Send(response)
+			}}, nil
 		},
 	})
-}
-
-// withheld is what one consumer of v1alpha1 does not get of the catalog, as
-// v1alpha1 cannot express it.
-type withheld struct {
-	server *Server
-	names  map[string]struct{} // of services
-}
-
-// express returns what v1alpha1 can say of an update, and false when there is
-// nothing to be said. A service that cannot be expressed any more is withdrawn:
-// what the consumer has of it is no longer so.
-func (w withheld) express(u update) (update, bool) {
-	_, unsaid := w.names[u.Name]
-	u.told = u.told && !unsaid
-	switch u.Operation {
-	case federation.Upsert:
-		err := wire.CheckV1Alpha1(u.Service)
-		if err == nil {
-			delete(w.names, u.Name)
-			return u, true
-		}
-		w.names[u.Name] = struct{}{}
-		if w.server.withheld.add("", u.Name, err.Error()) {
-			w.server.config.Logger.Warn("service cannot be expressed in v1alpha1; consumers of that version do not get it",
-				"service", u.Name, "reason", err)
-		}
-		u.Event = federation.Event{Operation: federation.Delete, Name: u.Name}
-		return u, u.told
-	case federation.Delete:
-		delete(w.names, u.Name)
-		return u, u.told
-	default:
-		return u, true
-	}
 }

@@ -158,7 +158,7 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 		f.registry.Upsert(other)
 		synctest.Wait()
 		for line, want := range map[string]int{
-			"cannot be expressed": 3,
+			"cannot be expressed in a version of the API":                 3,
 			`service=a reason="v1alpha1 requires a SAN; add one to sans"`: 1,
 			`service=c reason="v1alpha1 requires a SAN; add one to sans"`: 1,
 			`service=c reason="v1alpha1 has the name of the service for`:  1,

@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"context"
 	"strconv"
 	"sync"
 	"time"
@@ -38,22 +37,12 @@ func newWindow(size int) *window {
 	return &window{room: make(chan struct{}, 1), ring: make([]flight, size), first: 1, next: 1}
 }
 
-// wait waits for room, and returns how many responses there is room for. It
-// fails only when ctx ends, with its cause.
-func (w *window) wait(ctx context.Context) (int, error) {
-	for {
-		w.mu.Lock()
-		room := len(w.ring) - int(w.next-w.first) //nolint:gosec // at most the length
-		w.mu.Unlock()
-		if room > 0 {
-			return room, nil
-		}
-		select {
-		case <-w.room:
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-	}
+// free returns how many responses there is room for. More may be free when
+// room has a value.
+func (w *window) free() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ring) - int(w.next-w.first) //nolint:gosec // at most the length
 }
 
 // add notes a response, for which there must be room, and returns its nonce.

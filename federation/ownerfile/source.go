@@ -26,7 +26,10 @@ func OpenCatalog(c CatalogConfig) (*File, error) {
 		if err := catalog.Err(); err != nil {
 			return err
 		}
-		d := c.Registry.Set(catalog.Services)
+		d, err := c.Registry.Set(catalog.Services)
+		if err != nil {
+			return err
+		}
 		c.Logger.Info("catalog applied", "file", c.Path, "services", len(catalog.Services),
 			"added", d.Added, "changed", d.Changed, "removed", d.Removed)
 		if warnings := summary(catalog.Warnings); warnings != doubtful {

@@ -1,0 +1,149 @@
+package owner
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// publish sends a response, as a peer that is an owner as well does, and with it
+// a request where there is one.
+func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
+	c.tb.Helper()
+	event := federation.Event{Operation: federation.Upsert, Name: "theirs", Service: service("theirs", 1)}
+	response, err := wire.Encode(event, nonce, "theirs")
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	if err := c.stream.Send(&rdpb.BidirectionalStream{Request: request, Response: response}); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+// say receives a message, acknowledges what is a response, and renders it.
+func (c *client) say() string {
+	c.tb.Helper()
+	m, err := c.stream.Recv()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	if request := m.GetRequest(); request != nil {
+		return fmt.Sprintf("%s to %s: %s", codes.Code(request.GetStatus().GetCode()), request.GetResponseNonce(), request.GetContext())
+	}
+	event, err := wire.Decode(m.GetResponse(), wire.Policy{})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
+	return show(event)
+}
+
+// TestPeerThatIsOwnerAndConsumer: each of its responses is answered, before it
+// subscribes, while it owes an acknowledgement, and beside a request, and it gets
+// the catalog and its changes as every consumer.
+func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Upsert(service("a", 1))
+		c := open(t, f.dial(t, consumerID))
+		var got []string
+		c.publish("p1", nil)
+		got = append(got, c.say())
+		if err := c.stream.Send(&rdpb.BidirectionalStream{}); err != nil { // says nothing
+			t.Fatal(err)
+		}
+		c.publish("p2", wire.Subscribe("session"))
+		got = append(got, c.say())
+
+		m, err := c.stream.Recv() // in flight, so nothing else of the catalog comes
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m.GetResponse().GetResourceId())
+		c.publish("", nil) // the public implementation has no nonces
+		got = append(got, c.say())
+		c.publish("p3", wire.Ack(m.GetResponse().GetNonce(), "session"))
+		first, second := c.say(), c.say() // in any order
+		if !strings.HasPrefix(first, "Unimplemented") {
+			first, second = second, first
+		}
+		got = append(got, first, second)
+		f.registry.Upsert(service("a", 2))
+		got = append(got, c.say())
+		want := []string{
+			"Unimplemented to p1: theirs", "Unimplemented to p2: theirs", "a", "Unimplemented to : theirs",
+			"Unimplemented to p3: theirs", "alive", "upsert a 2",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("unexpected messages (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		if n := f.logged.count("consumer publishes services"); n != 1 {
+			t.Errorf("%d log lines tell of it, expected 1:\n%s", n, f.logged)
+		}
+	})
+}
+
+// TestFloodOfResponsesIsHeldBack: a peer that publishes and does not read is not
+// read from either, and one that reads gets every answer.
+func TestFloodOfResponsesIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 20_000
+		f := start(t, nil)
+		c := subscribe(t, f.dial(t, consumerID))
+		c.nextN(1)
+		var sent atomic.Int64
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			for i := range flood {
+				if err := c.stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{
+					Nonce: fmt.Sprint(i), Context: "theirs", ResourceId: strings.Repeat("x", 200),
+				}}); err != nil {
+					t.Error(err)
+					return
+				}
+				sent.Add(1)
+			}
+		})
+		synctest.Wait()
+		// The buffers and windows of both directions, at well over 100 bytes each.
+		if n := sent.Load(); n > 5000 {
+			t.Errorf("%d responses were taken of a peer that does not read", n)
+		}
+		for i := range flood {
+			if got, want := c.say(), fmt.Sprintf("Unimplemented to %d: theirs", i); got != want {
+				t.Fatalf("answer %d is %q, expected %q", i, got, want)
+			}
+		}
+		sender.Wait()
+		f.registry.Upsert(service("a", 1))
+		if got := c.say(); got != "upsert a 1" {
+			t.Errorf("after the flood the message is %q, expected upsert a 1", got)
+		}
+	})
+}
+
+// A service of the peer may be larger than any acknowledgement.
+func TestLargeResponseOfAPeerIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		c := open(t, f.dial(t, consumerID))
+		m := &rdpb.StreamResponse{Nonce: "1", Context: strings.Repeat("x", 200<<10)}
+		if err := c.stream.Send(&rdpb.BidirectionalStream{Response: m}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.say(); got != "Unimplemented to 1: " {
+			t.Errorf("the answer is %q", got)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package owner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// refuseAll refuses the whole catalog, for a reason that may be another each time.
+func refuseAll(c *client, reason func(int) string) {
+	c.tb.Helper()
+	for i := 0; ; i++ {
+		response, text := c.receive()
+		if text == "end" {
+			c.request(wire.Ack(response.GetNonce(), "session"))
+			return
+		}
+		invalid := &federation.InvalidError{Service: response.GetResourceId(), Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: reason(i)}
+		c.request(wire.Nack(response.GetNonce(), "session", invalid))
+	}
+}
+
+// TestConsumersCannotFloodTheLog has consumers do what makes the owner log, over
+// and over: within a minute there are few lines of each kind, and then one that
+// counts the others. Another consumer has its own lines.
+func TestConsumersCannotFloodTheLog(t *testing.T) {
+	const services = 1000
+	for _, tt := range []struct {
+		name  string
+		flood func(c *client)
+		times int
+		kinds []string // of lines that are many
+	}{
+		{"wrong zone", func(c *client) { refuseAll(c, func(int) string { return "not ours" }) }, 1, []string{"consumer refuses a service"}},
+		{"ever-new text", func(c *client) { refuseAll(c, func(i int) string { return fmt.Sprint("not ours ", i) }) }, 1, []string{"consumer refuses a service"}},
+		{"subscribe and close", func(*client) {}, services, []string{"consumer subscribed", "consumer gone"}},
+		{"publish and close", func(c *client) { c.publish("", nil); c.say() }, services, []string{"consumer publishes services"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, nil)
+				if tt.times == 1 {
+					f.registry.Set(catalogOf(services))
+				}
+				conn := f.dial(t, consumerID)
+				for range tt.times {
+					c := subscribe(t, conn)
+					if tt.times > 1 {
+						c.nextN(1)
+					}
+					tt.flood(c)
+					if err := c.stream.CloseSend(); err != nil {
+						t.Fatal(err)
+					}
+					if got := c.status(); got.Code() != codes.OK {
+						t.Fatal(got)
+					}
+				}
+				other := subscribe(t, f.dial(t, strangerID))
+				if tt.times == 1 {
+					refuseAll(other, func(int) string { return "nor ours" })
+				}
+				time.Sleep(2 * time.Minute)
+				for _, kind := range tt.kinds {
+					of := func(consumer string) (lines, counts int) {
+						for line := range strings.Lines(f.logged.String()) {
+							switch {
+							case !strings.Contains(line, "consumer="+consumer) || !strings.Contains(line, kind):
+							case strings.Contains(line, "more lines like this were left out"):
+								counts++
+							default:
+								lines++
+							}
+						}
+						return lines, counts
+					}
+					if lines, counts := of(consumerID); lines != loglimit.PerMinute || counts != 1 {
+						t.Errorf("%q: %d lines and %d counts of what was left out, expected %d and 1", kind, lines, counts, loglimit.PerMinute)
+					}
+					if lines, _ := of(strangerID); lines == 0 && kind != "consumer gone" && kind != "consumer publishes services" {
+						t.Errorf("%q: no line of the other consumer", kind)
+					}
+				}
+				if n := f.logged.count(""); n > 10*loglimit.PerMinute {
+					t.Errorf("%d lines are logged:\n%s", n, f.logged)
+				}
+			})
+		})
+	}
+}
+
+// What was refused at one start is not logged again at the next, be it ever so
+// much.
+func TestRefusalsOfALargeCatalogAreLoggedOnce(t *testing.T) {
+	const services = 10_000 // more than what is logged in a minute
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Set(catalogOf(services))
+		conn := f.dial(t, consumerID)
+		lines := 0
+		for i := range 3 {
+			c := subscribe(t, conn)
+			refuseAll(c, func(int) string { return "not ours" })
+			if err := c.stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			c.status()
+			time.Sleep(2 * time.Minute)
+			if i == 0 {
+				lines = f.logged.count("consumer refuses a service")
+			} else if n := f.logged.count("consumer refuses a service"); n != lines {
+				t.Errorf("%d lines tell of refusals after start %d, expected the %d of the first one", n, i, lines)
+			}
+		}
+	})
+}

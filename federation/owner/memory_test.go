@@ -1,0 +1,47 @@
+package owner
+
+import (
+	"strconv"
+	"testing"
+)
+
+// What is told twice is remembered, and no more than fits.
+func TestMemoryIsBounded(t *testing.T) {
+	var m memory
+	for i := range 2 * maxRemembered {
+		if name := strconv.Itoa(i); !m.add("consumer", name, "rule") || m.add("consumer", name, "rule") {
+			t.Fatalf("refusal %d is not told once", i)
+		}
+	}
+	if len(m.last) != maxRemembered {
+		t.Errorf("%d refusals are remembered, expected %d", len(m.last), maxRemembered)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	var m memory
+	for i, step := range []struct {
+		peer, service, text string
+		want                bool
+	}{
+		{"a", "b", "x", true},
+		{"a", "b", "x", false},
+		{"a", "b", "y", true},
+		{"a", "b", "x", true}, // only the last one is remembered
+		{"ab", "", "x", true}, // is another peer
+		{"a", "c", "x", true},
+		{"a", "b", "x", false},
+	} {
+		if got := m.add(step.peer, step.service, step.text); got != step.want {
+			t.Errorf("step %d: %+v is new: %v", i, step, got)
+		}
+	}
+	m.remove("a", "b")
+	if !m.add("a", "b", "x") || m.add("a", "c", "x") {
+		t.Error("one is forgotten, and no other")
+	}
+	m.reset()
+	if !m.add("a", "c", "x") {
+		t.Error("all is forgotten")
+	}
+}

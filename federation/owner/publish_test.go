@@ -1,0 +1,121 @@
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// spoilt returns a service that no consumer takes.
+func spoilt(name string) *federation.Service {
+	s := service(name, 1)
+	s.Description = "\xff"
+	return s
+}
+
+func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.registry.Upsert(expressible("a", 1))
+		conn := f.dial(t, consumerID)
+		c, c1 := subscribe(t, conn), subscribe1(t, conn)
+		c.nextN(2)
+		c1.nextN(2)
+
+		nowhere := expressible("a", 1) // has SANs and no instances
+		nowhere.Instances = nil
+		for text, s := range map[string]*federation.Service{
+			`service "a": description: not valid UTF-8: "\xff"`: spoilt("a"),
+			`service "a": instances: at least one is required`:  nowhere,
+			`service: required`: nil,
+			`service "new": description: not valid UTF-8: "\xff"`: spoilt("new"),
+			`name: required`: {},
+			`service "\xff": name: not valid UTF-8: "\xff"`:       {Name: "\xff"},
+			`service "big": tags[0]: 513 bytes, the limit is 512`: {Name: "big", Tags: []string{strings.Repeat("x", wire.MaxTagBytes+1)}},
+			`service "no.endpoints": fqdn: required`:              {Name: "no.endpoints"},
+		} {
+			changed, err := f.registry.Upsert(s)
+			if _, ok := errors.AsType[*federation.InvalidError](err); !ok || err.Error() != text || changed {
+				t.Errorf("changed %v with the error %v, expected %s", changed, err, text)
+			}
+		}
+		f.registry.Upsert(expressible("b", 1)) // streams live on, and heard nothing of it
+		if got := c.next(); got != "upsert b 1" {
+			t.Errorf("received %q, expected upsert b 1", got)
+		}
+		if diff := cmp.Diff([]string{"CREATE b 1"}, c1.nextN(1)); diff != "" {
+			t.Errorf("v1alpha1 (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestSetIsAllOrNothing(t *testing.T) {
+	r := NewRegistry()
+	r.Set([]*federation.Service{service("a", 1)})
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+	catalog := []*federation.Service{service("a", 2), service("z", 1), nil}
+	for i := range 2 * maxInvalid {
+		catalog = append(catalog, spoilt(fmt.Sprintf("s%02d", i)))
+	}
+	d, err := r.Set(catalog)
+	if err == nil || d != (Difference{}) {
+		t.Fatalf("difference is %+v, error is %v", d, err)
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != maxInvalid+1 || lines[0] != "service: required" ||
+		lines[1] != `service "s00": description: not valid UTF-8: "\xff"` || lines[maxInvalid] != "and 11 more services" {
+		t.Errorf("the error has %d lines:\n%v", len(lines), err)
+	}
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); !ok || invalid.Field == "" {
+		t.Errorf("the error is no InvalidError")
+	}
+	if got := drain(s); got != nil || r.Len() != 1 {
+		t.Errorf("a refused catalog told of %q, and the registry has %d services", got, r.Len())
+	}
+}
+
+// A service that is too large for consumers is withheld in both versions, and its
+// neighbours are not.
+func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.MaxMessage = 32 << 10 })
+		vast := func(version int) *federation.Service { // 40 kB
+			s := large("b", version)
+			s.SANs = []string{"spiffe://owner.example/b"}
+			return s
+		}
+		f.registry.Set([]*federation.Service{expressible("a", 1), vast(1), expressible("c", 1)})
+		conn := f.dial(t, consumerID)
+		c, c1 := subscribe(t, conn), subscribe1(t, conn)
+		expect := func(v1alpha2, v1alpha1 []string) {
+			t.Helper()
+			if diff := cmp.Diff(v1alpha2, c.nextN(len(v1alpha2))); diff != "" {
+				t.Errorf("v1alpha2 (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(v1alpha1, c1.nextN(len(v1alpha1))); diff != "" {
+				t.Errorf("v1alpha1 (-want +got):\n%s", diff)
+			}
+			synctest.Wait()
+		}
+		expect([]string{"upsert a 1", "upsert c 1", "end"}, []string{"CREATE a 1", "CREATE c 1", "UNKNOWN"})
+		f.registry.Upsert(expressible("b", 2))
+		expect([]string{"upsert b 2"}, []string{"CREATE b 2"})
+		f.registry.Upsert(vast(3))
+		expect([]string{"delete b"}, []string{"DELETE b"})
+		f.registry.Delete("b")
+		f.registry.Upsert(expressible("d", 1))
+		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
+		if n := f.logged.count("service=b reason=\"it takes "); n != 2 {
+			t.Errorf("%d log lines tell of the service, expected one for each version:\n%s", n, f.logged)
+		}
+	})
+}
