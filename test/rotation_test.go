@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,10 @@ import (
 )
 
 // TestRotation replaces the consumer's certificate, its key and the authority
-// under a running stream. The stream stays, and the next one uses the new ones.
+// under a running stream, in the usual order: the new authority joins the bundle,
+// the owner gets a certificate of it, the old one leaves. The streams stay, and
+// each next one uses the new ones. Only a bundle without the owner's authority
+// ends a stream, and it is back when the authority is.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	old := newPKI(t)
@@ -50,12 +54,13 @@ func TestRotation(t *testing.T) {
 		t.Errorf("a broken certificate is used: it expires at %v, not %v", got, before)
 	}
 
-	// All at once from another authority, with another life.
+	// A certificate of another authority, with another life, and both authorities.
 	young := newPKI(t)
 	issued, err := young.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}, Lifetime: 12 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
+	issued.CA = slices.Concat(old.authority.PEM(), young.authority.PEM())
 	if err := issued.WriteFiles(old.consumer); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,8 @@ func TestRotation(t *testing.T) {
 		}
 		return ""
 	})
-	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total"); got != 0 {
+	sessions := func() float64 { return sum(scrape(t, metrics), "coredns_federation_sessions_total") }
+	if got := sessions(); got != 0 {
 		t.Errorf("%v streams have ended through the rotation", got)
 	}
 	o.stop()
@@ -73,6 +79,36 @@ func TestRotation(t *testing.T) {
 	eventually(t, patience, func() string {
 		if d.log.count("owner is back") == 0 {
 			return "the owner with a certificate of the new authority is not back"
+		}
+		return ""
+	})
+	trust := func(authority *pki) {
+		t.Helper()
+		changes := d.log.count("certificates changed")
+		writeFile(t, old.consumer.CA, string(authority.authority.PEM()))
+		eventually(t, patience, func() string {
+			if d.log.count("certificates changed") == changes {
+				return "the new bundle is not used"
+			}
+			return ""
+		})
+	}
+	ended := sessions()
+	trust(young)
+	if got := sessions(); got != ended {
+		t.Errorf("%v streams have ended when the old authority left", got-ended)
+	}
+	trust(old)
+	eventually(t, patience, func() string {
+		if sessions() == ended {
+			return "the stream of an owner whose authority has left goes on"
+		}
+		return ""
+	})
+	trust(young)
+	eventually(t, patience, func() string {
+		if d.log.count("owner is back") < 2 {
+			return "the owner is not back with its authority"
 		}
 		return ""
 	})

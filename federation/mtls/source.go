@@ -32,6 +32,8 @@ type Source struct {
 	// replaced by Run
 	material atomic.Pointer[material]
 
+	connections connections
+
 	// owned by Run
 	broken    string // why the files cannot be used, as logged
 	unwatched string // why a directory cannot be watched, as logged
@@ -55,9 +57,11 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 }
 
 // Run follows changes of the files until ctx ends, and returns nil then. What
-// they hold newly is used from the next handshake on; running connections are
-// not touched. Files that Load would refuse leave the old material in use. It
-// must run only once at a time.
+// they hold newly is used from the next handshake on. Running connections are not
+// touched, but for those of peers whose authority has left the CA bundle, which
+// end: within a second where the file system sends events, and else within a
+// minute. Files that Load would refuse leave the old material in use. It must run
+// only once at a time.
 func (s *Source) Run(ctx context.Context) error {
 	// Directories are watched, not files: replacing a file, or swapping the
 	// ..data link of a Kubernetes volume, ends the watch of a file.
@@ -126,6 +130,13 @@ func (s *Source) Reload() {
 	s.logger.Info("certificates changed; the new ones are used from the next handshake on",
 		"certificate", s.files.Cert, "expires", m.expiry)
 	close(old.replaced) // after the swap: who waits finds the new material
+	if sameCertificates(old.authorities, m.authorities) {
+		return
+	}
+	if n := s.connections.judge(m.authorities); n > 0 {
+		s.logger.Warn("connections end: the CA file has no authority of their peers' certificates any more",
+			"ca", s.files.CA, "connections", n)
+	}
 }
 
 // report logs a trouble when it is not the one logged last, and its end.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -20,10 +21,13 @@ import (
 // serverName, a host name or an IP address; otherwise serverName is only sent
 // to the owner (RFC 6066 section 3) and may be anything.
 //
+// A connection ends when the CA bundle is replaced by one that has no authority
+// of the owner's certificate.
+//
 // The error of a handshake in which the owner's certificate was refused is a
 // *tls.CertificateVerificationError, with a text that is safe to show.
 func (s *Source) Client(serverName string, ids []ID) credentials.TransportCredentials {
-	return credentials.NewTLS(s.clientConfig(serverName, slices.Clone(ids)))
+	return distrustable{credentials.NewTLS(s.clientConfig(serverName, slices.Clone(ids))), s, x509.ExtKeyUsageServerAuth}
 }
 
 func (s *Source) clientConfig(serverName string, ids []ID) *tls.Config {
@@ -55,19 +59,11 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, serverName string, 
 	if len(chain) == 0 {
 		return errors.New("owner has no certificate")
 	}
-	leaf := chain[0]
-	intermediates := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		intermediates.AddCert(c)
-	}
-	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots:         roots,
-		Intermediates: intermediates,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}); err != nil {
+	if err := verifyChain(chain, roots, x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
 		// Quoted, as it may hold names from the certificate.
 		return fmt.Errorf("%s%.0w", federation.Quote(err.Error()), err)
 	}
+	leaf := chain[0]
 	if len(ids) == 0 {
 		if leaf.VerifyHostname(serverName) != nil {
 			return fmt.Errorf("certificate is for %s, not for %q", names(leaf), serverName)
@@ -78,6 +74,19 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, serverName string, 
 		return fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)
 	}
 	return nil
+}
+
+// verifyChain tells why the first certificate of chain, which has one, was not
+// signed for that usage and time.
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, at time.Time) error {
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: at,
+	})
+	return err
 }
 
 // names lists what a certificate is for, as a message may show it.
@@ -95,9 +104,11 @@ func names(c *x509.Certificate) string {
 // Server returns the credentials of an owner. Each handshake uses the newest
 // material and succeeds only when the consumer has a certificate that an
 // authority of the CA bundle signed for a client. Who it is, is for the owner
-// to judge by the PeerIDs of the certificate.
+// to judge by the PeerIDs of the certificate. A connection ends when the CA bundle
+// is replaced by one that has no authority of the consumer's certificate.
 func (s *Source) Server() credentials.TransportCredentials {
-	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: s.configForClient})
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: s.configForClient}
+	return distrustable{credentials.NewTLS(config), s, x509.ExtKeyUsageClientAuth}
 }
 
 func (s *Source) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {

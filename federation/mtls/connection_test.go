@@ -1,0 +1,184 @@
+package mtls
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// link is a connection of a consumer with an owner, after the handshake.
+type link struct{ client, server net.Conn }
+
+func connect(t *testing.T, client, server *Source) link {
+	t.Helper()
+	a, b := net.Pipe()
+	var l link
+	var serverErr error
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if l.server, _, serverErr = server.Server().ServerHandshake(b); serverErr == nil {
+			serverErr = exchange(l.server)
+		}
+	})
+	var err error
+	if l.client, _, err = client.Client("owner.example", nil).Clone().ClientHandshake(context.Background(), "ignored.example", a); err == nil {
+		err = exchange(l.client)
+	}
+	serving.Wait()
+	if err = errors.Join(err, serverErr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.client.Close(); l.server.Close() })
+	return l
+}
+
+// works fails unless the connection is open in both directions.
+func (l link) works(t *testing.T, when string) {
+	t.Helper()
+	var serving sync.WaitGroup
+	var serverErr error
+	serving.Go(func() { serverErr = exchange(l.server) })
+	if err := exchange(l.client); err != nil {
+		t.Errorf("%s: the connection is closed: %v", when, err)
+	}
+	serving.Wait()
+	if serverErr != nil {
+		t.Errorf("%s: the connection is closed: %v", when, serverErr)
+	}
+}
+
+// ends fails unless the connection was closed by the side whose end is own.
+func ends(t *testing.T, own, other net.Conn, when string) {
+	t.Helper()
+	if _, err := own.Read(make([]byte, 1)); !errors.Is(err, errDistrusted) || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%s: the end that distrusts the other reads %v", when, err)
+	}
+	if n, err := other.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%s: the distrusted end reads %d bytes", when, n)
+	}
+}
+
+// renew returns the authority with a certificate of its own for the same key, from
+// now on.
+func renew(t *testing.T, old *Authority, lifetime time.Duration) *Authority {
+	t.Helper()
+	template := *old.certificate
+	template.NotBefore, template.NotAfter = time.Now(), time.Now().Add(lifetime)
+	der, err := sign(&template, &template, old.key, old.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{certificate, old.key}
+}
+
+// TestConnectionEndsWithItsAuthority rotates an authority in the usual order, at
+// either end: the new one joins the bundle, the leaves get new certificates, time
+// passes until the old leaves have expired, and the old one leaves the bundle. Only
+// that ends the connections that were made with the old leaf, and no others.
+func TestConnectionEndsWithItsAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		oldCA, newCA := newAuthority(t), newAuthority(t)
+		bundle := join(oldCA.PEM(), newCA.PEM())
+		signed := func(a *Authority, ca []byte) Issued {
+			issued := issue(t, a, Leaf{DNSNames: []string{"owner.example"}, Lifetime: 3 * time.Hour})
+			issued.CA = ca
+			return issued
+		}
+		replace := func(s *Source, issued Issued) {
+			t.Helper()
+			if err := issued.WriteFiles(s.files); err != nil {
+				t.Fatal(err)
+			}
+			changed := s.Changed()
+			s.Reload()
+			if !closed(changed) {
+				t.Fatal("the files are not taken")
+			}
+		}
+		owner, consumer := load(t, signed(oldCA, oldCA.PEM())), load(t, signed(oldCA, oldCA.PEM()))
+		old := []link{connect(t, consumer, owner), connect(t, consumer, owner)}
+		all := func(when string, links ...link) {
+			t.Helper()
+			for _, l := range links {
+				l.works(t, when)
+			}
+		}
+		for _, s := range []*Source{owner, consumer} {
+			replace(s, signed(oldCA, bundle))
+			all("with both authorities", old...)
+		}
+		time.Sleep(time.Hour)
+		for _, s := range []*Source{owner, consumer} {
+			replace(s, signed(newCA, bundle))
+			all("with new leaves", old...)
+		}
+		young := connect(t, consumer, owner)
+		time.Sleep(24 * time.Hour) // the old leaves and the old authority have expired
+		all("after the expiry of the old leaves", append(old, young)...)
+
+		newCA = renew(t, newCA, 48*time.Hour)
+		replace(consumer, signed(newCA, newCA.PEM()))
+		for _, l := range old {
+			ends(t, l.client, l.server, "without the old authority")
+		}
+		all("without the old authority", young)
+		// The owner has closed connections before, and has one to judge.
+		for _, l := range old {
+			l.server.Close()
+		}
+		replace(owner, signed(newCA, newCA.PEM()))
+		all("with the renewed authority", young)
+		for name, s := range map[string]*Source{"owner": owner, "consumer": consumer} {
+			if n := len(s.connections.open); n != 1 {
+				t.Errorf("%s remembers %d connections, expected 1", name, n)
+			}
+		}
+
+		// At the other end, and for a connection that waits for nothing.
+		third := newAuthority(t)
+		issued := signed(newCA, third.PEM())
+		replace(owner, issued)
+		ends(t, young.server, young.client, "without the authority of the consumer")
+		young.client.Close()
+		for name, s := range map[string]*Source{"owner": owner, "consumer": consumer} {
+			if n := len(s.connections.open); n != 0 {
+				t.Errorf("%s remembers %d connections, expected none", name, n)
+			}
+		}
+	})
+}
+
+// A handshake that overlaps with the replacement is judged by the new material.
+func TestAuthorityIsReplacedDuringTheHandshake(t *testing.T) {
+	oldCA, newCA := newAuthority(t), newAuthority(t)
+	owner, consumer := load(t, issue(t, oldCA, Leaf{DNSNames: []string{"owner.example"}})), load(t, issue(t, oldCA, Leaf{}))
+	next := load(t, issue(t, newCA, Leaf{}))
+	a, b := net.Pipe()
+	defer b.Close()
+	var serving sync.WaitGroup
+	serving.Go(func() { _, _, _ = owner.Server().ServerHandshake(b) })
+	trusting, _ := consumer.Client("owner.example", nil).(distrustable)
+	_, _, err := trusting.shake(a, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+		conn, info, err := trusting.TransportCredentials.ClientHandshake(context.Background(), "ignored.example", c)
+		consumer.material.Store(next.material.Load())
+		return conn, info, err
+	})
+	serving.Wait()
+	if !errors.Is(err, errDistrusted) {
+		t.Errorf("the handshake gave %v, expected %v", err, errDistrusted)
+	}
+	if n := len(consumer.connections.open); n != 0 {
+		t.Errorf("%d connections are remembered", n)
+	}
+}

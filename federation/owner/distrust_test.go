@@ -1,0 +1,111 @@
+package owner
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// party is somebody with certificate files.
+type party struct {
+	tb     testing.TB
+	files  mtls.Files
+	source *mtls.Source
+}
+
+// use has the party use a certificate of the signer, and trust the others.
+func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authority) {
+	p.tb.Helper()
+	issued, err := signer.Issue(mtls.Leaf{Name: "test", URIs: []string{id}})
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	var bundle [][]byte
+	for _, a := range trusted {
+		bundle = append(bundle, a.PEM())
+	}
+	issued.CA = bytes.Join(bundle, nil)
+	if p.source == nil {
+		dir := p.tb.TempDir()
+		p.files = mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
+	}
+	if err := issued.WriteFiles(p.files); err != nil {
+		p.tb.Fatal(err)
+	}
+	if p.source != nil {
+		p.source.Reload()
+	} else if p.source, err = mtls.Load(p.files, nil); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// TestStreamEndsWhenItsAuthorityIsRemoved: the streams of a consumer whose authority
+// leaves the CA bundle end with Unavailable, so that the consumer comes back at
+// once with the certificate that it has by then, and is refused in the handshake
+// when it has no other. The streams of others go on.
+func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := func() *mtls.Authority {
+			a, err := mtls.NewAuthority("test", 24*time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		own, other := authority(), authority()
+		owner, consumer, stranger := party{tb: t}, party{tb: t}, party{tb: t}
+		owner.use(ownerID, own, own, other)
+		consumer.use(consumerID, own, own)
+		stranger.use(strangerID, other, own)
+		f := start(t, func(c *Config) { c.Credentials = owner.source.Server() })
+		f.registry.Upsert(service("a", 1))
+		dial := func(p party) *grpc.ClientConn {
+			return f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
+		}
+		kept, old := subscribe(t, dial(consumer)), subscribe1(t, dial(stranger))
+		conn := dial(stranger)
+		lost := subscribe(t, conn)
+		kept.nextN(2)
+		lost.nextN(2)
+		old.nextN(1)
+
+		owner.use(ownerID, own, own) // with another certificate of its own, which ends nothing
+		if got := lost.status(); got.Code() != codes.Unavailable {
+			t.Errorf("the stream ended with %v, expected Unavailable", got)
+		}
+		if _, err := old.stream.Recv(); err == nil {
+			t.Error("the stream of v1alpha1 goes on")
+		}
+		stream, err := rdpb.NewDiscoveryServiceClient(dial(stranger)).EstablishStream(t.Context())
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if got := status.Convert(err); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "unknown certificate authority") {
+			t.Errorf("with the old certificate a stream ended with %v, expected a refused handshake", got)
+		}
+		stranger.use(strangerID, own, own)
+		if got := subscribe(t, dial(stranger)).next(); got != "upsert a 1" {
+			t.Errorf("with a new certificate the first message is %q", got)
+		}
+		f.registry.Upsert(service("a", 2))
+		if got := kept.next(); got != "upsert a 2" {
+			t.Errorf("who is still trusted received %q, expected upsert a 2", got)
+		}
+
+		// At the consumer's end: the reason is in the status.
+		consumer.use(consumerID, own, other)
+		if got := kept.status(); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "the CA file has no authority of the peer's certificate any more") {
+			t.Errorf("the stream ended with %v, expected Unavailable with the reason", got)
+		}
+	})
+}
