@@ -33,6 +33,8 @@ var (
 	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have accepted.")
 	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they blame.", "field")
 	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code")
+	connectionsDesc  = ownerDesc("connections", "Connections that are open, those that have no stream included.")
+	turnedAwayDesc   = ownerDesc("connections_turned_away_total", "Connections that were turned away because there were too many, by the limit that was reached.", "limit")
 	brokenDesc       = ownerDesc("file_broken", "1 while what a file holds is not used because of a mistake in it.", "file")
 	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities.", "file")
 )
@@ -44,7 +46,8 @@ func ownerDesc(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (ownerMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		consumersDesc, servicesDesc, unsentDesc, inFlightDesc, lagDesc, acknowledgedDesc, refusedDesc, endedDesc, brokenDesc, expiryDesc,
+		consumersDesc, servicesDesc, unsentDesc, inFlightDesc, lagDesc, acknowledgedDesc, refusedDesc, endedDesc,
+		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
 	}
@@ -76,6 +79,10 @@ func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for code, n := range stats.Ended {
 		count(endedDesc, n, code.String())
+	}
+	gauge(connectionsDesc, float64(stats.Connections))
+	for limit, n := range stats.TurnedAway {
+		count(turnedAwayDesc, n, limit)
 	}
 	broken := func(file *ownerfile.File, name string) {
 		value := 0.0

@@ -77,6 +77,12 @@ A consumer is told of each service that has changed once, in its last state,
 however far it is behind. A service that it refuses is logged with the reason,
 and sent again when it changes.
 
+Connections are bounded: to 8192, or fewer where the process may not have so many
+files open; to three quarters of that for one address; and in their handshakes
+to a half, and a quarter for one address. Those beyond are turned away. One
+without a stream is closed after a minute. When an authority leaves --ca, the
+connections of the consumers that it vouched for end within a minute.
+
 The health service of gRPC (grpc.health.v1) answers on the same address to
 everybody with a certificate of --ca. With --metrics there are metrics for
 Prometheus on another one, under /metrics, without TLS:
@@ -90,6 +96,8 @@ Prometheus on another one, under /metrics, without TLS:
   federation_owner_acknowledged_total      responses that were accepted
   federation_owner_refused_total{field}    responses that were refused
   federation_owner_streams_ended_total{code}
+  federation_owner_connections             open connections
+  federation_owner_connections_turned_away_total{limit}
   federation_owner_file_broken{file}       1 while a file is not used
   federation_owner_certificate_expiry_timestamp_seconds{file}
 

@@ -58,6 +58,10 @@ const (
 	// pingInterval and pingTimeout find a consumer that is gone without a word.
 	pingInterval = time.Minute
 	pingTimeout  = 20 * time.Second
+
+	// maxIdle is how long a connection may be without a stream. Consumers open
+	// theirs at once.
+	maxIdle = time.Minute
 )
 
 // shutdownGrace is how long consumers have to take note of the end.
@@ -90,6 +94,9 @@ type Config struct {
 	// consumers of this project take by default.
 	MaxMessage int
 
+	// Limits bound the connections.
+	Limits Limits
+
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
 	// count of those that were left out. See package loglimit.
 	Logger *slog.Logger
@@ -102,6 +109,7 @@ type Server struct {
 	refusals   memory
 	withheld   memory // services that a version of the API cannot express
 	turnedAway memory // certificates without an allowed identity
+	gate       *gate
 	readers    sync.WaitGroup
 
 	acknowledged atomic.Uint64 // responses
@@ -131,10 +139,15 @@ func New(c Config) (*Server, error) {
 	case c.MaxMessage < 0:
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
+	limits, err := c.Limits.complete()
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{}),
 		refused: make(map[string]uint64), ended: make(map[codes.Code]uint64),
 	}
+	s.gate = newGate(limits, s.log)
 	if len(c.Allow) > 0 {
 		s.SetAllow(c.Allow)
 	}
@@ -172,14 +185,16 @@ func (s *Server) SetAllow(ids []mtls.ID) {
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	server := grpc.NewServer(
-		grpc.Creds(s.config.Credentials),
+		grpc.Creds(welcoming{s.config.Credentials}),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingInterval, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingInterval, Timeout: pingTimeout, MaxConnectionIdle: maxIdle,
+		}),
 		grpc.WaitForHandlers(true),
 		grpc.StreamInterceptor(endWith(ctx, errShutdown)),
 	)
@@ -192,7 +207,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		<-ctx.Done()
 		stop(server)
 	})
-	err := server.Serve(listener)
+	err := server.Serve(gated{listener, s.gate})
 	cancel()
 	stopped.Wait()
 	s.readers.Wait()

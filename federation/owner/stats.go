@@ -20,7 +20,11 @@ type Stats struct {
 	InFlight int       // responses that are not acknowledged yet
 	Oldest   time.Time // since when a consumer has been without something, zero when none is
 
+	Connections int // that are open, those in their handshake included
+
 	// Since New.
+
+	TurnedAway map[string]uint64 // connections, by the limit of Limits that was reached
 
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
@@ -40,6 +44,7 @@ func (s *Server) Stats() Stats {
 		stats.Oldest = earlier(stats.Oldest, oldest)
 	}
 	s.mu.Unlock()
+	stats.Connections, stats.TurnedAway = s.gate.stats()
 	services, unsent, oldest := s.config.Registry.stats()
 	stats.Services, stats.Unsent, stats.Oldest = services, unsent, earlier(stats.Oldest, oldest)
 	return stats

@@ -20,7 +20,7 @@ func TestStats(t *testing.T) {
 		expect := func(step string, want Stats) {
 			t.Helper()
 			synctest.Wait()
-			for _, m := range []*map[string]uint64{&want.Refused} {
+			for _, m := range []*map[string]uint64{&want.Refused, &want.TurnedAway} {
 				if *m == nil {
 					*m = map[string]uint64{}
 				}
@@ -44,12 +44,12 @@ func TestStats(t *testing.T) {
 		c, old := subscribe(t, conn), subscribe1(t, conn)
 		both := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
 		// v1alpha1 cannot express these services, and so gets none of them.
-		expect("two consumers", Stats{Services: 3, Consumers: both, Unsent: 1, InFlight: 3, Oldest: subscribed})
+		expect("two consumers", Stats{Services: 3, Connections: 1, Consumers: both, Unsent: 1, InFlight: 3, Oldest: subscribed})
 		if err := old.stream.CloseSend(); err != nil {
 			t.Fatal(err)
 		}
 		one, ended := map[wire.Version]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
-		expect("one consumer", Stats{Services: 3, Consumers: one, Unsent: 1, InFlight: 2, Oldest: subscribed, Ended: ended})
+		expect("one consumer", Stats{Services: 3, Connections: 1, Consumers: one, Unsent: 1, InFlight: 2, Oldest: subscribed, Ended: ended})
 
 		refuse := func(text string) {
 			t.Helper()
@@ -60,7 +60,7 @@ func TestStats(t *testing.T) {
 		refuse(`not today`)
 		c.nextN(2)
 		refused := map[string]uint64{"endpoints": 1, "other": 1}
-		expect("synced", Stats{Services: 3, Consumers: one, Acknowledged: 2, Refused: refused, Ended: ended})
+		expect("synced", Stats{Services: 3, Connections: 1, Consumers: one, Acknowledged: 2, Refused: refused, Ended: ended})
 
 		time.Sleep(time.Minute)
 		changed := time.Now()
@@ -69,7 +69,7 @@ func TestStats(t *testing.T) {
 		f.registry.Upsert(service("b", 2))
 		f.registry.Delete("c")
 		f.registry.Upsert(service("a", 3))
-		late := Stats{Services: 2, Consumers: one, Unsent: 2, InFlight: 2, Oldest: changed, Acknowledged: 2, Refused: refused, Ended: ended}
+		late := Stats{Services: 2, Connections: 1, Consumers: one, Unsent: 2, InFlight: 2, Oldest: changed, Acknowledged: 2, Refused: refused, Ended: ended}
 		expect("behind", late)
 		c.next()
 		time.Sleep(time.Hour)
@@ -79,7 +79,7 @@ func TestStats(t *testing.T) {
 		f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
 		c.status()
 		ended[codes.Unauthenticated]++
-		expect("turned away", Stats{Services: 2, Acknowledged: 3, Refused: refused, Ended: ended})
+		expect("turned away", Stats{Services: 2, Connections: 1, Acknowledged: 3, Refused: refused, Ended: ended})
 	})
 }
 

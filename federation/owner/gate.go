@@ -1,0 +1,215 @@
+package owner
+
+import (
+	"container/list"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// The limits that a connection can be over, as metrics show them.
+const (
+	overConnections           = "connections"
+	overConnectionsPerAddress = "connections_per_address"
+	overHandshakes            = "handshakes"
+	overHandshakesPerAddress  = "handshakes_per_address"
+)
+
+// gate turns connections away that are too many, before they cost more than a
+// file. Whoever has all the files of a process keeps consumers out, and what the
+// owner reads from its own files.
+type gate struct {
+	limits Limits
+	log    *slog.Logger
+
+	mu         sync.Mutex // guards the fields below, and those of each guest
+	open       int
+	visitors   map[netip.Prefix]*visitor
+	handshakes list.List // of *guest, the oldest first
+	turnedAway map[string]uint64
+}
+
+// visitor is an address with connections.
+type visitor struct {
+	open       int
+	handshakes list.List // of *guest, the oldest first
+}
+
+func newGate(limits Limits, log *slog.Logger) *gate {
+	return &gate{limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64)}
+}
+
+// enter counts the connection. Where there is no room, a handshake that has had
+// its time makes room, and is displaced; if there is none either, admitted is nil.
+// In both cases over is the limit.
+func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
+	c := &guest{Conn: conn, gate: g, address: addressOf(conn.RemoteAddr()), since: time.Now()}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.visitors[c.address]
+	if v == nil {
+		v = &visitor{}
+		g.visitors[c.address] = v
+	}
+	queue := &v.handshakes
+	switch {
+	case queue.Len() >= g.limits.HandshakesPerAddress:
+		over = overHandshakesPerAddress
+	case v.open >= g.limits.ConnectionsPerAddress:
+		over = overConnectionsPerAddress
+	case g.handshakes.Len() >= g.limits.Handshakes:
+		over, queue = overHandshakes, &g.handshakes
+	case g.open >= g.limits.Connections:
+		over, queue = overConnections, &g.handshakes
+	}
+	if over != "" {
+		g.turnedAway[over]++
+		oldest := queue.Front()
+		if oldest == nil || c.since.Sub(oldest.Value.(*guest).since) < safeHandshake {
+			g.forget(c.address)
+			return nil, nil, over
+		}
+		// One that goes makes room below each of the limits, as none was exceeded.
+		displaced = oldest.Value.(*guest)
+		g.leave(displaced)
+		g.visitors[c.address] = v
+	}
+	g.open++
+	v.open++
+	c.inAll, c.inVisitor = g.handshakes.PushBack(c), v.handshakes.PushBack(c)
+	return c, displaced, over
+}
+
+// welcome takes note that the handshake of a connection is over.
+func (g *gate) welcome(c *guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unqueue(c)
+}
+
+// leave takes the connection out of the count. The caller holds the lock.
+func (g *gate) leave(c *guest) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	g.unqueue(c)
+	g.open--
+	g.visitors[c.address].open--
+	g.forget(c.address)
+}
+
+func (g *gate) unqueue(c *guest) {
+	if c.inAll != nil {
+		g.handshakes.Remove(c.inAll)
+		g.visitors[c.address].handshakes.Remove(c.inVisitor)
+		c.inAll, c.inVisitor = nil, nil
+	}
+}
+
+// forget lets go of an address without connections.
+func (g *gate) forget(address netip.Prefix) {
+	if g.visitors[address].open == 0 {
+		delete(g.visitors, address)
+	}
+}
+
+// stats returns how many connections are open, and how many were turned away over
+// each limit.
+func (g *gate) stats() (open int, turnedAway map[string]uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open, maps.Clone(g.turnedAway)
+}
+
+// guest is a connection that is counted until it is closed.
+type guest struct {
+	net.Conn
+
+	// read-only after enter
+	gate    *gate
+	address netip.Prefix
+	since   time.Time
+
+	// guarded by the mutex of gate
+	gone      bool
+	inAll     *list.Element // of the handshakes, nil when its own is over
+	inVisitor *list.Element
+}
+
+// Close implements net.Conn.
+func (c *guest) Close() error {
+	c.gate.mu.Lock()
+	c.gate.leave(c)
+	c.gate.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// gated is a listener behind a gate.
+type gated struct {
+	net.Listener
+
+	gate *gate
+}
+
+// Accept implements net.Listener.
+func (l gated) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		admitted, displaced, over := l.gate.enter(conn)
+		if over != "" {
+			l.gate.log.Warn("connection turned away: there are too many", "limit", over, "address", conn.RemoteAddr())
+		}
+		if displaced != nil {
+			displaced.Close()
+		}
+		if admitted != nil {
+			return admitted, nil
+		}
+		conn.Close()
+	}
+}
+
+// welcoming are credentials that tell the gate of handshakes that are over.
+type welcoming struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
+	if c, ok := raw.(*guest); ok && err == nil {
+		c.gate.welcome(c)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (w welcoming) Clone() credentials.TransportCredentials {
+	return welcoming{w.TransportCredentials.Clone()}
+}
+
+// addressOf returns what counts as one address: an IPv4 address, the /64 of an IPv6
+// one, which is what a site has at least (RFC 6177 section 2), and the same for all
+// that have none.
+func addressOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Prefix(bits)
+	return prefix
+}

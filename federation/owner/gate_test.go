@@ -1,0 +1,206 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
+
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+func TestDefaultLimits(t *testing.T) {
+	for files, want := range map[uint64]int{
+		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: mostConnections, math.MaxUint64: mostConnections,
+	} {
+		if got := connectionsFor(files); got != want {
+			t.Errorf("with %d files there are %d connections, expected %d", files, got, want)
+		}
+	}
+	for _, tt := range []struct{ given, want Limits }{
+		{Limits{Connections: 8192}, Limits{8192, 6144, 4096, 2048}}, // a thousand consumers behind one address are welcome
+		{Limits{Connections: 96}, Limits{96, 72, 48, 24}},
+		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
+		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
+	} {
+		if got, err := tt.given.complete(); err != nil || got != tt.want {
+			t.Errorf("%+v becomes %+v, %v, expected %+v", tt.given, got, err, tt.want)
+		}
+	}
+	if got, err := (Limits{}).complete(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
+		t.Errorf("the default is %+v, %v", got, err)
+	}
+}
+
+// addressed is a connection from somewhere.
+type addressed struct {
+	net.Conn
+	from *net.TCPAddr
+}
+
+func (c addressed) RemoteAddr() net.Addr { return c.from }
+func (c addressed) Close() error         { return nil }
+
+func from(ip string) net.Conn { return addressed{from: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}} }
+
+// What is over a limit is turned away, and others have room; a handshake that has
+// had its time makes room; whoever leaves makes room.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
+		var inside []*guest
+		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *guest {
+			t.Helper()
+			in, displaced, over := g.enter(from(ip))
+			if over != wantOver || (in != nil) != wantIn || (displaced != nil) != wantDisplaced {
+				t.Errorf("%s: in %v, displaced %v, over %q, expected %v, %v, %q", ip, in != nil, displaced != nil, over, wantIn, wantDisplaced, wantOver)
+			}
+			if in != nil {
+				inside = append(inside, in)
+			}
+			return in
+		}
+		const a, b, c, d, e = "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"
+		expect(a, "", true, false)
+		expect(a, "", true, false)
+		expect(a, overHandshakesPerAddress, false, false)
+		expect("::ffff:"+a, overHandshakesPerAddress, false, false) // the same address
+		expect(c, "", true, false)
+		expect(d, "", true, false) // the last handshake that there is room for
+		expect(d, overHandshakesPerAddress, false, false)
+		expect(b, overHandshakes, false, false)
+		time.Sleep(safeHandshake)
+		second := expect(b, overHandshakes, true, true) // in the place of the oldest, which is a's
+		expect(d, overHandshakesPerAddress, true, true) // of its own /64
+		for _, in := range inside {
+			if !in.gone {
+				g.welcome(in)
+			}
+		}
+		if g.handshakes.Len() != 0 || g.open != 4 {
+			t.Fatalf("%d handshakes and %d connections, expected 0 and 4", g.handshakes.Len(), g.open)
+		}
+		for range 4 {
+			if in := expect(a, "", true, false); in != nil {
+				g.welcome(in)
+			}
+		}
+		expect(a, overConnectionsPerAddress, false, false)
+		expect(e, overConnections, false, false)
+		second.Close()
+		second.Close()
+		last := expect(e, "", true, false)
+		time.Sleep(safeHandshake)
+		expect(b, overConnections, true, true) // in the place of last
+		if !last.gone {
+			t.Error("an unfinished handshake is kept, and a newcomer is not")
+		}
+		for _, in := range inside {
+			in.Close()
+		}
+		if g.open != 0 || len(g.visitors) != 0 || g.handshakes.Len() != 0 {
+			t.Errorf("%d connections, %d addresses and %d handshakes are left", g.open, len(g.visitors), g.handshakes.Len())
+		}
+		_, turnedAway := g.stats()
+		want := map[string]uint64{overHandshakesPerAddress: 4, overHandshakes: 2, overConnectionsPerAddress: 1, overConnections: 2}
+		if diff := cmp.Diff(want, turnedAway); diff != "" {
+			t.Errorf("unexpected count (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestIdleConnections has peers connect and say nothing: before the handshake and,
+// as a peer with a certificate, after it. All are closed after a while, those that
+// are too many at once, and few lines tell of it.
+func TestIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Limits = Limits{Connections: 40} })
+		dial := func() net.Conn {
+			t.Helper()
+			conn, err := f.listener.DialContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}
+		// With a certificate, and without a stream; the second answers nothing.
+		polite := f.dial(t, consumerID)
+		polite.Connect()
+		c, _, err := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}}).ClientHandshake(context.Background(), "owner", dial())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.WriteString(c, http2.ClientPreface); err == nil {
+			err = http2.NewFramer(c, nil).WriteSettings()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		synctest.Wait()
+		if n := f.server.Stats().Connections; n != 2 {
+			t.Fatalf("%d connections are open, expected 2", n)
+		}
+
+		for range 300 {
+			dial()
+		}
+		synctest.Wait()
+		if s := f.server.Stats(); s.Connections != 12 || s.TurnedAway[overHandshakesPerAddress] != 290 {
+			t.Errorf("%d connections are open and %v were turned away, expected 12 and 290", s.Connections, s.TurnedAway)
+		}
+		time.Sleep(safeHandshake)
+		f.registry.Upsert(service("a", 1))
+		if got := subscribe(t, f.dial(t, strangerID)).next(); got != "upsert a 1" {
+			t.Errorf("a consumer beside them received %q, expected upsert a 1", got)
+		}
+		time.Sleep(handshakeTimeout)
+		if n := f.server.Stats().Connections; n != 3 {
+			t.Errorf("%d connections are open after the time for a handshake, expected 3", n)
+		}
+		time.Sleep(maxIdle)
+		if n := f.server.Stats().Connections; n != 1 {
+			t.Errorf("%d connections are open after the time for a stream, expected that of the consumer", n)
+		}
+		if n := f.logged.count(`"connection turned away`); n != loglimit.PerMinute+1 {
+			t.Errorf("%d log lines tell of it, expected %d:\n%s", n, loglimit.PerMinute+1, f.logged)
+		}
+	})
+}
+
+// A thousand consumers that come at once, from one address, are welcome.
+func TestManyConsumersOfOneAddress(t *testing.T) {
+	const consumers = 1000
+	f := start(t, func(c *Config) { c.Limits = Limits{Connections: mostConnections} })
+	credentials := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}})
+	failures := make(chan error)
+	for range consumers {
+		go func() {
+			conn, err := f.listener.DialContext(context.Background())
+			if err == nil {
+				t.Cleanup(func() { conn.Close() })
+				_, _, err = credentials.ClientHandshake(context.Background(), "owner", conn)
+			}
+			failures <- err
+		}()
+	}
+	failed := 0
+	for range consumers {
+		if err := <-failures; err != nil {
+			failed++
+		}
+	}
+	if failed > 0 || fmt.Sprint(f.server.Stats().TurnedAway) != "map[]" {
+		t.Errorf("%d consumers failed, %v were turned away", failed, f.server.Stats().TurnedAway)
+	}
+}

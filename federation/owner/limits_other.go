@@ -1,0 +1,8 @@
+//go:build !unix
+
+package owner
+
+import "math"
+
+// mostFiles returns how many files the process may have open.
+func mostFiles() uint64 { return math.MaxUint64 }
