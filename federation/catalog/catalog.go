@@ -15,24 +15,27 @@
 // earlier one announced goes on being served as stale data, until the new
 // catalog is known to be complete and the rest is swept.
 //
-// A catalog is complete by one of three rules:
+// Three rules say when a catalog is complete:
 //
 //  1. The owner marks its end (an End event). What was not announced is swept.
 //  2. At least one valid service or deletion came, and then nothing for
 //     Config.Settle. What was not announced is swept, unless that would be most
 //     of the catalog (see guardShare): a restarting owner may be half loaded.
-//  3. No such thing came for Config.Settle. Where nothing of an earlier stream
-//     is left, the catalog is empty. Where something is, silence is no reason
-//     to remove it, and the retention clock goes on.
+//  3. While no such thing came, nothing is known. The catalog is not complete
+//     however long that lasts, what an earlier stream announced stays stale, and
+//     the retention clock goes on.
+//
+// Only an accepted service or deletion is the valid response of rule 2. An empty
+// response may come from an owner that has not loaded its services yet, and a
+// refused one says nothing about the rest: neither is a reason to sweep what was
+// good before, or to deny what was not announced. An owner that offers nothing
+// but what is refused is therefore never complete.
 //
 // Settle counts from the last response that can be a part of the catalog: a
 // service that this stream had not announced yet, or a refused one, as an owner
-// that still sends what is not wanted is not silent. Once something came,
-// heartbeats, deletions and updates do not count, or an owner that is never at
-// rest would never be complete. Only an accepted service or deletion is the
-// valid response of rule 2. An empty response may come from an owner that has
-// not loaded its services yet, and a refused one says nothing about the rest:
-// neither is a reason to sweep what was good before.
+// that still sends what is not wanted is not silent. Heartbeats, later deletions
+// and updates do not count, or an owner that is never at rest would never be
+// complete.
 //
 // # Retention
 //
@@ -118,13 +121,11 @@ type record struct {
 
 // stream is what is known of the open stream.
 type stream struct {
-	open     bool
-	marked   bool      // the header announced an end marker
-	content  bool      // a valid service or deletion came
-	quiet    bool      // silence proved nothing: rule 3 with an earlier catalog
-	synced   bool      // the catalog is complete
-	presumed bool      // ... and empty, by silence alone, and was not known before
-	heard    time.Time // when the last response came that settle counts from, or the stream was opened
+	open    bool
+	marked  bool      // the header announced an end marker
+	content bool      // a valid service or deletion came
+	synced  bool      // the catalog is complete
+	heard   time.Time // when the last response came that settle counts from
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
@@ -163,26 +164,13 @@ func (c *Catalog) Opened(now time.Time) {
 	c.Lost(now)
 	c.generation++
 	c.announced = 0
-	c.stream = stream{open: true, heard: now}
+	c.stream = stream{open: true}
 }
 
-// Marked tells that the header of the open stream announced that the owner will
-// mark the end of its catalog, so that silence proves nothing. It may be called
-// as late as with the first response, with which the header may come; a catalog
-// that was taken for empty until then is incomplete again.
-func (c *Catalog) Marked() {
-	s := &c.stream
-	if !s.open || s.marked {
-		return
-	}
-	s.marked = true
-	if s.synced && !s.content {
-		s.synced = false
-		if s.presumed {
-			c.known, c.lastSync = false, time.Time{}
-		}
-	}
-}
+// Marked says that the header of the open stream announced that the owner will
+// mark the end of its catalog, so that silence proves nothing. It comes before
+// the first response.
+func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 
 // Apply takes one event of the open stream. A *federation.InvalidError refuses
 // the service (to the owner, a NACK) and changes nothing that is published: the
@@ -215,7 +203,6 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		}
 	}
 	c.stream.content = true
-	c.stream.quiet = false
 	return nil
 }
 

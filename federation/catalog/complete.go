@@ -15,29 +15,17 @@ const (
 func (c *Catalog) settles() (time.Time, bool) {
 	s := c.stream
 	// The pause of a marked catalog is a slow owner, never its end.
-	return s.heard.Add(c.config.Settle), s.open && !s.synced && !s.marked && !s.quiet
+	return s.heard.Add(c.config.Settle), s.open && s.content && !s.synced && !s.marked
 }
 
-// settle draws the conclusion from the silence of the open stream at now:
-// rules 2 and 3.
+// settle draws the conclusion from the silence of the open stream at now: rule 2.
 func (c *Catalog) settle(now time.Time) {
-	switch {
-	case c.stream.content:
-		if c.stale >= guardCount && guardShare*c.stale > c.services {
-			c.hold()
-		} else {
-			c.sweep()
-		}
-		c.synced(now)
-	case c.stale == 0 && !c.expired:
-		c.stream.presumed = !c.known
+	if c.stale >= guardCount && guardShare*c.stale > c.services {
+		c.hold()
+	} else {
 		c.sweep()
-		c.synced(now)
-	default:
-		// Also where the earlier catalog has expired: an owner that had
-		// services and now says nothing is not known to work.
-		c.stream.quiet = true
 	}
+	c.synced(now)
 }
 
 // synced ends the initial catalog of the open stream.

@@ -99,7 +99,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				if !m.content {
 					m.heard = now
 				}
-				m.content, m.quiet = true, false
+				m.content = true
 				delete(m.services, name)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == name }
@@ -195,10 +195,10 @@ type model struct {
 	config   catalog.Config
 	services map[string]*entry
 
-	generation                           uint64
-	open, marked, content, quiet, synced bool
-	presumed, clock, expired, known      bool
-	heard, ownerLost, lastSync           time.Time
+	generation                    uint64
+	open, marked, content, synced bool
+	clock, expired, known         bool
+	heard, ownerLost, lastSync    time.Time
 }
 
 // entry is one name, with its own clock.
@@ -240,7 +240,7 @@ func (m *model) up(name string, s *federation.Service, now time.Time) bool {
 	if !m.take(name, s) {
 		return false
 	}
-	m.content, m.quiet = true, false
+	m.content = true
 	return true
 }
 
@@ -277,20 +277,12 @@ func (m *model) refused(name string, now time.Time) {
 	}
 }
 
-func (m *model) mark() {
-	if m.open && !m.marked && m.synced && !m.content {
-		m.synced = false
-		if m.presumed {
-			m.known, m.lastSync = false, time.Time{}
-		}
-	}
-	m.marked = m.open
-}
+func (m *model) mark() { m.marked = m.open }
 
 func (m *model) opened(now time.Time) {
 	m.lost(now)
 	m.generation++
-	m.open, m.heard = true, now
+	m.open = true
 }
 
 func (m *model) lost(now time.Time) {
@@ -307,7 +299,7 @@ func (m *model) lost(now time.Time) {
 			}
 		}
 	}
-	m.open, m.marked, m.content, m.quiet, m.synced, m.presumed = false, false, false, false, false, false
+	m.open, m.marked, m.content, m.synced = false, false, false, false
 }
 
 func (m *model) end(now time.Time) {
@@ -345,7 +337,7 @@ func (m *model) next() (next time.Time, ok bool) {
 	return next, ok
 }
 
-func (m *model) settling() bool { return m.open && !m.synced && !m.marked && !m.quiet }
+func (m *model) settling() bool { return m.open && m.content && !m.synced && !m.marked }
 
 // due is one nanosecond after the retention.
 func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention + 1) }
@@ -370,24 +362,18 @@ func (m *model) advance(now time.Time) {
 
 func (m *model) settle(at time.Time) {
 	stale := m.stale()
-	switch {
-	case m.content && stale >= 10 && stale > m.published()-stale:
-		maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) && e.service == nil })
-		m.ownerLost = time.Time{}
-		for _, e := range m.services {
-			if e.lost.After(m.ownerLost) {
-				m.ownerLost = e.lost
-			}
-		}
-		m.synced, m.known, m.lastSync = true, true, at
-	case m.content:
+	if stale < 10 || stale <= m.published()-stale {
 		m.sweep(at)
-	case stale == 0 && !m.expired:
-		m.presumed = !m.known
-		m.sweep(at)
-	default:
-		m.quiet = true
+		return
 	}
+	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) && e.service == nil })
+	m.ownerLost = time.Time{}
+	for _, e := range m.services {
+		if e.lost.After(m.ownerLost) {
+			m.ownerLost = e.lost
+		}
+	}
+	m.synced, m.known, m.lastSync = true, true, at
 }
 
 // tidy stops the clock of a complete catalog that holds nothing back.
@@ -453,7 +439,7 @@ func (m *model) status() catalog.Status {
 	switch {
 	case m.synced:
 		s.State, s.Held = catalog.Synced, s.Stale
-	case m.open && (!m.quiet || s.Services > s.Stale):
+	case m.open:
 		s.State = catalog.Syncing
 	case m.expired:
 		s.State = catalog.Expired

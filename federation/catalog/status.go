@@ -9,7 +9,7 @@ type State uint8
 // The states of an owner.
 const (
 	Connecting State = iota // never had a service, and no stream is open
-	Syncing                 // a stream is open, its catalog not yet complete
+	Syncing                 // a stream is open, its catalog not yet complete; the retention clock goes on
 	Synced                  // a stream is open, its catalog complete
 	Stale                   // no stream vouches for the services; the retention clock runs
 	Expired                 // as Stale, but the retention is over and the services are gone
@@ -78,7 +78,7 @@ func (c *Catalog) state() State {
 	switch {
 	case c.stream.synced:
 		return Synced
-	case c.stream.open && (!c.stream.quiet || c.stale < c.services):
+	case c.stream.open:
 		return Syncing
 	case c.expired:
 		return Expired
