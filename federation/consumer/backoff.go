@@ -10,16 +10,21 @@ import (
 const (
 	minDelay = time.Second
 	maxDelay = 60 * time.Second
+
+	// maxSlowDelay bounds the delay where somebody has to mend something before
+	// an attempt can help, and every attempt costs more than a refused connection.
+	maxSlowDelay = 5 * time.Minute
 )
 
 // backoff spreads the retries of many consumers: a delay is anything between
-// the minimum and a ceiling that doubles each time. The zero value is fresh.
+// the minimum and a ceiling that doubles each time, up to a limit. The zero value
+// is fresh.
 type backoff struct{ ceiling time.Duration }
 
-func (b *backoff) next() time.Duration {
+func (b *backoff) next(limit time.Duration) time.Duration {
 	// The first ceiling is above the minimum, since consumers that lose an owner
 	// lose it at the same moment.
-	b.ceiling = min(2*max(b.ceiling, minDelay), maxDelay)
+	b.ceiling = min(2*max(b.ceiling, minDelay), limit)
 	return minDelay + rand.N(b.ceiling-minDelay+1) //nolint:gosec // jitter is no secret
 }
 

@@ -1,12 +1,13 @@
 package consumer
 
 import (
-	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -22,6 +23,7 @@ type verdict uint8
 const (
 	retry verdict = iota
 	calm          // retry, and send fewer pings
+	slow          // retry, but not often: somebody has to mend something first
 	park          // do not retry before something has changed
 )
 
@@ -32,21 +34,28 @@ type end struct {
 	err     error
 }
 
-// classify turns the error with which a session ended into a decision.
+// classify turns the error with which a session ended into a decision. A code is
+// the owner's own word, as it comes on a stream, and no stream is opened before
+// the owner has shown who it is.
 func classify(err error) end {
-	var f *failure
 	code := status.Code(err)
+	f, below := errors.AsType[*failure](err)
 	switch {
-	// Hamlet: a consumer that is not authenticated "must not retry". Neither does
-	// it help to try an owner again that is not who it should be.
-	case errors.As(err, &f) && f.handshake && refused(f.err):
-		return end{park, codes.Unauthenticated, err}
-	case f != nil:
+	// Whatever is wrong with a handshake may pass: clocks are set, certificates
+	// renewed, and what answered in plain text was not the owner.
+	case below && f.handshake:
+		return end{slow, codes.Unavailable, err}
+	case below:
 		return end{retry, codes.Unavailable, err}
+	case errors.Is(err, errSilent):
+		return end{retry, codes.DeadlineExceeded, err}
 	case errors.Is(err, io.EOF):
 		return end{retry, codes.OK, err}
+	// Hamlet: a consumer that is not authenticated "must not retry".
 	case code == codes.Unauthenticated, code == codes.InvalidArgument:
 		return end{park, code, err}
+	case unreadable(err):
+		return end{slow, code, err}
 	// gRPC, A8: an owner that gets more pings than it allows ends the connection
 	// with this debug data. gRPC shows it nowhere but in the text of the status.
 	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
@@ -55,21 +64,23 @@ func classify(err error) end {
 	return end{retry, code, err}
 }
 
-// refused tells whether an error of a TLS handshake is a refusal: the
-// certificate of one side does not please the other, or the other does not speak
-// TLS. Otherwise the network failed, or the owner could not answer just then.
-func refused(err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error") { // an alert, received or sent
-		// RFC 8446 section 6.2: these two have nothing to do with the peer.
-		text := op.Err.Error()
-		return text != tls.AlertError(80).Error() && text != tls.AlertError(90).Error() // internal_error, user_canceled
+// unreadable reports whether a message was larger than is read at all. The next
+// stream comes to it again, and to the whole catalog before it. It is no reason to
+// park, as the owner can mend it alone, and nothing on this side would change then.
+func unreadable(err error) bool {
+	// gRPC shows it nowhere but in the text. An owner that sends this text itself
+	// has its stream opened less often.
+	return status.Code(err) == codes.ResourceExhausted &&
+		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
+}
+
+// alert returns the alert with which the owner ended the TLS handshake, if it did.
+func alert(err error) (text string, ok bool) {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "remote error" { // as crypto/tls calls it
+		return "", false
 	}
-	var network net.Error
-	return !errors.As(err, &network) &&
-		!errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) &&
-		!errors.Is(err, net.ErrClosed) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	return op.Err.Error(), true
 }
 
 func (e end) Error() string {
@@ -86,30 +97,61 @@ func (e end) Unwrap() error { return e.err }
 
 // kind is the same for ends that are the same to a reader of the log. Unlike
 // the text it holds nothing that changes from one attempt to the next, such as
-// a port number or what the owner pleases to say.
+// a port number, the time, or what the owner pleases to say.
 func (e end) kind() string {
-	var f *failure
-	var number syscall.Errno
-	errors.As(e.err, &f)
-	errors.As(e.err, &number)
-	return fmt.Sprint(e.code, f != nil, f != nil && f.handshake, int(number))
+	kind := e.code.String()
+	for err := e.err; err != nil; err = errors.Unwrap(err) {
+		kind += fmt.Sprintf(" %T", err)
+		switch err := err.(type) { //nolint:errorlint // each link of the chain is looked at
+		case syscall.Errno:
+			kind += strconv.Itoa(int(err))
+		case x509.CertificateInvalidError:
+			kind += strconv.Itoa(int(err.Reason))
+		}
+	}
+	text, _ := alert(e.err)
+	return kind + text
 }
 
-// remedy tells what can be done, where something can.
+// remedy says what can be done, where something can.
 func (e end) remedy() string {
+	if text, ok := alert(e.err); ok {
+		return alertRemedy(text)
+	}
+	var certificate x509.CertificateInvalidError
 	var identity *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
 	switch {
+	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid
+		return "have the owner renew its certificate, and compare the clocks of both machines"
 	case errors.As(e.err, &identity):
 		return "correct the owner's certificate, or owner_id, tls_servername and the CA file here"
 	case errors.As(e.err, &plain):
-		return "correct the address: what answers there does not speak TLS"
+		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
 	case e.code == codes.Unauthenticated:
 		return "have the owner admit the certificate of this consumer, or use another one"
 	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
 		return "compare api with the version that the owner speaks"
-	case e.code == codes.ResourceExhausted:
-		return "raise max_message if the owner has services that are really so large"
+	case unreadable(e.err):
+		return fmt.Sprintf("raise max_message, or have the owner split the service: what is %d times as large cannot be skipped", readFactor)
 	}
 	return ""
+}
+
+// alertRemedy says what can be done against an alert of the owner.
+func alertRemedy(text string) string {
+	// RFC 8446 section 6.2
+	const (
+		protocolVersion       = tls.AlertError(70)
+		internalError         = tls.AlertError(80)
+		userCanceled          = tls.AlertError(90)
+		noApplicationProtocol = tls.AlertError(120)
+	)
+	switch text {
+	case internalError.Error(), userCanceled.Error(): // have nothing to do with this consumer
+		return ""
+	case protocolVersion.Error(), noApplicationProtocol.Error():
+		return "have the owner speak TLS 1.3 and HTTP/2"
+	}
+	return "have the owner admit the certificate of this consumer, or use another one"
 }

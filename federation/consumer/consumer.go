@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -27,6 +28,17 @@ const (
 	minKeepalive      = 10 * time.Second // gRPC's own floor for the pings of a client
 	maxKeepalive      = 2 * time.Hour    // where doubling ends
 	defaultMaxMessage = 16 << 20
+
+	// readFactor is how many times larger than Config.MaxMessage a message may be
+	// that is still read, only to be refused. gRPC cannot skip a message that is
+	// larger than it receives, and ends the stream: without this, one service that
+	// outgrew the limit would keep all others from being imported. A peer can make
+	// a consumer hold four messages of that size: one that gRPC receives, as it
+	// came and decoded, one that waits for room in the inbox, one in it, and one
+	// that is applied.
+	readFactor = 4
+
+	maxPatience = 10 * time.Second
 )
 
 // Config says what to subscribe to, and who learns of it.
@@ -44,7 +56,13 @@ type Config struct {
 	Version    wire.Version // of the API; default v1alpha2
 	Policy     wire.Policy
 	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
-	MaxMessage int           // bytes of one message; default 16 MiB
+	MaxMessage int           // bytes of one message, of which four times as many are read; default 16 MiB
+
+	// Patience is how long a replica may say nothing while there is another one
+	// to try; default, and at most, 10 s. It doubles, up to a minute, with every
+	// round of attempts in which none said anything, so that owners that all take
+	// their time are not given up for ever.
+	Patience time.Duration
 
 	Sink     Sink
 	Observer Observer     // default: nobody
@@ -61,8 +79,9 @@ type Sink interface {
 	// error ends the stream.
 	Opened(ctx context.Context) error
 
-	// Marked says, before the first update, that the owner announced to mark the
-	// end of its catalog, so that silence is none. An error ends the stream.
+	// Marked says that the owner announced to mark the end of its catalog, so that
+	// silence is none. It comes before the first update, and before the owner says
+	// anything else. An error ends the stream.
 	Marked(ctx context.Context) error
 
 	// Apply takes what came since the last call, in the order in which the owner
@@ -86,9 +105,8 @@ type Update struct {
 	Received time.Time
 	Refusal  *federation.InvalidError // why it is refused; nil: it is acknowledged
 
-	nonce  string
-	marked bool // on a stream whose header announced the end of the catalog
-	room   int  // in the inbox
+	nonce string
+	room  int // in the inbox
 }
 
 // Observer counts. Its methods must return at once.
@@ -106,6 +124,7 @@ type Consumer struct {
 
 	// owned by Run
 	keepalive time.Duration
+	patience  time.Duration
 	journal   journal
 }
 
@@ -141,6 +160,13 @@ func New(config Config) (*Consumer, error) {
 	if config.MaxMessage < 0 {
 		return nil, fmt.Errorf("max_message %d is negative", config.MaxMessage)
 	}
+	config.Policy.MaxMessage = config.MaxMessage
+	if config.Patience == 0 {
+		config.Patience = maxPatience
+	}
+	if config.Patience < 0 || config.Patience > maxPatience {
+		return nil, fmt.Errorf("patience %v is not a duration up to %v", config.Patience, maxPatience)
+	}
 	if config.Observer == nil {
 		config.Observer = nobody{}
 	}
@@ -153,26 +179,33 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	config.Addresses = slices.Clone(config.Addresses)
-	return &Consumer{config: config, keepalive: config.Keepalive, journal: newJournal(config.Logger)}, nil
+	return &Consumer{
+		config: config, keepalive: config.Keepalive, patience: config.Patience, journal: newJournal(config.Logger),
+	}, nil
 }
 
-// Run keeps the subscription until ctx ends, and returns nil then. It must be
-// called only once.
+// Run keeps the subscription until ctx ends, and returns nil then, a second later
+// at most. An open stream is closed first, so that the owner sees its end, and not
+// that it was cut off. It must be called only once.
 func (c *Consumer) Run(ctx context.Context) error {
 	var wait backoff
 	rearm, armed := c.config.Rearm(), c.config.Addresses
 	for {
 		var delay time.Duration
-		armed, delay = c.round(ctx, armed, &wait)
+		var mendable bool
+		armed, delay, mendable = c.round(ctx, armed, &wait)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end of ctx is the end of the work
 		}
-		// A change ends the parking and shortens no delay: many consumers may see
-		// the same one.
+		// A change ends the parking, or a long delay after which it may help. It
+		// shortens no other: many consumers may see the same one.
 		var again <-chan time.Time
 		changed := rearm
 		if len(armed) > 0 {
-			again, changed = time.NewTimer(delay).C, nil
+			again = time.NewTimer(delay).C
+		}
+		if !mendable {
+			changed = nil
 		}
 		select {
 		case <-again:
@@ -189,16 +222,21 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // round holds a session with each of the armed addresses in turn, until one of
-// them was of use. It returns those still armed, the useful one first, and the
-// delay before the next round.
-func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) ([]string, time.Duration) {
+// them was of use. It returns those still armed, the useful one first, the delay
+// before the next round, and whether nothing but a change may help.
+func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (next []string, delay time.Duration, mendable bool) {
 	armed = slices.Clone(armed)
+	limit, silent := maxSlowDelay, false
 	for i := 0; i < len(armed); {
 		address := armed[i]
+		patience := forever
+		if len(armed) > 1 {
+			patience = c.patience
+		}
 		c.config.Observer.Attempted()
-		heard, err := c.session(ctx, address)
+		heard, err := c.session(ctx, address, patience)
 		if ctx.Err() != nil {
-			return armed, 0
+			return armed, 0, false
 		}
 		end := classify(err)
 		c.config.Observer.Ended(end.code)
@@ -207,25 +245,35 @@ func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) ([]
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
 			c.journal.calmed(address, c.keepalive)
 			c.config.Sink.Lost(ctx, end, false)
-			return rotate(armed, i), minDelay
+			return rotate(armed, i), minDelay, false
 		}
-		c.journal.ended(address, end)
 		if end.verdict == park {
 			armed = slices.Delete(armed, i, i+1)
-		}
-		c.config.Sink.Lost(ctx, end, len(armed) == 0)
-		switch {
-		// Not after a message that is too large: the next stream comes to it
-		// again, and to the whole catalog before it.
-		case heard && end.code != codes.ResourceExhausted:
-			wait.reset()
-			return rotate(armed, i), wait.next()
-		case end.verdict != park:
+		} else {
 			i++
 		}
+		parked := len(armed) == 0
+		c.journal.ended(address, end, parked)
+		c.config.Sink.Lost(ctx, end, parked)
+		switch {
+		case heard && end.verdict != slow:
+			c.patience = c.config.Patience
+			wait.reset()
+			first := max(slices.Index(armed, address), 0)
+			return rotate(armed, first), wait.next(maxDelay), parked
+		case end.verdict == retry, end.verdict == calm:
+			limit = maxDelay // for the sake of this one
+		}
+		silent = silent || errors.Is(end, errSilent)
 	}
-	return armed, wait.next()
+	if silent {
+		c.patience = min(2*c.patience, maxDelay)
+	}
+	return armed, wait.next(limit), limit == maxSlowDelay
 }
+
+// forever is the patience with an owner when there is no other one to try.
+const forever = time.Duration(math.MaxInt64)
 
 // rotate returns s with its element i first.
 func rotate(s []string, i int) []string { return slices.Concat(s[i:], s[:i]) }

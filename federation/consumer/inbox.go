@@ -39,7 +39,9 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 	for {
 		update, size, err := receive()
 		if err != nil {
-			in.err = err
+			if in.err = err; ctx.Err() != nil {
+				in.err = context.Cause(ctx)
+			}
 			return
 		}
 		update.room = min(1+size/roomBytes, maxUpdates)
@@ -55,13 +57,19 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 	}
 }
 
-// take waits for an update, and returns it with those that wait behind it, as
-// many as there is room for. They are the caller's until the next call. After the
-// last one it returns the reason why the stream ended.
-func (in *inbox) take() ([]Update, error) {
+// take waits for an update until ctx ends, and returns it with those that wait
+// behind it, as many as there is room for. They are the caller's until the next
+// call. After the last one it returns the reason why the stream ended.
+func (in *inbox) take(ctx context.Context) ([]Update, error) {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
-	update, ok := <-in.updates
+	var update Update
+	var ok bool
+	select {
+	case update, ok = <-in.updates:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if !ok {
 		return nil, in.err
 	}
@@ -80,4 +88,13 @@ func (in *inbox) take() ([]Update, error) {
 		}
 	}
 	return in.taken, nil
+}
+
+// drain waits for the end of the stream, and drops what comes until then.
+func (in *inbox) drain() {
+	for update := range in.updates {
+		for range update.room {
+			<-in.room
+		}
+	}
 }

@@ -59,7 +59,7 @@ func TestInbox(t *testing.T) {
 				var got []string
 				for {
 					synctest.Wait()
-					updates, err := in.take()
+					updates, err := in.take(t.Context())
 					if err != nil {
 						if !errors.Is(err, io.EOF) || updates != nil {
 							t.Errorf("the end is %v with %v", err, updates)
@@ -94,7 +94,7 @@ func TestInboxIsBounded(t *testing.T) {
 			if want := taken + maxUpdates + 1; *received != want { // one has no room yet
 				t.Fatalf("%d responses were received, want %d", *received, want)
 			}
-			updates, err := in.take()
+			updates, err := in.take(t.Context())
 			if len(updates) != maxUpdates || err != nil {
 				t.Fatalf("%d updates with %v", len(updates), err)
 			}
@@ -103,7 +103,7 @@ func TestInboxIsBounded(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		for {
-			if _, err := in.take(); err != nil {
+			if _, err := in.take(t.Context()); err != nil {
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("the end is %v", err)
 				}

@@ -17,8 +17,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -248,22 +250,27 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	var wait backoff
-	for range 3 {
-		for _, ceiling := range []int{2, 4, 8, 16, 32, 60, 60, 60} {
-			delay := wait.next()
-			if delay < minDelay || delay > time.Duration(ceiling)*time.Second {
-				t.Errorf("delay %v, want between %v and %v s", delay, minDelay, ceiling)
+	for limit, ceilings := range map[time.Duration][]int{
+		maxDelay:     {2, 4, 8, 16, 32, 60, 60, 60},
+		maxSlowDelay: {2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
+	} {
+		var wait backoff
+		for range 3 {
+			for _, ceiling := range ceilings {
+				delay := wait.next(limit)
+				if delay < minDelay || delay > time.Duration(ceiling)*time.Second {
+					t.Errorf("delay %v, want between %v and %v s", delay, minDelay, ceiling)
+				}
 			}
+			wait.reset()
 		}
-		wait.reset()
 	}
 	// Uniform: a tenth of many delays lies in each tenth of the range.
 	var tenths [10]int
 	const n = 100_000
 	for range n {
 		wait := backoff{ceiling: maxDelay}
-		tenths[(wait.next()-minDelay)*10/(maxDelay-minDelay+1)]++
+		tenths[(wait.next(maxDelay)-minDelay)*10/(maxDelay-minDelay+1)]++
 	}
 	for i, got := range tenths {
 		if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
@@ -334,11 +341,89 @@ func TestBackoffReset(t *testing.T) {
 	}
 }
 
-// A message that is too large comes again on the next stream. The whole catalog
-// before it must not be fetched every second.
-func TestOversizedMessage(t *testing.T) {
+// oversized is a service whose message has that many bytes.
+func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
+	t.Helper()
+	event := upsert(name)
+	response, err := wire.Encode(event, "n", "")
+	for err == nil && proto.Size(response) < size {
+		event.Service.Description += strings.Repeat("x", max(1, size-proto.Size(response)-10))
+		response, err = wire.Encode(event, "n", "")
+	}
+	if err != nil || proto.Size(response) != size {
+		t.Fatalf("%d bytes, want %d: %v", proto.Size(response), size, err)
+	}
+	return response
+}
+
+// A service over max_message is refused by its name and the rule, and nothing else
+// suffers.
+func TestOversizedServiceIsRefused(t *testing.T) {
+	const limit, envelope = 10_000, 4 // bytes of the message around the response
+	for name, tc := range map[string]struct {
+		size int
+		want string // the refusal
+	}{
+		"at the limit":        {limit, ""},
+		"one over":            {limit + 1, `service "big": message of 10001 bytes is larger than the 10000 that max_message allows`},
+		"as large as is read": {readFactor*limit - envelope, `service "big": message of 39996 bytes is larger than the 10000 that max_message allows`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					session, err := subscription(stream)
+					if err != nil {
+						return err
+					}
+					if err := publish(stream, session, upsert("a")); err != nil {
+						return err
+					}
+					// The description is over a limit of its own, which comes later.
+					request, err := exchange(stream, oversized(t, "big", tc.size))
+					if err != nil {
+						return err
+					}
+					w.record("said", request.GetStatus().GetMessage())
+					if err := publish(stream, session, upsert("b")); err != nil {
+						return err
+					}
+					withdrawn := oversized(t, "big", readFactor*limit-envelope)
+					withdrawn.Operation = rdpb.StreamResponse_DELETE
+					if _, err = exchange(stream, withdrawn); err != nil {
+						return err
+					}
+					return silent(stream)
+				})
+				config := w.config()
+				config.MaxMessage = limit
+				w.run(config)
+				time.Sleep(time.Hour)
+				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, w.details("applied")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if lost := w.details("lost"); lost != nil {
+					t.Errorf("the stream ended: %v", lost)
+				}
+				said := w.details("said")
+				if tc.want == "" {
+					tc.want = `service "big": description: `
+				}
+				if len(said) != 1 || !strings.HasPrefix(said[0], tc.want) || !slices.Equal(w.details("refused"), []string{"limit"}) {
+					t.Errorf("said %q, want %q; refused %v", said, tc.want, w.details("refused"))
+				}
+			})
+		})
+	}
+}
+
+// A message that is too large to be read comes again on the next stream. The whole
+// catalog before it must not be fetched every second, nor is there a reason to give
+// an owner up that can mend it.
+func TestUnreadableMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		var mended atomic.Bool
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			session, err := subscription(stream)
 			if err != nil {
@@ -347,18 +432,27 @@ func TestOversizedMessage(t *testing.T) {
 			if err := publish(stream, session, upsert("a")); err != nil {
 				return err
 			}
-			return stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: strings.Repeat("n", 10_000)}})
+			if mended.Load() {
+				return silent(stream)
+			}
+			return stream.Send(&rdpb.BidirectionalStream{Response: oversized(t, "big", readFactor*10_000)})
 		})
 		config := w.config()
 		config.MaxMessage = 10_000
 		w.run(config)
 		time.Sleep(time.Hour)
 		ended := w.details("ended")
-		if len(ended) < 60 || len(ended) > 200 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
+		if len(ended) < 13 || len(ended) > 50 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
 			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
 		}
-		if lines := strings.Join(w.lines(), ""); !strings.Contains(lines, "raise max_message") {
-			t.Errorf("logged: %s", lines)
+		lines := w.lines()
+		if len(lines) != 2 || !strings.Contains(lines[1], "raise max_message") {
+			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		}
+		mended.Store(true)
+		time.Sleep(maxSlowDelay + time.Second)
+		if n := len(w.seen("lost")); w.seen("parked") != nil || len(w.seen("applied")) != n+1 {
+			t.Errorf("%d streams were lost, and %d came to a service", n, len(w.seen("applied")))
 		}
 	})
 }
@@ -419,7 +513,7 @@ func TestLog(t *testing.T) {
 			"level=WARN msg=\"owner is lost, trying to connect again\" address=owner.example:8008 reason=\"Unavailable: ",
 			"level=WARN msg=\"not connected to owner, still trying\" address=owner.example:8008 reason=\"dial tcp: connection refused\"\n",
 			"level=WARN msg=\"not connected to owner, still trying\" address=other.example:8008 reason=\"dial tcp: connection refused\"\n",
-			"level=INFO msg=\"owner is back\" address=owner.example:8008 after=5h0m",
+			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
 		}
 		lines := w.lines()
 		if len(lines) != len(want) {
@@ -433,7 +527,8 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// A catalog full of bad services is worth a line for each of the first.
+// A catalog full of bad services is worth a line for each of the first, and a
+// count of the others.
 func TestLogOfRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -449,15 +544,14 @@ func TestLogOfRefusals(t *testing.T) {
 					}
 				}
 			}
-			return nil
+			return silent(stream)
 		})
-		stop := w.run(w.config())
-		time.Sleep(10 * time.Second)
-		stop()
-		lines := w.lines()
-		refusals := slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !strings.Contains(s, "refused") })
-		if len(refusals) != maxRefusals+1 || len(w.seen("refused")) < 2000 || strings.Contains(strings.Join(lines, ""), "\x1b") {
-			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		w.run(w.config())
+		time.Sleep(2 * time.Minute)
+		text := strings.Join(w.lines(), "")
+		if n := strings.Count(text, "msg=\"message of owner refused\""); n != loglimit.PerMinute || len(w.seen("refused")) != 2000 ||
+			!strings.Contains(text, fmt.Sprintf("count=%d\n", 2000-loglimit.PerMinute)) || strings.Contains(text, "\x1b") {
+			t.Errorf("logged:\n%s", text)
 		}
 	})
 }
@@ -492,32 +586,51 @@ func TestOwnerReadsNothing(t *testing.T) {
 	})
 }
 
-// Wherever it stands, Run ends at once, leaves no goroutine (the bubble sees to
-// that), and tells nobody of a loss.
+// Wherever it stands, Run ends at once, or soon where an owner has to end its
+// stream, leaves no goroutine (the bubble sees to that), and tells nobody of a loss.
 func TestStop(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(w *world, config *Config)
 		lost    int
+		within  time.Duration // 0: at once
 	}{
 		"dialing": {func(_ *world, config *Config) {
 			config.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
-		}, 0},
-		"in the handshake":   {func(w *world, _ *Config) { w.accept(ownerAddress, swallow) }, 0},
-		"in a silent stream": {func(w *world, _ *Config) { w.serve(ownerAddress, silent) }, 0},
-		"in a stream in use": {func(w *world, _ *Config) { w.serve(ownerAddress, good) }, 0},
+		}, 0, 0},
+		"in the handshake":   {func(w *world, _ *Config) { w.accept(ownerAddress, swallow) }, 0, 0},
+		"in a silent stream": {func(w *world, _ *Config) { w.serve(ownerAddress, silent) }, 0, leaveTimeout},
+		"in a stream in use": {func(w *world, _ *Config) { w.serve(ownerAddress, good) }, 0, leaveTimeout},
+		"of an owner that goes as well": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+				for {
+					if _, err := stream.Recv(); err != nil {
+						return nil //nolint:nilerr // the consumer is gone
+					}
+				}
+			})
+		}, 0, 0},
+		"in a flood": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+				for {
+					if err := stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{}}); err != nil {
+						return err
+					}
+				}
+			})
+		}, 0, leaveTimeout},
 		"applying": {func(w *world, config *Config) {
 			w.serve(ownerAddress, good)
 			config.Sink = blockingSink{w}
-		}, 0},
-		"between attempts": {func(*world, *Config) {}, 1},
+		}, 0, leaveTimeout},
+		"between attempts": {func(*world, *Config) {}, 1, 0},
 		"parked": {func(w *world, _ *Config) {
 			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unauthenticated, "who are you?")
 			})
-		}, 1},
+		}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -528,7 +641,7 @@ func TestStop(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				before := time.Now()
 				stop()
-				if took := time.Since(before); took > 10*time.Millisecond {
+				if took := time.Since(before); took > tc.within+10*time.Millisecond {
 					t.Errorf("Run ended after %v", took)
 				}
 				if n := len(w.seen("lost")) + len(w.seen("parked")); n != tc.lost {

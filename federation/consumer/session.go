@@ -2,7 +2,9 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +24,7 @@ const (
 	openTimeout      = 15 * time.Second // for all that and the stream on top
 	keepaliveTimeout = 20 * time.Second // for the answer to a ping
 	answerTimeout    = 30 * time.Second // for room to send an acknowledgement
+	leaveTimeout     = time.Second      // for the owner to end a stream that is over
 
 	maxHeaderList = 64 << 10 // bytes of response headers
 )
@@ -29,11 +32,16 @@ const (
 var (
 	errOpenTimeout   = status.Errorf(codes.DeadlineExceeded, "no stream within %v", openTimeout)
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
+
+	// errSilent ends a stream on which nothing came while another replica may have
+	// something to say.
+	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
 // session holds one stream with the owner at the address, from the connection
 // to its end. It tells whether a valid message came, and why the stream ended.
-func (c *Consumer) session(ctx context.Context, address string) (heard bool, err error) {
+// Patience is how long the owner may say nothing.
+func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) (heard bool, err error) {
 	witness := &witness{address: address, dial: c.config.Dial}
 	defer func() { err = witness.explain(err) }()
 	conn, err := c.connect(witness)
@@ -43,38 +51,82 @@ func (c *Consumer) session(ctx context.Context, address string) (heard bool, err
 	defer conn.Close()
 	var reader sync.WaitGroup
 	defer reader.Wait()
-	ctx, cancel := context.WithCancelCause(ctx)
+	// The stream outlives ctx until the owner knows of its end, see leave.
+	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 
-	stream, err := c.subscribe(ctx, cancel, conn)
+	stream, err := c.subscribe(ctx, streamCtx, cancel, conn)
 	if err != nil {
 		return false, err
 	}
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
+	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
+	defer silence.Stop()
+	inbox, marked := newInbox(), make(chan bool, 1)
+	reader.Go(func() {
+		// RFC 9113 section 8.1: the header comes before the first message.
+		announced := announcesEnd(stream)
+		marked <- announced
+		inbox.fill(streamCtx, receiver(stream, announced, silence))
+	})
+	heard, err = c.converse(ctx, conversation{stream, inbox, marked, cancel, address})
+	if ctx.Err() != nil {
+		leave(stream, inbox)
+	}
+	return heard, err
+}
+
+// conversation is what takes place on an open stream.
+type conversation struct {
+	stream  stream
+	inbox   *inbox
+	marked  <-chan bool             // receives whether the owner marks the end of its catalog
+	cancel  context.CancelCauseFunc // ends the stream at once
+	address string
+}
+
+// converse hands on what the owner says, and answers it, until the stream or ctx
+// ends.
+func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool, err error) {
 	if err := c.config.Sink.Opened(ctx); err != nil {
 		return false, fmt.Errorf("open: %w", err)
 	}
-	inbox := newInbox()
-	reader.Go(func() { inbox.fill(ctx, receiver(stream)) })
-	for marked := false; ; {
-		updates, err := inbox.take()
+	select {
+	case marked := <-with.marked:
+		if !marked {
+			break
+		}
+		if err := c.config.Sink.Marked(ctx); err != nil {
+			return false, fmt.Errorf("marked: %w", err)
+		}
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	for {
+		updates, err := with.inbox.take(ctx)
 		if err != nil {
 			return heard, err
-		}
-		if updates[0].marked && !marked {
-			marked = true
-			if err := c.config.Sink.Marked(ctx); err != nil {
-				return heard, fmt.Errorf("marked: %w", err)
-			}
 		}
 		if err := c.config.Sink.Apply(ctx, updates); err != nil {
 			return heard, fmt.Errorf("apply: %w", err)
 		}
-		if err := answer(ctx, cancel, stream, updates); err != nil {
+		if err := answer(with.stream, with.cancel, updates); err != nil {
 			return heard, err
 		}
 		for i := range updates {
-			heard = c.note(address, &updates[i]) || heard
+			heard = c.note(with.address, &updates[i]) || heard
 		}
+	}
+}
+
+// leave ends the stream on purpose. An owner sees that nothing else comes, and
+// ends the stream on its side, where a cancellation would look like a fault. It
+// makes no difference to it whether the owner was removed from the configuration
+// or the process ends: it is told the same, and keeps nothing of the consumer.
+// The context of the stream ends in a moment, which bounds the wait.
+func leave(stream stream, inbox *inbox) {
+	if stream.CloseSend() == nil {
+		inbox.drain()
 	}
 }
 
@@ -101,37 +153,36 @@ func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
 		// Without a ping a connection that is only half there would be waited on
 		// for ever. None is sent without a stream: owners count them.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.config.MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*min(c.config.MaxMessage, math.MaxInt/readFactor))),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 	)
 }
 
-// subscribe opens the stream and sends the initial request.
-func (c *Consumer) subscribe(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
-	// The context must outlive the opening, so it cannot have a deadline.
+// subscribe opens the stream and sends the initial request. The context of the
+// stream must outlive that, so it has no deadline.
+func (c *Consumer) subscribe(ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
+	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
-	stream, err := c.open(ctx, conn)
+	stream, err := c.open(streamCtx, conn)
 	if !deadline.Stop() {
-		return nil, context.Cause(ctx)
+		return nil, errOpenTimeout
 	}
 	return stream, err
 }
 
-// receiver returns what receives the next response of a stream that is new, and
-// its size in bytes.
-func receiver(stream stream) func() (Update, int, error) {
-	first, marked := true, false
+// receiver returns what receives the next response of a stream, and its size in
+// bytes. Marked says that the owner marks the end of its catalog. Silence is
+// stopped by whatever comes.
+func receiver(stream stream, marked bool, silence *time.Timer) func() (Update, int, error) {
 	return func() (Update, int, error) {
 		update, size, err := stream.receive()
 		if err != nil {
 			return Update{}, 0, err
 		}
-		if first {
-			first, marked = false, announcesEnd(stream)
-		}
-		update.Received, update.marked = time.Now(), marked
+		silence.Stop()
+		update.Received = time.Now()
 		if marked && update.Refusal == nil && update.Operation == federation.Alive {
 			update.Operation = federation.End
 		}
@@ -139,8 +190,8 @@ func receiver(stream stream) func() (Update, int, error) {
 	}
 }
 
-// announcesEnd tells whether the owner marks the end of its catalog. It must be
-// called after a message came: the header is there then, and need not be before.
+// announcesEnd waits for the header, and reports whether the owner marks the end
+// of its catalog.
 func announcesEnd(stream stream) bool {
 	header, err := stream.Header()
 	return err == nil && slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
@@ -148,14 +199,14 @@ func announcesEnd(stream stream) bool {
 
 // answer acknowledges or refuses updates. An owner that sends on and reads
 // nothing is as good as gone, although it answers pings.
-func answer(ctx context.Context, cancel context.CancelCauseFunc, stream stream, updates []Update) error {
+func answer(stream stream, cancel context.CancelCauseFunc, updates []Update) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error
 	for i := 0; i < len(updates) && err == nil; i++ {
 		err = stream.answer(updates[i].nonce, updates[i].Refusal)
 	}
 	if !deadline.Stop() {
-		return context.Cause(ctx)
+		return errAnswerTimeout
 	}
 	return err
 }

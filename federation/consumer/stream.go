@@ -26,9 +26,13 @@ type stream interface {
 	// of the refusal. It waits for room to send.
 	answer(nonce string, refusal *federation.InvalidError) error
 
-	// Header returns what the owner announced. It waits until it is there, as it
-	// is after the first message.
+	// Header returns what the owner announced. It waits until it is there, and
+	// may be called beside answer.
 	Header() (metadata.MD, error)
+
+	// CloseSend tells the owner that nothing else is sent: that the subscription
+	// is over. It does not wait for anything, and follows the last answer.
+	CloseSend() error
 }
 
 // received returns a response as Decode has it.

@@ -97,7 +97,7 @@ func (c *fresh) Read(p []byte) (int, error) {
 	}
 	if n > 0 {
 		c.read.Store(true)
-	} else if err != nil && refused(err) {
+	} else if _, refused := alert(err); refused {
 		c.witness.see(true, err)
 	}
 	return n, err

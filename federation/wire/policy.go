@@ -3,6 +3,8 @@ package wire
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Policy is what the operator decides about the content of services. The zero
@@ -11,6 +13,20 @@ type Policy struct {
 	// AllowAddresses opens ranges of endpoint addresses that are refused by
 	// default: loopback, link-local, unspecified and multicast.
 	AllowAddresses []netip.Prefix
+
+	// MaxMessage bounds the message of a new or changed service, in bytes. 0
+	// means without limit. A deletion may be larger, as public implementations
+	// repeat in it what they withdraw.
+	MaxMessage int
+}
+
+// tooLarge refuses a message of the size. It is called before the resource is
+// decoded, which costs several times its size.
+func (p Policy) tooLarge(size int) *federation.InvalidError {
+	if p.MaxMessage == 0 || size <= p.MaxMessage {
+		return nil
+	}
+	return broken("", federation.ReasonLimit, "message of %d bytes is larger than the %d that max_message allows", size, p.MaxMessage)
 }
 
 // Admits tells whether a host of an endpoint may turn out to be at ip, which it

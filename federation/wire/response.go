@@ -56,6 +56,9 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 	}
 	switch operation := m.GetOperation(); {
 	case operation == rdpb.StreamResponse_UPSERT:
+		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
+			return federation.Event{}, invalid
+		}
 		return decodeUpsert(resource, policy)
 	case operation == rdpb.StreamResponse_DELETE:
 		return decodeDelete(resource, m.GetResourceId())

@@ -49,6 +49,9 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *
 	// Hamlet: methods are idempotent and every message has the full object, so
 	// these two are one.
 	case operation == rdpb1.StreamResponse_CREATE, operation == rdpb1.StreamResponse_UPDATE:
+		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
+			return federation.Event{}, invalid
+		}
 		return decodeUpsertV1Alpha1(resource, policy)
 	case operation == rdpb1.StreamResponse_DELETE:
 		return decodeDeleteV1Alpha1(resource)
