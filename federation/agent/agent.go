@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -90,6 +91,7 @@ type op struct {
 
 // New returns an agent without blocks. It runs nothing yet.
 func New(config Config) *Agent {
+	config.Logger = loglimit.Logger(config.Logger)
 	if config.Follow == nil {
 		config.Follow = func(ctx context.Context, source *mtls.Source) error { return source.Run(ctx) }
 	}
@@ -198,12 +200,17 @@ func (a *Agent) detach(b *Block) {
 		return
 	}
 	a.blocks = slices.Delete(a.blocks, i, i+1)
+	var gone []*owner
 	for _, o := range b.owners {
 		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
 		if len(o.claims) == 0 {
-			o.halt()
-			delete(a.owners, o.key)
+			gone = append(gone, o)
+			o.leave() // all at once: each may take a moment to end its stream
 		}
+	}
+	for _, o := range gone {
+		o.halt()
+		delete(a.owners, o.key)
 	}
 	_ = a.do(func(now time.Time) error {
 		a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b })

@@ -182,7 +182,7 @@ func TestReloadsChangeNothing(t *testing.T) {
 	}{
 		"stale":             {"status Unavailable", "stale 12/12", "NXDOMAIN"},
 		"part of a catalog": {"announce\nservices 0 2 fed.example\nhang", "syncing 12/10", "NXDOMAIN"},
-		"silent":            {"hang", "stale 12/12", "NXDOMAIN"},
+		"silent":            {"hang", "syncing 12/12", "NXDOMAIN"},
 		"held":              {"services 0 2 fed.example\nhang", "synced 12/10", "NXDOMAIN"},
 		"synced":            {"services 0 12 fed.example\nhang", "synced 12/0", "10.0.0.11 60"},
 	} {
@@ -386,8 +386,9 @@ func TestRetain(t *testing.T) {
 	})
 }
 
-// Wherever an owner stands, it is gone at once with the last block that names
-// it, and leaves no goroutine: the bubble sees to that.
+// Wherever an owner stands, it is gone with the last block that names it, at once
+// or after the second that it has to end its stream, and leaves no goroutine: the
+// bubble sees to that.
 func TestDetach(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"between attempts":  func(*world) {},
@@ -410,7 +411,7 @@ func TestDetach(t *testing.T) {
 				time.Sleep(900 * time.Millisecond)
 				before := time.Now()
 				w.agent.Detach(b)
-				if took := time.Since(before); took > 100*time.Millisecond {
+				if took := time.Since(before); took > 1100*time.Millisecond {
 					t.Errorf("took %v", took)
 				}
 				if n := len(w.agent.Status()); n != 0 || !slices.Equal(w.forgotten, []string{ownerAddress}) {
@@ -439,7 +440,7 @@ func TestReady(t *testing.T) {
 		"owner is silent": {func(w *world) []*agent.Block {
 			w.misbehave(ownerAddress, "hang")
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
-		}, 5 * time.Second},
+		}, 30 * time.Second},
 		"owner is away": {func(w *world) []*agent.Block {
 			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
 		}, 30 * time.Second},

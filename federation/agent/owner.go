@@ -114,6 +114,7 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 			return source.Client(cmp.Or(c.ServerName, host), c.IDs)
 		},
 		Rearm:      source.Changed,
+		Patience:   min(max(c.Settle, time.Second), consumer.MaxPatience),
 		Version:    c.Version,
 		Policy:     wire.Policy{AllowAddresses: c.AllowAddresses},
 		Keepalive:  c.Keepalive,
@@ -142,12 +143,14 @@ type owner struct {
 	claims  []*claim // in the order of attachment
 	inForce *claim   // the first of them
 	running *claim   // what the consumer runs with; nil when it does not
+	leave   func()   // makes the consumer end
 	stop    func()   // ends the consumer and waits for it
 
 	// Owned by the writer.
 	catalog *catalog.Catalog
 	members []member
 	parked  bool
+	failure string        // why there is no stream; "" while there is one
 	told    catalog.State // the last one that was logged
 
 	// Atomic.
@@ -169,6 +172,7 @@ type OwnerStatus struct {
 	ID string
 	catalog.Status
 	Parked      bool
+	Failure     string // why the last stream ended, or could not be opened; "" while one is open
 	Conflicts   map[zone.Fault]int
 	LastAttempt time.Time // zero: none yet
 	Files       mtls.Files
@@ -233,7 +237,7 @@ func (o *owner) start(c *claim) {
 			_ = c.consumer.Run(ctx)
 		})
 	}
-	o.running = c
+	o.running, o.leave = c, cancel
 	o.stop = func() {
 		cancel()
 		wg.Wait()
@@ -246,9 +250,9 @@ func (o *owner) halt() {
 		return
 	}
 	o.stop()
-	o.running, o.stop = nil, nil
+	o.running, o.leave, o.stop = nil, nil, nil
 	_ = o.agent.do(func(now time.Time) error {
-		o.parked = false
+		o.parked, o.failure = false, ""
 		o.catalog.Lost(now)
 		return nil
 	})
@@ -265,14 +269,6 @@ func (o *owner) configure(now time.Time) {
 	o.catalog.SetConfig(catalog.Config{
 		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, Admit: o.admit,
 	}, now)
-}
-
-// retention is how long records outlive the stream, in words.
-func (o *owner) retention() string {
-	if r := o.members[0].config().Retention; r > 0 {
-		return r.String()
-	}
-	return "forever"
 }
 
 func (o *owner) admit(fqdn federation.FQDN) (invalid *federation.InvalidError) {
@@ -323,7 +319,7 @@ func (o *owner) flush() {
 // Opened implements consumer.Sink.
 func (o *owner) Opened(context.Context) error {
 	return o.agent.do(func(now time.Time) error {
-		o.parked = false
+		o.parked, o.failure = false, ""
 		o.catalog.Opened(now)
 		return nil
 	})
@@ -359,9 +355,9 @@ func (o *owner) Marked(context.Context) error {
 }
 
 // Lost implements consumer.Sink.
-func (o *owner) Lost(_ context.Context, _ error, parked bool) {
+func (o *owner) Lost(_ context.Context, err error, parked bool) {
 	_ = o.agent.do(func(now time.Time) error {
-		o.parked = parked
+		o.parked, o.failure = parked, err.Error()
 		o.catalog.Lost(now)
 		return nil
 	})
@@ -385,7 +381,7 @@ func (c counts) Ended(code codes.Code) { c.agent.config.Observer.Ended(c.id, cod
 // announce makes the state visible, after the zones that show it, and logs
 // those changes of it that the consumer, which logs its own, cannot know.
 func (o *owner) announce() {
-	s := &OwnerStatus{ID: o.id, Status: o.catalog.Status(), Parked: o.parked}
+	s := &OwnerStatus{ID: o.id, Status: o.catalog.Status(), Parked: o.parked, Failure: o.failure}
 	for _, m := range o.members {
 		for kind, n := range m.block.builder.Faults(m.index) {
 			if n > 0 {
@@ -397,22 +393,24 @@ func (o *owner) announce() {
 		}
 	}
 	o.status.Store(s)
-	if s.State == o.told || s.State == catalog.Syncing {
+	state := s.State
+	if s.Expired {
+		state = catalog.Expired // also behind a stream on which nothing comes
+	}
+	if state == o.told || state == catalog.Syncing {
 		return // a retry can open a stream and lose it at once, for ever
 	}
-	o.told = s.State
+	o.told = state
 	if k := o.keeper.Load(); k != nil {
 		k.changed() // the file says until when the owner was up
 	}
 	logger := o.agent.config.Logger.With("owner", o.id, "services", s.Services)
-	switch {
-	case s.State == catalog.Synced && s.Held > 0:
+	switch { // that it is stale follows from the line that says why it is lost
+	case state == catalog.Synced && s.Held > 0:
 		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
-	case s.State == catalog.Synced:
+	case state == catalog.Synced:
 		logger.Info("owner is synced", "refused", s.Refused)
-	case s.State == catalog.Stale:
-		logger.Warn("owner is stale: its records live on until the retention ends", "retention", o.retention())
-	case s.State == catalog.Expired:
+	case state == catalog.Expired:
 		logger.Error("owner is expired: the retention is over and its records are gone")
 	}
 }

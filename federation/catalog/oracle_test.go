@@ -418,6 +418,7 @@ func (m *model) restore(services []*federation.Service, up, now time.Time) bool 
 func (m *model) status() catalog.Status {
 	s := catalog.Status{
 		Live:     m.generation + 1,
+		Expired:  m.expired,
 		Lost:     m.ownerLost,
 		LastSync: m.lastSync,
 		Known:    m.known,

@@ -35,6 +35,10 @@ type Status struct {
 	// guard has held through another loss go before it.
 	Expires time.Time
 
+	// Expired says that the retention is over, also while a stream is open on
+	// which nothing is complete.
+	Expired bool
+
 	Lost     time.Time // when the retention clock was started; kept after expiry, until the next sync
 	LastSync time.Time // when a catalog was last complete
 
@@ -53,6 +57,7 @@ type Status struct {
 func (c *Catalog) Status() Status {
 	s := Status{
 		State:     c.state(),
+		Expired:   c.expired,
 		Live:      c.live(),
 		LastSync:  c.lastSync,
 		Known:     c.known,

@@ -37,9 +37,10 @@ const (
 	// came and decoded, one that waits for room in the inbox, one in it, and one
 	// that is applied.
 	readFactor = 4
-
-	maxPatience = 10 * time.Second
 )
+
+// MaxPatience bounds Config.Patience.
+const MaxPatience = 10 * time.Second
 
 // Config says what to subscribe to, and who learns of it.
 type Config struct {
@@ -162,10 +163,10 @@ func New(config Config) (*Consumer, error) {
 	}
 	config.Policy.MaxMessage = config.MaxMessage
 	if config.Patience == 0 {
-		config.Patience = maxPatience
+		config.Patience = MaxPatience
 	}
-	if config.Patience < 0 || config.Patience > maxPatience {
-		return nil, fmt.Errorf("patience %v is not a duration up to %v", config.Patience, maxPatience)
+	if config.Patience < 0 || config.Patience > MaxPatience {
+		return nil, fmt.Errorf("patience %v is not a duration up to %v", config.Patience, MaxPatience)
 	}
 	if config.Observer == nil {
 		config.Observer = nobody{}

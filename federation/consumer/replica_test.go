@@ -58,7 +58,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 	for name, first := range map[string]handler{
 		"says nothing":     silent,
 		"announces a mark": announcing,
-		"is about to":      slowly(maxPatience + time.Second),
+		"is about to":      slowly(MaxPatience + time.Second),
 		"does not authenticate": func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Error(codes.Unauthenticated, "no")
 		},
@@ -73,7 +73,7 @@ func TestSilentReplicaIsLeft(t *testing.T) {
 				config := w.config()
 				config.Addresses = []string{"a:1", "b:1"}
 				w.run(config)
-				time.Sleep(maxPatience + time.Second)
+				time.Sleep(MaxPatience + time.Second)
 				if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
 					t.Fatalf("-want +got:\n%s", diff)
 				}
@@ -97,7 +97,7 @@ func TestSilenceIsPatientlyBorne(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		time.Sleep(maxPatience - time.Second)
+		time.Sleep(MaxPatience - time.Second)
 		if err := publish(stream, session, federation.Event{Operation: federation.End}); err != nil {
 			return err
 		}
