@@ -10,11 +10,11 @@ type Reason string
 const (
 	ReasonUndecodable  Reason = "undecodable"   // not the resource it says it is, or an unknown operation
 	ReasonMissing      Reason = "missing"       // a required field is not there
-	ReasonName         Reason = "name"          // fqdn is no usable DNS name
+	ReasonName         Reason = "name"          // fqdn is no usable DNS name, or two instances have one ID
 	ReasonAddress      Reason = "address"       // malformed endpoint address, or one in a refused range
 	ReasonPort         Reason = "port"          // port out of range
 	ReasonProtocol     Reason = "protocol"      // unknown protocol
-	ReasonLimit        Reason = "limit"         // over a limit of wire/limits.go, or of the owner's max_services
+	ReasonLimit        Reason = "limit"         // over a limit of wire/limits.go, or the owner's max_services or max_catalog
 	ReasonOutOfZone    Reason = "out_of_zone"   // fqdn outside the zones given to this owner
 	ReasonReservedName Reason = "reserved_name" // fqdn that the zone itself uses
 )

@@ -25,6 +25,12 @@ func (o Operation) String() string {
 // Event is one message of an owner in the terms of this package.
 type Event struct {
 	Operation Operation
-	Name      string   // of the service, for Upsert and Delete
-	Service   *Service // for Upsert
+	Name      string // of the service, for Upsert and Delete; the ID where a Delete has nothing else
+
+	// ID is the resource_id of an Upsert that has another one than the name of
+	// its service, and of a Delete that names no service but by it. Otherwise it
+	// is empty.
+	ID string
+
+	Service *Service // for Upsert
 }

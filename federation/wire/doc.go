@@ -4,8 +4,8 @@
 // The peer is another organisation, so everything it says is checked here once.
 // [Decode] returns a value of which every part is valid, or an
 // [federation.InvalidError] that names the service, the field and the rule; its
-// text goes into the NACK. Two kinds of rules are not checked here but where
-// services are kept, since they depend on a configuration that may change on a
-// reload: the zones of an owner with the names reserved in them, and the number
-// of its services.
+// text goes into the NACK. Three kinds of rules are applied where services are
+// kept, since they depend on a configuration that may change on a reload: the zones
+// of an owner with the names reserved in them, the addresses that it may publish
+// ([Policy.Check], with [AnyAddress] here), and how many services it may have.
 package wire

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -37,12 +38,12 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		case federation.Delete:
-			if event.Name == "" || event.Service != nil {
+			if event.Name == "" || event.Service != nil || event.ID != "" && event.ID != event.Name {
 				t.Errorf("delete with %+v", event)
 			}
 		case federation.Upsert:
-			if event.Name != event.Service.Name {
-				t.Errorf("event is about %q, its service is %q", event.Name, event.Service.Name)
+			if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > wire.MaxNameBytes {
+				t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
 			}
 			checkService(t, event.Service)
 		default:
@@ -95,6 +96,43 @@ func FuzzDecodeService(f *testing.F) {
 		}
 		if diff := cmp.Diff(service, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
+		}
+		// What is applied where services are kept is the same rule.
+		open, err := wire.DecodeService(&m, wire.AnyAddress())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if invalid := (wire.Policy{}).Check(open); invalid != nil {
+			t.Errorf("Check refuses what DecodeService does not: %v", invalid)
+		}
+	})
+}
+
+// FuzzPolicy takes an IPv6 address, and whether it is opened as it stands.
+func FuzzPolicy(f *testing.F) {
+	f.Add(netip.MustParseAddr("64:ff9b:1::7f00:1").AsSlice(), false)
+	f.Add(netip.MustParseAddr("2002:a9fe:a9fe::1").AsSlice(), true)
+	f.Fuzz(func(t *testing.T, b []byte, open bool) {
+		ip, ok := netip.AddrFromSlice(b)
+		if !ok {
+			return
+		}
+		var policy wire.Policy
+		if open {
+			policy.AllowAddresses = []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}
+		}
+		address, err := federation.ParseAddress(ip.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &federation.Service{Endpoints: []federation.Endpoint{{Address: address, Port: 1}}}
+		admitted := policy.Admits(ip)
+		if checked := policy.Check(s) == nil; checked != admitted || open && !admitted {
+			t.Errorf("%s with opened %v: a host there is admitted: %v, an endpoint: %v", ip, open, admitted, checked)
+		}
+		plain := ip.Unmap()
+		if admitted && !open && (plain.IsLoopback() || plain.IsUnspecified() || plain.IsMulticast() || plain.IsLinkLocalUnicast()) {
+			t.Errorf("%s is admitted", ip)
 		}
 	})
 }
@@ -252,6 +290,7 @@ func checkService(t *testing.T, s *federation.Service) {
 	texts := func(what string, list []string, most, bytes int) {
 		entries(what, len(list), 0, most)
 		for _, s := range list {
+			entries("bytes of one of the "+what, len(s), 1, bytes)
 			text(what, s, bytes)
 		}
 	}
@@ -294,7 +333,12 @@ func checkService(t *testing.T, s *federation.Service) {
 		text("description", e.Description, wire.MaxDescriptionBytes)
 	}
 	entries("instances", len(s.Instances), 1, wire.MaxInstances)
+	ids := make(map[string]bool)
 	for _, in := range s.Instances {
+		if ids[in.ID] && in.ID != "i" { // which stands for those of v1alpha1
+			t.Errorf("two instances are %q", in.ID)
+		}
+		ids[in.ID] = true
 		entries("bytes of the ID", len(in.ID), 1, wire.MaxNameBytes)
 		text("id", in.ID, wire.MaxNameBytes)
 		if in.Protocol < federation.HTTP || in.Protocol > federation.MTLS {

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ import (
 // Every constant of limits.go, and the lengths of names, at the limit and one
 // above it.
 func TestLimits(t *testing.T) {
-	entries := func(n int) []string { return make([]string, n) }
+	entries := func(n int) []string { return slices.Repeat([]string{"x"}, n) }
 	pairs := func(n int) map[string]string {
 		m := make(map[string]string, n)
 		for i := range n {
@@ -69,7 +70,7 @@ func TestLimits(t *testing.T) {
 		{"MaxDescriptionBytes", "description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
 		{"MaxDescriptionBytes", "endpoints[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
 		{"MaxDescriptionBytes", "instances[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "tags[1]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"", text(n)} }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "tags[1]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"x", text(n)} }, length, federation.ReasonLimit},
 		{"MaxTagBytes", "endpoints[0].labels[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
 		{"MaxTagBytes", "instances[0].endpoint_selector[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
 		{"MaxSANBytes", "sans[0]", wire.MaxSANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
@@ -121,6 +122,18 @@ func TestLimits(t *testing.T) {
 			expectInvalid(t, err, tt.reason, want)
 		})
 	}
+
+	t.Run("MaxNameBytes of resource_id", func(t *testing.T) {
+		m := upsert(t, minimal())
+		m.ResourceId = text(wire.MaxNameBytes)
+		event, err := wire.Decode(m, wire.Policy{})
+		if err != nil || event.ID != m.ResourceId {
+			t.Errorf("at the limit: %v, ID %q", err, event.ID)
+		}
+		m.ResourceId += "x"
+		_, err = wire.Decode(m, wire.Policy{})
+		expectInvalid(t, err, federation.ReasonLimit, `service "web": resource_id: 513 bytes, the limit is 512`)
+	})
 
 	tested["MaxProtocols"] = true
 	t.Run("MaxProtocols", func(t *testing.T) {

@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -11,7 +13,8 @@ import (
 // value is the default.
 type Policy struct {
 	// AllowAddresses opens ranges of endpoint addresses that are refused by
-	// default: loopback, link-local, unspecified and multicast.
+	// default. An address is opened as it stands: a prefix of IPv4 opens no IPv6
+	// address that holds one of its addresses.
 	AllowAddresses []netip.Prefix
 
 	// MaxMessage bounds the message of a new or changed service, in bytes. 0
@@ -29,34 +32,167 @@ func (p Policy) tooLarge(size int) *federation.InvalidError {
 	return broken("", federation.ReasonLimit, "message of %d bytes is larger than the %d that max_message allows", size, p.MaxMessage)
 }
 
-// Admits tells whether a host of an endpoint may turn out to be at ip, which it
-// takes unmapped. What no endpoint may have must not get in behind a name.
+// AnyAddress returns the policy that refuses no address. It is for whoever
+// applies another one with [Policy.Check] where services are kept, as that one
+// may change while they are.
+func AnyAddress() Policy {
+	return Policy{AllowAddresses: []netip.Prefix{
+		netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+	}}
+}
+
+// Check returns why the service may not have one of its endpoints: the rule that
+// [Decode] applies with this policy.
+func (p Policy) Check(s *federation.Service) *federation.InvalidError {
+	for i := range s.Endpoints {
+		if invalid := p.check(s.Endpoints[i].Address); invalid != nil {
+			invalid.Service, invalid.Field = s.Name, fmt.Sprintf("endpoints[%d].address", i)
+			return invalid
+		}
+	}
+	return nil
+}
+
+func (p Policy) check(address federation.Address) *federation.InvalidError {
+	kind, shown := "", address.String()
+	if ip, ok := address.IP(); ok {
+		kind = p.refused(ip)
+	} else if isLocalhost(shown) && !p.opens(loopback4) && !p.opens(netip.IPv6Loopback()) {
+		// RFC 6761 section 6.3: these names are the loopback addresses, whatever a
+		// server says, so nobody looks them up.
+		kind, shown = "loopback", relative(shown)
+	}
+	if kind == "" {
+		return nil
+	}
+	return broken("address", federation.ReasonAddress,
+		"%s address %s, which allow_addresses of the consumer does not open", kind, shown)
+}
+
+// isLocalhost reports whether the host is localhost or below it.
+func isLocalhost(host string) bool {
+	rest, ok := strings.CutSuffix(host, "localhost.")
+	return ok && (rest == "" || strings.HasSuffix(rest, "."))
+}
+
+// Admits reports whether a host of an endpoint may turn out to be at ip. What no
+// endpoint may have must not get in behind a name.
 func (p Policy) Admits(ip netip.Addr) bool { return p.refused(ip) == "" }
+
+// opens reports whether the operator opened the address.
+func (p Policy) opens(ip netip.Addr) bool {
+	return slices.ContainsFunc(p.AllowAddresses, func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
+}
 
 // refused returns the kind of range for which ip is refused, or "". An owner
 // that could publish these addresses could point clients at themselves, or at
-// the metadata service of their cloud (169.254.169.254). It takes ip unmapped.
+// the metadata service of their cloud, which hands out credentials.
 func (p Policy) refused(ip netip.Addr) string {
-	if slices.ContainsFunc(p.AllowAddresses, func(prefix netip.Prefix) bool { return prefix.Contains(ip) }) {
+	ip = ip.Unmap()
+	if p.opens(ip) {
 		return ""
 	}
-	if nat64.Contains(ip) {
-		b := ip.As16()
-		ip = netip.AddrFrom4([4]byte(b[12:]))
+	if kind := kindOf(ip); kind != "" {
+		return kind
 	}
-	switch {
-	case ip.IsLoopback():
-		return "loopback"
-	case ip.IsUnspecified():
-		return "unspecified"
-	case ip.IsMulticast():
-		return "multicast"
-	case ip.IsLinkLocalUnicast():
-		return "link-local"
+	for i := range embeddings {
+		if v4, ok := embeddings[i].in(ip); ok {
+			if kind := kindOf(v4); kind != "" {
+				return kind
+			}
+		}
 	}
 	return ""
 }
 
-// nat64 holds IPv6 addresses that a translator sends to the IPv4 address in
-// their last four bytes (RFC 6052 section 2.1).
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+// kindOf returns the kind of the refused range that holds the address, or "".
+func kindOf(ip netip.Addr) string {
+	for i := range refusedRanges {
+		if refusedRanges[i].prefix.Contains(ip) {
+			return refusedRanges[i].kind
+		}
+	}
+	return ""
+}
+
+var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// metadata is the kind of the addresses at which clouds tell a machine about
+// itself. Most of them are link-local; those here are not.
+const metadata = "cloud metadata"
+
+// refusedRanges are the addresses that no endpoint has unless the operator opens
+// them. README.md has the same table.
+var refusedRanges = []struct {
+	prefix netip.Prefix
+	kind   string
+}{
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},         // RFC 1122 section 3.2.1.3
+	{netip.MustParsePrefix("::1/128"), "loopback"},             // RFC 4291 section 2.5.3
+	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},        // RFC 1122 section 3.2.1.3: never a destination
+	{netip.MustParsePrefix("::/128"), "unspecified"},           // RFC 4291 section 2.5.2
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},    // RFC 3927
+	{netip.MustParsePrefix("fe80::/10"), "link-local"},         // RFC 4291 section 2.5.6
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},        // RFC 5771
+	{netip.MustParsePrefix("ff00::/8"), "multicast"},           // RFC 4291 section 2.7
+	{netip.MustParsePrefix("255.255.255.255/32"), "broadcast"}, // RFC 919 section 7
+
+	{netip.MustParsePrefix("fd00:ec2::254/128"), metadata},      // AWS, 'Use the Instance Metadata Service'
+	{netip.MustParsePrefix("fd00:ec2::23/128"), metadata},       // AWS, EKS Pod Identity Agent: credentials of a pod
+	{netip.MustParsePrefix("fd20:ce::254/128"), metadata},       // Google Cloud, machines without IPv4
+	{netip.MustParsePrefix("fd00:c1::a9fe:a9fe/128"), metadata}, // Oracle Cloud Infrastructure
+	{netip.MustParsePrefix("192.0.0.192/32"), metadata},         // Oracle Cloud Infrastructure Classic
+	{netip.MustParsePrefix("fd00:42::42/128"), metadata},        // Scaleway; cloud-init has it as well
+	{netip.MustParsePrefix("100.100.100.200/32"), metadata},     // Alibaba Cloud ECS
+	{netip.MustParsePrefix("168.63.129.16/32"), metadata},       // Azure, WireServer: the goal state of a machine, with its secrets
+}
+
+// embedding is a form of IPv6 address that is delivered to the IPv4 address in
+// it, by a translator or at the end of a tunnel.
+type embedding struct {
+	prefix netip.Prefix
+	octets [4]int // where the IPv4 address stands
+	mask   byte   // with which each of its octets is combined (XOR)
+
+	// OneOfMany says that addresses under the prefix may have other forms as
+	// well. One has this form where nothing is behind the IPv4 address, and that
+	// one does not begin with zero.
+	oneOfMany bool
+}
+
+// embeddings are the forms that are judged by the IPv4 address as well. The
+// prefix that an operator gave its own NAT64 cannot be known here.
+var embeddings = []embedding{
+	{prefix: netip.MustParsePrefix("64:ff9b::/96"), octets: [4]int{12, 13, 14, 15}}, // NAT64: RFC 6052 section 2.1
+
+	// NAT64 in a local prefix of any length: RFC 8215, RFC 6052 section 2.2.
+	{prefix: localNAT64, octets: [4]int{12, 13, 14, 15}, oneOfMany: true},
+	{prefix: localNAT64, octets: [4]int{9, 10, 11, 12}, oneOfMany: true},
+	{prefix: localNAT64, octets: [4]int{7, 9, 10, 11}, oneOfMany: true},
+	{prefix: localNAT64, octets: [4]int{6, 7, 9, 10}, oneOfMany: true},
+
+	{prefix: netip.MustParsePrefix("::/96"), octets: [4]int{12, 13, 14, 15}},                 // IPv4-compatible: RFC 4291 section 2.5.5.1
+	{prefix: netip.MustParsePrefix("2002::/16"), octets: [4]int{2, 3, 4, 5}},                 // 6to4: RFC 3056, RFC 3964 section 5
+	{prefix: netip.MustParsePrefix("2001::/32"), octets: [4]int{12, 13, 14, 15}, mask: 0xff}, // Teredo: RFC 4380 section 4
+}
+
+var localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+
+// in returns the IPv4 address that ip holds in this form.
+func (e *embedding) in(ip netip.Addr) (netip.Addr, bool) {
+	if !e.prefix.Contains(ip) {
+		return netip.Addr{}, false
+	}
+	b := ip.As16()
+	var v4 [4]byte
+	for i, at := range e.octets {
+		v4[i] = b[at] ^ e.mask
+	}
+	if e.oneOfMany {
+		behind := b[e.octets[3]+1:]
+		if v4[0] == 0 || slices.ContainsFunc(behind, func(octet byte) bool { return octet != 0 }) {
+			return netip.Addr{}, false
+		}
+	}
+	return netip.AddrFrom4(v4), true
+}

@@ -31,13 +31,14 @@ const (
 //
 // A service is known by its name. The resource_id stands for it only in a DELETE
 // that has no name in its resource: owners built on the public implementation
-// choose their IDs freely, and its examples take the fqdn.
+// choose their IDs freely, and its examples take the fqdn. So the ID of an UPSERT
+// is a part of the event, also of one that is refused.
 func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 	event, invalid := decode(m, policy)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
 		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), MaxNameBytes)
-		return federation.Event{}, invalid
+		return federation.Event{ID: cut(m.GetResourceId(), MaxNameBytes)}, invalid
 	}
 	return event, nil
 }
@@ -59,7 +60,7 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 		if invalid := policy.tooLarge(proto.Size(m)); invalid != nil {
 			return federation.Event{}, invalid
 		}
-		return decodeUpsert(resource, policy)
+		return decodeUpsert(resource, m.GetResourceId(), policy)
 	case operation == rdpb.StreamResponse_DELETE:
 		return decodeDelete(resource, m.GetResourceId())
 	case operation == rdpb.StreamResponse_UNKNOWN && resource == nil && m.GetResourceId() == "":
@@ -70,7 +71,7 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 	}
 }
 
-func decodeUpsert(resource *anypb.Any, policy Policy) (federation.Event, *federation.InvalidError) {
+func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Event, *federation.InvalidError) {
 	if resource == nil {
 		return federation.Event{}, broken("resource", federation.ReasonMissing, "required")
 	}
@@ -85,7 +86,13 @@ func decodeUpsert(resource *anypb.Any, policy Policy) (federation.Event, *federa
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}
-	return federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, nil
+	if invalid := text("resource_id", id, MaxNameBytes); invalid != nil {
+		return federation.Event{}, invalid
+	}
+	if id == service.Name {
+		id = ""
+	}
+	return federation.Event{Operation: federation.Upsert, Name: service.Name, ID: id, Service: service}, nil
 }
 
 // decodeDelete takes no more than the name: what else the resource says cannot
@@ -96,13 +103,15 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 		return federation.Event{}, undecodable()
 	}
 	field := "resource.name"
-	if name == "" {
+	if name != "" {
+		id = ""
+	} else {
 		field, name = "resource_id", id
 	}
 	if invalid := required(field, name, MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
-	return federation.Event{Operation: federation.Delete, Name: name}, nil
+	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
 }
 
 // undecodable does not show the error of package proto, whose text is not
@@ -121,15 +130,18 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 }
 
 // EncodeResource returns the resource in the message for an Upsert, a Delete or
-// an End, which has none. A Delete has one with only the name in it: the public
-// definitions require one in every response.
+// an End, which has none. A Delete has one with no more than the name in it: the
+// public definitions require one in every response.
 func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	var resource *typespb.FederatedService
 	switch event.Operation {
 	case federation.Upsert:
 		resource = EncodeService(event.Service)
 	case federation.Delete:
-		resource = &typespb.FederatedService{Name: event.Name}
+		resource = &typespb.FederatedService{}
+		if event.ID == "" {
+			resource.Name = event.Name
+		}
 	case federation.End:
 		return nil, nil //nolint:nilnil // it has no resource
 	default:
@@ -147,7 +159,7 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 // resource can be in any number of messages, as long as nobody changes it.
 func Respond(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
 	m := &rdpb.StreamResponse{
-		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: event.Name, Resource: resource, Context: context,
+		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: cmp.Or(event.ID, event.Name), Resource: resource, Context: context,
 	}
 	switch event.Operation {
 	case federation.Upsert:

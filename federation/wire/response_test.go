@@ -26,6 +26,9 @@ func TestDecode(t *testing.T) {
 	)
 	web := federation.Event{Operation: federation.Upsert, Name: "web", Service: wantService(t)}
 	withdrawn := federation.Event{Operation: federation.Delete, Name: "web"}
+	byID := federation.Event{Operation: federation.Delete, Name: "web", ID: "web"}
+	known := web
+	known.ID = "web.fed.example"
 	tests := []struct {
 		name    string
 		message *rdpb.StreamResponse
@@ -34,7 +37,8 @@ func TestDecode(t *testing.T) {
 		{"empty", &rdpb.StreamResponse{}, federation.Event{}},
 		{"alive", &rdpb.StreamResponse{ResourceUrl: wire.ResourceURL, Nonce: "n", Context: "c"}, federation.Event{}},
 		{"upsert", &rdpb.StreamResponse{Operation: upsert, Resource: resource(goldenService)}, web},
-		{"upsert with an ID that is not the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web.fed.example", Resource: resource(goldenService)}, web},
+		{"upsert with an ID that is not the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web.fed.example", Resource: resource(goldenService)}, known},
+		{"upsert with an ID that is the name", &rdpb.StreamResponse{Operation: upsert, ResourceId: "web", Resource: resource(goldenService)}, web},
 		{"upsert with a type of another authority", &rdpb.StreamResponse{Operation: upsert, Resource: &anypb.Any{
 			TypeUrl: "types.example/federation.types.v1alpha2.FederatedService", Value: goldenService,
 		}}, web},
@@ -42,10 +46,10 @@ func TestDecode(t *testing.T) {
 			num(6, 1), str(7, "san"), str(8, "HTTP"), goldenService, str(9999, "x"),
 		)}, web},
 		{"upsert with a name twice", &rdpb.StreamResponse{Operation: upsert, Resource: resource(str(1, "old"), goldenService)}, web},
-		{"delete by ID", &rdpb.StreamResponse{Operation: del, ResourceId: "web"}, withdrawn},
+		{"delete by ID", &rdpb.StreamResponse{Operation: del, ResourceId: "web"}, byID},
 		{"delete by resource", &rdpb.StreamResponse{Operation: del, Resource: resource(goldenService)}, withdrawn},
 		{"delete by resource, with an ID that is not the name", &rdpb.StreamResponse{Operation: del, ResourceId: "web.fed.example", Resource: resource(goldenService)}, withdrawn},
-		{"delete by ID, with a resource that has no name", &rdpb.StreamResponse{Operation: del, ResourceId: "web", Resource: resource()}, withdrawn},
+		{"delete by ID, with a resource that has no name", &rdpb.StreamResponse{Operation: del, ResourceId: "web", Resource: resource()}, byID},
 		{"delete of a service that is not valid", &rdpb.StreamResponse{Operation: del, Resource: resource(str(1, "web"), str(3, "\xff"), msg(9))}, withdrawn},
 	}
 	for _, tt := range tests {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -51,6 +52,10 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 	if invalid != nil {
 		return nil, invalid
 	}
+	if invalid := checkIDs(instances); invalid != nil {
+		return nil, invalid
+	}
+	shareLists(endpoints, instances)
 	return &federation.Service{
 		Name:        m.GetName(),
 		FQDN:        fqdn,
@@ -127,11 +132,8 @@ func (p Policy) decodeAddress(s string) (federation.Address, *federation.Invalid
 	if err != nil {
 		return federation.Address{}, broken("address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
 	}
-	if ip, ok := address.IP(); ok {
-		if kind := p.refused(ip); kind != "" {
-			return federation.Address{}, broken("address", federation.ReasonAddress,
-				"%s address %s, which allow_addresses of the consumer does not open", kind, ip)
-		}
+	if invalid := p.check(address); invalid != nil {
+		return federation.Address{}, invalid
 	}
 	return address, nil
 }
@@ -159,6 +161,24 @@ func decodeInstance(m *typespb.FederatedService_Instance) (federation.Instance, 
 		EndpointSelector: share(m.GetEndpointSelector()),
 		Description:      m.GetDescription(),
 	}, nil
+}
+
+// checkIDs refuses instances that are not told apart: the ID is how an update, a
+// client and a DNS name refer to one of them. IDs that are equal only after case
+// is folded are two.
+func checkIDs(instances []federation.Instance) *federation.InvalidError {
+	if len(instances) == 1 {
+		return nil
+	}
+	first := make(map[string]int, len(instances))
+	for i := range instances {
+		id := instances[i].ID
+		if j, ok := first[id]; ok {
+			return broken(fmt.Sprintf("instances[%d].id", i), federation.ReasonName, "%s is the ID of instances[%d] as well", federation.Quote(id), j)
+		}
+		first[id] = i
+	}
+	return nil
 }
 
 func decodeProtocol(s string) (federation.Protocol, *federation.InvalidError) {

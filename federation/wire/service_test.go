@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +82,13 @@ func TestDecodeServiceRefuses(t *testing.T) {
 		{"no address", address(""), federation.ReasonMissing, `endpoints[0].address: required`},
 		{"no id", func(m *typespb.FederatedService) { m.Instances[0].Id = "" }, federation.ReasonMissing, `instances[0].id: required`},
 		{"no protocol", func(m *typespb.FederatedService) { m.Instances[0].Protocol = "" }, federation.ReasonMissing, `instances[0].protocol: required`},
+		{"an empty tag", func(m *typespb.FederatedService) { m.Tags = []string{"a", ""} }, federation.ReasonMissing, `tags[1]: is empty; leave it out`},
+		{"an empty SAN", func(m *typespb.FederatedService) { m.Sans = []string{""} }, federation.ReasonMissing, `sans[0]: is empty; leave it out`},
+		{"an empty label of an endpoint", func(m *typespb.FederatedService) { m.Endpoints[0].Labels = []string{""} }, federation.ReasonMissing, `endpoints[0].labels[0]: is empty; leave it out`},
+		{"an empty selector", func(m *typespb.FederatedService) { m.Instances[0].EndpointSelector = []string{"eu", ""} }, federation.ReasonMissing, `instances[0].endpoint_selector[1]: is empty; leave it out`},
+		{"two instances with one ID", func(m *typespb.FederatedService) {
+			m.Instances = append(m.Instances, &typespb.FederatedService_Instance{Id: "v2", Protocol: "TCP"}, proto.CloneOf(m.Instances[0]))
+		}, federation.ReasonName, `instances[2].id: "v1" is the ID of instances[0] as well`},
 		{"the index of a later entry", func(m *typespb.FederatedService) {
 			m.Endpoints = append(m.Endpoints, proto.CloneOf(m.Endpoints[0]), &typespb.FederatedService_Endpoint{Port: 1})
 		}, federation.ReasonMissing, `endpoints[2].address: required`},
@@ -203,6 +212,15 @@ func TestDecodeServiceAccepts(t *testing.T) {
 			func(s *federation.Service) { s.Instances[0].Protocol = federation.HTTPS },
 		},
 		{
+			"instance IDs that differ in case",
+			func(m *typespb.FederatedService) {
+				m.Instances = append(m.Instances, &typespb.FederatedService_Instance{Id: "V1", Protocol: "TCP"})
+			},
+			func(s *federation.Service) {
+				s.Instances = append(s.Instances, federation.Instance{ID: "V1", Protocol: federation.TCP})
+			},
+		},
+		{
 			"instance ID that is no DNS name",
 			func(m *typespb.FederatedService) { m.Instances[0].Id = "v 1/x\x00" },
 			func(s *federation.Service) { s.Instances[0].ID = "v 1/x\x00" },
@@ -280,6 +298,40 @@ func TestPolicy(t *testing.T) {
 		{"239.255.255.255", "239.255.255.255", "multicast"},
 		{"::ffff:224.0.0.251", "224.0.0.251", "multicast"},
 		{"ff02::fb", "ff02::fb", "multicast"},
+		{"0.1.2.3", "0.1.2.3", "unspecified"},
+		{"255.255.255.255", "255.255.255.255", "broadcast"},
+		{"::ffff:255.255.255.255", "255.255.255.255", "broadcast"},
+		{"64:ff9b::255.255.255.255", "64:ff9b::ffff:ffff", "broadcast"},
+
+		// Metadata services that are not link-local.
+		{"fd00:ec2::254", "fd00:ec2::254", "cloud metadata"},
+		{"fd00:ec2::23", "fd00:ec2::23", "cloud metadata"},
+		{"fd20:ce::254", "fd20:ce::254", "cloud metadata"},
+		{"fd00:c1::a9fe:a9fe", "fd00:c1::a9fe:a9fe", "cloud metadata"},
+		{"fd00:42::42", "fd00:42::42", "cloud metadata"},
+		{"100.100.100.200", "100.100.100.200", "cloud metadata"},
+		{"::ffff:100.100.100.200", "100.100.100.200", "cloud metadata"},
+		{"64:ff9b::100.100.100.200", "64:ff9b::6464:64c8", "cloud metadata"},
+		{"168.63.129.16", "168.63.129.16", "cloud metadata"},
+		{"192.0.0.192", "192.0.0.192", "cloud metadata"},
+
+		// NAT64 of RFC 8215 with each of the lengths of RFC 6052, which lists the forms of 192.0.2.33.
+		{"64:ff9b:1::7f00:1", "64:ff9b:1::7f00:1", "loopback"},
+		{"64:ff9b:1:ffff:ffff:ffff:a9fe:a9fe", "64:ff9b:1:ffff:ffff:ffff:a9fe:a9fe", "link-local"},
+		{"64:ff9b:1:7f00:0:100::", "64:ff9b:1:7f00:0:100::", "loopback"},
+		{"64:ff9b:1:7f:0:1::", "64:ff9b:1:7f:0:1::", "loopback"},
+		{"64:ff9b:1:1:7f:0:100:0", "64:ff9b:1:1:7f:0:100:0", "loopback"},
+
+		// Other addresses that end at an IPv4 address.
+		{"::127.0.0.1", "::7f00:1", "loopback"},
+		{"2002:7f00:1::1", "2002:7f00:1::1", "loopback"},
+		{"2002:a9fe:a9fe::", "2002:a9fe:a9fe::", "link-local"},
+		{"2001:0:5ef5:79fd:0:0:80ff:fffe", "2001:0:5ef5:79fd::80ff:fffe", "loopback"},
+
+		// RFC 6761 section 6.3.
+		{"localhost", "localhost", "loopback"},
+		{"LOCALHOST.", "localhost", "loopback"},
+		{"db.LocalHost", "db.localhost", "loopback"},
 	}
 	decode := func(address string, policy wire.Policy) error {
 		m := minimal()
@@ -292,7 +344,13 @@ func TestPolicy(t *testing.T) {
 			expectInvalid(t, decode(tt.address, wire.Policy{}), federation.ReasonAddress,
 				`service "web": endpoints[0].address: `+tt.kind+` address `+tt.shown+`, which allow_addresses of the consumer does not open`)
 
-			shown := netip.MustParseAddr(tt.shown)
+			shown, err := netip.ParseAddr(tt.shown)
+			if err != nil {
+				shown = netip.MustParseAddr("127.0.0.1") // what a name of this host is
+			}
+			if (wire.Policy{}).Admits(shown) {
+				t.Error("a host may turn out to be there")
+			}
 			open := netip.PrefixFrom(shown, shown.BitLen())
 			if err := decode(tt.address, wire.Policy{AllowAddresses: []netip.Prefix{open}}); err != nil {
 				t.Errorf("with %s opened: %v", open, err)
@@ -303,10 +361,74 @@ func TestPolicy(t *testing.T) {
 			}
 		})
 	}
-	for _, address := range []string{"10.0.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::192.0.2.1", "2001:db8::1"} {
+	for _, address := range []string{
+		"10.0.0.1", "192.168.1.1", "100.64.0.1", "fd00::1", "64:ff9b::192.0.2.1", "2001:db8::1", "240.0.0.1", "255.255.255.254",
+		"64:ff9b:1::192.0.2.33", "64:ff9b:1:c000:2:2100::", "64:ff9b:1::10.0.0.1", "2002:c000:201::1", "fd00:ec2::1", "100.100.100.100",
+		"localhost.example", "notlocalhost",
+	} {
 		if err := decode(address, wire.Policy{}); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
+		if ip, err := netip.ParseAddr(address); err == nil && !(wire.Policy{}).Admits(ip) {
+			t.Errorf("%s: no host may be there", address)
+		}
+	}
+	// A range of IPv4 opens nothing that merely holds its addresses.
+	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	for _, address := range []string{"64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::", "::7f00:1"} {
+		if err := decode(address, open); err == nil {
+			t.Errorf("%s was accepted with 127.0.0.0/8 opened", address)
+		}
+	}
+	for _, tt := range tests {
+		if err := decode(tt.address, wire.AnyAddress()); err != nil {
+			t.Errorf("with everything opened: %v", err)
+		}
+	}
+}
+
+// Who takes any address from the wire and judges services afterwards says the
+// same as who judges them at once.
+func TestPolicyCheck(t *testing.T) {
+	m := minimal()
+	m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "127.0.0.1", Port: 80})
+	s, err := wire.DecodeService(m, wire.AnyAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want := wire.DecodeService(m, wire.Policy{})
+	if got := (wire.Policy{}).Check(s); got == nil || want == nil || got.Error() != want.Error() {
+		t.Errorf("error is %v, want %v", got, want)
+	}
+	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
+	if got := open.Check(s); got != nil {
+		t.Errorf("error is %v", got)
+	}
+}
+
+// Endpoints and instances that say the same share what they say, also after other
+// ones.
+func TestEqualListsAreOne(t *testing.T) {
+	m := minimal()
+	lists := [][]string{{"eu", "a long label, of which no second copy is worth its memory, as there is none of it"}, {"us"}, {"e", "uus"}}
+	for i := range 30 {
+		m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "192.0.2.1", Port: uint32(i + 1), Labels: slices.Clone(lists[i%3])})
+		m.Instances = append(m.Instances, &typespb.FederatedService_Instance{Id: strconv.Itoa(i), Protocol: "TCP", EndpointSelector: slices.Clone(lists[i%3])})
+	}
+	s, err := wire.DecodeService(m, wire.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := make(map[*string]bool)
+	for i := range 30 {
+		labels, selector := s.Endpoints[1+i].Labels, s.Instances[1+i].EndpointSelector
+		if !slices.Equal(labels, lists[i%3]) || !slices.Equal(selector, lists[i%3]) {
+			t.Fatalf("labels are %q and selectors %q, want %q", labels, selector, lists[i%3])
+		}
+		kept[&labels[0]], kept[&selector[0]] = true, true
+	}
+	if len(kept) != 3 || s.Endpoints[0].Labels != nil {
+		t.Errorf("3 lists are kept %d times, and that of none is %q", len(kept), s.Endpoints[0].Labels)
 	}
 }
 

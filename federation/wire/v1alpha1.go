@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -19,7 +20,9 @@ import (
 // v1alpha1.
 const ResourceURLV1Alpha1 = "type.googleapis.com/federation.types.v1alpha1.FederatedService"
 
-// sni is the key of the metadata that holds what a client sends as SNI.
+// sni is the key of the metadata that holds what a client sends as SNI. The
+// specification has it in upper case, the comment of the public definition in
+// lower case, so owners send either.
 const sni = "SNI"
 
 // DecodeV1Alpha1 is [Decode] for v1alpha1. A service is known by its id.
@@ -231,7 +234,7 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 	var ends [federation.MTLS + 1][]bool // what each protocol is reached through, by the index of the endpoint
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		if slices.ContainsFunc(in.Metadata, func(p federation.Pair) bool { return p.Key == sni && p.Value != s.Name }) {
+		if slices.ContainsFunc(in.Metadata, func(p federation.Pair) bool { return strings.EqualFold(p.Key, sni) && p.Value != s.Name }) {
 			return nil, fmt.Errorf("v1alpha1 has the name of the service for its SNI, and instance %s has another", federation.Quote(in.ID))
 		}
 		if ends[in.Protocol] == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -339,7 +340,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 		return federation.Instance{ID: id, Protocol: protocol, EndpointSelector: selector, Description: "instance"}
 	}
 	with := func(in federation.Instance, key, value string) federation.Instance {
-		in.Metadata = []federation.Pair{{Key: key, Value: value}}
+		in.Metadata = append(slices.Clone(in.Metadata), federation.Pair{Key: key, Value: value})
 		return in
 	}
 	a, b, c := endpoint("192.0.2.1", "eu"), endpoint("192.0.2.2", "us"), endpoint("192.0.2.3")
@@ -406,6 +407,18 @@ func TestEncodeV1Alpha1(t *testing.T) {
 			endpoints: []federation.Endpoint{a},
 			instances: []federation.Instance{instance("v1", federation.TLS), with(instance("v2", federation.TLS), sni, "canary.internal")},
 			reason:    `v1alpha1 has the name of the service for its SNI, and instance "v2" has another`,
+		},
+		{
+			name:      "another SNI, in the case of the public definition",
+			endpoints: []federation.Endpoint{a},
+			instances: []federation.Instance{with(instance("v1", federation.TLS), "sni", "canary.internal")},
+			reason:    `v1alpha1 has the name of the service for its SNI, and instance "v1" has another`,
+		},
+		{
+			name:      "the name as SNI in one case, and another in the other",
+			endpoints: []federation.Endpoint{a},
+			instances: []federation.Instance{with(with(instance("v1", federation.TLS), sni, "web"), "Sni", "canary.internal")},
+			reason:    `v1alpha1 has the name of the service for its SNI, and instance "v1" has another`,
 		},
 		{
 			name:      "protocols at different endpoints",
