@@ -159,11 +159,12 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 			if !slices.Contains(a.active, o) {
 				a.active = append(a.active, o)
 			}
-			o.members = append(o.members, member{b, i})
+			o.join(b, i)
 		}
 		for i, o := range b.owners {
 			o.configure(now)
 			o.fill(b.builder, i)
+			o.tell()
 		}
 		b.publish(now)
 		return nil
@@ -355,6 +356,7 @@ func (a *Agent) publish(now time.Time) time.Duration {
 	for _, o := range a.active {
 		o.catalog.Advance(now)
 		o.flush()
+		due(o.renew(now))
 		due(o.catalog.Deadline())
 	}
 	for _, b := range a.attached {

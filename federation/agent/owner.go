@@ -37,7 +37,8 @@ type OwnerConfig struct {
 	Keepalive      time.Duration
 	Persist        string // path; empty is none
 	MaxServices    int
-	MaxMessage     int // octets
+	MaxCatalog     int64 // octets, as catalog.Size counts them
+	MaxMessage     int   // octets
 	AllowAddresses []netip.Prefix
 }
 
@@ -57,10 +58,11 @@ func (c *OwnerConfig) key() string {
 }
 
 // sameStream tells whether a consumer of one of them does for the other: they
-// differ in nothing but how long the catalog lives and how large it may be.
+// differ in nothing but how long the catalog lives, how large it may be and which
+// addresses are in it.
 func (c *OwnerConfig) sameStream(d *OwnerConfig) bool {
 	x, y := *c, *d
-	x.Settle, x.MaxServices = y.Settle, y.MaxServices
+	x.Settle, x.MaxServices, x.MaxCatalog, x.AllowAddresses = y.Settle, y.MaxServices, y.MaxCatalog, y.AllowAddresses
 	if x.Persist == "" { // how often the file is written depends on the retention
 		x.Retention = y.Retention
 	}
@@ -69,11 +71,11 @@ func (c *OwnerConfig) sameStream(d *OwnerConfig) bool {
 
 // claim is the wish of one block to have an owner.
 type claim struct {
-	block    *Block
-	owner    *owner
-	config   OwnerConfig
-	source   *mtls.Source
-	consumer *consumer.Consumer
+	block        *Block
+	owner        *owner
+	config       OwnerConfig
+	source       *mtls.Source
+	subscription consumer.Config // which consumer.New takes
 }
 
 // claim checks what a block wants of an owner. Claims are those of the block
@@ -107,7 +109,7 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 	if err != nil {
 		return nil, err
 	}
-	sub, err := consumer.New(consumer.Config{
+	subscription := consumer.Config{
 		Addresses: c.Addresses,
 		Credentials: func(address string) credentials.TransportCredentials {
 			host, _, _ := net.SplitHostPort(address) // consumer.New checks it
@@ -116,18 +118,18 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 		Rearm:      source.Changed,
 		Patience:   min(max(c.Settle, time.Second), consumer.MaxPatience),
 		Version:    c.Version,
-		Policy:     wire.Policy{AllowAddresses: c.AllowAddresses},
+		Policy:     wire.AnyAddress(), // admit judges the addresses
 		Keepalive:  c.Keepalive,
 		MaxMessage: c.MaxMessage,
 		Sink:       o,
 		Observer:   counts{o},
 		Logger:     logger,
 		Dial:       a.config.Dial,
-	})
-	if err != nil {
+	}
+	if _, err := consumer.New(subscription); err != nil {
 		return nil, err
 	}
-	return &claim{block: b, owner: o, config: *c, source: source, consumer: sub}, nil
+	return &claim{block: b, owner: o, config: *c, source: source, subscription: subscription}, nil
 }
 
 // owner is one owner of the process: its consumer, its catalog, and the blocks
@@ -152,8 +154,10 @@ type owner struct {
 	parked  bool
 	failure string        // why there is no stream; "" while there is one
 	told    catalog.State // the last one that was logged
+	renewal renewal
 
 	// Atomic.
+	session atomic.Pointer[context.CancelFunc] // ends the subscription for a new one
 	status  atomic.Pointer[OwnerStatus]
 	keeper  atomic.Pointer[keeper] // nil without a file to keep the catalog in
 	attempt atomic.Int64           // time of the last attempt, in nanoseconds; 0 before the first
@@ -163,6 +167,7 @@ type owner struct {
 type member struct {
 	block *Block
 	index int
+	unfetched
 }
 
 func (m member) config() OwnerConfig { return m.block.config.Owners[m.index] }
@@ -209,15 +214,18 @@ func newOwner(a *Agent, c *OwnerConfig) *owner {
 // reason to try it again. The catalog stays.
 func (o *owner) settle() {
 	c := o.claims[0]
-	if o.inForce == c {
-		return
-	}
+	changed := o.inForce != c
 	o.inForce = c
-	if o.running != nil && o.running.config.sameStream(&c.config) && !o.status.Load().Parked {
-		return
+	if changed && (o.running == nil || !o.running.config.sameStream(&c.config) || o.status.Load().Parked) {
+		o.halt()
+		o.start(c)
 	}
-	o.halt()
-	o.start(c)
+	for _, other := range o.claims {
+		if other.block.config.Configuration != c.block.config.Configuration {
+			return // a reload is under way
+		}
+	}
+	_ = o.agent.do(func(time.Time) error { o.reconsider(); return nil })
 }
 
 // start runs the consumer, and the keeper of the catalog. The catalog is
@@ -227,14 +235,14 @@ func (o *owner) start(c *claim) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = o.agent.config.Follow(ctx, c.source) })
 	if c.config.Persist == "" {
-		wg.Go(func() { _ = c.consumer.Run(ctx) })
+		wg.Go(func() { o.subscribe(ctx, c.subscription) })
 	} else {
 		k := newKeeper(o, c.config)
 		o.keeper.Store(k)
 		wg.Go(func() {
 			k.load()
 			wg.Go(func() { k.run(ctx) })
-			_ = c.consumer.Run(ctx)
+			o.subscribe(ctx, c.subscription)
 		})
 	}
 	o.running, o.leave = c, cancel
@@ -262,24 +270,32 @@ func (o *owner) halt() {
 }
 
 // configure applies what the blocks say together: the first that names the
-// owner decides how long records live, and a name that any of them publishes is
-// admitted.
+// owner decides how long records live, how many there may be and at which
+// addresses, and a name that any of them publishes is admitted.
 func (o *owner) configure(now time.Time) {
 	c := o.members[0].config()
 	o.catalog.SetConfig(catalog.Config{
-		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, Admit: o.admit,
+		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog, Admit: o.admit,
 	}, now)
 }
 
-func (o *owner) admit(fqdn federation.FQDN) (invalid *federation.InvalidError) {
+func (o *owner) admit(s *federation.Service) *federation.InvalidError {
+	var invalid *federation.InvalidError
 	for _, m := range o.members {
-		if _, err := m.block.config.Zone.Admit(m.index, fqdn); err == nil {
-			return nil
-		} else if invalid == nil {
+		_, err := m.block.config.Zone.Admit(m.index, s.FQDN)
+		if err == nil {
+			return o.policy().Check(s)
+		}
+		if invalid == nil {
 			invalid = err
 		}
 	}
 	return invalid
+}
+
+// policy says which addresses the owner may publish.
+func (o *owner) policy() wire.Policy {
+	return wire.Policy{AllowAddresses: o.members[0].config().AllowAddresses}
 }
 
 // fill puts the whole catalog into the builder of a block.
@@ -287,12 +303,21 @@ func (o *owner) fill(b *zone.Builder, index int) {
 	for s, generation := range o.catalog.All() {
 		b.Put(index, s, generation)
 	}
-	b.SetStatus(index, o.zoneStatus())
 }
 
 func (o *owner) zoneStatus() zone.Status {
 	s := o.catalog.Status()
 	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Grace: o.grace}
+}
+
+// tell tells the blocks where the owner stands.
+func (o *owner) tell() {
+	status := o.zoneStatus()
+	for i := range o.members {
+		m, own := &o.members[i], status
+		own.Known = own.Known && !m.unfetched.is(o.catalog.Status().State)
+		m.block.builder.SetStatus(m.index, own)
+	}
 }
 
 // flush carries the changes of the catalog into the zones.
@@ -310,16 +335,14 @@ func (o *owner) flush() {
 			}
 		}
 	}
-	status := o.zoneStatus()
-	for _, m := range o.members {
-		m.block.builder.SetStatus(m.index, status)
-	}
+	o.tell()
 }
 
 // Opened implements consumer.Sink.
 func (o *owner) Opened(context.Context) error {
 	return o.agent.do(func(now time.Time) error {
 		o.parked, o.failure = false, ""
+		o.fetching()
 		o.catalog.Opened(now)
 		return nil
 	})
@@ -331,7 +354,7 @@ func (o *owner) Apply(_ context.Context, updates []consumer.Update) error {
 		for i := range updates {
 			u := &updates[i]
 			if u.Refusal != nil {
-				o.catalog.Refused(u.Name, now)
+				o.catalog.Refused(u.Name, u.ID, now)
 				continue
 			}
 			err := o.catalog.Apply(u.Event, now)
@@ -393,6 +416,10 @@ func (o *owner) announce() {
 		}
 	}
 	o.status.Store(s)
+	if o.renewal.began {
+		o.renewal.began = false
+		o.agent.config.Logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "owner", o.id, "services", s.Services)
+	}
 	state := s.State
 	if s.Expired {
 		state = catalog.Expired // also behind a stream on which nothing comes

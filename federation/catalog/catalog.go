@@ -37,6 +37,15 @@
 // and updates do not count, or an owner that is never at rest would never be
 // complete.
 //
+// # What is refused
+//
+// A service that the configuration does not admit, or that is beyond a limit of it,
+// is refused, and what is held of it stays. The version that was refused is not
+// kept: an owner could fill the memory with what is not even wanted. When the
+// configuration comes to admit it, or there is room again (see Wanting), only a new
+// stream brings it. The caller asks for one with Renew, so that nothing is stale
+// for it.
+//
 // # Retention
 //
 // The clock is the owner's. It starts when a synced stream is lost, goes on
@@ -47,7 +56,6 @@ package catalog
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -73,10 +81,18 @@ type Config struct {
 	// stream are kept beside them, the catalog holds at most twice as many.
 	MaxServices int
 
-	// Admit returns why a service may not stand at a name: outside of the
-	// owner's zones, or reserved. Its errors need not name the service. nil
-	// admits every name. It is called for each service that is announced.
-	Admit func(federation.FQDN) *federation.InvalidError
+	// MaxCatalog bounds what the services that one stream announces count
+	// together (see Size), in octets. 0 means without limit. While those of an
+	// earlier stream are kept beside them, the catalog holds at most twice as
+	// much.
+	MaxCatalog int64
+
+	// Admit returns why the owner may not publish a service: its name is outside
+	// of the owner's zones, or reserved, or it has an address that is refused. Its
+	// errors need not name the service. nil admits every service. It is called for
+	// each one that is announced, and for all of them when the configuration
+	// changes.
+	Admit func(*federation.Service) *federation.InvalidError
 }
 
 // Change is what happened to one service. Changes of one name are in order:
@@ -97,6 +113,9 @@ type Catalog struct {
 	generation uint64 // of the open or last stream; 0 before the first
 	stream     stream // the open stream; zero between two
 
+	ids     ids
+	limited limited
+
 	losses  []loss // the retention clocks, oldest first; the last one is the owner's
 	expired bool   // the last clock has run out
 
@@ -104,19 +123,43 @@ type Catalog struct {
 	lastSync time.Time
 
 	// Counts over records, kept by set.
-	services  int // published
-	instances int // of them
-	stale     int // published, of a generation before live
-	refused   int // versions kept aside
-	announced int // records of the current generation
+	services  int               // published
+	instances int               // of them
+	stale     int               // published, of a generation before live
+	refused   [refusedKinds]int // names whose last version was not admitted
+	restored  int               // records that no stream has announced
+	announced int               // records of the current generation
+	octets    int64             // that records count
+	current   int64             // ... those of the current generation
 }
 
 // record is one name of the owner. At a million services every word counts, so
 // a resync marks records in place, and the rest is shared by the catalog.
 type record struct {
 	service    *federation.Service // published: the last good version; nil when there is none
-	refused    *federation.Service // a later version that was not admitted; nil when there is none
 	generation uint64              // of the last stream that announced the name
+	octets     int64               // that it counts
+	refused    refusal             // why a later version was not admitted
+}
+
+// refusal is the kind of reason for which Config.Admit refused the last version of
+// a service. That version is not kept: an owner could fill the memory with what is
+// not even wanted. A new stream brings it again, see Renew.
+type refusal uint8
+
+const (
+	admitted refusal = iota
+	refusedName
+	refusedAddress
+
+	refusedKinds = iota
+)
+
+func refusalOf(r federation.Reason) refusal {
+	if r == federation.ReasonAddress {
+		return refusedAddress
+	}
+	return refusedName
 }
 
 // stream is what is known of the open stream.
@@ -125,20 +168,21 @@ type stream struct {
 	marked  bool      // the header announced an end marker
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
-	heard   time.Time // when the last response came that settle counts from
+	heard   time.Time // when the last response came that settle counts from, or the stream was opened
+	renews  renewal   // of the stream before; zero when this one is none
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(config Config) *Catalog {
-	return &Catalog{config: config, records: make(map[string]record)}
+	return &Catalog{config: config, records: make(map[string]record), ids: newIDs()}
 }
 
 // Restore fills a new catalog with what was kept of it through a restart. The
 // services are stale from lastUp on, the time when a stream was last up; a time
 // after now counts as now, as the machine's clock may have been set back. It
 // tells whether it did so: not when their retention is over, and not after the
-// first stream was opened. Services beyond Config.MaxServices are left out, and
-// those that are not admitted are kept aside.
+// first stream was opened. Services that are not admitted, and those beyond the
+// limits of Config, are left out.
 func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
@@ -154,17 +198,23 @@ func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time)
 	c.losses = []loss{l}
 	for _, s := range services {
 		// What is wrong with a service was said when it came.
-		_ = c.upsert(s.Name, s)
+		_ = c.upsert(s.Name, "", s)
 	}
 	return true
 }
 
 // Opened starts a new generation: a stream to the owner is open.
 func (c *Catalog) Opened(now time.Time) {
-	c.Lost(now)
+	var renews renewal
+	if c.stream.synced {
+		renews = c.stream.renews
+	}
+	if renews.live == 0 {
+		c.Lost(now)
+	}
 	c.generation++
-	c.announced = 0
-	c.stream = stream{open: true}
+	c.announced, c.current, c.limited = 0, 0, limited{}
+	c.stream = stream{open: true, heard: now, renews: renews}
 }
 
 // Marked says that the header of the open stream announced that the owner will
@@ -176,8 +226,8 @@ func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 // the service (to the owner, a NACK) and changes nothing that is published: the
 // last good version stays. Any other error is a mistake of the caller.
 //
-// A service whose name is not admitted is refused, but kept aside, as the
-// owner does not send it again when the configuration comes to admit it.
+// Of a service that is not admitted no more is kept than its name and the kind of
+// reason.
 func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	if !c.stream.open {
 		return errNoStream
@@ -189,6 +239,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	case federation.Alive:
 		return nil
 	case federation.End:
+		c.endRenewal()
 		if !c.stream.synced || c.stale > 0 {
 			c.sweep()
 			c.synced(now)
@@ -196,9 +247,13 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		return nil
 	case federation.Delete:
 		// The guard is for what we conclude, never for what the owner says.
-		c.set(ev.Name, record{})
+		name, invalid := c.named(ev)
+		if invalid != nil {
+			return invalid
+		}
+		c.set(name, record{})
 	case federation.Upsert:
-		if err := c.upsert(ev.Name, ev.Service); err != nil {
+		if err := c.upsert(ev.Name, ev.ID, ev.Service); err != nil {
 			return err
 		}
 	}
@@ -213,17 +268,30 @@ func (c *Catalog) announces(name string) bool {
 }
 
 // Refused tells of a response on the open stream that was refused before it
-// came here, and the service that it named, as far as that is known. Its last
-// good version stays as it would have after Apply: the owner still offers it.
-func (c *Catalog) Refused(name string, now time.Time) {
+// came here, and of the service that it named by its name or its ID, as far as
+// that is known. Its last good version stays as it would have after Apply: the
+// owner still offers it.
+func (c *Catalog) Refused(name, id string, now time.Time) {
 	if !c.stream.open {
 		return
 	}
 	c.stream.heard = now
-	if r, ok := c.records[name]; ok {
-		r.generation = c.generation
-		c.set(name, r)
+	if known, ok := c.ids.names[name]; ok && name == id {
+		name = known
 	}
+	r, ok := c.records[name]
+	if !ok {
+		return
+	}
+	next := r
+	next.generation = c.generation
+	next.octets += sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])
+	if id != name && c.full(r, true, next) == "" {
+		c.identify(name, id)
+	} else {
+		next.octets = r.octets
+	}
+	c.set(name, next)
 }
 
 // Lost tells that the open stream has ended, and makes all services stale. It
@@ -232,6 +300,7 @@ func (c *Catalog) Lost(now time.Time) {
 	if !c.stream.open {
 		return
 	}
+	c.endRenewal()
 	c.losses = c.clocks(now)
 	c.expired = c.expired && c.services == 0
 	c.stream = stream{}
@@ -241,12 +310,13 @@ func (c *Catalog) Lost(now time.Time) {
 // Deadline returns the next instant at which Advance has something to do, and
 // false when nothing is pending. It may lie in the past.
 func (c *Catalog) Deadline() (time.Time, bool) {
-	settle, settling := c.settles()
-	expiry, expiring := c.expires()
-	if !settling || expiring && expiry.Before(settle) {
-		return expiry, expiring
+	at, ok := c.expires()
+	for _, due := range []func() (time.Time, bool){c.settles, c.renewalEnds} {
+		if other, pending := due(); pending && (!ok || !at.Before(other)) {
+			at, ok = other, true
+		}
 	}
-	return settle, true
+	return at, ok
 }
 
 // Advance does what is due at now: it completes a catalog whose owner has been
@@ -261,7 +331,10 @@ func (c *Catalog) Advance(now time.Time) {
 			return
 		}
 		if settle, ok := c.settles(); ok && settle.Equal(at) {
+			c.endRenewal()
 			c.settle(at)
+		} else if end, ok := c.renewalEnds(); ok && end.Equal(at) {
+			c.endRenewal()
 		} else {
 			c.expire()
 		}
@@ -269,24 +342,25 @@ func (c *Catalog) Advance(now time.Time) {
 }
 
 // SetConfig changes the configuration at now, with all its consequences:
-// services come and go with Admit, and the retention counts anew from when the
-// stream was lost. A smaller MaxServices removes nothing. The cost is that of
-// one Admit for each service.
-//
-// A published service that is not admitted any more is kept aside, unless a
-// later version of it is there already.
+// services that are not admitted any more, or that are beyond the limits, go, and
+// the retention counts anew from when the stream was lost. What was refused and is
+// admitted now comes with the next stream: see Renew. The cost is that of one
+// Admit for each service.
 func (c *Catalog) SetConfig(config Config, now time.Time) {
+	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
 	c.config = config
 	for name, r := range c.records {
-		if r.refused != nil && c.admit(r.refused) == nil {
-			r.service, r.refused = r.refused, nil
-		} else if r.service != nil && c.admit(r.service) != nil {
-			if r.refused == nil {
-				r.refused = r.service
-			}
-			r.service = nil
+		if r.service == nil {
+			continue
 		}
-		c.set(name, r)
+		if invalid := c.admit(r.service); invalid != nil {
+			next := newRecord(name, c.ids.of[name], nil)
+			next.generation, next.refused = r.generation, refusalOf(invalid.Reason)
+			c.set(name, next)
+		}
+	}
+	if lowered {
+		c.trim()
 	}
 	c.Advance(now)
 }
@@ -338,44 +412,41 @@ func (c *Catalog) Snapshot(now time.Time) (services []*federation.Service, lastU
 }
 
 // upsert takes a service as announced on the current stream.
-func (c *Catalog) upsert(name string, s *federation.Service) error {
+func (c *Catalog) upsert(name, id string, s *federation.Service) error {
 	r, ok := c.records[name]
 	invalid := c.admit(s)
-	if c.full(r, ok) {
+	var next record
+	switch {
+	case invalid != nil:
+		next = newRecord(name, id, r.service)
+		next.refused = refusalOf(invalid.Reason)
+	case r.service != nil && r.service.Equal(s):
+		next = newRecord(name, id, r.service)
+	default:
+		next = newRecord(name, id, s)
+	}
+	next.generation = c.generation
+	if rule := c.full(r, ok, next); rule != "" {
+		c.keep(name, r, ok)
 		if invalid == nil {
-			invalid = &federation.InvalidError{
-				Service: name,
-				Reason:  federation.ReasonLimit,
-				Rule:    fmt.Sprintf("one service more than the %d that max_services allows this owner", c.config.MaxServices),
-			}
+			invalid = &federation.InvalidError{Service: name, Reason: federation.ReasonLimit, Rule: rule}
 		}
 		return invalid
 	}
-	r.generation = c.generation
+	c.set(name, next)
+	c.identify(name, id)
 	if invalid != nil {
-		r.refused = s
-		c.set(name, r)
 		return invalid
 	}
-	r.refused = nil
-	if r.service == nil || !r.service.Equal(s) {
-		r.service = s
-	}
-	c.set(name, r)
 	return nil
 }
 
-// full tells whether the record r, which is there already when ok, is one more
-// than the current stream may announce. Records of earlier streams do not
-// count, as they are about to be swept: an owner that comes back with new names
-// would be refused half of them, and never send them again. They are bounded
-// all the same, for an owner that never completes a catalog.
-func (c *Catalog) full(r record, ok bool) bool {
-	limit := c.config.MaxServices
-	if limit == 0 || ok && r.generation == c.generation {
-		return false
+// newRecord returns a record with what it counts.
+func newRecord(name, id string, s *federation.Service) record {
+	if s == nil {
+		return record{octets: sizeOfName(name) + sizeOfID(name, id)}
 	}
-	return c.announced >= limit || !ok && len(c.records)/2 >= limit
+	return record{service: s, octets: Size(s) + sizeOfID(name, id)}
 }
 
 // admit returns the error of Config.Admit with the service that it is about.
@@ -383,7 +454,7 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 	if c.config.Admit == nil {
 		return nil
 	}
-	invalid := c.config.Admit(s.FQDN)
+	invalid := c.config.Admit(s)
 	if invalid == nil {
 		return nil
 	}
@@ -400,12 +471,14 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 func (c *Catalog) set(name string, next record) {
 	prev := c.records[name]
 	c.count(prev, -1)
-	c.count(next, +1)
-	if next.service == nil && next.refused == nil {
+	if next.service == nil && next.refused == admitted {
+		next = record{}
 		delete(c.records, name)
+		c.ids.forget(name)
 	} else {
 		c.records[name] = next
 	}
+	c.count(next, +1)
 	switch {
 	case next.service != nil && (next.service != prev.service || next.generation != prev.generation):
 		c.changes = append(c.changes, Change{Name: name, Service: next.service, Generation: next.generation})
@@ -425,16 +498,27 @@ func (c *Catalog) count(r record, by int) {
 			c.stale += by
 		}
 	}
-	if r.refused != nil {
-		c.refused += by
+	if r.refused != admitted {
+		c.refused[r.refused] += by
 	}
-	if r != (record{}) && r.generation == c.generation {
+	if r == (record{}) {
+		return
+	}
+	c.octets += int64(by) * r.octets
+	if r.generation == c.generation {
 		c.announced += by
+		c.current += int64(by) * r.octets
+	}
+	if r.generation == 0 {
+		c.restored += by
 	}
 }
 
 // live returns the first generation that is not stale.
 func (c *Catalog) live() uint64 {
+	if c.stream.renews.live > 0 {
+		return c.stream.renews.live
+	}
 	if c.stream.open {
 		return c.generation
 	}

@@ -24,10 +24,10 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata; re
 // command above: its error, the changes, and status and deadline where they are
 // not what they were. Times count from the first command.
 //
-//	0s config retention=60s settle=5s max=0 zones=example.  (a new catalog, then SetConfig)
-//	0s open | marked | alive | end | lost | advance | snapshot
-//	0s up NAME... [fqdn=NAME] [port=N] [instances=N]        (s1..s9 is nine names)
-//	0s delete NAME... | refused NAME...
+//	0s config retention=60s settle=5s max=0 octets=0 zones=example.  (a new catalog, then SetConfig)
+//	0s open | marked | alive | end | lost | advance | snapshot | renew
+//	0s up NAME... [fqdn=NAME] [port=N] [instances=N] [text=N] [id=ID]   (s1..s9 is nine names)
+//	0s delete NAME... | delete-id ID... | refused NAME... [id=ID]
 //	0s restore NAME... up=-10s
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -125,15 +125,21 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	case "up":
 		for _, name := range names {
 			s := service(t, name, options)
-			show(name, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now))
+			show(name, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
 		}
-	case "delete":
+	case "renew":
+		output = append(output, fmt.Sprintf("renewed: %v", c.Renew(now)))
+	case "delete", "delete-id":
 		for _, name := range names {
-			show(name, c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now))
+			ev := federation.Event{Operation: federation.Delete, Name: name}
+			if command == "delete-id" {
+				ev.ID = name
+			}
+			show(name, c.Apply(ev, now))
 		}
 	case "refused":
 		for _, name := range names {
-			c.Refused(name, now)
+			c.Refused(name, options["id"], now)
 		}
 	case "restore":
 		services := make([]*federation.Service, len(names))
@@ -157,7 +163,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		t.Fatalf("%q: unknown command", line)
 	}
 	output = append(output, changes(c.Changes())...)
-	if s := status(c.Status()); s != p.status {
+	if s := status(c.Status(), c.Wanting()); s != p.status {
 		p.status = s
 		output = append(output, s)
 	}
@@ -188,12 +194,14 @@ func (p *player) configure(t *testing.T, options map[string]string) {
 			for zone := range strings.SplitSeq(value, ",") {
 				zones = append(zones, fqdn(t, zone))
 			}
-			p.config.Admit = func(name federation.FQDN) *federation.InvalidError {
-				if slices.ContainsFunc(zones, name.Within) {
+			p.config.Admit = func(s *federation.Service) *federation.InvalidError {
+				if slices.ContainsFunc(zones, s.FQDN.Within) {
 					return nil
 				}
-				return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: name.String() + " is outside of " + value}
+				return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: s.FQDN.String() + " is outside of " + value}
 			}
+		case "octets":
+			p.config.MaxCatalog = int64(number(t, value))
 		default:
 			t.Fatalf("unknown option %s", key)
 		}
@@ -216,7 +224,7 @@ func changes(list []catalog.Change) (lines []string) {
 }
 
 // status shows what is not zero.
-func status(s catalog.Status) string {
+func status(s catalog.Status, wanting bool) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s live=%d", s.State, s.Live)
 	for _, f := range []struct {
@@ -238,6 +246,9 @@ func status(s catalog.Status) string {
 	if !s.Known {
 		out.WriteString(" unknown")
 	}
+	if wanting {
+		out.WriteString(" wanting")
+	}
 	return out.String()
 }
 
@@ -252,6 +263,9 @@ func service(t *testing.T, name string, options map[string]string) *federation.S
 		switch key {
 		case "fqdn":
 			s.FQDN = fqdn(t, value)
+		case "id":
+		case "text":
+			s.Description = strings.Repeat("x", number(t, value))
 		case "port":
 			endpoint.Port = uint16(number(t, value))
 		case "instances":

@@ -29,9 +29,9 @@ func TestOracle(t *testing.T) {
 }
 
 // admits returns an Admit that takes the names of the zones only.
-func admits(zones ...federation.FQDN) func(federation.FQDN) *federation.InvalidError {
-	return func(name federation.FQDN) *federation.InvalidError {
-		if slices.ContainsFunc(zones, name.Within) {
+func admits(zones ...federation.FQDN) func(*federation.Service) *federation.InvalidError {
+	return func(s *federation.Service) *federation.InvalidError {
+		if slices.ContainsFunc(zones, s.FQDN.Within) {
 			return nil
 		}
 		return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
@@ -47,6 +47,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
 			Settle:      5 * time.Second,
 			MaxServices: pick(r, 0, 0, 5, 13),
+			MaxCatalog:  pick[int64](r, 0, 0, 5000, 9000),
 			Admit:       pick(r, nil, admits(example), admits(example), admits(test), admits(example, test)),
 		}
 	}
@@ -58,11 +59,11 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		}
 	}
 	config := randomConfig()
-	ops := []string{"up", "up", "up", "bulk", "bulk", "delete", "alive", "refused", "end", "open", "open", "marked", "lost", "advance", "advance", "config", "restore"}
+	ops := []string{"up", "up", "up", "bulk", "bulk", "delete", "alive", "refused", "end", "open", "open", "marked", "lost", "advance", "advance", "config", "restore", "renew"}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
-		config.Retention, config.MaxServices, config.Admit = 100*time.Second, 0, nil
-		ops = []string{"up", "bulk", "open", "lost", "advance", "advance"}
+		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
+		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew"}
 	}
 	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}}
 	zone := map[string]catalog.Change{} // what a receiver of the changes knows
@@ -70,7 +71,10 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	now := epoch
 	for range 60 {
 		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
-		before := c.Status()
+		before, renewing := c.Status(), m.renewing > 0
+		stale := func(c catalog.Change) bool {
+			return c.Generation < before.Live || renewing && c.Generation < m.generation // which ends with it
+		}
 		var removable func(catalog.Change) bool // of what was published before
 		op := pick(r, ops...)
 		name := fmt.Sprint("s", r.IntN(14))
@@ -109,15 +113,23 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				m.heard = now
 			}
 		case "refused":
-			c.Refused(name, now)
+			c.Refused(name, "", now)
 			m.refused(name, now)
 		case "end":
 			_ = c.Apply(federation.Event{Operation: federation.End}, now)
 			m.end(now)
-			removable = func(c catalog.Change) bool { return c.Generation < before.Live }
+			removable = stale
 		case "open":
 			c.Opened(now)
 			m.opened(now)
+		case "renew":
+			want := m.synced && m.renewing == 0
+			if got := c.Renew(now); got != want {
+				return fmt.Sprintf("renewed is %v, want %v", got, want)
+			}
+			if want {
+				m.renewed, m.renewing = now, m.liveSince()
+			}
 		case "marked":
 			c.Marked()
 			m.mark()
@@ -132,9 +144,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 			c.Advance(now)
 			m.advance(now)
-			removable = func(c catalog.Change) bool { return c.Generation < before.Live }
+			removable = stale
 		case "config":
-			config := randomConfig()
+			config = randomConfig()
 			c.SetConfig(config, now)
 			m.setConfig(config, now)
 			removable = func(catalog.Change) bool { return true }
@@ -184,6 +196,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if got, want := c.Status(), m.status(); got != want {
 			return "status (-want +got)\n" + cmp.Diff(want, got)
 		}
+		if limit := config.MaxCatalog; limit > 0 && c.Status().Octets > 2*limit {
+			return fmt.Sprintf("%d octets with a limit of %d", c.Status().Octets, limit)
+		}
 	}
 	return ""
 }
@@ -199,13 +214,17 @@ type model struct {
 	open, marked, content, synced bool
 	clock, expired, known         bool
 	heard, ownerLost, lastSync    time.Time
+
+	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no renewal
+	renewed  time.Time // when the stream before was given up
 }
 
 // entry is one name, with its own clock.
 type entry struct {
-	service, refused *federation.Service
-	generation       uint64
-	lost             time.Time // zero: not lost
+	service    *federation.Service
+	refused    bool // a later version
+	generation uint64
+	lost       time.Time // zero: not lost
 }
 
 // count returns how many entries have the property.
@@ -220,14 +239,48 @@ func (m *model) count(has func(*entry) bool) (n int) {
 
 func (m *model) published() int { return m.count(func(e *entry) bool { return e.service != nil }) }
 
-func (m *model) live(e *entry) bool { return m.open && e.generation == m.generation }
+func (m *model) live(e *entry) bool { return m.open && e.generation >= m.liveSince() }
+
+func (m *model) liveSince() uint64 {
+	if m.renewing > 0 {
+		return m.renewing
+	}
+	return m.generation
+}
+
+// octets is what the entries that have the property count.
+func (m *model) octets(has func(string, *entry) bool) (n int64) {
+	for name, e := range m.services {
+		if has(name, e) {
+			n += size(name, e.service)
+		}
+	}
+	return n
+}
+
+func size(name string, s *federation.Service) int64 {
+	if s == nil {
+		return int64(80 + len(name))
+	}
+	return catalog.Size(s)
+}
+
+// fits tells whether the name can be announced with so many octets.
+func (m *model) fits(name string, octets int64) bool {
+	limit := m.config.MaxCatalog
+	e := m.services[name]
+	current := e != nil && e.generation == m.generation
+	others := m.octets(func(other string, e *entry) bool { return other != name && e.generation == m.generation })
+	all := m.octets(func(other string, _ *entry) bool { return other != name })
+	return limit == 0 || others+octets <= limit && all+octets <= 2*limit || current && octets <= size(name, e.service)
+}
 
 func (m *model) stale() int {
 	return m.count(func(e *entry) bool { return e.service != nil && !m.live(e) })
 }
 
 func (m *model) admitted(s *federation.Service) bool {
-	return m.config.Admit == nil || m.config.Admit(s.FQDN) == nil
+	return m.config.Admit == nil || m.config.Admit(s) == nil
 }
 
 func (m *model) up(name string, s *federation.Service, now time.Time) bool {
@@ -252,20 +305,32 @@ func (m *model) take(name string, s *federation.Service) bool {
 			return false
 		}
 	}
+	next := s
+	if !m.admitted(s) {
+		next = nil
+		if e != nil {
+			next = e.service
+		}
+	} else if e != nil && e.service != nil && same(e.service, s) {
+		next = e.service
+	}
+	if !m.fits(name, size(name, next)) {
+		if e != nil && m.fits(name, size(name, e.service)) {
+			e.generation, e.lost = m.generation, time.Time{}
+		}
+		return false
+	}
 	if e == nil {
 		e = &entry{}
 		m.services[name] = e
 	}
 	e.generation, e.lost = m.generation, time.Time{}
-	if !m.admitted(s) {
-		e.refused = s
-		return false
-	}
-	e.refused = nil
-	if e.service == nil || e.service.FQDN != s.FQDN || len(e.service.Instances) != len(s.Instances) {
-		e.service = s
-	}
-	return true
+	e.service, e.refused = next, !m.admitted(s)
+	return !e.refused
+}
+
+func same(s, t *federation.Service) bool {
+	return s.FQDN == t.FQDN && len(s.Instances) == len(t.Instances)
 }
 
 func (m *model) refused(name string, now time.Time) {
@@ -280,15 +345,21 @@ func (m *model) refused(name string, now time.Time) {
 func (m *model) mark() { m.marked = m.open }
 
 func (m *model) opened(now time.Time) {
-	m.lost(now)
+	if m.renewing == 0 || !m.synced {
+		m.lost(now)
+	} else {
+		m.marked, m.content, m.synced = false, false, false
+	}
 	m.generation++
-	m.open = true
+	m.open, m.heard = true, now
 }
 
 func (m *model) lost(now time.Time) {
 	if !m.open {
 		return
 	}
+	m.endRenewal()
+	m.renewing = 0
 	if m.synced || m.published() > 0 && !m.clock {
 		m.clock, m.expired, m.ownerLost = true, false, now
 	}
@@ -302,7 +373,24 @@ func (m *model) lost(now time.Time) {
 	m.open, m.marked, m.content, m.synced = false, false, false, false
 }
 
+// endRenewal has the clock of what is not announced yet run since the renewal.
+func (m *model) endRenewal() {
+	if m.renewing == 0 || m.synced {
+		return
+	}
+	m.renewing = 0
+	m.clock, m.expired, m.ownerLost = true, false, m.renewed
+	for _, e := range m.services {
+		if e.generation < m.generation && e.lost.IsZero() {
+			e.lost = m.renewed
+		}
+	}
+}
+
 func (m *model) end(now time.Time) {
+	if m.open {
+		m.endRenewal()
+	}
 	if m.open && (!m.synced || m.stale() > 0) {
 		m.sweep(now)
 	}
@@ -324,6 +412,9 @@ func (m *model) next() (next time.Time, ok bool) {
 	if m.settling() {
 		earlier(m.heard.Add(m.config.Settle))
 	}
+	if at, ok := m.renewalEnds(); ok {
+		earlier(at)
+	}
 	if m.config.Retention > 0 {
 		for _, e := range m.services {
 			if !e.lost.IsZero() {
@@ -335,6 +426,14 @@ func (m *model) next() (next time.Time, ok bool) {
 		}
 	}
 	return next, ok
+}
+
+func (m *model) renewalEnds() (time.Time, bool) {
+	at := m.renewed
+	if m.heard.After(at) {
+		at = m.heard
+	}
+	return at.Add(30 * time.Second), m.renewing > 0 && !m.synced
 }
 
 func (m *model) settling() bool { return m.open && m.content && !m.synced && !m.marked }
@@ -349,7 +448,10 @@ func (m *model) advance(now time.Time) {
 			return
 		}
 		if m.settling() && m.heard.Add(m.config.Settle).Equal(at) {
+			m.endRenewal()
 			m.settle(at)
+		} else if end, ok := m.renewalEnds(); ok && end.Equal(at) {
+			m.endRenewal()
 		} else {
 			maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !e.lost.IsZero() && !m.due(e.lost).After(at) })
 			if m.clock && !m.due(m.ownerLost).After(at) {
@@ -384,21 +486,46 @@ func (m *model) tidy() {
 }
 
 func (m *model) setConfig(config catalog.Config, now time.Time) {
+	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
+	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
 	m.config = config
-	for name, e := range m.services {
-		if e.refused != nil && m.admitted(e.refused) {
-			e.service, e.refused = e.refused, nil
-		}
+	for _, e := range m.services {
 		if e.service != nil && !m.admitted(e.service) {
-			if e.refused == nil {
-				e.refused = e.service
-			}
-			e.service = nil
+			e.service, e.refused = nil, true
 		}
-		m.services[name] = e
+	}
+	if lowered {
+		m.trim()
 	}
 	m.tidy()
 	m.advance(now)
+}
+
+// trim takes away what is beyond the limits.
+func (m *model) trim() {
+	all := m.octets(func(string, *entry) bool { return true })
+	if (m.config.MaxServices == 0 || len(m.services) <= m.config.MaxServices) && (m.config.MaxCatalog == 0 || all <= m.config.MaxCatalog) {
+		return
+	}
+	kept, octets := 0, int64(0)
+	for _, rank := range []func(*entry) bool{
+		func(e *entry) bool { return e.service != nil && m.live(e) },
+		func(e *entry) bool { return e.service != nil && !m.live(e) },
+		func(e *entry) bool { return e.service == nil },
+	} {
+		for _, name := range slices.Sorted(maps.Keys(m.services)) {
+			e := m.services[name]
+			if !rank(e) {
+				continue
+			}
+			n := size(name, e.service)
+			if m.config.MaxServices > 0 && kept >= m.config.MaxServices || m.config.MaxCatalog > 0 && octets+n > m.config.MaxCatalog {
+				delete(m.services, name)
+				continue
+			}
+			kept, octets = kept+1, octets+n
+		}
+	}
 }
 
 func (m *model) restore(services []*federation.Service, up, now time.Time) bool {
@@ -424,7 +551,8 @@ func (m *model) status() catalog.Status {
 		Known:    m.known,
 		Services: m.published(),
 		Stale:    m.stale(),
-		Refused:  m.count(func(e *entry) bool { return e.refused != nil }),
+		Refused:  m.count(func(e *entry) bool { return e.refused }),
+		Octets:   m.octets(func(string, *entry) bool { return true }),
 	}
 	for _, e := range m.services {
 		if e.service != nil {
@@ -432,7 +560,7 @@ func (m *model) status() catalog.Status {
 		}
 	}
 	if m.open {
-		s.Live = m.generation
+		s.Live = m.liveSince()
 	}
 	if m.clock && m.config.Retention > 0 {
 		s.Expires = m.ownerLost.Add(m.config.Retention + time.Second)

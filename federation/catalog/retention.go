@@ -31,7 +31,7 @@ func (c *Catalog) clocks(now time.Time) []loss {
 	switch {
 	case !c.stream.open:
 		return c.losses
-	case c.stream.synced:
+	case c.stream.synced, c.stream.renews.live > 0:
 		return append(slices.Clip(c.losses), ended) // behind those of what the guard holds
 	case running:
 		// The last clock goes on, now for what this stream announced as well.

@@ -50,7 +50,10 @@ type Status struct {
 	Instances int // of the published services
 	Stale     int // published services of a generation before Live
 	Held      int // of these, what a complete catalog left out and the guard kept
-	Refused   int // versions that were not admitted, kept aside
+	Refused   int // names whose last version was not admitted
+	Addresses int // of these, for an address
+
+	Octets int64 // that the catalog counts, as Size does
 }
 
 // Status returns the state of the catalog. It costs the same for any size.
@@ -64,7 +67,9 @@ func (c *Catalog) Status() Status {
 		Services:  c.services,
 		Instances: c.instances,
 		Stale:     c.stale,
-		Refused:   c.refused,
+		Refused:   c.refused[refusedName] + c.refused[refusedAddress],
+		Addresses: c.refused[refusedAddress],
+		Octets:    c.octets,
 	}
 	if c.stream.synced {
 		s.Held = c.stale

@@ -89,7 +89,7 @@ func (b *Board) Marked() { b.catalog.Marked() }
 // Refused notes that a response was refused, and the service that it named.
 func (b *Board) Refused(name string, now time.Time) {
 	b.told++
-	b.catalog.Refused(name, now)
+	b.catalog.Refused(name, "", now)
 	b.take(now)
 }
 
