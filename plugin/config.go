@@ -37,6 +37,8 @@ const (
 	maxKeepalive  = 24 * time.Hour
 	minMaxMessage = 64 << 10 // bytes
 	maxMaxMessage = 1 << 30  // bytes
+	minMaxCatalog = 1 << 20  // octets
+	maxMaxCatalog = 1 << 40  // octets
 )
 
 // Config is one federation block: an owner, and what it may publish.
@@ -74,6 +76,7 @@ type Config struct {
 	Persist     string        // file of the last good catalog, or empty
 	Renames     []Rename      // each From once; where several fit a name, the first of them is the most specific
 	MaxServices int           // from 1
+	MaxCatalog  int64         // octets, as the catalog counts them, 1 MiB to 1 TiB
 	MaxMessage  int           // bytes, 64 KiB to 1 GiB
 
 	// AllowAddresses are the prefixes of endpoint addresses that are taken even
@@ -96,6 +99,7 @@ func defaults() Config {
 		Settle:      5 * time.Second,
 		Keepalive:   time.Minute,
 		MaxServices: 1_000_000,
+		MaxCatalog:  1 << 30,
 		MaxMessage:  16 << 20,
 	}
 }
@@ -224,8 +228,10 @@ func (cfg *Config) set(property string, args []string) (err error) {
 		err = cfg.rename(args)
 	case "max_services":
 		cfg.MaxServices, err = single(args, parseCount)
+	case "max_catalog":
+		cfg.MaxCatalog, err = single(args, sizeFrom[int64](minMaxCatalog, maxMaxCatalog, "1MiB to 1TiB"))
 	case "max_message":
-		cfg.MaxMessage, err = single(args, parseSize)
+		cfg.MaxMessage, err = single(args, sizeFrom[int](minMaxMessage, maxMaxMessage, "64KiB to 1GiB"))
 	case "allow_addresses":
 		cfg.AllowAddresses, err = list(cfg.AllowAddresses, args, parsePrefix)
 	case "fallthrough":
@@ -428,16 +434,19 @@ func parseCount(s string) (int, error) {
 	return count, nil
 }
 
-// parseSize takes bytes, or a number with one of the units of 1024.
-func parseSize(s string) (int, error) {
-	digits := strings.TrimRight(s, "BGKMibgkm")
-	shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30}
-	shift, ok := shifts[strings.ToLower(s[len(digits):])]
-	number, err := strconv.ParseUint(digits, 10, 32)
-	if size := number << shift; ok && err == nil && minMaxMessage <= size && size <= maxMaxMessage {
-		return int(size), nil
+// sizeFrom returns a function that takes bytes, or a number with one of the units
+// of 1024, in the range that is said in words as well.
+func sizeFrom[T int | int64](least, most int64, inWords string) func(string) (T, error) {
+	return func(s string) (T, error) {
+		digits := strings.TrimRight(s, "BGKMTibgkmt")
+		shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
+		shift, ok := shifts[strings.ToLower(s[len(digits):])]
+		number, err := strconv.ParseInt(digits, 10, 64)
+		if ok && err == nil && number <= most>>shift && number >= 0 && least <= number<<shift {
+			return T(number << shift), nil
+		}
+		return 0, fmt.Errorf("%q is not a size from %s", s, inWords)
 	}
-	return 0, fmt.Errorf("%q is not a size from 64KiB to 1GiB", s)
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {

@@ -80,6 +80,7 @@ func checkRanges(t *testing.T, cfg Config) {
 		"settle":          100*time.Millisecond <= cfg.Settle && cfg.Settle <= 10*time.Minute,
 		"keepalive":       10*time.Second <= cfg.Keepalive && cfg.Keepalive <= 24*time.Hour,
 		"max_services":    cfg.MaxServices >= 1,
+		"max_catalog":     1<<20 <= cfg.MaxCatalog && cfg.MaxCatalog <= 1<<40,
 		"max_message":     64<<10 <= cfg.MaxMessage && cfg.MaxMessage <= 1<<30,
 		"allow_addresses": !slices.ContainsFunc(cfg.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
@@ -131,6 +132,7 @@ func appendBlock(tokens []caddyfile.Token, cfg Config) []caddyfile.Token {
 		line("rename", rename.From, rename.To)
 	}
 	line("max_services", cfg.MaxServices)
+	line("max_catalog", cfg.MaxCatalog)
 	line("max_message", cfg.MaxMessage)
 	for _, prefix := range cfg.AllowAddresses {
 		line("allow_addresses", prefix)

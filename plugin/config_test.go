@@ -63,6 +63,7 @@ func TestParse(t *testing.T) {
 			Settle:      5 * time.Second,
 			Keepalive:   time.Minute,
 			MaxServices: 1000000,
+			MaxCatalog:  1073741824,
 			MaxMessage:  16777216,
 		}
 		change(&cfg)
@@ -94,6 +95,7 @@ func TestParse(t *testing.T) {
 				rename corp.internal fed.example
 				rename a.corp.internal a.mesh.example
 				max_services 1
+				max_catalog 1TiB
 				max_message 1GiB
 				allow_addresses 127.0.0.0/8 fe80::/10
 				allow_addresses 169.254.0.0/16
@@ -118,6 +120,7 @@ func TestParse(t *testing.T) {
 					{From: zones(t, "corp.internal.")[0], To: zones(t, "fed.example.")[0]},
 				},
 				MaxServices: 1,
+				MaxCatalog:  1099511627776,
 				MaxMessage:  1073741824,
 				AllowAddresses: []netip.Prefix{
 					netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
@@ -158,6 +161,8 @@ func TestParse(t *testing.T) {
 		{"retention 0", block("retention 0"), []Config{minimal(func(cfg *Config) { cfg.Retention = 0 })}},
 		{"retention bare seconds", block("retention 7200"), []Config{minimal(func(cfg *Config) { cfg.Retention = 2 * time.Hour })}},
 		{"settle bare seconds", block("settle 600"), []Config{minimal(func(cfg *Config) { cfg.Settle = 10 * time.Minute })}},
+		{"max_catalog bytes", block("max_catalog 1048576"), []Config{minimal(func(cfg *Config) { cfg.MaxCatalog = 1048576 })}},
+		{"max_catalog GiB", block("max_catalog 4GiB"), []Config{minimal(func(cfg *Config) { cfg.MaxCatalog = 4294967296 })}},
 		{"max_message bytes", block("max_message 65536"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
 		{"max_message B", block("max_message 65537B"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65537 })}},
 		{"max_message K", block("max_message 64K"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
@@ -286,6 +291,12 @@ func TestParseErrors(t *testing.T) {
 
 		{property: "max_services 0", want: `4: max_services: "0" is not a whole number from 1`},
 		{property: "max_services 1e6", want: `4: max_services: "1e6" is not a whole number from 1`},
+		{property: "max_catalog 1048575", want: `4: max_catalog: "1048575" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog 1025GiB", want: `4: max_catalog: "1025GiB" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog 9223372036854775807T", want: `4: max_catalog: "9223372036854775807T" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog -1GiB", want: `4: max_catalog: "-1GiB" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog 0", want: `4: max_catalog: "0" is not a size from 1MiB to 1TiB`},
+		{property: "max_catalog", want: "4: max_catalog: takes one argument, not 0"},
 		{property: "max_message 65535", want: `4: max_message: "65535" is not a size from 64KiB to 1GiB`},
 		{property: "max_message 1025MiB", want: `4: max_message: "1025MiB" is not a size from 64KiB to 1GiB`},
 		{property: "max_message 4294967295G", want: `4: max_message: "4294967295G" is not a size from 64KiB to 1GiB`},

@@ -121,7 +121,7 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 		o := agent.OwnerConfig{
 			Addresses: c.Addresses, Files: c.TLS, ServerName: c.ServerName, IDs: c.OwnerIDs, Version: c.API,
 			Retention: c.Retention, Settle: c.Settle, Keepalive: c.Keepalive, Persist: c.Persist,
-			MaxServices: c.MaxServices, MaxMessage: c.MaxMessage, AllowAddresses: c.AllowAddresses,
+			MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog, MaxMessage: c.MaxMessage, AllowAddresses: c.AllowAddresses,
 		}
 		renames := make([]zone.Rename, len(c.Renames))
 		for j, r := range c.Renames {
