@@ -3,6 +3,6 @@
 // next handshake on, and an owner that is pinned to its identity.
 //
 // Consumer and owner take their gRPC credentials from a Source; authorizing a
-// consumer by its PeerIDs is the owner's work. The package imports only the
-// domain nouns.
+// consumer by its PeerIDs is the owner's work. Of this module the package imports
+// only the domain nouns and package regularfile.
 package mtls

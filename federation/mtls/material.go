@@ -8,12 +8,19 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 )
 
+// MaxFile is how large each of the files may be, in bytes: room for several
+// hundred authorities.
+const MaxFile = 1 << 20
+
 // Files are the paths of the PEM files that a party identifies itself with and
-// knows its peers by.
+// knows its peers by. They are regular files, or symbolic links to such: what is
+// anything else, such as a FIFO, cannot be read.
 type Files struct {
 	Cert string // its certificate, then the intermediate ones
 	Key  string // the private key of the certificate
@@ -40,15 +47,15 @@ var (
 // read returns what the files hold. Its errors name the file and what is wrong
 // with it.
 func (f Files) read(now time.Time) (*material, error) {
-	cert, err := os.ReadFile(f.Cert)
+	cert, _, err := regularfile.Read(f.Cert, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	key, err := os.ReadFile(f.Key)
+	key, _, err := regularfile.Read(f.Key, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
 	}
-	ca, err := os.ReadFile(f.CA)
+	ca, _, err := regularfile.Read(f.CA, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("CA bundle: %w", err)
 	}
@@ -71,7 +78,7 @@ func (f Files) read(now time.Time) (*material, error) {
 		}
 	}
 	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, err)
+		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err))
 	}
 
 	if m.authorities, err = parse(ca); err != nil {
@@ -104,7 +111,7 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, err
+			return nil, shown(err)
 		}
 		certificates = append(certificates, c)
 	}
@@ -115,6 +122,17 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 		return nil, errNoCertificate
 	}
 	return certificates, nil
+}
+
+// shown returns an error about the content of a file, which may repeat some of
+// it, with a text that is safe to show.
+func shown(err error) error {
+	text := err.Error()
+	quoted := federation.Quote(text)
+	if quoted == `"`+text+`"` {
+		return err
+	}
+	return fmt.Errorf("%s%.0w", quoted, err)
 }
 
 func checkValidity(c *x509.Certificate, now time.Time) error {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,9 +38,9 @@ func TestLoad(t *testing.T) {
 		"key file with certificate":    {change: func(i *Issued) { i.Key = join(i.Cert, i.Key) }},
 		"bundle of two":                {change: func(i *Issued) { i.CA = join(i.CA, newAuthority(t).PEM()) }},
 		"bundle with an expired one":   {change: func(i *Issued) { i.CA = join(oldAuthority.PEM(), i.CA) }},
-		"no certificate file":          {func(i *Issued) { i.Cert = nil }, "tls.crt", "certificate: open "},
-		"no key file":                  {func(i *Issued) { i.Key = nil }, "tls.key", "key: open "},
-		"no CA file":                   {func(i *Issued) { i.CA = nil }, "ca.crt", "CA bundle: open "},
+		"no certificate file":          {func(i *Issued) { i.Cert = nil }, "tls.crt", "certificate: stat "},
+		"no key file":                  {func(i *Issued) { i.Key = nil }, "tls.key", "key: stat "},
+		"no CA file":                   {func(i *Issued) { i.CA = nil }, "ca.crt", "CA bundle: stat "},
 		"empty certificate file":       {func(i *Issued) { i.Cert = []byte{} }, "tls.crt", "holds no PEM certificate"},
 		"key in its place":             {func(i *Issued) { i.Cert = i.Key }, "tls.crt", "holds no PEM certificate"},
 		"half a certificate":           {func(i *Issued) { i.Cert = i.Cert[:len(i.Cert)/2] }, "tls.crt", "cut off or malformed"},
@@ -75,6 +76,76 @@ func TestLoad(t *testing.T) {
 				t.Errorf("error is %v, want one about %s: %q", err, tc.file, tc.want)
 			}
 		})
+	}
+}
+
+// A file that is no regular file for a moment, or grew without bound, is reported
+// like any that is broken, and used when it is one again.
+func TestReloadOfWhatIsNoFile(t *testing.T) {
+	authority := newAuthority(t)
+	for name, put := range map[string]struct {
+		instead func(path string) error
+		want    string
+	}{
+		"FIFO":      {func(path string) error { return syscall.Mkfifo(path, 0o600) }, "is not a regular file"},
+		"device":    {func(path string) error { return os.Symlink("/dev/zero", path) }, "is not a regular file"},
+		"directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "is not a regular file"},
+		"too large": {func(path string) error { return os.WriteFile(path, make([]byte, MaxFile+1), 0o600) }, "is larger than allowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := files(t.TempDir())
+			if err := issue(t, authority, Leaf{}).WriteFiles(f); err != nil {
+				t.Fatal(err)
+			}
+			var logged bytes.Buffer
+			source, err := Load(f, slog.New(slog.NewTextHandler(&logged, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{f.Cert, f.Key, f.CA} {
+				logged.Reset()
+				changed := source.Changed()
+				if err := os.Rename(path, path+".away"); err != nil {
+					t.Fatal(err)
+				}
+				if err := put.instead(path); err != nil {
+					t.Fatal(err)
+				}
+				source.Reload()
+				if text := logged.String(); !strings.Contains(text, put.want) || !strings.Contains(text, path) {
+					t.Errorf("%s is reported as %q, expected that it %s", path, text, put.want)
+				}
+				if _, err := Load(f, nil); err == nil || !strings.Contains(err.Error(), put.want) {
+					t.Errorf("error of Load is %v, expected that %s %s", err, path, put.want)
+				}
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				if err := issue(t, authority, Leaf{}).WriteFiles(f); err != nil {
+					t.Fatal(err)
+				}
+				source.Reload()
+				select {
+				case <-changed:
+				default:
+					t.Errorf("%s is a file again and is not used:\n%s", path, &logged)
+				}
+			}
+		})
+	}
+}
+
+// What a file holds is not repeated as it is.
+func TestLoadShowsNothingRaw(t *testing.T) {
+	f := files(t.TempDir())
+	issued := issue(t, newAuthority(t), Leaf{})
+	issued.Key = bytes.Repeat(pem.EncodeToMemory(&pem.Block{Type: "\x1b[31m\u009b", Bytes: []byte("a")}), 1000)
+	if err := issued.WriteFiles(f); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(f, nil)
+	if err == nil || strings.ContainsAny(err.Error(), "\x1b\u009b\n") || len(err.Error()) > 1000 {
+		t.Errorf("error is %.2000q", err)
 	}
 }
 
