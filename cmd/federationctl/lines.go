@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -105,5 +106,30 @@ func jsonLine(event federation.Event) (string, error) {
 	encoder := json.NewEncoder(&line) // compacts the service, whose space protojson varies
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(object)
-	return line.String(), err
+	return escapeControls(line.String()), err
+}
+
+// escapeControls returns a line of JSON that says the same without what a terminal
+// obeys, or what makes it show something in another place than where it stands.
+// encoding/json escapes the controls of ASCII but DEL.
+func escapeControls(line string) string {
+	if !strings.ContainsFunc(line, controls) {
+		return line
+	}
+	var safe strings.Builder
+	for _, r := range line {
+		if controls(r) {
+			fmt.Fprintf(&safe, `\u%04x`, r) // none of them is beyond U+FFFF
+		} else {
+			safe.WriteRune(r)
+		}
+	}
+	return safe.String()
+}
+
+// controls reports whether a line of JSON escapes a character: C1 controls, DEL,
+// line and paragraph separators, and those that change the direction of text
+// (Unicode Standard Annex #9, section 2).
+func controls(r rune) bool {
+	return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }

@@ -1,30 +1,32 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-func lintCommand() *cobra.Command {
+func lintCommand(ctx context.Context) *cobra.Command {
 	var ranges []string
+	limit := size(ownerfile.DefaultMaxCatalog)
 	command := &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Check catalog files",
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
-them, and as consumers do when they get them. It tells every problem with its
-file, line, service and field, and warns of what is allowed and probably not
+them, and as consumers do when they get them. It tells each problem with its file,
+line, service and field, the first hundred of a file, and warns of what is allowed and probably not
 meant: two services with one fqdn, an endpoint that no instance selects, an
 instance that will have no DNS name of its own. Warnings alone are no failure.
 
-A FILE of - is standard input.`,
+A FILE of - is standard input. Any other must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
   federationctl lint catalogs/*.json
 
@@ -41,24 +43,30 @@ A FILE of - is standard input.`,
 			if err != nil {
 				return err
 			}
-			return lint(files, policy, command.InOrStdin(), command.OutOrStdout())
+			done := make(chan error, 1)
+			// Nothing is there to wait for at the end of ctx, and standard input may
+			// never end: the process does.
+			go func() { done <- lint(files, policy, int64(limit), command.InOrStdin(), command.OutOrStdout()) }()
+			select {
+			case err := <-done:
+				return err
+			case <-ctx.Done():
+				return failed("interrupted")
+			}
 		},
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 	}
 	rangesFlag(command, &ranges)
+	maxCatalogFlag(command, &limit)
 	return command
 }
 
-func lint(files []string, policy wire.Policy, stdin io.Reader, stdout io.Writer) error {
-	problems := 0
+func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdout io.Writer) error {
+	problems, more := 0, false
 	for _, file := range files {
-		var data []byte
-		var err error
+		data, err := readCatalog(file, limit, stdin)
 		if file == "-" {
 			file = "<stdin>"
-			data, err = io.ReadAll(stdin)
-		} else {
-			data, err = os.ReadFile(file)
 		}
 		if err != nil {
 			problems++
@@ -66,17 +74,46 @@ func lint(files []string, policy wire.Policy, stdin io.Reader, stdout io.Writer)
 			continue
 		}
 		catalog := ownerfile.ParseCatalog(data, policy)
-		problems += len(catalog.Problems)
+		problems += len(catalog.Problems) + catalog.MoreProblems
+		more = more || catalog.MoreProblems > 0
 		show(stdout, file, "error", catalog.Problems)
+		if catalog.MoreProblems > 0 {
+			fmt.Fprintf(stdout, "%s: error: and at least %d more\n", file, catalog.MoreProblems)
+		}
 		show(stdout, file, "warning", catalog.Warnings)
+		if catalog.MoreWarnings > 0 {
+			fmt.Fprintf(stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
+		}
 		if len(catalog.Problems) == 0 {
 			fmt.Fprintf(stdout, "%s: %s, fit to be published\n", file, board.Count(len(catalog.Services), "service"))
 		}
 	}
-	if problems > 0 {
+	switch {
+	case more:
+		return failed("problems found: %d at least; mend them and check again", problems)
+	case problems > 0:
 		return failed("problems found: %d; mend them and check again", problems)
 	}
 	return nil
+}
+
+// readCatalog returns the content of a catalog file, or of standard input.
+func readCatalog(file string, limit int64, stdin io.Reader) ([]byte, error) {
+	if file != "-" {
+		data, _, err := regularfile.Read(file, limit)
+		switch {
+		case errors.Is(err, regularfile.ErrTooLarge):
+			return nil, fmt.Errorf("%w; --max-catalog raises it", err)
+		case errors.Is(err, regularfile.ErrNotRegular):
+			return nil, fmt.Errorf("%w; 'federationctl lint -' reads standard input", err)
+		}
+		return data, err
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, limit+1))
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("there are more than %d bytes; --max-catalog raises the limit", limit)
+	}
+	return data, err
 }
 
 func show(stdout io.Writer, file, severity string, problems []ownerfile.Problem) {

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +29,19 @@ const (
 	exitUsage  = 2
 )
 
+// shutdownGrace is how long a command has to end after a signal. One that reads
+// a file of a server that is gone, or writes to a pipe that nobody reads, cannot:
+// it is left to the system then. It is longer than what a command takes over the
+// end of its streams.
+const shutdownGrace = 10 * time.Second
+
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // writes tell of it, to those who want to know
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, func() {
+		stop()                                                        // a second signal ends the process at once
+		time.AfterFunc(shutdownGrace, func() { os.Exit(exitFailed) }) // in silence: a message might be what is in the way
+	})
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -73,7 +83,7 @@ runs: edit or replace them, and the new content is used.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(), pkiCommand(), completionCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }

@@ -146,9 +146,9 @@ func TestUsage(t *testing.T) {
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--window", "0"}, owner), 2, "", "federationctl: --window: 0 is not in 1 to 1024\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
-		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: open c.yaml: no such file or directory\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
 		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; mend it with the help of 'federationctl lint ca.pem'\n"},
-		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: open no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
+		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: stat no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; check --cert, --key and --ca\n"},
 		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
 		{[]string{"pki"}, 2, "", "federationctl: pki takes one DIR, not 0\nfederationctl: see 'federationctl pki --help'\n"},
@@ -267,7 +267,7 @@ bad.yaml:5: error: service "a\x1b": endpoints[0].address: loopback address 127.0
 bad.yaml:7: error: service "b": fqdn: required
 bad.yaml:7: error: service "b": endpoints: at least one is required
 bad.yaml:7: error: service "b": instances: at least one is required
-none.yaml: error: open none.yaml: no such file or directory
+none.yaml: error: stat none.yaml: no such file or directory
 bad.json:1: error: services must be a list; an empty one is []
 `, "federationctl: problems found: 7; mend them and check again\n"},
 		{[]string{"--allow-addresses", "127.0.0.0/8", "bad.yaml"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"

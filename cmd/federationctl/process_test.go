@@ -104,7 +104,7 @@ func TestWatchOnceInAPipeline(t *testing.T) {
 		{"the first line, of what has none", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
 		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
 		{"nobody", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
-		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: read .: is a directory; check --cert, --key and --ca\n"},
+		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: . is not a regular file; check --cert, --key and --ca\n"},
 		{"lint of a pipe", "printf 'services:\\n- name: a\\n' | federationctl lint -", 1, `<stdin>:2: error: service "a": fqdn: required
 <stdin>:2: error: service "a": endpoints: at least one is required
 <stdin>:2: error: service "a": instances: at least one is required

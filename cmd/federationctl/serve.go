@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -25,6 +28,7 @@ import (
 type serveOptions struct {
 	listen    string
 	catalog   string
+	max       size
 	files     mtls.Files
 	allow     []string
 	allowFile string
@@ -34,7 +38,7 @@ type serveOptions struct {
 }
 
 func serveCommand(ctx context.Context) *cobra.Command {
-	var o serveOptions
+	o := serveOptions{max: ownerfile.DefaultMaxCatalog}
 	command := &cobra.Command{
 		Use:   "serve --catalog FILE --cert FILE --key FILE --ca FILE",
 		Short: "Publish the services of a catalog file",
@@ -73,6 +77,13 @@ rename, as most editors and Kubernetes do. One that is written in place is read
 when it has been left alone for a tenth of a second, and half of a list may look
 like a shorter list.
 
+Files must be regular files, or symbolic links to such: a FIFO or a device in the
+place of one is broken. A catalog may have --max-catalog, an allow file and each
+certificate file 1 MiB. A catalog of more than 8 MiB must be JSON, or the line
+'services:' and a list in which the '-' of each service stands in one column; it
+is read service by service, and of an edit only what has changed. Of plain
+services it takes about ten times its size in memory.
+
 A consumer is told of each service that has changed once, in its last state,
 however far it is behind. A service that it refuses is logged with the reason,
 and sent again when it changes.
@@ -102,7 +113,8 @@ Prometheus on another one, under /metrics, without TLS:
   federation_owner_certificate_expiry_timestamp_seconds{file}
 
 A signal (SIGINT, SIGTERM) ends the owner: its consumers are told to try again
-later and keep what they have. Pings of consumers are welcome up to one a second.`,
+later and keep what they have. A second one ends it at once, and so do ten seconds
+in which it could not end, as when nobody reads its log. Pings of consumers are welcome up to one a second.`,
 		Example: `  # Publish to one consumer only.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
       --allow-id spiffe://consumer.example/coredns
@@ -122,6 +134,7 @@ later and keep what they have. Pings of consumers are welcome up to one a second
 	flags := command.Flags()
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host all of this machine's")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
+	maxCatalogFlag(command, &o.max)
 	filesFlags(command, &o.files, "owner", "consumers")
 	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without it and --allow-file every certificate of --ca may")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
@@ -150,11 +163,17 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	registry := owner.NewRegistry()
-	catalog, err := ownerfile.OpenCatalog(ownerfile.CatalogConfig{Path: o.catalog, Registry: registry, Policy: policy, Logger: logger})
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
+	catalog, err := ownerfile.OpenCatalog(ctx, ownerfile.CatalogConfig{
+		Path: o.catalog, Registry: registry, Policy: policy, MaxBytes: int64(o.max), Logger: logger,
+	})
+	switch _, pathError := errors.AsType[*fs.PathError](err); {
+	case errors.Is(err, regularfile.ErrTooLarge):
+		return failed("%w; --max-catalog raises it", err)
+	case pathError, errors.Is(err, regularfile.ErrNotRegular):
 		return failure{err}
-	}
-	if err != nil {
+	case ctx.Err() != nil:
+		return failed("interrupted before the catalog was read")
+	case err != nil:
 		return failed("%w; mend it with the help of 'federationctl lint %s'", err, o.catalog)
 	}
 	server, err := owner.New(owner.Config{
@@ -171,7 +190,7 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	switch {
 	case o.allowFile != "":
 		set := func(ids []mtls.ID) { server.SetAllow(slices.Concat(allow, ids)) }
-		if allowed, err = ownerfile.OpenAllow(ownerfile.AllowConfig{Path: o.allowFile, Set: set, Logger: logger}); err != nil {
+		if allowed, err = ownerfile.OpenAllow(ctx, ownerfile.AllowConfig{Path: o.allowFile, Set: set, Logger: logger}); err != nil {
 			return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
 		}
 	case len(allow) == 0:
@@ -213,6 +232,40 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		return failure{err}
 	}
 	return nil
+}
+
+// size is the value of a flag: bytes, or a number with one of the units of 1024.
+type size int64
+
+var units = []string{"B", "KiB", "MiB", "GiB"}
+
+// String implements pflag.Value.
+func (s *size) String() string {
+	number, unit := *s, 0
+	for number != 0 && number%1024 == 0 && unit < len(units)-1 {
+		number, unit = number/1024, unit+1
+	}
+	return strconv.FormatInt(int64(number), 10) + units[unit]
+}
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error {
+	digits := strings.TrimRight(text, "BKMGi")
+	unit := max(slices.Index(units, text[len(digits):]), 0)
+	number, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || number < 1 || digits+units[unit] != text && digits != text {
+		return errors.New("not a size such as 512MiB")
+	}
+	*s = size(number << (10 * unit))
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*size) Type() string { return "size" }
+
+// maxCatalogFlag adds the flag that bounds a catalog file.
+func maxCatalogFlag(command *cobra.Command, limit *size) {
+	command.Flags().Var(limit, "max-catalog", "`size` that a catalog file may have, as bytes or with KiB, MiB or GiB")
 }
 
 // listen listens on the address that a flag has.

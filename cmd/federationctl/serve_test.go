@@ -216,7 +216,7 @@ func TestServeRefusesFlags(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		{[]string{"--allow-file", filepath.Join(dir, "no")}, "allow file: open " + filepath.Join(dir, "no") + ": no such file or directory; it needs one identity a line"},
+		{[]string{"--allow-file", filepath.Join(dir, "no")}, "allow file: stat " + filepath.Join(dir, "no") + ": no such file or directory; it needs one identity a line"},
 		{[]string{"--allow-file", empty}, "allow file " + empty + ": the file names nobody; [] on a line of its own allows nobody"},
 		{[]string{"--allow-file", broken}, "allow file " + broken + ": line 2: identity \"*\""},
 		{[]string{"--metrics", "nowhere"}, "missing port in address; choose another address with --metrics"},

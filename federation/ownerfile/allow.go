@@ -1,6 +1,7 @@
 package ownerfile
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"regexp"
@@ -8,6 +9,10 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
+
+// MaxAllow is how large an allow file may be, in bytes: some ten thousand
+// identities.
+const MaxAllow = 1 << 20
 
 // AllowConfig is what OpenAllow needs. Every field is required.
 type AllowConfig struct {
@@ -26,18 +31,21 @@ type AllowConfig struct {
 //
 // A file that is gone or names nobody is broken: it never means everybody, and
 // it is also what a file looks like that is about to be written.
-func OpenAllow(c AllowConfig) (*File, error) {
-	f := &File{path: c.Path, what: "allow file", keeps: "the same consumers as before may subscribe", logger: c.Logger}
-	f.apply = func(data []byte) error {
+func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
+	f := &File{
+		path: c.Path, what: "allow file", keeps: "the same consumers as before may subscribe",
+		limit: MaxAllow, logger: c.Logger,
+	}
+	f.apply = func(_ context.Context, data []byte) error {
 		ids, problems := ParseAllow(data)
 		if len(problems) > 0 {
-			return errors.New(summary(problems))
+			return errors.New(summary(problems, 0))
 		}
 		c.Set(ids)
 		c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
 		return nil
 	}
-	if err := f.load(); err != nil {
+	if err := f.load(ctx); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -86,7 +86,7 @@ func FuzzParseAllow(f *testing.F) {
 func TestOpenAllowFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allow")
 	for _, tt := range []struct{ name, text, want string }{
-		{"missing", "", "allow file: open " + path + ": no such file or directory"},
+		{"missing", "", "allow file: stat " + path + ": no such file or directory"},
 		{"broken", "a.example\n*\n", "allow file " + path + `: line 2: identity "*": label has a character other than a-z, 0-9, '-' and '_'`},
 		{"empty", "\n", "allow file " + path + ": the file names nobody; [] on a line of its own allows nobody"},
 	} {
@@ -94,7 +94,7 @@ func TestOpenAllowFails(t *testing.T) {
 			write(t, path, tt.text)
 		}
 		set := func(ids []mtls.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
-		if _, err := OpenAllow(AllowConfig{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
+		if _, err := OpenAllow(t.Context(), AllowConfig{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
 	}
@@ -108,7 +108,7 @@ func TestAllowFollows(t *testing.T) {
 		var mu sync.Mutex
 		var sets []string
 		logged := &logBuffer{}
-		f, err := OpenAllow(AllowConfig{path, func(ids []mtls.ID) {
+		f, err := OpenAllow(t.Context(), AllowConfig{path, func(ids []mtls.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))

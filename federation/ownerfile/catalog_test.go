@@ -108,8 +108,8 @@ func TestParseCatalogProblems(t *testing.T) {
 		{"syntax after the document", "services: []\n---\n{\n", []string{"3: did not find expected node content"}},
 		{"truncated JSON", "{\"services\": [\n{\"name\": \"a\"", []string{"1: did not find expected ',' or '}'"}},
 		{"key twice", "services:\n- name: a\n  name: b\n", []string{`3: service services[0]: mapping key "name" already defined at line 2`}},
-		{"contains itself", "services:\n- &a\n  tags: *a\n", []string{"2: service services[0]: anchor 'a' value contains itself"}},
-		{"no JSON number", "services:\n- name: .inf\n", []string{"2: service services[0]: json: unsupported value: +Inf"}},
+		{"contains itself", "services:\n- &a\n  tags: *a\n", []string{`3: service services[0]: anchor "a" contains itself`}},
+		{"no JSON number", "services:\n- name: .inf\n", []string{"2: service services[0]: +Inf is no number that JSON has"}},
 		{"huge JSON number", `{"services": [{"endpoints": [{"port": 1e999}]}]}`, []string{"1: service services[0]: json: cannot unmarshal number 1e999 into Go value of type float64"}},
 		{"scalar service", "services:\n- web\n- ~\n", []string{
 			"2: service services[0]: a service must be a mapping",
@@ -303,8 +303,8 @@ func TestParseCatalogWarnings(t *testing.T) {
 func TestCatalogErrIsBounded(t *testing.T) {
 	c := ParseCatalog([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
 	err := c.Err()
-	if err == nil || !strings.HasSuffix(err.Error(), "; and 295 more") || len(err.Error()) > 1000 {
-		t.Errorf("error is %v, expected five problems and 295 more", err)
+	if err == nil || !strings.HasSuffix(err.Error(), "; and at least 161 more") || len(err.Error()) > 1000 {
+		t.Errorf("error is %v, expected five problems and a bound of the others", err)
 	}
 }
 

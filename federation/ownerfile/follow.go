@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 )
 
 const (
@@ -33,7 +34,8 @@ type File struct {
 	path   string
 	what   string // what it is, as logged
 	keeps  string // what happens while it is broken, as logged
-	apply  func(data []byte) error
+	limit  int64  // of its size, in bytes
+	apply  func(ctx context.Context, data []byte) error
 	logger *slog.Logger
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
@@ -55,11 +57,13 @@ func (f *File) Err() error {
 // Run follows the file until ctx ends, and returns nil then. A file that is
 // broken is reported once and changes nothing. It can be edited in place,
 // replaced, or be a symbolic link that is set to another file, as in a volume of
-// Kubernetes.
+// Kubernetes. What is no regular file, such as a FIFO, or is too large is broken as
+// well, and is used when it is one again.
 //
 // A file that is written in place is read when it has been left alone for a
-// tenth of a second, or has not been for ten seconds. A writer that takes longer over it should write another file
-// and rename it: half of a list may be a shorter list.
+// tenth of a second, or has not been for ten seconds. A writer that takes longer
+// over it should write another file and rename it: half of a list may be a shorter
+// list.
 func (f *File) Run(ctx context.Context) error {
 	var events <-chan fsnotify.Event
 	var failures <-chan error
@@ -107,12 +111,12 @@ func (f *File) follow(ctx context.Context, events <-chan fsnotify.Event, failure
 			settled.Reset(settleDelay)
 		case <-settled.C:
 			overdue = false
-			f.reload()
+			f.reload(ctx)
 		case <-poll.C:
 			switch {
 			case !f.changed():
 			case overdue: // who never leaves it alone is taken at their word
-				f.reload()
+				f.reload(ctx)
 			default:
 				overdue = true
 				settled.Reset(settleDelay)
@@ -122,12 +126,13 @@ func (f *File) follow(ctx context.Context, events <-chan fsnotify.Event, failure
 }
 
 // reload loads the file if it has changed, and reports what is wrong once.
-func (f *File) reload() {
+func (f *File) reload(ctx context.Context) {
 	if !f.changed() {
 		return
 	}
-	err, before := f.load(), f.trouble.Load()
+	err, before := f.load(ctx), f.trouble.Load()
 	switch {
+	case ctx.Err() != nil: // which is no trouble of the file
 	case err == nil && before != nil:
 		f.trouble.Store(nil)
 		f.logger.Info(f.what+" is in order again", "file", f.path)
@@ -138,7 +143,7 @@ func (f *File) reload() {
 	}
 }
 
-// changed tells whether the file may be another than the one that was read.
+// changed reports whether the file may be another than the one that was read.
 func (f *File) changed() bool {
 	info, err := os.Stat(f.path)
 	return err != nil || f.info == nil || !os.SameFile(info, f.info) ||
@@ -146,8 +151,8 @@ func (f *File) changed() bool {
 }
 
 // load reads the file and applies it.
-func (f *File) load() error {
-	data, info, err := readFile(f.path)
+func (f *File) load(ctx context.Context) error {
+	data, info, err := regularfile.Read(f.path, f.limit)
 	if err != nil {
 		f.info = nil
 		return fmt.Errorf("%s: %w", f.what, err)
@@ -157,28 +162,9 @@ func (f *File) load() error {
 	if digest == f.digest {
 		return nil
 	}
-	if err := f.apply(data); err != nil {
+	if err := f.apply(ctx, data); err != nil {
 		return fmt.Errorf("%s %s: %w", f.what, f.path, err)
 	}
 	f.digest = digest
 	return nil
-}
-
-// readFile returns the content of a file, and what the file was before it was
-// read: one that changes meanwhile will be seen to be another.
-func readFile(path string) ([]byte, os.FileInfo, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	data, err := io.ReadAll(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	return data, info, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +64,7 @@ func openFile(t *testing.T, path string) (*File, *owner.Registry, *logBuffer) {
 	t.Helper()
 	logged := &logBuffer{}
 	registry := owner.NewRegistry()
-	f, err := OpenCatalog(CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+	f, err := OpenCatalog(t.Context(), CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +75,14 @@ func TestOpenCatalogFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.yaml")
 	for _, tt := range []struct{ name, text, want string }{
-		{"missing", "", "catalog file: open " + path + ": no such file or directory"},
+		{"missing", "", "catalog file: stat " + path + ": no such file or directory"},
 		{"broken", "services:\n- name: a\n" + rest, "catalog file " + path + `: line 2: service "a": fqdn: required`},
 	} {
 		if tt.text != "" {
 			write(t, path, tt.text)
 		}
 		registry := owner.NewRegistry()
-		_, err := OpenCatalog(CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
+		_, err := OpenCatalog(t.Context(), CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
@@ -355,4 +356,61 @@ func TestFileSettles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is no regular file for a moment, or too large, is broken, and followed on.
+func TestFollowsWhatIsNoFileForAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		write(t, path, catalogFile("a 1"))
+		logged := &logBuffer{}
+		registry := owner.NewRegistry()
+		f, err := OpenCatalog(t.Context(), CatalogConfig{
+			Path: path, Registry: registry, MaxBytes: 10_000, Logger: slog.New(slog.NewTextHandler(logged, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { f.follow(ctx, nil, nil) })
+		defer running.Wait()
+		defer cancel()
+		wait := func() {
+			time.Sleep(2 * pollInterval)
+			synctest.Wait()
+		}
+		version := 1
+		for _, tt := range []struct {
+			name string
+			put  func() error
+			want string
+		}{
+			{"FIFO", func() error { return syscall.Mkfifo(path, 0o600) }, "is not a regular file"},
+			{"device", func() error { return os.Symlink("/dev/zero", path) }, "is not a regular file"},
+			{"directory", func() error { return os.Mkdir(path, 0o700) }, "is not a regular file"},
+			{"too large", func() error { return os.WriteFile(path, make([]byte, 10_001), 0o600) }, "is larger than allowed"},
+			{"endless", func() error { return os.Symlink("/proc/self/mem", path) }, ""},
+		} {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.put(); err != nil {
+				t.Fatal(err)
+			}
+			wait()
+			if err := f.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: error is %v, expected that it %s", tt.name, err, tt.want)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			version++
+			write(t, path, catalogFile(fmt.Sprintf("a %d", version)))
+			wait()
+			if got, want := strings.Join(published(t, registry), ", "), fmt.Sprintf("upsert a %d", version); got != want || f.Err() != nil {
+				t.Errorf("after %s the catalog is %s (%v), expected %s", tt.name, got, f.Err(), want)
+			}
+		}
+	})
 }

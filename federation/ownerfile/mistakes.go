@@ -21,11 +21,17 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
+// The bounds of what mistakes tries.
+const (
+	maxProbes  = 20_000            // in a service
+	maxEntries = wire.MaxEndpoints // of a list or a map: no other has a higher limit
+)
+
 // mistakes returns everything that is wrong with m. first is the error that wire
 // found. It stops there, as a consumer has no use for more; whoever mends a file
 // wants to see them all, so each piece of m is put to wire by itself, in a
-// service that is right otherwise.
-func mistakes(m *typespb.FederatedService, policy wire.Policy, first error) []*federation.InvalidError {
+// service that is right otherwise. It ends when it has found the given number.
+func mistakes(m *typespb.FederatedService, policy wire.Policy, first error, most int) []*federation.InvalidError {
 	good := &typespb.FederatedService{
 		Name:      "probe",
 		Fqdn:      "probe.example",
@@ -34,7 +40,11 @@ func mistakes(m *typespb.FederatedService, policy wire.Policy, first error) []*f
 	}
 	var found []*federation.InvalidError
 	told := make(map[string]bool) // a piece is a part of larger ones
+	probes := 0
 	pieces(m.ProtoReflect(), good.ProtoReflect(), func(indices []int, probe protoreflect.Message) bool {
+		if probes++; len(found) >= most || probes > maxProbes {
+			return false
+		}
 		service, _ := probe.Interface().(*typespb.FederatedService)
 		_, err := wire.DecodeService(service, policy)
 		invalid, ok := errors.AsType[*federation.InvalidError](err)
@@ -100,7 +110,7 @@ func pieces(m, good protoreflect.Message, try func(indices []int, probe protoref
 				return true
 			})
 			slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
-			for _, key := range keys {
+			for _, key := range keys[:min(len(keys), maxEntries)] {
 				alone := m.New().NewField(field)
 				alone.Map().Set(key, pairs.Get(key))
 				try(nil, with(field, alone))
@@ -112,7 +122,7 @@ func pieces(m, good protoreflect.Message, try func(indices []int, probe protoref
 				alone.List().Append(value)
 				return with(field, alone)
 			}
-			for j := range list.Len() {
+			for j := range min(list.Len(), maxEntries) {
 				if !try([]int{j}, single(list.Get(j))) || field.Message() == nil {
 					continue
 				}

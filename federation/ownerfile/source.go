@@ -1,29 +1,37 @@
 package ownerfile
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// CatalogConfig is what OpenCatalog needs. Every field is required but Policy.
+// CatalogConfig is what OpenCatalog needs. Every field is required but Policy and
+// MaxBytes.
 type CatalogConfig struct {
 	Path     string
 	Registry *owner.Registry
 	Policy   wire.Policy // of the consumers, as far as the owner knows it
+	MaxBytes int64       // a larger file is broken; 0 stands for DefaultMaxCatalog
 	Logger   *slog.Logger
 }
 
 // OpenCatalog reads a catalog file and sets the registry to it; later changes are
 // applied as differences. It fails when the file cannot be read or has a problem,
-// and names all it can of it.
-func OpenCatalog(c CatalogConfig) (*File, error) {
-	f := &File{path: c.Path, what: "catalog file", keeps: "the catalog stays as it was", logger: c.Logger}
+// and names all it can of it, or when ctx ends.
+func OpenCatalog(ctx context.Context, c CatalogConfig) (*File, error) {
+	f := &File{
+		path: c.Path, what: "catalog file", keeps: "the catalog stays as it was",
+		limit: cmp.Or(c.MaxBytes, DefaultMaxCatalog), logger: c.Logger,
+	}
 	doubtful := "" // the warnings that were reported last
-	f.apply = func(data []byte) error {
-		catalog := ParseCatalog(data, c.Policy)
-		if err := catalog.Err(); err != nil {
+	r := reader{policy: c.Policy}
+	f.apply = func(ctx context.Context, data []byte) error {
+		catalog, err := r.read(data, ctx.Err)
+		if err := cmp.Or(err, catalog.Err()); err != nil {
 			return err
 		}
 		d, err := c.Registry.Set(catalog.Services)
@@ -32,7 +40,7 @@ func OpenCatalog(c CatalogConfig) (*File, error) {
 		}
 		c.Logger.Info("catalog applied", "file", c.Path, "services", len(catalog.Services),
 			"added", d.Added, "changed", d.Changed, "removed", d.Removed)
-		if warnings := summary(catalog.Warnings); warnings != doubtful {
+		if warnings := summary(catalog.Warnings, catalog.MoreWarnings); warnings != doubtful {
 			doubtful = warnings
 			if doubtful != "" {
 				c.Logger.Warn("catalog has what is probably not meant", "file", c.Path, "warnings", doubtful)
@@ -40,7 +48,7 @@ func OpenCatalog(c CatalogConfig) (*File, error) {
 		}
 		return nil
 	}
-	if err := f.load(); err != nil {
+	if err := f.load(ctx); err != nil {
 		return nil, err
 	}
 	return f, nil

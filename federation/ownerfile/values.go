@@ -1,0 +1,158 @@
+package ownerfile
+
+import (
+	"fmt"
+	"math"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// expander makes values of YAML nodes, of the types that encoding/json has. It is
+// our own, as the decoder of the YAML package compares each key of a mapping with
+// each other one and has an error for each pair of equal ones, and does not bound
+// what aliases of long texts expand to.
+type expander struct {
+	offset int                 // of the lines of the nodes in the file
+	budget int                 // what aliases may still expand to, in bytes
+	spent  bool                // they have, and that is reported
+	within map[*yaml.Node]bool // aliases that are being expanded
+	found  findings            // what is wrong with the values made since the last time
+}
+
+// maxExpansion bounds what the aliases of a text expand to, in proportion to it:
+// enough to merge common fields into each service.
+const maxExpansion = 64
+
+// newExpander returns one for the nodes of a text of that size, whose lines count
+// from offset on in the file.
+func newExpander(offset, size int) *expander {
+	return &expander{
+		offset: offset,
+		budget: maxExpansion * min(size, maxPiece/8),
+		within: make(map[*yaml.Node]bool),
+		found:  findings{room: maxKept},
+	}
+}
+
+func (x *expander) problemf(node *yaml.Node, format string, args ...any) {
+	x.found.add(Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
+}
+
+// spend takes from the budget for a piece of what an alias stands for, and reports
+// whether there was enough.
+func (x *expander) spend(node *yaml.Node) bool {
+	if len(x.within) == 0 {
+		return true
+	}
+	if x.budget -= 1 + len(node.Value); x.budget < 0 && !x.spent {
+		x.spent = true
+		x.problemf(node, "aliases stand for more than %d times as much as there is text", maxExpansion)
+	}
+	return x.budget >= 0
+}
+
+// value returns the value of a node. It reports what is wrong with it.
+func (x *expander) value(node *yaml.Node) any {
+	if !x.spend(node) {
+		return nil
+	}
+	switch node.Kind {
+	case yaml.AliasNode:
+		var value any
+		x.enter(node, func() { value = x.value(node.Alias) })
+		return value
+	case yaml.MappingNode:
+		object := make(map[string]any, len(node.Content)/2)
+		x.merge(object, node)
+		return object
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(node.Content))
+		for _, child := range node.Content {
+			list = append(list, x.value(child))
+		}
+		return list
+	default:
+		return x.scalar(node)
+	}
+}
+
+// enter calls expand for what an alias stands for, unless that is what the alias
+// is part of.
+func (x *expander) enter(alias *yaml.Node, expand func()) {
+	if x.within[alias] {
+		x.problemf(alias, "anchor %s contains itself", federation.Quote(alias.Value))
+		return
+	}
+	x.within[alias] = true
+	expand()
+	delete(x.within, alias)
+}
+
+// merge adds the entries of a mapping to object, but for keys that are there
+// already: its own before those that it merges (yaml.org/type/merge.html).
+func (x *expander) merge(object map[string]any, node *yaml.Node) {
+	lines := make(map[string]int, len(node.Content)/2)
+	var merged *yaml.Node
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := resolve(node.Content[i]), node.Content[i+1]
+		if !x.spend(key) {
+			return
+		}
+		if key.Kind != yaml.ScalarNode {
+			x.problemf(key, "a key must be a string")
+			continue
+		}
+		if line, ok := lines[key.Value]; ok {
+			x.problemf(node.Content[i], "mapping key %s already defined at line %d", federation.Quote(key.Value), line+x.offset)
+			continue
+		}
+		lines[key.Value] = node.Content[i].Line
+		if key.ShortTag() == "!!merge" {
+			merged = value
+			continue
+		}
+		// The key as it is written, also where YAML takes it for a number or a date.
+		if _, ok := object[key.Value]; !ok {
+			object[key.Value] = x.value(value)
+		}
+	}
+	if merged == nil {
+		return
+	}
+	sources := []*yaml.Node{merged}
+	if merged.Kind == yaml.SequenceNode {
+		sources = merged.Content
+	}
+	for _, source := range sources {
+		switch {
+		case source.Kind == yaml.MappingNode:
+			x.merge(object, source)
+		case source.Kind == yaml.AliasNode && source.Alias.Kind == yaml.MappingNode:
+			x.enter(source, func() { x.merge(object, source.Alias) })
+		default:
+			x.problemf(source, "<< merges a mapping or a list of mappings")
+		}
+	}
+}
+
+// scalar returns the value of a scalar. Dates are strings, which JSON has.
+func (x *expander) scalar(node *yaml.Node) any {
+	switch tag := node.ShortTag(); tag {
+	case "!!str", "!!timestamp":
+		return node.Value
+	case "!!null":
+		return nil
+	}
+	var value any
+	if err := node.Decode(&value); err != nil {
+		x.problemf(node, "%s", syntaxProblem(err).Rule)
+		return nil
+	}
+	if number, ok := value.(float64); ok && (math.IsInf(number, 0) || math.IsNaN(number)) {
+		x.problemf(node, "%v is no number that JSON has", number)
+		return nil
+	}
+	return value
+}
