@@ -74,7 +74,7 @@ type handler struct {
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	if h.limits.allow(kind{h.peer, r.Level, r.Message}, h.Handler) {
+	if h.limits.allow(ctx, kind{h.peer, r.Level, r.Message}, h.Handler) {
 		return h.Handler.Handle(ctx, r)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (h *handler) WithGroup(name string) slog.Handler {
 
 // allow reports whether a line may be logged. The first that may not be starts
 // the timer after which next is told how many there were.
-func (l *limits) allow(k kind, next slog.Handler) bool {
+func (l *limits) allow(ctx context.Context, k kind, next slog.Handler) bool {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,8 @@ func (l *limits) allow(k kind, next slog.Handler) bool {
 	c.omitted++
 	if c.omitted == 1 {
 		// Not a goroutine that somebody would have to end: it writes one line.
-		time.AfterFunc(window-now.Sub(c.since), func() { l.summarize(k, c, next) })
+		ctx = context.WithoutCancel(ctx)
+		time.AfterFunc(window-now.Sub(c.since), func() { l.summarize(ctx, k, c, next) })
 	}
 	return false
 }
@@ -132,7 +133,7 @@ func (l *limits) prune(now time.Time) bool {
 }
 
 // summarize logs how many lines of a kind were left out.
-func (l *limits) summarize(k kind, c *count, next slog.Handler) {
+func (l *limits) summarize(ctx context.Context, k kind, c *count, next slog.Handler) {
 	l.mu.Lock()
 	if l.windows[k] == c {
 		delete(l.windows, k)
@@ -141,5 +142,5 @@ func (l *limits) summarize(k kind, c *count, next slog.Handler) {
 	l.mu.Unlock()
 	r := slog.NewRecord(time.Now(), k.level, "more lines like this were left out", 0)
 	r.AddAttrs(slog.String("line", k.message), slog.Int("count", omitted))
-	_ = next.Handle(context.Background(), r) //nolint:contextcheck // no caller is left whose context it could be
+	_ = next.Handle(ctx, r)
 }
