@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// These are tests of what files and peers can do to the command: files that are no
+// files, and text that a terminal would obey.
+
+// process is the real binary while it runs.
+type process struct {
+	t       *testing.T
+	command *exec.Cmd
+	logged  *bufio.Scanner
+}
+
+// startServe starts the owner of dir as a process, with its log.
+func startServe(t *testing.T, dir, catalog string) *process {
+	t.Helper()
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog}, files(dir, "owner"))
+	p := &process{t: t, command: exec.CommandContext(t.Context(), realBinary(t), args...)}
+	log, err := p.command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// A log that says no more must not hold up the test for ever.
+	timer := time.AfterFunc(patience, func() { _ = p.command.Process.Kill() })
+	t.Cleanup(func() { timer.Stop() })
+	p.logged = bufio.NewScanner(log)
+	return p
+}
+
+// logs waits for a line with the text in the log.
+func (p *process) logs(text string) {
+	p.t.Helper()
+	for p.logged.Scan() {
+		if strings.Contains(p.logged.Text(), text) {
+			return
+		}
+	}
+	p.t.Fatalf("the log ended before %q", text)
+}
+
+// end sends SIGTERM, and returns the exit code.
+func (p *process) end() int {
+	p.t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	for p.logged.Scan() { // or Wait would close the pipe too early
+	}
+	_ = p.command.Wait()
+	return p.command.ProcessState.ExitCode()
+}
+
+func fifo(t *testing.T, path string) {
+	t.Helper()
+	if err := syscall.Mkfifo(path+".new", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each file of an owner is a FIFO for a moment: it is reported, used when it is a
+// file again, and SIGTERM ends the process meanwhile and afterwards.
+func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
+	realBinary(t)
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	renewed := pkiIn(t)
+	again := func(name string) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(renewed, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), string(data))
+	}
+
+	p := startServe(t, dir, file)
+	p.logs("may subscribe")
+	fifo(t, file)
+	p.logs(file + " is not a regular file")
+	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	p.logs("catalog applied")
+	fifo(t, filepath.Join(dir, "owner-key.pem"))
+	p.logs("owner-key.pem is not a regular file")
+	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
+		again(name)
+	}
+	p.logs("certificates changed")
+	if code := p.end(); code != exitDone {
+		t.Errorf("exit code %d, expected 0", code)
+	}
+
+	p = startServe(t, dir, file)
+	p.logs("may subscribe")
+	fifo(t, file)
+	fifo(t, filepath.Join(dir, "owner-key.pem"))
+	p.logs("is not a regular file")
+	p.logs("is not a regular file")
+	if code := p.end(); code != exitDone {
+		t.Errorf("with FIFOs in the place of files: exit code %d, expected 0", code)
+	}
+
+	code, stdout, stderr := shell(t, dir, "federationctl serve --catalog catalog.yaml "+strings.Join(files(renewed, "owner"), " "))
+	if want := "federationctl: catalog file: catalog.yaml is not a regular file\n"; code != exitFailed || stdout != "" || stderr != want {
+		t.Errorf("at the start: exit code %d, standard output %q, standard error %q, expected 1 and %q", code, stdout, stderr, want)
+	}
+}
+
+// Nobody reads the log, and the pipe is full: who has something to log waits for
+// ever.
+func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
+	realBinary(t)
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	t.Parallel() // it waits for shutdownGrace
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	defer writer.Close()
+	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))
+	command := exec.CommandContext(t.Context(), realBinary(t), args...)
+	command.Stderr = writer
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = command.Process.Kill() })
+	defer timer.Stop()
+	var url string
+	for lines := bufio.NewScanner(stdout); url == "" && lines.Scan(); {
+		_, url, _ = strings.Cut(lines.Text(), "metrics on ")
+	}
+	fd := int(writer.Fd()) // once: it makes the pipe a blocking one
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 16, 1} { // until not a byte more has room
+		for chunk := make([]byte, size); err == nil; {
+			_, err = syscall.Write(fd, chunk)
+		}
+		if !errors.Is(err, syscall.EAGAIN) {
+			t.Fatal(err)
+		}
+		err = nil
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "services: [")
+	eventually(t, func() string {
+		if scrape(t, url)[`federation_owner_file_broken{file="catalog"}`] == 0 {
+			return "the broken catalog was not found"
+		}
+		return ""
+	})
+	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait()
+	if code := command.ProcessState.ExitCode(); code != exitFailed {
+		t.Errorf("exit code %d, expected 1: %v", code, command.ProcessState)
+	}
+}
+
+func TestLintOfWhatIsNoFile(t *testing.T) {
+	realBinary(t)
+	dir := t.TempDir()
+	fifo(t, filepath.Join(dir, "fifo.yaml"))
+	write(t, filepath.Join(dir, "large.yaml"), "services: []"+strings.Repeat(" ", 1024))
+	const mend = "federationctl: problems found: 1; mend them and check again\n"
+	for _, tt := range []struct {
+		script, stdout, stderr string
+	}{
+		{"lint fifo.yaml", "fifo.yaml: error: fifo.yaml is not a regular file; 'federationctl lint -' reads standard input\n", mend},
+		{"lint /dev/zero", "/dev/zero: error: /dev/zero is not a regular file; 'federationctl lint -' reads standard input\n", mend},
+		{"lint --max-catalog 1MiB - </dev/zero", "<stdin>: error: there are more than 1048576 bytes; --max-catalog raises the limit\n", mend},
+		{"lint --max-catalog 1KiB large.yaml", "large.yaml: error: large.yaml is larger than allowed: it has 1036 bytes, the limit is 1024; --max-catalog raises it\n", mend},
+	} {
+		code, stdout, stderr := shell(t, dir, "federationctl "+tt.script)
+		if code != exitFailed || stdout != tt.stdout || stderr != tt.stderr {
+			t.Errorf("%s: exit code %d, standard output %q, standard error %q; expected %q, %q", tt.script, code, stdout, stderr, tt.stdout, tt.stderr)
+		}
+	}
+}
+
+// Standard input never ends.
+func TestLintEndsWhileItReads(t *testing.T) {
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	defer reader.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	command := lintCommand(ctx)
+	command.SetArgs([]string{"-"})
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetIn(reader)
+	command.SetOut(io.Discard)
+	if err := command.Execute(); err == nil || err.Error() != "interrupted" {
+		t.Errorf("error is %v, expected that it was interrupted", err)
+	}
+}
+
+// terrible is what no terminal should get.
+const terrible = "a\x1b[31m\n\r\x7f\u009b2J\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\u0085é\U0001F578"
+
+func raw(r rune) bool {
+	return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
+// terribleCatalogs spell what is terrible wherever something may be repeated.
+func terribleCatalogs(t *testing.T) map[string]string {
+	t.Helper()
+	quoted, err := json.Marshal(terrible + strings.Repeat("\x1b[2J\n", 500_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(quoted)
+	plain := strings.Repeat("\U0001F578x", 100_000)
+	return map[string]string{
+		"name":        "services:\n- name: " + text + "\n",
+		"key":         "services:\n- {" + text + ": 1}\n",
+		"top key":     text + ": 1\n",
+		"key twice":   "services:\n- ? " + text + "\n  : 1\n  ? " + text + "\n  : 1\n",
+		"value":       "services:\n- {name: a, fqdn: " + text + ", tags: " + text + ", endpoints: [{port: " + text + "}], instances: [{protocol: " + text + "}]}\n",
+		"anchor":      "services:\n- *" + plain + "\n",
+		"tag":         "services:\n- !!int " + text + "\n",
+		"handle":      "services:\n- !" + plain + "!a b\n",
+		"JSON":        `{"services": [{"name": ` + text + `, ` + text + `: 1, "port": ` + text + `}]}`,
+		"JSON key":    `{` + text + `: 1}`,
+		"JSON number": `{"services": [{"endpoints": [{"port": 1` + strings.Repeat("0", 3_000_000) + `}]}]}`,
+	}
+}
+
+func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
+	dir := pkiIn(t)
+	for name, text := range terribleCatalogs(t) {
+		file := write(t, filepath.Join(dir, "catalog.yaml"), text)
+		for _, args := range [][]string{
+			{"lint", file},
+			slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner")),
+		} {
+			code, stdout, stderr := ctl(t, args...)
+			output := stdout + stderr
+			if code != exitFailed {
+				t.Errorf("%s: %s: exit code %d, expected 1", name, args[0], code)
+			}
+			if len(output) > 10_000 || strings.ContainsFunc(output, raw) {
+				t.Errorf("%s: %s: %d bytes: %.1000q", name, args[0], len(output), output)
+			}
+			if lines := strings.Count(stderr, "\n"); args[0] == "serve" && lines != 1 {
+				t.Errorf("%s: serve writes %d lines, expected 1: %.1000q", name, lines, stderr)
+			}
+		}
+	}
+}
+
+func TestLintIsBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "catalog.yaml")
+	write(t, file, "services:\n- name: a\n"+strings.Repeat("  name: a\n", 8000)+strings.Repeat("- name: b\n", 100))
+	_, stdout, stderr := ctl(t, "lint", file)
+	if lines := strings.Count(stdout, "\n"); lines != 101 || !strings.HasSuffix(stdout, "\n"+file+": error: and at least 8000 more\n") {
+		t.Errorf("%d lines:\n%.2000s", lines, stdout)
+	}
+	if want := "federationctl: problems found: 8100 at least; mend them and check again\n"; stderr != want {
+		t.Errorf("standard error %q, expected %q", stderr, want)
+	}
+}
+
+// What an owner publishes reaches no terminal as it is, and programs get the same.
+func TestOutputHasNoControls(t *testing.T) {
+	service, err := wire.DecodeService(&typespb.FederatedService{
+		Name: terrible, Fqdn: "a.example", Description: terrible, Tags: []string{terrible}, Labels: map[string]string{terrible: terrible},
+		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80, Description: terrible}},
+		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
+	}, wire.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
+	for name, format := range map[string]func(federation.Event) (string, error){"table": table, "json": jsonLine} {
+		line, err := format(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {
+			t.Errorf("%s: %q", name, line)
+		}
+	}
+	line, _ := jsonLine(event)
+	var object struct {
+		Name    string
+		Service json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(line), &object); err != nil {
+		t.Fatalf("%v: %s", err, line)
+	}
+	var message typespb.FederatedService
+	if err := protojson.Unmarshal(object.Service, &message); err != nil {
+		t.Fatalf("%v: %s", err, object.Service)
+	}
+	again, err := wire.DecodeService(&message, wire.Policy{})
+	if err != nil || !again.Equal(service) || object.Name != terrible {
+		t.Errorf("the line says %+v (%v) of %q, expected %+v", again, err, object.Name, service)
+	}
+	var plain bytes.Buffer
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if controls(r) && r > 0xffff {
+			fmt.Fprintf(&plain, "%U ", r)
+		}
+	}
+	if plain.Len() > 0 {
+		t.Errorf("%s have no short form in JSON", &plain)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]string{
+		"1": "1B", "1024": "1KiB", "256MiB": "256MiB", "1536KiB": "1536KiB", "1048576KiB": "1GiB", "64GiB": "64GiB", "7B": "7B",
+		"": "", "0": "", "-1": "", "1.5MiB": "", "1M": "", "MiB": "", "1mib": "", "1iMB": "", "99999999999": "", "1 KiB": "", "0x10": "",
+	} {
+		var s size
+		err := s.Set(text)
+		got := s.String()
+		if err != nil {
+			got = ""
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
