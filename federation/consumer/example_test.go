@@ -96,11 +96,11 @@ func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Sour
 
 	registry := owner.NewRegistry()
 	for _, name := range names {
-		registry.Upsert(&federation.Service{
+		must(registry.Upsert(&federation.Service{
 			Name: name, FQDN: must(federation.ParseFQDN(name)),
 			Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
 			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-		})
+		}))
 	}
 	server := must(owner.New(owner.Config{Registry: registry, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)}))
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))

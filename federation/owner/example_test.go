@@ -40,7 +40,11 @@ func shop(address string) *federation.Service {
 // what has changed since the last look, in its last state.
 func ExampleRegistry() {
 	registry := owner.NewRegistry()
-	registry.Set([]*federation.Service{shop("192.0.2.1")})
+	must(registry.Set([]*federation.Service{shop("192.0.2.1")}))
+	// What no consumer could take is refused here, and changes nothing.
+	if _, err := registry.Upsert(&federation.Service{Name: "shop"}); err != nil {
+		fmt.Println(err)
+	}
 
 	subscription := registry.Subscribe()
 	defer subscription.Close()
@@ -57,12 +61,13 @@ func ExampleRegistry() {
 	hear()
 	hear()
 	for i := range 100 {
-		registry.Upsert(shop(fmt.Sprintf("192.0.2.%d", 100+i)))
+		must(registry.Upsert(shop(fmt.Sprintf("192.0.2.%d", 100+i))))
 	}
 	hear()
 	registry.Delete("shop")
 	hear()
 	// Output:
+	// service "shop": fqdn: required
 	// shop is at 192.0.2.1
 	// the catalog is complete
 	// shop is at 192.0.2.199
@@ -75,7 +80,7 @@ func Example() {
 	ownerID, consumerID := must(mtls.ParseID("spiffe://owner.example/owner")), must(mtls.ParseID("spiffe://consumer.example/dns"))
 
 	registry := owner.NewRegistry()
-	registry.Upsert(shop("192.0.2.1"))
+	must(registry.Upsert(shop("192.0.2.1")))
 	server := must(owner.New(owner.Config{
 		Registry:    registry,
 		Credentials: certificates(authority, ownerID).Server(),

@@ -13,24 +13,22 @@ const maxRemembered = 1 << 16
 // to forget may be logged twice; how much is logged at all package loglimit
 // bounds. The zero value is ready.
 type memory struct {
-	mu   sync.Mutex
-	last map[uint64]uint64 // of what a peer and a service were, as hashes, that of the text; guarded by mu
+	mu   sync.Mutex // guards the fields below
+	seed maphash.Seed
+	last map[uint64]uint64 // the text, by peer and service, all as hashes
 }
-
-// seed is that of all hashes, so that peers cannot choose what is forgotten.
-var seed = maphash.MakeSeed()
 
 // add reports whether the text is not the last one of that peer and service.
 func (m *memory) add(peer, service, text string) bool {
-	key, value := maphash.Comparable(seed, [2]string{peer, service}), maphash.String(seed, text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.last == nil {
+		m.seed, m.last = maphash.MakeSeed(), make(map[uint64]uint64)
+	}
+	key, value := m.key(peer, service), maphash.String(m.seed, text)
 	last, known := m.last[key]
 	if known && last == value {
 		return false
-	}
-	if m.last == nil {
-		m.last = make(map[uint64]uint64)
 	}
 	if !known && len(m.last) >= maxRemembered {
 		for other := range m.last { // any one
@@ -42,11 +40,17 @@ func (m *memory) add(peer, service, text string) bool {
 	return true
 }
 
+func (m *memory) key(peer, service string) uint64 {
+	return maphash.Comparable(m.seed, [2]string{peer, service})
+}
+
 // remove forgets what the peer said of the service, which it accepts now.
 func (m *memory) remove(peer, service string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.last, maphash.Comparable(seed, [2]string{peer, service}))
+	if len(m.last) > 0 {
+		delete(m.last, m.key(peer, service))
+	}
 }
 
 // reset forgets everything.
