@@ -30,9 +30,9 @@ type lines struct {
 	lost      map[string]bool // the losses that were told since then, by their kind
 }
 
-func (l *lines) Opened(context.Context) error          { return nil }
-func (l *lines) Marked(context.Context) error          { return nil }
-func (l *lines) Refused(context.Context, string) error { return nil } // the log tells of it
+func (l *lines) Opened(context.Context) error                            { return nil }
+func (l *lines) Marked(context.Context) error                            { return nil }
+func (l *lines) Refused(context.Context, *federation.InvalidError) error { return nil } // the watcher tells of it
 
 // Apply shows an event.
 func (l *lines) Apply(_ context.Context, event federation.Event) error {

@@ -98,8 +98,8 @@ func (l *live) Marked(context.Context) error {
 }
 
 // Refused notes a response that the consumer refused.
-func (l *live) Refused(_ context.Context, name string) error {
-	return l.change(func(b *board.Board, now time.Time) error { b.Refused(name, now); return nil })
+func (l *live) Refused(_ context.Context, refusal *federation.InvalidError) error {
+	return l.change(func(b *board.Board, now time.Time) error { b.Refused(refusal.Service, now); return nil })
 }
 
 // Apply takes an event.

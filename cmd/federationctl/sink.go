@@ -11,7 +11,7 @@ import (
 type eventSink interface {
 	Opened(ctx context.Context) error
 	Marked(ctx context.Context) error
-	Refused(ctx context.Context, service string) error
+	Refused(ctx context.Context, refusal *federation.InvalidError) error
 	Apply(ctx context.Context, event federation.Event) error
 	Lost(ctx context.Context, err error, parked bool)
 }
@@ -25,7 +25,7 @@ func (s sink) Apply(ctx context.Context, updates []consumer.Update) error {
 		u := &updates[i]
 		var err error
 		if u.Refusal != nil {
-			err = s.Refused(ctx, u.Name)
+			err = s.Refused(ctx, u.Refusal)
 		} else {
 			err = s.eventSink.Apply(ctx, u.Event)
 		}

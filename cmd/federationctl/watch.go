@@ -28,9 +28,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// settleTime is the silence that ends the catalog of an owner that does not
-// mark its end.
-const settleTime = 5 * time.Second
+const (
+	// settleTime is the silence that ends the catalog of an owner that does not
+	// mark its end.
+	settleTime = 5 * time.Second
+
+	// emptyTime is how long --once waits for the first service, or the end, of a
+	// catalog. What comes to nothing until then is not known to be empty.
+	emptyTime = 30 * time.Second
+
+	// maxRefusals bounds the refusals that are named: an owner may make up new
+	// ones for ever.
+	maxRefusals = 100
+)
 
 // watchOptions are the flags of watch.
 type watchOptions struct {
@@ -60,11 +70,12 @@ The owner's certificate must be valid for the host of ADDRESS, or carry one of
 the identities in --owner-id.
 
 An owner that cannot be reached, or is lost, is tried until it answers. One that
-refuses this consumer, or is not who it should be, ends the watch.
+refuses this consumer, or is not who it should be at first, ends the watch.
 
 With --once the watch ends when the catalog is complete: when the owner says so,
-or after ` + settleTime.String() + ` of silence where it does not. It is tried only once then: an owner that
-cannot be reached is a failure.
+or after ` + settleTime.String() + ` of silence behind a service where it does not. It is tried only once
+then: an owner that cannot be reached is a failure, and so is one that publishes
+nothing for ` + emptyTime.String() + ` and does not say that this is all.
 
 A service that breaks a rule is refused, as CoreDNS would do, and named on
 standard error.`,
@@ -132,8 +143,7 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 		Credentials: func(string) credentials.TransportCredentials { return certificates.Client(host, ids) },
 		Version:     version,
 		Policy:      policy,
-		Sink:        sink{&watcher{address: address, once: o.once, view: view, finish: finish}},
-		Logger:      slog.New(refusalHandler{stderr}),
+		Sink:        sink{&watcher{address: address, once: o.once, view: view, stderr: stderr, finish: finish}},
 	})
 	if err != nil {
 		return failure{err}
@@ -240,45 +250,70 @@ type watcher struct {
 	address string
 	once    bool
 	view    eventSink               // shows it; its errors end the watch
+	stderr  io.Writer               // is told which services are refused
 	finish  context.CancelCauseFunc // ends the watch
 
 	// owned by the consumer
-	settled *time.Timer // ends the watch in a while; nil unless silence is the end of the catalog
+	opened   bool        // there was a stream
+	marked   bool        // its owner marks the end of the catalog
+	empty    *time.Timer // ends the watch while no service has come; nil unless once
+	settled  *time.Timer // ends the watch when nothing else comes; nil before a service came
+	refusals int
 }
 
 // Opened notes that there is a stream.
 func (w *watcher) Opened(ctx context.Context) error {
+	w.opened = true
 	if w.once {
-		w.settled = time.AfterFunc(settleTime, func() { w.finish(errComplete) })
+		w.empty = time.AfterFunc(emptyTime, func() {
+			w.finish(failed("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
+				"check that the owner has loaded its services", w.address, emptyTime))
+		})
 	}
 	return w.view.Opened(ctx)
 }
 
 // Marked notes that the end of the catalog will be marked.
 func (w *watcher) Marked(ctx context.Context) error {
-	if w.settled != nil {
-		w.settled.Stop()
-		w.settled = nil
-	}
+	w.marked = true
 	return w.view.Marked(ctx)
 }
 
-// Refused notes a response that the consumer refused.
-func (w *watcher) Refused(ctx context.Context, service string) error {
-	w.heard()
-	return w.view.Refused(ctx, service)
-}
-
-// heard puts the end of the silence off.
-func (w *watcher) heard() {
+// Refused names a service that the consumer refused. As in the catalog of CoreDNS,
+// it is no silence, and no service.
+func (w *watcher) Refused(ctx context.Context, refusal *federation.InvalidError) error {
 	if w.settled != nil {
 		w.settled.Reset(settleTime)
+	}
+	switch w.refusals++; {
+	case w.refusals <= maxRefusals:
+		fmt.Fprintf(w.stderr, "federationctl: refused: %v\n", refusal)
+	case w.refusals == maxRefusals+1:
+		fmt.Fprintln(w.stderr, "federationctl: refused: more services, which are not named")
+	}
+	return w.view.Refused(ctx, refusal)
+}
+
+// published notes that a service came, or went, after which silence is the end of
+// the catalog unless that is marked.
+func (w *watcher) published() {
+	switch {
+	case w.empty == nil:
+	case w.settled != nil:
+		w.settled.Reset(settleTime)
+	default:
+		w.empty.Stop()
+		if !w.marked {
+			w.settled = time.AfterFunc(settleTime, func() { w.finish(errComplete) })
+		}
 	}
 }
 
 // Apply shows an event.
 func (w *watcher) Apply(ctx context.Context, event federation.Event) error {
-	w.heard()
+	if event.Operation == federation.Upsert || event.Operation == federation.Delete {
+		w.published()
+	}
 	if err := w.view.Apply(ctx, event); err != nil {
 		if errors.Is(err, syscall.EPIPE) {
 			w.finish(errUnread)
@@ -294,14 +329,25 @@ func (w *watcher) Apply(ctx context.Context, event federation.Event) error {
 
 // Lost tells why there is no stream, and ends the watch when it cannot go on.
 func (w *watcher) Lost(ctx context.Context, err error, parked bool) {
-	if w.settled != nil {
-		w.settled.Stop()
+	for _, timer := range []*time.Timer{w.empty, w.settled} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
-	if parked || w.once {
+	if parked || w.once || !w.opened && refusedHandshake(err) {
 		w.finish(failed("owner %s: %w; %s", w.address, err, remedy(err)))
 		return
 	}
 	w.view.Lost(ctx, err, parked)
+}
+
+// refusedHandshake reports whether what answers is not the owner, or does not take
+// this consumer. Who begins to watch has made a mistake in the flags.
+func refusedHandshake(err error) bool {
+	_, identity := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	network, ok := errors.AsType[*net.OpError](err)
+	return identity || plain || ok && network.Op == "remote error" // an alert of TLS
 }
 
 // remedy says what can be done when an owner cannot be watched.
@@ -338,22 +384,4 @@ func lossKind(err error) string {
 		return lookup.Err
 	}
 	return err.Error()
-}
-
-// refusalHandler writes which services the consumer refuses, out of all that it
-// logs: the screen tells the rest.
-type refusalHandler struct{ stderr io.Writer }
-
-func (refusalHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h refusalHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h refusalHandler) WithGroup(string) slog.Handler          { return h }
-
-func (h refusalHandler) Handle(_ context.Context, record slog.Record) error {
-	record.Attrs(func(a slog.Attr) bool {
-		if invalid, ok := a.Value.Any().(*federation.InvalidError); ok {
-			fmt.Fprintf(h.stderr, "federationctl: refused: %v\n", invalid)
-		}
-		return true
-	})
-	return nil
 }

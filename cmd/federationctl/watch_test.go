@@ -41,30 +41,47 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// TestWatchOnceEnds shows when a catalog counts as complete.
+// TestWatchOnceEnds shows when a catalog counts as complete, and when it is not known.
 func TestWatchOnceEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		marked bool
 		say    func(context.Context, *watcher) error // every second
-		want   time.Duration
+		want   time.Duration                         // emptyTime is a failure
 	}{
-		{"nothing at all", false, nil, settleTime},
+		{"nothing at all", false, nil, emptyTime},
+		{"a mark that never comes", true, nil, emptyTime},
+		{"heartbeats", false, func(ctx context.Context, w *watcher) error {
+			return w.Apply(ctx, federation.Event{Operation: federation.Alive})
+		}, emptyTime},
 		{"services", false, func(ctx context.Context, w *watcher) error {
 			return w.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"})
 		}, 3*time.Second + settleTime},
 		{"refused services", false, func(ctx context.Context, w *watcher) error {
-			return w.Refused(ctx, "a")
-		}, 3*time.Second + settleTime},
+			return w.Refused(ctx, &federation.InvalidError{Service: "a"})
+		}, emptyTime},
+		{"services, and refused ones", false, func(ctx context.Context, w *watcher) error {
+			if err := w.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"}); err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			return w.Refused(ctx, &federation.InvalidError{Service: "b"})
+		}, 6*time.Second + settleTime},
 		{"marked", true, func(ctx context.Context, w *watcher) error {
+			if err := w.Apply(ctx, federation.Event{Operation: federation.Delete, Name: "a"}); err != nil {
+				return err
+			}
 			time.Sleep(time.Hour)
 			return w.Apply(ctx, federation.Event{Operation: federation.End})
 		}, time.Hour + time.Second},
+		{"marked and empty", true, func(ctx context.Context, w *watcher) error {
+			return w.Apply(ctx, federation.Event{Operation: federation.End})
+		}, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, finish := context.WithCancelCause(t.Context())
-				w := &watcher{once: true, view: &lines{stdout: io.Discard, stderr: io.Discard, format: table}, finish: finish}
+				w := &watcher{once: true, view: &lines{stdout: io.Discard, stderr: io.Discard, format: table}, stderr: io.Discard, finish: finish}
 				begun := time.Now()
 				if err := w.Opened(ctx); err != nil {
 					t.Fatal(err)
@@ -84,8 +101,9 @@ func TestWatchOnceEnds(t *testing.T) {
 					}
 				}
 				<-ctx.Done()
-				if got := time.Since(begun); got != tt.want || !errors.Is(context.Cause(ctx), errComplete) {
-					t.Errorf("the watch ended after %v with %v, expected %v with %v", got, context.Cause(ctx), tt.want, errComplete)
+				complete := errors.Is(context.Cause(ctx), errComplete)
+				if got := time.Since(begun); got != tt.want || complete != (tt.want != emptyTime) {
+					t.Errorf("the watch ended after %v with %v, expected %v", got, context.Cause(ctx), tt.want)
 				}
 			})
 		})
