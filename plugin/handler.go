@@ -25,7 +25,7 @@ type Federation struct {
 	wasReady bool // the server is in service with an earlier configuration
 	configs  []Config
 	origins  []origin
-	falls    bool                   // whether names of any origin go to the next plugin
+	falls    bool                   // names of some origin go to the next plugin
 	policies map[string]wire.Policy // by the owner's ID
 	hosts    *resolver
 
@@ -91,7 +91,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 		return dns.RcodeNotImplemented, nil
 	case state.QType() == dns.TypeAXFR || state.QType() == dns.TypeIXFR:
 		return dns.RcodeRefused, nil // allowed ones never come here: the transfer plugin takes them
-	case result.Kind == zone.NameError && f.fallsThrough(state.Name()):
+	case (result.Kind == zone.NameError || result.Kind == zone.Unheard) && f.fallsThrough(state.Name()):
 		return f.next(ctx, w, r)
 	}
 
@@ -99,7 +99,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	m.SetReply(r)
 	m.Authoritative = true
 	switch result.Kind {
-	case zone.Unsynced:
+	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
 		fail(m, r, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
 	case zone.NameError:
@@ -115,10 +115,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	case zone.Indirect:
 		f.answerIndirect(ctx, m, &state, &result)
 	}
-	if result.Stale() && m.Rcode == dns.RcodeSuccess {
-		addError(m, r, dns.ExtendedErrorCodeStaleAnswer, "")
-		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
-	}
+	annotate(m, r, &result)
 	_ = w.WriteMsg(m) // the client is gone; nobody is left to tell
 	return dns.RcodeSuccess, nil
 }
@@ -132,7 +129,7 @@ func (f *Federation) next(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	return plugin.NextOrFailure(f.Name(), f.Next, ctx, w, r)
 }
 
-// fallsThrough tells whether a name that does not exist is handed on. Of zones
+// fallsThrough reports whether a name that does not exist is handed on. Of zones
 // within each other, the one that has the name decides.
 func (f *Federation) fallsThrough(name string) bool {
 	if !f.falls {
@@ -147,6 +144,24 @@ func (f *Federation) fallsThrough(name string) bool {
 	return in.through.Through(name)
 }
 
+// annotate adds what a client should know of an answer that an owner is missing
+// from, or an address.
+func annotate(m, r *dns.Msg, result *zone.Result) {
+	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
+	switch {
+	case negative && result.Lost():
+		addError(m, r, dns.ExtendedErrorCodeStaleNXDOMAINAnswer, "")
+	case result.Stale() && m.Rcode == dns.RcodeSuccess:
+		addError(m, r, dns.ExtendedErrorCodeStaleAnswer, "")
+	}
+	if result.Stale() && m.Rcode == dns.RcodeSuccess {
+		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
+	}
+	if result.Denied() {
+		addError(m, r, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
+	}
+}
+
 // fail turns the reply into a failure that no resolver takes for an answer.
 func fail(m, r *dns.Msg, code uint16, text string) {
 	m.Rcode = dns.RcodeServerFailure
@@ -156,7 +171,7 @@ func fail(m, r *dns.Msg, code uint16, text string) {
 
 // addError adds an extended error (RFC 8914) for a client that speaks EDNS; to
 // others an OPT must not be sent (RFC 6891 section 7). The server fills in the
-// rest of the OPT.
+// rest of the OPT. An error that is there already is not added again.
 func addError(m, r *dns.Msg, code uint16, text string) {
 	if r.IsEdns0() == nil {
 		return
@@ -165,6 +180,12 @@ func addError(m, r *dns.Msg, code uint16, text string) {
 	if opt == nil {
 		opt = &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
 		m.Extra = append(m.Extra, opt)
+	}
+	if slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool {
+		ede, ok := o.(*dns.EDNS0_EDE)
+		return ok && ede.InfoCode == code
+	}) {
+		return
 	}
 	opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
 }

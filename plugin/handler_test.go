@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -340,13 +341,114 @@ func TestStaleThroughHost(t *testing.T) {
 	}
 }
 
+// While an owner is lost, what its zones deny may exist: the client is told,
+// whether the owner's services are still answered or gone.
+func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
+	c := newChain(t, nil, []Config{newConfig(t), newConfig(t, "other.example.")}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	check := func(rows map[string]string) {
+		t.Helper()
+		c.publish()
+		for row, want := range rows {
+			name, qtype, _ := strings.Cut(row, " ")
+			if got := c.lookup(name, dns.StringToType[qtype]); got != want {
+				t.Errorf("%s: answer is %q, want %q", row, got, want)
+			}
+		}
+	}
+	other := map[string]string{"nope.other.example. A": "NXDOMAIN, SOA", "other.example. A": "NOERROR, SOA"}
+	check(other)
+	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. MX": "NOERROR, SOA"})
+
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true, Expires: time.Now().Add(time.Hour)})
+	check(map[string]string{
+		"nope.fed.example. A": "NXDOMAIN, EDE 19, SOA", "web.fed.example. MX": "NOERROR, EDE 19, SOA",
+		"_tcp.web.fed.example. A": "NOERROR, EDE 19, SOA", "web.fed.example. A": "NOERROR, EDE 3, 30 192.0.2.1",
+		"fed.example. NS": "NOERROR, 5 ns.dns.fed.example.",
+	})
+	check(other)
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true, Expires: time.Now()})
+	check(map[string]string{"web.fed.example. A": "NXDOMAIN, EDE 19, SOA"})
+	c.builder.SetStatus(0, zone.Status{Known: true})
+	check(map[string]string{"nope.fed.example. A": "NXDOMAIN, SOA", "web.fed.example. A": "NOERROR, 30 192.0.2.1"})
+	query := new(dns.Msg)
+	query.SetQuestion("nope.fed.example.", dns.TypeA)
+	if m := c.ask(&test.ResponseWriter{}, query); len(m.Extra) > 0 {
+		t.Errorf("OPT for a client that sent none: %v", m.Extra)
+	}
+}
+
+// Of an owner that never says anything nothing is known. Names that may be the
+// next plugin's are handed on when the owner has had its time, and others fail.
+func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
+	e := &elsewhereUDP{}
+	through := newConfig(t, "through.example.")
+	through.Fall.SetZonesFromArgs(nil)
+	c := newChain(t, e, []Config{newConfig(t), through})
+	for _, tt := range []struct {
+		grace   time.Duration
+		through string
+	}{{time.Hour, "SERVFAIL, EDE 14"}, {-time.Second, "NXDOMAIN"}} {
+		for i := range 2 {
+			c.builder.SetStatus(i, zone.Status{Grace: time.Now().Add(tt.grace)})
+		}
+		c.publish()
+		for name, want := range map[string]string{
+			"nope.fed.example.": "SERVFAIL, EDE 14", "nope.through.example.": tt.through, "through.example.": "SERVFAIL, EDE 14",
+		} {
+			if got := c.lookup(name, dns.TypeA); got != want {
+				t.Errorf("grace %s: answer for %s is %q, want %q", tt.grace, name, got, want)
+			}
+		}
+	}
+}
+
+// elsewhereUDP is the rest of DNS, which has no names.
+type elsewhereUDP struct{}
+
+func (*elsewhereUDP) Name() string { return "elsewhere" }
+
+func (*elsewhereUDP) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	_ = w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeNameError))
+	return dns.RcodeSuccess, nil
+}
+
+// A host in our zones lends no address to an owner that could not publish it
+// itself, in no section of a reply.
+func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
+	trusted, other := newConfig(t), newConfig(t)
+	trusted.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	other.Addresses = []string{"other.example:8008"}
+	c := newChain(t, nil, []Config{trusted, other},
+		newService(t, "lo.fed.example", "127.0.0.1:443", "192.0.2.1:443"), newService(t, "own.fed.example", "lo.fed.example:443"))
+	c.builder.Put(1, newService(t, "web.fed.example", "lo.fed.example:443"), 0)
+	c.builder.Put(1, newService(t, "far.fed.example", "web.fed.example:443", "127-0-0-1.addr.lo.fed.example:443"), 0)
+	c.publish()
+	for name, want := range map[string]string{
+		"lo":  "NOERROR, 30 127.0.0.1, 30 192.0.2.1",
+		"own": "NOERROR, 30 127.0.0.1, 30 192.0.2.1",
+		"web": "NOERROR, EDE 15, 30 192.0.2.1",
+		"far": "NOERROR, EDE 15, 30 192.0.2.1",
+	} {
+		if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {
+			t.Errorf("answer for %s is %q, want %q", name, got, want)
+		}
+	}
+	for name, glue := range map[string]int{"own": 2, "web": 0, "far": 0} {
+		query := new(dns.Msg)
+		query.SetQuestion(name+".fed.example.", dns.TypeSRV)
+		if m := c.ask(&test.ResponseWriter{}, query); len(m.Extra) != glue {
+			t.Errorf("additional of %s is %v, want %d addresses", name, m.Extra, glue)
+		}
+	}
+}
+
 // A stale answer that fails is a failure, and is not counted as an answer.
 func TestStaleFailure(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
 	c := newChain(t, e, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
-	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
+	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true})
 	c.publish()
-	for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "meta": "NOERROR, EDE 15, EDE 3, SOA"} {
+	for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "meta": "NOERROR, EDE 15, EDE 19, SOA"} {
 		if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {
 			t.Errorf("answer for %s is %q, want %q", name, got, want)
 		}

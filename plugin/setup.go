@@ -130,7 +130,7 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 		b.Owners = append(b.Owners, o)
 		b.Zone.Owners = append(b.Zone.Owners, zone.Owner{
 			ID: o.ID(), Origins: c.Zones, Renames: renames,
-			TTL: c.TTL, NegativeTTL: c.NegativeTTL, Retention: c.Retention,
+			TTL: c.TTL, NegativeTTL: c.NegativeTTL, Retention: c.Retention, Admits: f.policies[o.ID()].Admits,
 		})
 	}
 	return b

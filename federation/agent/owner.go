@@ -307,7 +307,8 @@ func (o *owner) fill(b *zone.Builder, index int) {
 
 func (o *owner) zoneStatus() zone.Status {
 	s := o.catalog.Status()
-	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Grace: o.grace}
+	lost := s.State != catalog.Synced && !s.Lost.IsZero()
+	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Lost: lost, Grace: o.grace}
 }
 
 // tell tells the blocks where the owner stands.

@@ -217,7 +217,8 @@ func (r *Result) targetGlue(answer []dns.RR, now time.Time) []dns.RR {
 	return glue
 }
 
-// hostGlue returns the addresses of a host in the origin of the result.
+// hostGlue returns the addresses of a host in the origin of the result: all of
+// them or, when there is one that the owner of the answer may not publish, none.
 func (r *Result) hostGlue(host string, now time.Time) (glue []dns.RR) {
 	m := r.zone.match(r.origin, host, now)
 	if slices.ContainsFunc(m.ends, func(i uint16) bool { return m.entry.endpoints[i].isHost() }) {
@@ -229,7 +230,23 @@ func (r *Result) hostGlue(host string, now time.Time) (glue []dns.RR) {
 			glue = append(glue, t.Answer(host)...)
 		}
 	}
+	if slices.ContainsFunc(glue, func(rr dns.RR) bool { return !r.admits(m.entry, addressOf(rr)) }) {
+		return nil
+	}
 	return glue
+}
+
+// addressOf returns the address that an A or AAAA record holds.
+func addressOf(rr dns.RR) netip.Addr {
+	switch rr := rr.(type) {
+	case *dns.A:
+		ip, _ := netip.AddrFromSlice(rr.A)
+		return ip
+	case *dns.AAAA:
+		ip, _ := netip.AddrFromSlice(rr.AAAA)
+		return ip
+	}
+	return netip.Addr{}
 }
 
 // Authority returns the SOA of a negative answer: exactly one record (RFC 2308

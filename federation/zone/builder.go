@@ -36,7 +36,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 		o := &config.Owners[i]
 		b.owners = append(b.owners, contributor{
 			view: view{
-				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention),
+				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits,
 			},
 			entries: make(map[string]*entry),
 			refused: make(map[string]Fault),
@@ -146,13 +146,13 @@ func (b *Builder) clean(owner int) bool {
 // A second change within one second is published with the serial of the first,
 // and gets its own when that second is over: were it one more each time, a burst
 // would run ahead of the clock, and a restart behind it, where no secondary
-// would follow (RFC 1982). Due tells when that is.
+// would follow (RFC 1982). When the clock was set back, the serial is one more
+// than the last, once a second at most, so that it is no further ahead than it
+// was. Due returns when a serial that has to wait can move.
 func (b *Builder) Publish(now time.Time) *Zone {
-	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
 	for i := range b.origins {
-		o := &b.origins[i]
-		if o.dirty && (o.serial == 0 || int32(serial-o.serial) > 0) { //nolint:gosec // RFC 1982 section 3.2
-			o.serial, o.dirty = serial, false
+		if o := &b.origins[i]; o.dirty && o.move(now) {
+			o.dirty = false
 			b.changed = true
 		}
 	}
@@ -173,10 +173,8 @@ func (b *Builder) Publish(now time.Time) *Zone {
 func (b *Builder) Due() (time.Time, bool) {
 	var due time.Time
 	for i := range b.origins {
-		if o := &b.origins[i]; o.dirty {
-			if at := time.Unix(int64(o.serial)+1, 0); due.IsZero() || at.Before(due) {
-				due = at
-			}
+		if o := &b.origins[i]; o.dirty && !o.due.IsZero() && (due.IsZero() || o.due.Before(due)) {
+			due = o.due
 		}
 	}
 	return due, !due.IsZero()
@@ -201,46 +199,108 @@ func (c *contributor) admit(name string) {
 // exchange puts an offer in the place of another one of the same service, both
 // of them at the fqdn. Either may be nil.
 func (b *Builder) exchange(fqdn string, old, e *entry) {
-	n := b.index.get(fqdn)
+	n, o := b.index.get(fqdn), b.origins.of(fqdn)
 	var buf [2][4]*entry // spares an allocation for all but a few names
 	before := n.offers(buf[0][:0])
 	after := slices.DeleteFunc(append(buf[1][:0], before...), func(o *entry) bool { return o == old })
-	if old != nil {
-		b.count(old, -1)
-		delete(b.owners[old.owner].entries, old.service.Name)
-	}
 	if e != nil {
-		b.count(e, +1)
-		b.owners[e.owner].entries[e.service.Name] = e
 		at, _ := slices.BinarySearchFunc(after, e, byPrecedence)
 		after = slices.Insert(after, at, e)
 	}
-	o := b.origins.of(fqdn)
-	b.assign(fqdn, o, n, after)
-	b.shadow(fqdn, o, before, after)
+	// Mostly a service changes that stays where it is. Who else wants the name is
+	// looked at only when that may have changed.
+	settled := n != nil && slices.EqualFunc(before, after, func(x, y *entry) bool { return x.owner == y.owner })
+	claim := uint32(0)
+	if settled {
+		claim = n.claim
+	} else {
+		b.tally(fqdn, o, n, -1)
+	}
+	if old != nil {
+		b.count(old, n, -1)
+		delete(b.owners[old.owner].entries, old.service.Name)
+	}
+	if !settled && len(after) > 0 {
+		claim = b.claim(fqdn, o)
+	}
+	n = b.assign(fqdn, o, n, after, claim)
+	if e != nil {
+		b.count(e, n, +1)
+		b.owners[e.owner].entries[e.service.Name] = e
+	}
+	if !settled {
+		b.tally(fqdn, o, n, +1)
+	}
+	b.reclaim(n, o, old, e)
 	b.changed = true
 	o.dirty = o.dirty || !b.same(first(before), first(after))
 }
 
-// assign gives a name, which has the node n or is new, one of these offers.
-func (b *Builder) assign(name string, o *origin, n *node, offers []*entry) {
-	children := 0
+// assign gives a name, which has the node n or is new, these offers and the
+// claim. It returns the new node, or nil when there is none.
+func (b *Builder) assign(name string, o *origin, n *node, offers []*entry, claim uint32) *node {
+	children := uint32(0)
 	if n == nil {
 		b.link(name, o)
 	} else {
 		children = n.children
 	}
 	switch {
-	case len(offers) == 1 && children == 0:
-		b.index.set(&offers[0].home)
+	case len(offers) == 1 && children == 0 && claim == 0:
+		n = &offers[0].home
 	case len(offers) > 0:
-		others := slices.Clone(offers[1:])
-		b.index.set(&node{name: name, first: offers[0], others: &others, children: children})
+		n = &node{name: name, first: offers[0], children: children, claim: claim}
+		if len(offers) > 1 {
+			others := slices.Clone(offers[1:])
+			n.others = &others
+		}
 	case children > 0:
-		b.index.set(&node{name: name, children: children})
+		n = &node{name: name, children: children}
 	default:
 		b.index.delete(name)
 		b.unlink(name, o)
+		return nil
+	}
+	b.index.set(n)
+	return n
+}
+
+// claim returns the mark of a node for the services above that have its name,
+// alive or not, published or not: look-ups look closer where there is one.
+func (b *Builder) claim(name string, o *origin) uint32 {
+	claim := uint32(0)
+	for at := name; at != o.name; {
+		at = parent(at)
+		var buf [4]*entry
+		for _, e := range b.index.get(at).offers(buf[:0]) {
+			if (claim == 0 || e.owner < claim-1) && e.claims(relative(name, at)) {
+				claim = e.owner + 1
+			}
+		}
+	}
+	return claim
+}
+
+// reclaim marks the nodes below n anew whose names the services had, or have
+// now, beside their fqdn. Either may be nil.
+func (b *Builder) reclaim(n *node, o *origin, services ...*entry) {
+	if n == nil || n.children == 0 {
+		return // nothing is below, as mostly
+	}
+	for _, e := range services {
+		if e == nil {
+			continue
+		}
+		for name := range e.claimed() {
+			at := b.index.get(name)
+			if at == nil || at.first == nil || b.origins.of(name) != o {
+				continue
+			}
+			if claim := b.claim(name, o); claim != at.claim {
+				b.tally(name, o, at, -1)
+				b.tally(name, o, b.assign(name, o, at, at.offers(nil), claim), +1)
+			}
+		}
 	}
 }
 
@@ -306,38 +366,47 @@ func (b *Builder) unlink(name string, o *origin) {
 	}
 }
 
-// count adds or takes away what an entry leaves unpublished by itself, and the
-// instance names that services have already.
-func (b *Builder) count(e *entry, n int) {
+// count adds or takes away, n times, what an entry leaves unpublished by itself,
+// and those of its instances whose names are taken. Its fqdn has the node at, if
+// any.
+func (b *Builder) count(e *entry, at *node, n int) {
 	f := &b.owners[e.owner].faults
 	for kind, k := range e.faults {
 		f.add(kind, n*k)
 	}
+	if at == nil || at.children == 0 {
+		return
+	}
 	for i := range e.instances {
-		if node := b.index.get(below(e.instances[i].label, e.fqdn())); node != nil && node.first != nil {
+		if taken(b.index.get(below(e.instances[i].label, e.fqdn())), e) {
 			f.add(FaultInstanceName, n)
 		}
 	}
 }
 
-// shadow counts what a change of the offers at one name does to others: all but
-// the first offer are shadowed, and so are the instances of services above
-// that have the name.
-func (b *Builder) shadow(fqdn string, o *origin, before, after []*entry) {
-	for _, e := range before[min(1, len(before)):] {
-		b.owners[e.owner].faults.add(FaultFQDN, -1)
-	}
-	for _, e := range after[min(1, len(after)):] {
-		b.owners[e.owner].faults.add(FaultFQDN, +1)
-	}
-	n := min(1, len(after)) - min(1, len(before))
-	if n == 0 {
+// taken reports whether the name of an instance of e, which has the node n, if
+// any, is that of a service instead.
+func taken(n *node, e *entry) bool { return n != nil && n.first != nil && n.first.owner <= e.owner }
+
+// tally adds or takes away, n times, what the offers at a node leave unpublished:
+// all of them but the first, the first when an earlier owner has the name
+// already, and the instances of services above that have it no more. There may
+// be no node.
+func (b *Builder) tally(name string, o *origin, at *node, n int) {
+	if at == nil || at.first == nil {
 		return
 	}
-	for at := fqdn; at != o.name; {
-		at = parent(at)
-		for _, e := range b.index.get(at).offers(nil) {
-			if _, ok := e.instance(relative(fqdn, at)); ok {
+	for _, e := range at.rest() {
+		b.owners[e.owner].faults.add(FaultFQDN, n)
+	}
+	if at.claimed(at.first) {
+		b.owners[at.first.owner].faults.add(FaultInstanceName, n)
+	}
+	for up := name; up != o.name; {
+		up = parent(up)
+		var buf [4]*entry
+		for _, e := range b.index.get(up).offers(buf[:0]) {
+			if _, ok := e.instance(relative(name, up)); ok && taken(at, e) {
 				b.owners[e.owner].faults.add(FaultInstanceName, n)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // Config is what one server block publishes. It is read-only after NewBuilder.
 type Config struct {
 	// Owners in the order of the Corefile, which is their precedence: of two
-	// owners that offer one fqdn, the first is answered.
+	// owners that want one name, the first has it.
 	Owners []Owner
 
 	// NameServer holds the addresses of ns.dns.<origin>, the name server of
@@ -29,6 +29,11 @@ type Owner struct {
 	TTL         uint32            // seconds
 	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
 	Retention   time.Duration     // 0 is unlimited
+
+	// Admits reports whether the owner may publish an address, unmapped. Its own
+	// endpoints have been judged when they arrived; this is for what hosts in
+	// our zones lend it. Nil admits every address.
+	Admits func(netip.Addr) bool
 }
 
 // Rename publishes the names under From as the same names under To.
@@ -88,13 +93,19 @@ func joinOrigins(origins []federation.FQDN) string {
 }
 
 // reserved returns why a service or an instance cannot have the name, or "".
-// Without the first rule an owner could take over the name server of the zone,
-// without the second the target of another service's SRV records.
+// Without the first two rules an owner could take over the name server of the
+// zone or of the one around it, without the third the target of another service's
+// SRV records.
 func reserved(name, origin string) string {
 	if within(name, below("dns", origin)) {
 		return "dns." + strings.TrimPrefix(origin, ".") + " holds the name server of the zone"
 	}
 	first, rest, _ := strings.Cut(name, ".")
+	// In the zone dns.example, or ns.dns.example, which may be served beside
+	// example without this server block knowing of it.
+	if first == "ns" && (rest == origin || name == origin) && strings.HasPrefix(rest, "dns.") {
+		return name + " is the name server of the zone above"
+	}
 	if second, _, _ := strings.Cut(rest, "."); second == addrLabel {
 		if _, ok := parseAddress(first); ok {
 			return "<ip>.addr.<fqdn> is where SRV records point"

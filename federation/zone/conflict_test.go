@@ -45,8 +45,8 @@ func TestConflicts(t *testing.T) {
 			faults:   [2]faultCount{0: {zone.FaultFQDN: 1}},
 		},
 		{
-			name:     "service at an instance name",
-			services: []string{web, "1 x v1.web.fed.example 192.0.2.77@81 i/TCP"},
+			name:     "service at an instance name, same owner",
+			services: []string{web, "0 x v1.web.fed.example 192.0.2.77@81 i/TCP"},
 			rows: []string{
 				"v1.web A | NOERROR | 30 A 192.0.2.77",
 				`v1.web TXT | NOERROR | 30 TXT "txtvers=1" "name=x" | 30 TXT "txtvers=1" "id=i" "protocol=TCP"`,
@@ -61,8 +61,73 @@ func TestConflicts(t *testing.T) {
 			faults: [2]faultCount{0: {zone.FaultInstanceName: 1}},
 		},
 		{
+			name:     "service of an earlier owner at an instance name",
+			services: []string{"1 web web.fed.example 192.0.2.1@80 v1/HTTP", "0 x v1.web.fed.example 192.0.2.77@81 i/TCP"},
+			rows: []string{
+				"v1.web i.v1.web A | NOERROR | 30 A 192.0.2.77",
+				"_http._tcp.v1.web SRV | NXDOMAIN",
+				"web A | NOERROR | 30 A 192.0.2.1",
+			},
+			faults: [2]faultCount{1: {zone.FaultInstanceName: 1}},
+		},
+		{
+			// Nothing that is derived from the service is published, either; what is
+			// below without being the first owner's is.
+			name: "service of a later owner at an instance name",
+			services: []string{
+				web, "1 x v1.web.fed.example 192.0.2.77@81 i/TCP a.i/TCP", "1 y y.v1.web.fed.example 192.0.2.78@81 i/TCP",
+				"1 z i.v1.web.fed.example 192.0.2.79@81 i/TCP",
+			},
+			rows: []string{
+				"v1.web A | NOERROR | 30 A 192.0.2.1",
+				`v1.web TXT | NOERROR | 30 TXT "txtvers=1" "id=v1" "protocol=HTTP"`,
+				"v1.web _http._tcp.v1.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.web.fed.example.",
+				"_tcp.v1.web A | NODATA",
+				"_tcp._tcp.v1.web addr.v1.web 192-0-2-77.addr.v1.web a.i.v1.web A SRV | NXDOMAIN",
+				"y.v1.web i.y.v1.web A | NOERROR | 30 A 192.0.2.78",
+				"i.v1.web i.i.v1.web A | NOERROR | 30 A 192.0.2.79",
+			},
+			faults: [2]faultCount{1: {zone.FaultInstanceName: 2}},
+		},
+		{
+			name:     "service of a later owner where names are derived",
+			services: []string{"0 s s.fed.example 192.0.2.1@80 db.r1/HTTP", "1 x r1.s.fed.example 192.0.2.2@80 i/TCP", "1 y addr.s.fed.example 192.0.2.3@80 i/TCP"},
+			rows: []string{
+				"r1.s addr.s _tcp.s A | NODATA",
+				"db.r1.s A | NOERROR | 30 A 192.0.2.1",
+				"i.r1.s i.addr.s A | NXDOMAIN",
+				"192-0-2-1.addr.s A | NOERROR | 30 A 192.0.2.1",
+			},
+			faults: [2]faultCount{1: {zone.FaultInstanceName: 2}},
+		},
+		{
+			name:     "instance of a later owner where names are derived",
+			services: []string{"0 s s.fed.example 192.0.2.1@80 db.r1/HTTP", "1 x fed.example 192.0.2.2@80 r1.s/TCP db.r1.s/TCP ok/TCP"},
+			rows: []string{
+				"r1.s A | NODATA",
+				"_tcp.r1.s _tcp._tcp.r1.s _tcp._tcp.db.r1.s SRV | NXDOMAIN",
+				"db.r1.s A | NOERROR | 30 A 192.0.2.1",
+				"_http._tcp.db.r1.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+				"ok A | NOERROR | 30 A 192.0.2.2",
+			},
+		},
+		{
+			// The service of the second owner is in nobody's way, for the first owner
+			// has taken its own name.
+			name: "service at a name of a service that is not published",
+			services: []string{
+				"0 a fed.example 192.0.2.1@80 web/TCP", "1 web web.fed.example 192.0.2.2@80 v1.x/TCP", "2 v1 v1.x.web.fed.example 192.0.2.3@80 i/TCP",
+			},
+			rows: []string{
+				"web A | NOERROR | 30 A 192.0.2.1",
+				"x.web A | NODATA",
+				"v1.x.web i.v1.x.web A | NOERROR | 30 A 192.0.2.3",
+			},
+			faults: [2]faultCount{1: {zone.FaultInstanceName: 1}},
+		},
+		{
 			name:     "service at an empty non-terminal",
-			services: []string{"0 x b.fed.example 192.0.2.77@80 i/TCP", "0 deep deep.a.b.fed.example 192.0.2.9@80 DB.r1/TCP", "1 y r1.deep.a.b.fed.example 192.0.2.78@80 i/TCP"},
+			services: []string{"0 x b.fed.example 192.0.2.77@80 i/TCP", "0 deep deep.a.b.fed.example 192.0.2.9@80 DB.r1/TCP", "0 y r1.deep.a.b.fed.example 192.0.2.78@80 i/TCP"},
 			rows: []string{
 				"b A | NOERROR | 30 A 192.0.2.77",
 				"a.b A | NODATA",
@@ -72,7 +137,7 @@ func TestConflicts(t *testing.T) {
 		},
 		{
 			name:     "service where addresses stand",
-			services: []string{web, "1 x addr.web.fed.example 192.0.2.77@80 i/TCP 1-2-3/TCP"},
+			services: []string{web, "0 x addr.web.fed.example 192.0.2.77@80 i/TCP 1-2-3/TCP"},
 			rows: []string{
 				"addr.web A | NOERROR | 30 A 192.0.2.77",
 				"192-0-2-1.addr.web A | NOERROR | 30 A 192.0.2.1",
@@ -127,7 +192,7 @@ func TestConflicts(t *testing.T) {
 			// Neither is the name of a service: the one with the longer fqdn has
 			// it, and all that is below.
 			name:     "one instance name of two services",
-			services: []string{"0 s b.fed.example 192.0.2.1@80 j.i/HTTP", "1 x i.b.fed.example 192.0.2.2@80 j/TCP k/HTTP"},
+			services: []string{"0 s b.fed.example 192.0.2.1@80 j.i/HTTP", "0 x i.b.fed.example 192.0.2.2@80 j/TCP k/HTTP"},
 			rows: []string{
 				"j.i.b A | NOERROR | 30 A 192.0.2.2",
 				"_tcp._tcp.j.i.b SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.i.b.fed.example.",
@@ -158,7 +223,7 @@ func TestConflicts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, order := range permutations(len(tt.services)) {
-				b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"))
+				b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"), owner("o3", "fed.example"))
 				for _, i := range order {
 					index, text, _ := strings.Cut(tt.services[i], " ")
 					b.Put(int(index[0]-'0'), service(text), 1)
@@ -227,15 +292,62 @@ func TestTakeover(t *testing.T) {
 
 	// A service at an instance name gives it back.
 	b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP"), 2)
-	b.Put(1, service("x v1.web.fed.example 192.0.2.77@80 i/TCP"), 1)
+	b.Put(0, service("x v1.web.fed.example 192.0.2.77@80 i/TCP"), 2)
 	expect(t, b.Publish(now), now, "v1.web A | NOERROR | 30 A 192.0.2.77")
-	b.Remove(1, "x")
+	b.Remove(0, "x")
 	expect(t, b.Publish(now), now, "v1.web A | NOERROR | 30 A 192.0.2.1", "_http._tcp.v1.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.web.fed.example.")
 	if f := faults(b, 0); f != nil {
 		t.Errorf("faults %v after the name came back", f)
 	}
 	b.Remove(0, "web")
 	expect(t, b.Publish(now), now, "web v1.web A | NXDOMAIN")
+}
+
+// TestInstanceNamesKeepTheirOwner shows that a later owner cannot take the name
+// of an instance, whatever it does, and has it when the instance is gone.
+func TestInstanceNamesKeepTheirOwner(t *testing.T) {
+	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"), owner("o3", "fed.example"))
+	web := service("web web.fed.example 192.0.2.1@80 v1/HTTP")
+	const (
+		instance = "v1.web A | NOERROR | 30 A 192.0.2.1"
+		taken    = "v1.web i.v1.web A | NOERROR | 30 A 192.0.2.77"
+	)
+	b.Put(1, service("x v1.web.fed.example 192.0.2.77@80 i/TCP"), 1)
+	b.Put(2, service("x v1.web.fed.example 192.0.2.99@80 i/TCP"), 1)
+	expect(t, b.Publish(now), now, taken)
+	b.Put(0, web, 1)
+	expect(t, b.Publish(now), now, instance, "i.v1.web A | NXDOMAIN")
+	for i, want := range []faultCount{nil, {zone.FaultInstanceName: 1}, {zone.FaultFQDN: 1}} {
+		if d := cmp.Diff(want, faults(b, i)); d != "" {
+			t.Errorf("faults of owner %d (-want +got):\n%s", i, d)
+		}
+	}
+
+	// The first owner is lost: its names are its own as long as it is answered.
+	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: true, Expires: now.Add(10 * time.Second)})
+	z := b.Publish(now)
+	expect(t, z, now.Add(9*time.Second), "v1.web A | NOERROR | 1 A 192.0.2.1")
+	expect(t, z, now.Add(9*time.Second+time.Millisecond), taken, "web A | NODATA")
+	b.Put(0, web, 2)
+	expect(t, b.Publish(now), now.Add(time.Hour), instance)
+
+	// The instance goes, and comes back under another name.
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 v2/HTTP"), 2)
+	expect(t, b.Publish(now), now, taken, "v2.web A | NOERROR | 30 A 192.0.2.1")
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 v1/HTTP v2/HTTP"), 2)
+	expect(t, b.Publish(now), now, instance)
+	b.Put(0, service("web moved.fed.example 192.0.2.1@80 v1/HTTP"), 2)
+	expect(t, b.Publish(now), now, taken)
+	b.Put(0, web, 2)
+	b.Remove(0, "web")
+	expect(t, b.Publish(now), now, taken)
+	b.Remove(1, "x")
+	expect(t, b.Publish(now), now, "v1.web i.v1.web A | NOERROR | 30 A 192.0.2.99")
+	for i := range 3 {
+		if f := faults(b, i); f != nil {
+			t.Errorf("faults of owner %d: %v", i, f)
+		}
+	}
 }
 
 // TestAdmit holds the rules about where an owner may publish.
@@ -272,6 +384,9 @@ func TestAdmit(t *testing.T) {
 		{name: "beside the name server", config: within(outer), fqdn: "x.dns.fed.example", reason: federation.ReasonReservedName},
 		{name: "deeper dns", config: within(outer), fqdn: "dns.a.fed.example", want: "dns.a.fed.example."},
 		{name: "name server of the root", config: within(everywhere), fqdn: "ns.dns", reason: federation.ReasonReservedName},
+		{name: "name server of the zone above", config: within(owner("o", "dns.example")), fqdn: "ns.dns.example", reason: federation.ReasonReservedName},
+		{name: "beside it", config: within(owner("o", "dns.example")), fqdn: "x.dns.example", want: "x.dns.example."},
+		{name: "name server above, as an apex", config: within(owner("o", "ns.dns.example")), fqdn: "ns.dns.example", reason: federation.ReasonReservedName},
 		{name: "address", config: within(outer), fqdn: "192-0-2-1.addr.web.fed.example", reason: federation.ReasonReservedName},
 		{name: "IPv6 address", config: within(outer), fqdn: "2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example", reason: federation.ReasonReservedName},
 		{name: "address of the root", config: within(everywhere), fqdn: "192-0-2-1.addr", reason: federation.ReasonReservedName},

@@ -78,7 +78,7 @@ const (
 	FaultName         = Fault(federation.ReasonName) // the fqdn is too long where it is renamed to
 	FaultFQDN         = Fault("fqdn_conflict")       // another service has the fqdn
 	FaultInstanceID   = Fault("instance_id")         // the ID is no DNS name, so the instance has no name of its own
-	FaultInstanceName = Fault("instance_conflict")   // a service, or another instance of this one, has the name
+	FaultInstanceName = Fault("instance_conflict")   // an instance, or a service, wants a name that an instance or a service has
 	FaultNameTooLong  = Fault("name_too_long")       // a derived name is longer than DNS allows
 	FaultTXT          = Fault("txt_dropped")         // a string does not fit or is no DNS-SD pair
 	FaultSize         = Fault("rrset_too_large")     // an RRset does not fit a message
@@ -197,6 +197,24 @@ func (e *entry) above(label string) bool {
 	return slices.ContainsFunc(e.instances, func(in instance) bool {
 		return len(in.label) > len(label) && within(in.label, label)
 	})
+}
+
+// claimed yields the names below the fqdn that a service could be offered at and
+// that the entry has: those of instances, and the empty non-terminals above them
+// and above addresses.
+func (e *entry) claimed() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range e.instances {
+			for at := below(e.instances[i].label, e.fqdn()); at != e.fqdn(); at = parent(at) {
+				if !yield(at) {
+					return
+				}
+			}
+		}
+		if e.hasIP() {
+			yield(below(addrLabel, e.fqdn()))
+		}
+	}
 }
 
 // serviceLabels is indexed by federation.Protocol. RFC 8552; names of RFC 6335

@@ -20,6 +20,10 @@ const (
 	Outside Kind = iota
 	// Unsynced: the name is not known, and may be once an owner's catalog is.
 	Unsynced
+	// Unheard: as Unsynced, but no owner ever had a catalog and none is waited for
+	// any longer, so the name may be somebody else's. It is neither an apex nor an
+	// empty non-terminal.
+	Unheard
 	// NameError: the name does not exist, and nothing below it (RFC 8020).
 	NameError
 	// NoData: the name exists and has no records of the type (RFC 2308
@@ -42,6 +46,7 @@ type Result struct {
 	qtype  uint16
 	ttl    uint32
 	stale  *view // of an owner that is lost and has a part in the answer
+	denied bool  // a host in our zones has an address that the owner may not publish
 
 	// For addresses of services with endpoints that are hosts.
 	alone     bool // hosts in other zones of ours are elsewhere as well
@@ -54,6 +59,7 @@ type Host struct {
 	Name     string // lower case, absolute
 	InZone   bool   // in one of the zones, where it does not exist
 	Unsynced bool   // ... as far as is known: the catalog is not
+	Unheard  bool   // ... and is not waited for any longer
 }
 
 // match is what a name stands for.
@@ -70,7 +76,8 @@ type role uint8
 
 const (
 	missing    role = iota // no such name
-	empty                  // an empty non-terminal
+	empty                  // an empty non-terminal that a service may have the name of
+	hollow                 // an empty non-terminal, and nothing else ever: dns.<origin>, _tcp.<fqdn>
 	apex                   // with the service at the apex, if there is one
 	nameServer             // ns.dns.<origin>
 	service                // an fqdn
@@ -96,16 +103,20 @@ func (z *Zone) Lookup(name string, qtype uint16, now time.Time) Result {
 func (r *Result) resolve(now time.Time) {
 	m := &r.match
 	// One test of existence for all types, before any look at the type.
-	switch {
-	case m.role == missing && r.zone.unsynced(r.origin, now):
-		r.Kind = Unsynced
-	case m.role == missing:
-		r.Kind = NameError
-	case m.role == empty:
+	switch m.role {
+	case missing:
+		r.Kind = [...]Kind{complete: NameError, awaited: Unsynced, unheard: Unheard}[r.zone.extent(r.origin, now)]
+	case empty:
+		if r.Kind = NoData; r.zone.extent(r.origin, now) != complete {
+			r.Kind = Unsynced
+		}
+	case hollow:
 		r.Kind = NoData
-	case m.role == apex && (r.qtype == dns.TypeSOA || m.entry == nil) && r.zone.unsynced(r.origin, now):
-		r.Kind = Unsynced // a secondary must not see an empty zone with a new serial
 	default:
+		if m.role == apex && (r.qtype == dns.TypeSOA || m.entry == nil) && r.zone.extent(r.origin, now) != complete {
+			r.Kind = Unsynced // a secondary must not see an empty zone with a new serial
+			return
+		}
 		r.ttl = r.origin.negativeTTL
 		if m.entry != nil {
 			r.ttl = r.zone.entryTTL(m.entry, now)
@@ -146,53 +157,60 @@ func (r *Result) kind(now time.Time) Kind {
 func (z *Zone) match(o *origin, name string, now time.Time) match {
 	switch {
 	case name == o.name:
-		m := match{role: apex, entry: z.winner(z.index.get(name), now)}
+		m := match{role: apex, entry: z.winner(z.index.get(name), now)} // nothing is above
 		if m.entry != nil {
 			m.ends = m.entry.all()
 		}
 		return m
 	case name == o.dns:
-		return match{role: empty}
+		return match{role: hollow}
 	case name == o.ns:
 		return match{role: nameServer}
 	case within(name, o.dns):
 		return match{}
 	}
-	exists, deeper := false, false
+	// Of the services above the name, the lowest that derives records from it has
+	// it, and else it is an empty non-terminal if it is one of any of them. A
+	// service further up whose owner comes first would have kept the lower one from
+	// being published (holders), so only its empty non-terminals must be kept here.
+	result, first := match{}, ^uint32(0)
+	deeper := false
 	for at := name; ; at = parent(at) {
 		if n := z.index.get(at); n != nil {
-			e := z.winner(n, now)
+			e := z.holder(o, n, now)
 			switch {
 			case at == name && e != nil:
 				return match{role: service, entry: e, ends: e.all()}
-			case at == name:
-				exists = n.children > 0
-			case e != nil:
+			case at == name && n.children > 0:
+				result.role = empty
+			case at != name && e != nil:
 				m := e.match(relative(name, at))
-				if m.role == empty {
-					exists = true
-				} else if m.role != missing && !(deeper && z.shadowed(o, &m, now)) {
+				switch {
+				case m.role == missing || deeper && z.shadowed(o, &m, now):
+				case m.role == empty || m.role == hollow:
+					result.role, first = m.role, min(first, e.owner)
+				case e.owner <= first:
 					return m
 				}
 				deeper = true
 			}
 		}
 		if at == o.name {
-			break
+			return result
 		}
 	}
-	if exists {
-		return match{role: empty}
-	}
-	return match{}
 }
 
-// shadowed tells whether another service has the name of the instance that a
-// service label stands before: it has everything below that name as well.
+// shadowed reports whether another service has the name of the instance that
+// service labels stand before: it has everything below that name as well.
 func (z *Zone) shadowed(o *origin, m *match, now time.Time) bool {
-	return m.role == ofProtocol && m.instance != nil &&
+	return m.instance != nil && (m.role == ofProtocol || m.role == hollow) &&
 		z.match(o, below(m.instance.label, m.entry.fqdn()), now).entry != m.entry
 }
+
+// claims reports whether the labels in front of the fqdn stand for something:
+// records, or an empty non-terminal.
+func (e *entry) claims(labels string) bool { return e.match(labels).role != missing }
 
 // match finds what the labels in front of the fqdn stand for.
 func (e *entry) match(labels string) match {
@@ -233,8 +251,8 @@ func (e *entry) matchService(labels string) match {
 		}
 	}
 	if label, ok := cutLabels(labels, tcpLabel); ok {
-		if _, ok := e.instance(label); ok || label == "" {
-			return match{role: empty}
+		if in, ok := e.instance(label); ok || label == "" {
+			return match{role: hollow, entry: e, instance: in}
 		}
 	}
 	return match{}
@@ -314,7 +332,7 @@ func (r *Result) follow(m *match, seen map[string]bool, now time.Time) (next []m
 	for _, i := range m.ends {
 		address := m.entry.endpoints[i].Address
 		if ip, ok := address.IP(); ok {
-			r.collect(ip)
+			r.collect(m.entry, ip)
 			continue
 		}
 		host, _ := address.Host()
@@ -331,29 +349,46 @@ func (r *Result) follow(m *match, seen map[string]bool, now time.Time) (next []m
 		at := r.zone.match(o, name, now)
 		switch at.role {
 		case missing:
-			r.hosts = append(r.hosts, Host{Name: name, InZone: true, Unsynced: r.zone.unsynced(o, now)})
+			known := r.zone.extent(o, now)
+			r.hosts = append(r.hosts, Host{Name: name, InZone: true, Unsynced: known != complete, Unheard: known == unheard})
 		case nameServer:
 			r.ttl = min(r.ttl, o.negativeTTL)
-			r.collect(o.nameServer...)
+			r.collect(nil, o.nameServer...)
 		case ofAddress:
 			r.inherit(at.entry, now)
-			r.collect(at.address)
-		case apex, service, ofInstance:
+			r.collect(at.entry, at.address)
+		case empty, apex, service, ofInstance:
 			if at.entry != nil {
 				next = append(next, at)
+			} else if r.zone.extent(o, now) != complete {
+				r.hosts = append(r.hosts, Host{Name: name, InZone: true, Unsynced: true}) // a service may still come
 			}
 		}
 	}
 	return next
 }
 
-// collect takes the addresses that are of the type.
-func (r *Result) collect(ips ...netip.Addr) {
+// collect takes the addresses of an entry, or of a name server, that are of the
+// type and that the owner of the answer may publish.
+func (r *Result) collect(from *entry, ips ...netip.Addr) {
 	for _, ip := range ips {
-		if isOf(ip, r.qtype) && len(r.addresses) < maxAddresses {
+		switch {
+		case !isOf(ip, r.qtype):
+		case !r.admits(from, ip):
+			r.denied = true
+		case len(r.addresses) < maxAddresses:
 			r.addresses = append(r.addresses, ip)
 		}
 	}
+}
+
+// admits reports whether the owner of the answer may publish an address that it
+// has from an entry. Nobody gets one in behind a host that he could not publish
+// as an endpoint; his own were judged as such.
+func (r *Result) admits(from *entry, ip netip.Addr) bool {
+	owner := r.match.entry.owner
+	admits := r.zone.owners[owner].admits
+	return admits == nil || from != nil && from.owner == owner || admits(ip)
 }
 
 // inherit takes over the TTL and the staleness of a service on the way
@@ -363,8 +398,18 @@ func (r *Result) inherit(e *entry, now time.Time) {
 	r.age(e)
 }
 
-// Stale tells whether the answer comes from an owner that is lost.
+// Stale reports whether the answer comes from an owner that is lost.
 func (r *Result) Stale() bool { return r.stale != nil }
+
+// Lost reports whether an owner of the zone is lost, so that what the zone has
+// not got may exist nevertheless.
+func (r *Result) Lost() bool {
+	return slices.ContainsFunc(r.origin.owners, func(i int) bool { return r.zone.owners[i].Lost })
+}
+
+// Denied reports whether the answer lacks an address of a host in our zones that
+// the owner may not publish.
+func (r *Result) Denied() bool { return r.denied }
 
 // StaleOwner returns the ID of the lost owner of a stale answer. An answer that
 // others have a part in need not be its of whom Source tells.

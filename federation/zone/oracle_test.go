@@ -88,13 +88,17 @@ type reply struct {
 	Answer, Glue []string
 	Hosts        []string
 	Stale        bool
+	Lost, Denied bool
 	Source       string
 }
 
 // answer asks the zone, with the name in upper case.
 func answer(z *zone.Zone, name string, qtype uint16) reply {
 	r := z.Lookup(name, qtype, now)
-	a := reply{Kind: kindNames[r.Kind], Stale: r.Stale()}
+	a := reply{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
+	if r.Kind != zone.Outside {
+		a.Lost = r.Lost()
+	}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
 		rrs := r.Answer(strings.ToUpper(name))
 		a.Answer = lines(rrs)
@@ -104,7 +108,7 @@ func answer(z *zone.Zone, name string, qtype uint16) reply {
 		slices.Sort(a.Answer) // sorted somehow, which TestOracle checks against a fresh build
 	}
 	for _, h := range r.Hosts() {
-		a.Hosts = append(a.Hosts, fmt.Sprintf("%s %t %t", h.Name, h.InZone, h.Unsynced))
+		a.Hosts = append(a.Hosts, fmt.Sprintf("%s %t %t %t", h.Name, h.InZone, h.Unsynced, h.Unheard))
 	}
 	slices.Sort(a.Hosts)
 	if owner, s, in := r.Source(); s != nil {
@@ -274,9 +278,62 @@ var (
 	endsInAddr = regexp.MustCompile(`\.addr$`)
 )
 
-// services returns the service that has each fqdn, and the names of those that
-// have expired and were not removed yet: what is above them still exists.
-func (o *oracle) services() (winners map[string]*offer, expired []string) {
+// services returns the service that is published at each fqdn, and the names of
+// those that have expired and were not removed yet: what is above them still
+// exists.
+func (o *oracle) services() (published map[string]*offer, expired []string) {
+	winners, expired := o.winners()
+	published = make(map[string]*offer)
+	// Whoever comes first in the Corefile keeps what he has.
+	for owner := range o.config.Owners {
+		for fqdn, of := range winners {
+			if of.owner == owner && !o.taken(published, fqdn, owner) {
+				published[fqdn] = of
+			}
+		}
+	}
+	return published, expired
+}
+
+// taken reports whether a published service of an owner before this one has the
+// name, by itself or by what is derived from it.
+func (o *oracle) taken(published map[string]*offer, name string, owner int) bool {
+	for fqdn, of := range published {
+		if of.owner >= owner || o.originOf(fqdn) != o.originOf(name) {
+			continue
+		}
+		for derived := range o.derived(of, fqdn) {
+			if derived == name || isBelow(derived, name) && isBelow(name, fqdn) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// derived returns the names below its fqdn that a service would have if it were
+// the only one.
+func (o *oracle) derived(of *offer, fqdn string) map[string]bool {
+	names := make(map[string]bool)
+	for i := range of.service.Instances {
+		in := &of.service.Instances[i]
+		for _, label := range protocolLabels(in.Protocol) {
+			names[join(label+"._tcp", fqdn)] = true
+			if name, ok := o.instanceName(of, fqdn, in); ok {
+				names[name], names[label+"._tcp."+name] = true, true
+			}
+		}
+	}
+	for _, ep := range of.service.Endpoints {
+		if !isHost(ep) {
+			names[target(ep, fqdn)] = true
+		}
+	}
+	return names
+}
+
+// winners returns the service that comes first for each fqdn.
+func (o *oracle) winners() (winners map[string]*offer, expired []string) {
 	winners = make(map[string]*offer)
 	for i := range o.offers {
 		of := &o.offers[i]
@@ -307,8 +364,8 @@ func (o *oracle) written() map[string]*owned {
 		all[origin] = &owned{apex: true}
 		all[join("ns.dns", origin)] = &owned{nameServer: true}
 	}
-	winners, _ := o.services()
-	for fqdn, of := range winners {
+	published, _ := o.services()
+	for fqdn, of := range published {
 		if all[fqdn] == nil {
 			all[fqdn] = &owned{}
 		}
@@ -316,17 +373,17 @@ func (o *oracle) written() map[string]*owned {
 		at.offer, at.fqdn, at.described, at.addressed = of, fqdn, true, true
 		at.endpoints = of.service.Endpoints
 	}
-	// Of two services that give a name to an instance, the one with the longer
-	// fqdn has it.
-	fqdns := slices.SortedFunc(maps.Keys(winners), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	// Of two services of one owner that give a name to an instance, the one with
+	// the longer fqdn has it.
+	fqdns := slices.SortedFunc(maps.Keys(published), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, fqdn := range fqdns {
-		of := winners[fqdn]
+		of := published[fqdn]
 		perProtocol := make(map[federation.Protocol][]federation.Endpoint)
 		for i := range of.service.Instances {
 			in := &of.service.Instances[i]
 			perProtocol[in.Protocol] = append(perProtocol[in.Protocol], selected(of.service, in)...)
 			name, ok := o.instanceName(of, fqdn, in)
-			if !ok || all[name] != nil {
+			if !ok || all[name] != nil || o.taken(published, name, of.owner) {
 				continue
 			}
 			all[name] = &owned{
@@ -412,15 +469,21 @@ func (o *oracle) exists(name string) bool {
 	return slices.ContainsFunc(expired, func(other string) bool { return isBelow(other, name) })
 }
 
-// unsynced holds row 7.10.
-func (o *oracle) unsynced(origin string) bool {
+// unsynced holds row 7.10; unheard is when nothing is waited for any longer.
+func (o *oracle) unsynced(origin string) (unsynced, unheard bool) {
 	known, pending := false, false
 	for _, i := range o.origins()[origin] {
 		s := o.statuses[i]
 		known = known || s.Known
 		pending = pending || !s.Known && now.Before(s.Grace)
 	}
-	return !known || pending
+	return !known || pending, !known && !pending
+}
+
+// open reports whether an owner may publish the name, which exists, so that
+// it is not known to have nothing while a catalog is.
+func (o *oracle) open(name string) bool {
+	return !strings.HasPrefix(name, "_") && name != join("dns", o.originOf(name))
 }
 
 func (o *oracle) negativeTTL(origin string) uint32 {
@@ -429,27 +492,35 @@ func (o *oracle) negativeTTL(origin string) uint32 {
 
 // answer is what the decision table says, but for the serial.
 func (o *oracle) answer(name string, qtype uint16) reply {
-	origin := o.originOf(name)
-	at := o.written()[name]
-	switch {
-	case origin == "":
+	origin, at := o.originOf(name), o.written()[name]
+	if origin == "" {
 		return reply{Kind: "OUTSIDE"}
-	case at == nil && o.exists(name):
-		return reply{Kind: "NODATA"}
-	case at == nil && o.unsynced(origin):
-		return reply{Kind: "UNSYNCED"}
-	case at == nil:
-		return reply{Kind: "NXDOMAIN"}
 	}
+	unsynced, unheard := o.unsynced(origin)
 	r := reply{Kind: "NODATA"}
+	for _, i := range o.origins()[origin] {
+		r.Lost = r.Lost || o.statuses[i].Lost
+	}
+	if at == nil {
+		switch exists := o.exists(name); {
+		case exists && (!unsynced || !o.open(name)):
+		case unheard && !exists:
+			r.Kind = "UNHEARD"
+		case unsynced:
+			r.Kind = "UNSYNCED"
+		default:
+			r.Kind = "NXDOMAIN"
+		}
+		return r
+	}
 	negative := o.negativeTTL(origin)
 	ttl := negative
 	if at.offer != nil {
 		ttl, r.Stale = o.ttl(at.offer), o.stale(at.offer)
 		r.Source = source(o.config.Owners[at.offer.owner].ID, at.offer.service, at.instance, at.fqdn)
 	}
-	if at.apex && (qtype == dns.TypeSOA || at.offer == nil) && o.unsynced(origin) {
-		return reply{Kind: "UNSYNCED", Source: r.Source}
+	if at.apex && (qtype == dns.TypeSOA || at.offer == nil) && unsynced {
+		return reply{Kind: "UNSYNCED", Source: r.Source, Lost: r.Lost}
 	}
 	record := func(owner string, ttl uint32, qtype uint16, data string) string {
 		return fmt.Sprintf("%s\t%d\tIN\t%s\t%s", owner, ttl, dns.Type(qtype), data)
@@ -486,12 +557,16 @@ func (o *oracle) answer(name string, qtype uint16) reply {
 			}
 		}
 	case dns.TypeA, dns.TypeAAAA:
-		var ips map[netip.Addr]bool
+		var ips map[netip.Addr]bool // to whether they may be published
 		ips, r.Hosts, ttl, r.Stale = o.addresses(name, ttl, r.Stale)
-		for ip := range ips {
-			if addressType(ip) == qtype {
+		for ip, admitted := range ips {
+			if addressType(ip) != qtype {
+				continue
+			}
+			if admitted {
 				r.Answer = append(r.Answer, record(asked, ttl, qtype, ip.String()))
 			}
+			r.Denied = r.Denied || !admitted
 		}
 		slices.Sort(r.Answer)
 	}
@@ -526,9 +601,18 @@ func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue []string
 		if o.originOf(to) != o.originOf(at.fqdn) {
 			continue
 		}
+		known := o.written()[to]
+		if known == nil || slices.ContainsFunc(known.endpoints, isHost) {
+			continue
+		}
+		if ips, _, _, _ := o.addresses(to, 1, false); slices.ContainsFunc(slices.Collect(maps.Keys(ips)), func(ip netip.Addr) bool {
+			return !o.admits(at.offer, known.offer, ip)
+		}) {
+			continue
+		}
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			r := o.answer(to, qtype)
-			if known := o.written()[to]; r.Kind != "NOERROR" || slices.ContainsFunc(known.endpoints, isHost) {
+			if r.Kind != "NOERROR" {
 				continue
 			}
 			for _, rr := range r.Answer {
@@ -547,10 +631,22 @@ func isHost(ep federation.Endpoint) bool {
 	return ok
 }
 
+// admits reports whether the owner of one offer may publish what it has from
+// another, which is nil for a name server.
+func (o *oracle) admits(to, from *offer, ip netip.Addr) bool {
+	if to == nil || from != nil && from.owner == to.owner {
+		return true
+	}
+	admits := o.config.Owners[to.owner].Admits
+	return admits == nil || admits(ip)
+}
+
 // addresses holds rows 1.2, 1.3 and 1.5: all that is reached from name within
 // nine steps, the eighth of which may still be through a service.
 func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]bool, []string, uint32, bool) {
 	ips := make(map[netip.Addr]bool)
+	asked := o.written()[name].offer
+	add := func(from *offer, ip netip.Addr) { ips[ip] = ips[ip] || o.admits(asked, from, ip) }
 	var hosts []string
 	reached := map[string]int{name: 0}
 	for queue := []string{name}; len(queue) > 0; queue = queue[1:] {
@@ -559,17 +655,19 @@ func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]
 		at := o.written()[name]
 		switch {
 		case origin == "":
-			hosts = append(hosts, name+" false false")
+			hosts = append(hosts, name+" false false false")
 			continue
-		case at == nil:
-			if !o.exists(name) {
-				hosts = append(hosts, fmt.Sprintf("%s true %t", name, o.unsynced(origin)))
+		case at == nil || at.apex && at.offer == nil:
+			unsynced, unheard := o.unsynced(origin)
+			exists := at != nil || o.exists(name)
+			if !exists || unsynced && o.open(name) {
+				hosts = append(hosts, fmt.Sprintf("%s true %t %t", name, unsynced, unheard && !exists))
 			}
 			continue
 		case at.nameServer:
 			ttl = min(ttl, o.negativeTTL(origin))
 			for _, ip := range o.config.NameServer {
-				ips[ip] = true
+				add(nil, ip)
 			}
 			continue
 		case at.offer == nil, at.addressed && reached[name] > 8:
@@ -578,14 +676,14 @@ func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]
 		ttl = min(ttl, o.ttl(at.offer))
 		stale = stale || o.stale(at.offer)
 		if at.ip.IsValid() {
-			ips[at.ip] = true
+			add(at.offer, at.ip)
 		}
 		if !at.addressed {
 			continue
 		}
 		for _, ep := range at.endpoints {
 			if ip, ok := ep.Address.IP(); ok {
-				ips[ip] = true
+				add(at.offer, ip)
 			}
 			if host, ok := ep.Address.Host(); ok {
 				if _, ok := reached[host.String()]; !ok {
@@ -694,13 +792,13 @@ func newChaos(seed uint64) *chaos { return newChaosFrom(rand.NewPCG(seed, 0)) }
 
 func newChaosFrom(source rand.Source) *chaos {
 	c := &chaos{Rand: rand.New(source)}
-	zones := [][2][]string{
-		{{"z"}, {"z"}},
+	zones := [][][]string{
+		{{"z"}, {"z"}, {"z"}},
 		{{"z"}, {"a.z"}},
-		{{"z", "b.a.z"}, {"z"}},
-		{{"."}, {"z"}},
+		{{"z", "b.a.z"}, {"z"}, {"z", "b.a.z"}},
+		{{"."}, {"z"}, {"."}},
 		{{"z", "y"}, {"y"}},
-		{{"a.z"}, {"b.z", "z"}},
+		{{"a.z"}, {"b.z", "z"}, {"z"}},
 	}[c.IntN(6)]
 	for i := range zones {
 		owner := zone.Owner{
@@ -713,10 +811,14 @@ func newChaosFrom(source rand.Source) *chaos {
 		if c.IntN(3) == 0 {
 			owner.Renames = []zone.Rename{{From: origin("y"), To: origin(pick(c, "z", "."))}, {From: origin("a.z"), To: origin(pick(c, "b.z", "y"))}}
 		}
+		if c.IntN(2) == 0 {
+			refused := pick(c, netip.MustParseAddr("1.0.0.1"), netip.MustParseAddr("2001:db8::53"))
+			owner.Admits = func(ip netip.Addr) bool { return ip != refused }
+		}
 		c.config.Owners = append(c.config.Owners, owner)
 	}
 	c.config.NameServer = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")}
-	c.statuses = make([]zone.Status, 2)
+	c.statuses = make([]zone.Status, len(zones))
 	return c
 }
 
@@ -734,7 +836,7 @@ func some[T any](c *chaos, n int, f func() T) []T {
 // step changes one thing, in the builder and in the oracle.
 func (c *chaos) step(b *zone.Builder) {
 	c.cache = nil
-	owner := c.IntN(2)
+	owner := c.IntN(len(c.config.Owners))
 	name := pick(c, "s1", "s2", "s3", "s4", "s5")
 	at := slices.IndexFunc(c.offers, func(o offer) bool { return o.owner == owner && o.service.Name == name })
 	switch n := c.IntN(12); {
@@ -755,7 +857,7 @@ func (c *chaos) step(b *zone.Builder) {
 		}
 		b.Remove(owner, name)
 	case n < 11:
-		s := zone.Status{Live: uint64(c.IntN(4)), Known: c.IntN(4) > 0}
+		s := zone.Status{Live: uint64(c.IntN(4)), Known: c.IntN(4) > 0, Lost: c.IntN(3) == 0}
 		if !c.lasting && c.IntN(2) == 0 {
 			left := pick(c, 500, 999, 1000, 5900, 35_000)
 			s.Expires = now.Add(time.Duration(left) * time.Millisecond)

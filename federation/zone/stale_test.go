@@ -91,18 +91,21 @@ func TestUnsynced(t *testing.T) {
 		at       time.Time
 		synced   bool
 		timed    bool
+		unheard  bool
 	}{
-		{name: "nothing known", timed: true},
+		{name: "nothing known", timed: true, unheard: true},
+		{name: "none known, grace for one", statuses: statuses{{Grace: grace}}, timed: true},
 		{name: "all known", statuses: statuses{known, known}, synced: true},
 		{name: "one known, grace for the other", statuses: statuses{known, {Grace: grace}}, timed: true},
 		{name: "one known, grace over", statuses: statuses{known, {Grace: grace}}, at: grace, synced: true, timed: true},
 		{name: "one known, no grace", statuses: statuses{{}, known}, synced: true, timed: true},
-		{name: "none known, grace over", statuses: statuses{{Grace: grace}, {Grace: grace}}, at: grace, timed: true},
+		{name: "none known, grace over", statuses: statuses{{Grace: grace}, {Grace: grace}}, at: grace, timed: true, unheard: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := zone.NewBuilder(config(owner("o1", "fed.example"), owner("o2", "fed.example", "empty.example")), nil)
 			b.Put(0, service("s a.s.fed.example 192.0.2.1@80 i/TCP"), 1)
+			b.Put(0, service("e e.fed.example s.fed.example@80 fed.example@80 i/TCP"), 1)
 			b.Put(0, service("h h.fed.example nope.fed.example@80 i/TCP"), 1)
 			for i, s := range tt.statuses {
 				b.SetStatus(i, s)
@@ -114,14 +117,20 @@ func TestUnsynced(t *testing.T) {
 			expect(t, z, tt.at,
 				"a.s i.a.s A | NOERROR | 30 A 192.0.2.1",
 				"a.s MX | NODATA",
-				"s A | NODATA",
+				"dns _tcp.a.s A | NODATA", // nobody can publish there
 				"ns.dns A | NOERROR | 5 A 192.0.2.53",
 			)
 			if tt.synced {
-				expect(t, z, tt.at, "nope x.a.s x.dns A ANY | NXDOMAIN", "fed.example. A | NODATA",
+				expect(t, z, tt.at, "nope x.a.s x.dns A ANY | NXDOMAIN", "fed.example. s addr.a.s A | NODATA",
 					fmt.Sprintf("fed.example. SOA | NOERROR | 5 SOA ns.dns.fed.example. hostmaster.fed.example. %d 300 60 86400 5", now.Unix()))
 			} else {
-				expect(t, z, tt.at, "nope x.a.s x.dns A ANY | UNSYNCED", "fed.example. SOA NS A MX | UNSYNCED")
+				kind := "UNSYNCED"
+				if tt.unheard {
+					kind = "UNHEARD"
+				}
+				expect(t, z, tt.at, "nope x.a.s x.dns A ANY | "+kind, "fed.example. SOA NS A MX | UNSYNCED")
+				// Row 5.5: an empty non-terminal may be the name of a service.
+				expect(t, z, tt.at, "s addr.a.s A SRV ANY | UNSYNCED")
 			}
 			if apex, synced := z.Synced("fed.example.", tt.at); !apex || synced != tt.synced {
 				t.Errorf("Synced: %t, %t", apex, synced)
@@ -133,8 +142,12 @@ func TestUnsynced(t *testing.T) {
 				t.Errorf("timed %t", z.Timed())
 			}
 			r := z.Lookup("h.fed.example.", dns.TypeA, tt.at)
-			if h := r.Hosts(); len(h) != 1 || !h[0].InZone || h[0].Unsynced == tt.synced {
+			if h := r.Hosts(); len(h) != 1 || !h[0].InZone || h[0].Unsynced == tt.synced || h[0].Unheard != tt.unheard {
 				t.Errorf("host %v", h)
+			}
+			r = z.Lookup("e.fed.example.", dns.TypeA, tt.at)
+			if h := r.Hosts(); (len(h) == 2 && h[0].Unsynced && h[1].Unsynced) == tt.synced {
+				t.Errorf("hosts at an empty non-terminal and the apex: %v", h)
 			}
 
 			b.Put(0, service("apex fed.example 192.0.2.2@80 i/TCP"), 1)
@@ -144,5 +157,26 @@ func TestUnsynced(t *testing.T) {
 				expect(t, z, tt.at, "fed.example. SOA | UNSYNCED")
 			}
 		})
+	}
+}
+
+// TestLost holds row 7.7: who is told that what is denied may exist.
+func TestLost(t *testing.T) {
+	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example", "other.example"))
+	b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
+	lost := func(z *zone.Zone, name string) bool {
+		r := z.Lookup(name, dns.TypeMX, now)
+		return r.Lost()
+	}
+	z := b.Publish(now)
+	if lost(z, "nope.fed.example.") || lost(z, "nope.other.example.") {
+		t.Error("lost without a lost owner")
+	}
+	b.SetStatus(0, zone.Status{Live: 2, Known: true, Lost: true})
+	z = b.Publish(now)
+	for name, want := range map[string]bool{"nope.fed.example.": true, "web.fed.example.": true, "nope.other.example.": false} {
+		if lost(z, name) != want {
+			t.Errorf("%s: lost %t, want %t", name, !want, want)
+		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Synced tells whether the origin can be transferred: it is one of the zones,
+// Synced reports whether the origin can be transferred: it is one of the zones,
 // and its names are known. The name is lower case and absolute.
 func (z *Zone) Synced(name string, now time.Time) (apex, synced bool) {
 	o := z.apex(name)
 	if o == nil {
 		return false, false
 	}
-	return true, !z.unsynced(o, now)
+	return true, z.extent(o, now) == complete
 }
 
 // SOA returns the start of authority of an origin, or nil when it is not one of
@@ -85,7 +85,7 @@ func (z *Zone) records(o *origin, name string, now time.Time) []dns.RR {
 func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 	var fqdns byCanonicalOrder
 	for n := range z.index.all() {
-		if z.origin(n.name) == o && z.winner(n, now) != nil {
+		if z.origin(n.name) == o && z.holder(o, n, now) != nil {
 			fqdns = append(fqdns, canonical(n.name))
 		}
 	}

@@ -2,6 +2,7 @@ package zone
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,36 @@ type origin struct {
 	serial      uint32
 	negativeTTL uint32
 	owners      []int // those that may publish here, by index
-	dirty       bool  // changed since the serial moved; the Builder's
+
+	// The Builder's.
+	dirty bool      // changed since the serial moved
+	moved time.Time // when the serial moved
+	due   time.Time // when it can move, if it could not yet
+}
+
+// move gives the origin its next serial, or says when it is due.
+func (o *origin) move(now time.Time) bool {
+	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
+	if o.moved.IsZero() {
+		o.moved = now // the serial may be that of an earlier builder: when that moved it is not known
+	}
+	switch ahead := int32(o.serial - serial); { //nolint:gosec // RFC 1982 section 3.2
+	case o.serial == 0 || ahead < 0:
+		o.serial = serial
+	case ahead == 0:
+		o.due = now.Truncate(time.Second).Add(time.Second)
+		return false
+	default:
+		// The clock is behind. What has passed since is read off the monotonic
+		// clock, unless there is none and the other was set back meanwhile.
+		if since := now.Sub(o.moved); 0 <= since && since < time.Second {
+			o.due = o.moved.Add(time.Second)
+			return false
+		}
+		o.serial++
+	}
+	o.moved, o.due = now, time.Time{}
+	return true
 }
 
 // origins are the apexes of all zones, longest first, so that the first match is
@@ -54,6 +84,7 @@ type view struct {
 	id      string
 	ttl     uint32 // of live answers
 	fullTTL uint32 // as configured
+	admits  func(netip.Addr) bool
 }
 
 // Status is the state of an owner as far as it shows in answers.
@@ -63,9 +94,12 @@ type Status struct {
 	// Expires is when stale services are gone; zero is never. A service whose
 	// remaining life is under a second is gone, for no TTL is left to give it.
 	Expires time.Time
-	// Known tells whether a catalog of this owner was ever complete, or was
+	// Known reports whether a catalog of this owner was ever complete, or was
 	// restored from its file.
 	Known bool
+	// Lost reports whether the owner is stale or expired: names that it would
+	// publish now may be missing.
+	Lost bool
 	// Grace is until when answers wait for an owner that is not known.
 	Grace time.Time
 }
@@ -81,8 +115,13 @@ type node struct {
 	name     string
 	first    *entry    // the offer that comes first in precedence; nil when there is none
 	others   *[]*entry // the other ones, in order of precedence; nil when there are none, as mostly
-	children int       // nodes one label below
+	children uint32    // nodes one label below
+	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
+
+// claimed reports whether a service above, of an owner that comes before that of
+// the offer, may have the name of the node: if it is published.
+func (n *node) claimed(e *entry) bool { return n.claim != 0 && n.claim <= e.owner }
 
 // rest returns the offers after the first, in order of precedence.
 func (n *node) rest() []*entry {
@@ -107,23 +146,69 @@ func (z *Zone) origin(name string) *origin {
 	return nil
 }
 
-// unsynced tells whether names of the origin may exist that are not known
-// yet: no owner of it ever had a complete catalog, or one has not and still
-// gets the time to.
-func (z *Zone) unsynced(o *origin, now time.Time) bool {
-	known := false
+// extent says how far the names of an origin are known.
+type extent uint8
+
+const (
+	complete extent = iota
+	awaited         // an owner is not known, and still gets the time to be
+	unheard         // no owner is known, and none is waited for
+)
+
+// extent returns how far the names of the origin are known.
+func (z *Zone) extent(o *origin, now time.Time) extent {
+	known := unheard
 	for _, i := range o.owners {
 		if z.owners[i].Known {
-			known = true
+			known = complete
 		} else if now.Before(z.owners[i].Grace) {
-			return true
+			return awaited
 		}
 	}
-	return !known
+	return known
 }
 
-// winner returns the offer that is answered at the node, or nil. There may be no
-// node.
+// holders appends the services that are published at the name and above it, the
+// uppermost first.
+//
+// Of one owner, a service has its fqdn, and an instance of another one is left
+// without a name of its own there. Of two owners, the first in the Corefile has
+// the name, also where it is derived from a service further up: one of its
+// instances, or an empty non-terminal above an instance or an address. The
+// service of the later owner is then published nowhere, as if its fqdn were the
+// fqdn of the other: neither are the names derived from it. Services further down
+// are services of their own. Everything follows from who is alive, so the later
+// owner has the name once the other service is gone.
+func (z *Zone) holders(list []*entry, o *origin, name string, now time.Time) []*entry {
+	if name != o.name {
+		list = z.holders(list, o, parent(name), now)
+	}
+	n := z.index.get(name)
+	e := z.winner(n, now)
+	if e == nil || n.claimed(e) && slices.ContainsFunc(list, func(above *entry) bool {
+		return above.owner < e.owner && above.claims(relative(name, above.fqdn()))
+	}) {
+		return list
+	}
+	return append(list, e)
+}
+
+// holder returns the service that is published at a node, or nil. There may be
+// no node.
+func (z *Zone) holder(o *origin, n *node, now time.Time) *entry {
+	e := z.winner(n, now)
+	if e == nil || !n.claimed(e) {
+		return e // as mostly
+	}
+	all := z.holders(nil, o, n.name, now)
+	if len(all) > 0 && all[len(all)-1] == e {
+		return e
+	}
+	return nil
+}
+
+// winner returns the first offer at the node that is alive, or nil. There may be
+// no node.
 func (z *Zone) winner(n *node, now time.Time) *entry {
 	if n == nil || n.first == nil {
 		return nil

@@ -136,7 +136,7 @@ func data(owner string, rrs []dns.RR) []string {
 	return lines
 }
 
-var kindNames = [...]string{"OUTSIDE", "UNSYNCED", "NXDOMAIN", "NODATA", "NOERROR", "INDIRECT"}
+var kindNames = [...]string{"OUTSIDE", "UNSYNCED", "UNHEARD", "NXDOMAIN", "NODATA", "NOERROR", "INDIRECT"}
 
 // expect asks for every row, "NAME... TYPE... | KIND | record | ...", with records
 // as ask shows them. Names are below fed.example. unless they end in a dot.
