@@ -121,8 +121,30 @@ func parse(c *caddy.Controller) ([]Config, error) {
 			}
 		}
 		configs = append(configs, cfg)
+		if err := checkNested(configs); err != nil {
+			return nil, start.Errf("zones: %v", err)
+		}
 	}
 	return configs, nil
+}
+
+// checkNested refuses a zone that has the names of another one's name server:
+// they would be its owner's to publish, and not there for clients of the other.
+func checkNested(configs []Config) error {
+	var zones []federation.FQDN
+	for _, c := range configs {
+		zones = append(zones, c.Zones...)
+	}
+	for _, outer := range zones {
+		reserved, err := federation.ParseOrigin("dns." + strings.TrimPrefix(outer.String(), "."))
+		if err != nil {
+			continue // too long, so nothing is below
+		}
+		if i := slices.IndexFunc(zones, func(z federation.FQDN) bool { return z.Within(reserved) }); i >= 0 {
+			return fmt.Errorf("%s is within %s, which holds the name server of the zone %s", zones[i], reserved, outer)
+		}
+	}
+	return nil
 }
 
 func parseBlock(c *caddy.Controller) (Config, error) {

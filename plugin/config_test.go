@@ -323,6 +323,18 @@ func TestParseErrors(t *testing.T) {
 			want:  "5: owner: zone fed.example. of owner.example:8008 overlaps its zone fed.example. in the block at Testfile:1",
 		},
 		{
+			input: "federation {\n" + required + "}\nfederation dns.fed.example {\nowner b:1\ntls a b c\n}",
+			want:  "5: zones: dns.fed.example. is within dns.fed.example., which holds the name server of the zone fed.example.",
+		},
+		{
+			input: "federation a.dns.fed.example {\n" + required + "}\nfederation {\nowner b:1\ntls a b c\n}",
+			want:  "5: zones: a.dns.fed.example. is within dns.fed.example., which holds the name server of the zone fed.example.",
+		},
+		{
+			input: "federation . ns.dns {\n" + required + "}",
+			want:  "1: zones: ns.dns. is within dns., which holds the name server of the zone .",
+		},
+		{
 			input: "federation {\n" + required + "persist x.db\n}\nfederation {\nowner b:1\ntls a b c\npersist ./x.db\n}",
 			want:  `6: persist: "x.db" is the file of another owner in the block at Testfile:1`,
 		},

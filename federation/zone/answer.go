@@ -189,8 +189,7 @@ func (e *entry) srv(owner string, set ends, ttl uint32) []dns.RR {
 func (r *Result) Glue(answer []dns.RR, now time.Time) []dns.RR {
 	switch r.qtype {
 	case dns.TypeNS:
-		o := r.origin
-		return append(addressSet(o.ns, o.addresses(dns.TypeA), o.negativeTTL), addressSet(o.ns, o.addresses(dns.TypeAAAA), o.negativeTTL)...)
+		return r.origin.nsAddresses()
 	case dns.TypeSRV:
 		return r.targetGlue(answer, now)
 	}
@@ -271,6 +270,11 @@ func (o *origin) soa(owner string) *dns.SOA {
 
 func (o *origin) nsRecord(owner string) *dns.NS {
 	return &dns.NS{Hdr: header(owner, dns.TypeNS, o.negativeTTL), Ns: o.ns}
+}
+
+// nsAddresses returns the addresses of the name server.
+func (o *origin) nsAddresses() []dns.RR {
+	return append(addressSet(o.ns, o.addresses(dns.TypeA), o.negativeTTL), addressSet(o.ns, o.addresses(dns.TypeAAAA), o.negativeTTL)...)
 }
 
 // addresses returns those of the name server that are of the type.

@@ -487,11 +487,56 @@ func TestNestedLabels(t *testing.T) {
 	b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
 	z := b.Publish(now)
 	expect(t, z, now, "web A | NOERROR | 30 A 192.0.2.1", "192-0-2-1.addr.web A | NXDOMAIN")
+	var below []string
 	for _, rr := range transfer(t, z, "fed.example.") {
 		if dns.IsSubDomain("addr.web.fed.example.", rr.Header().Name) {
-			t.Errorf("transferred: %s", rr)
+			below = append(below, data("", []dns.RR{rr})...)
 		}
 	}
+	if d := cmp.Diff([]string{
+		"addr.web.fed.example. 5 NS ns.dns.addr.web.fed.example.",
+		"ns.dns.addr.web.fed.example. 5 A 192.0.2.53",
+		"ns.dns.addr.web.fed.example. 5 AAAA 2001:db8::53",
+	}, below); d != "" {
+		t.Errorf("transferred (-want +got):\n%s", d)
+	}
+}
+
+// TestNestedTransferDelegates holds row 8.3: a zone has the zones right below it
+// as delegations, at their place among its names, and nothing else of them.
+func TestNestedTransferDelegates(t *testing.T) {
+	inner := owner("inner", "m.fed.example", "x.m.fed.example")
+	inner.NegativeTTL = 7
+	b := builder(owner("outer", "fed.example"), inner)
+	b.Put(0, service("a a.fed.example 192.0.2.1@80 i/TCP"), 1)
+	b.Put(0, service("z z.fed.example 192.0.2.2@80 i/TCP"), 1)
+	b.Put(1, service("in in.m.fed.example 192.0.2.3@80 i/TCP"), 1)
+	z := b.Publish(now)
+	for origin, want := range map[string][]string{
+		"fed.example.": {
+			"i.a.fed.example. 30 A 192.0.2.1", "m.fed.example. 7 NS ns.dns.m.fed.example.", "ns.dns.m.fed.example. 7 A 192.0.2.53",
+			"ns.dns.m.fed.example. 7 AAAA 2001:db8::53", "z.fed.example. 30 A 192.0.2.2", "i.z.fed.example. 30 A 192.0.2.2",
+		},
+		"m.fed.example.": {
+			"in.m.fed.example. 30 A 192.0.2.3", "i.in.m.fed.example. 30 A 192.0.2.3", "x.m.fed.example. 7 NS ns.dns.x.m.fed.example.",
+			"ns.dns.x.m.fed.example. 7 A 192.0.2.53", "ns.dns.x.m.fed.example. 7 AAAA 2001:db8::53",
+		},
+		"x.m.fed.example.": nil,
+	} {
+		var got []string
+		for _, rr := range transfer(t, z, origin)[4:] {
+			h := rr.Header()
+			if strings.Contains(h.Name, "addr.") || h.Rrtype == dns.TypeSRV || h.Rrtype == dns.TypeTXT || h.Rrtype == dns.TypeSOA || h.Name == "a.fed.example." {
+				continue
+			}
+			got = append(got, data("", []dns.RR{rr})...)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", origin, d)
+		}
+	}
+	// One server has both, and answers from the inner zone.
+	expect(t, z, now, "m NS | NOERROR | 7 NS ns.dns.m.fed.example.", "in.m A | NOERROR | 30 A 192.0.2.3", "nope.m A | NXDOMAIN")
 }
 
 // TestRootZone has the root as an origin (coredns issue 3316).

@@ -41,9 +41,10 @@ func (z *Zone) apex(name string) *origin {
 // Transfer yields the records of an origin for AXFR (RFC 5936), a name or less
 // at a time: SOA, NS and the name server, then all names in canonical order
 // (RFC 4034 section 6.1), then the SOA again. It yields nothing for a name that
-// is not an origin. Origins within this one are zones of their own. Addresses of
-// hosts elsewhere are left out, those in our other zones too: when they change,
-// the serial of this one does not.
+// is not an origin. Origins within this one are zones of their own: it delegates
+// them, with glue, so that a server that has this zone only refers to them and
+// does not deny their names. Addresses of hosts elsewhere are left out, those in
+// our other zones too: when they change, the serial of this one does not.
 func (z *Zone) Transfer(name string, now time.Time) iter.Seq[[]dns.RR] {
 	return func(yield func([]dns.RR) bool) {
 		o := z.apex(name)
@@ -67,8 +68,33 @@ func (z *Zone) Transfer(name string, now time.Time) iter.Seq[[]dns.RR] {
 // transferred are the types that services have.
 var transferred = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 
-// records returns what Lookup answers for a name, type by type.
+// delegated yields the origins right below one.
+func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
+	return func(yield func(*origin) bool) {
+		for i := range z.origins {
+			inner := &z.origins[i]
+			if inner != o && within(inner.name, o.name) && z.origins.of(parent(inner.name)) == o && !yield(inner) {
+				return
+			}
+		}
+	}
+}
+
+// delegation returns what the zone above an origin has of it at one name: the
+// name server, or its addresses.
+func (o *origin) delegation(name string) []dns.RR {
+	if name == o.name {
+		return []dns.RR{o.nsRecord(name)}
+	}
+	return o.nsAddresses()
+}
+
+// records returns what Lookup answers for a name, type by type, and for a name of
+// an origin below what delegates that.
 func (z *Zone) records(o *origin, name string, now time.Time) []dns.RR {
+	if inner := z.origin(name); inner != o {
+		return inner.delegation(name)
+	}
 	var rrs []dns.RR
 	at := z.match(o, name, now)
 	for _, qtype := range transferred {
@@ -80,8 +106,8 @@ func (z *Zone) records(o *origin, name string, now time.Time) []dns.RR {
 	return rrs
 }
 
-// names yields the names of an origin that may have records, each once, in
-// canonical order. The name server is not among them.
+// names yields the names of an origin that may have records, or that delegate
+// another, each once, in canonical order. The name server is not among them.
 func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 	var fqdns byCanonicalOrder
 	for n := range z.index.all() {
@@ -94,6 +120,10 @@ func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 		// The names below an fqdn come after it, mixed with those of other
 		// services there. They wait for their turn.
 		var waiting byCanonicalOrder
+		for inner := range z.delegated(o) {
+			heap.Push(&waiting, canonical(inner.name))
+			heap.Push(&waiting, canonical(inner.ns))
+		}
 		last := ""
 		emit := func(name string) bool {
 			if name == last {
