@@ -98,6 +98,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	m := new(dns.Msg)
 	m.SetReply(r)
 	m.Authoritative = true
+	result.Room = f.room(&state)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
@@ -118,6 +119,17 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	annotate(m, r, &result)
 	_ = w.WriteMsg(m) // the client is gone; nobody is left to tell
 	return dns.RcodeSuccess, nil
+}
+
+// room is how many octets of a reply can reach the client. What is more would
+// only be made for the server to cut it off again. It is all of them for a reply
+// that somebody may keep who takes it for whole: a cache, where zones fall
+// through. A signed reply is not truncated, either.
+func (f *Federation) room(state *request.Request) int {
+	if f.falls || state.Req.IsTsig() != nil {
+		return dns.MaxMsgSize
+	}
+	return state.Size()
 }
 
 // next hands the query on. Without a next plugin the server has no answer, which

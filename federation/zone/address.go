@@ -33,6 +33,23 @@ func appendAddress(b []byte, ip netip.Addr) []byte {
 	return b
 }
 
+// addressLen returns the length of what appendAddress appends.
+func addressLen(ip netip.Addr) int {
+	if !ip.Is4() {
+		return maxAddress
+	}
+	n := len("0-0-0-0")
+	for _, octet := range ip.As4() {
+		if octet >= 10 {
+			n++
+		}
+		if octet >= 100 {
+			n++
+		}
+	}
+	return n
+}
+
 // parseAddress returns the address that appendAddress shows as label.
 func parseAddress(label string) (netip.Addr, bool) {
 	if len(label) > maxAddress {

@@ -35,9 +35,9 @@ func (r *Result) Answer(owner string) []dns.RR {
 	case dns.TypeA, dns.TypeAAAA:
 		return r.addressAnswer(owner)
 	case dns.TypeSRV:
-		return m.entry.srv(owner, m.ends, r.ttl)
+		return m.entry.srv(owner, m.ends, r.ttl, r.room())
 	case dns.TypeTXT:
-		return m.entry.txt(owner, m.instance, r.ttl)
+		return m.entry.txt(owner, m.instance, r.ttl, r.room())
 	case dns.TypeSOA:
 		return []dns.RR{r.origin.soa(owner)}
 	case dns.TypeNS:
@@ -47,17 +47,25 @@ func (r *Result) Answer(owner string) []dns.RR {
 	return []dns.RR{&dns.HINFO{Hdr: header(owner, dns.TypeHINFO, r.ttl), Cpu: "RFC8482"}}
 }
 
+func (r *Result) room() int {
+	if r.Room > 0 {
+		return min(r.Room, maxSet)
+	}
+	return maxSet
+}
+
 func (r *Result) addressAnswer(owner string) []dns.RR {
 	m := &r.match
+	most := r.room()/(rrHeader+4) + 1
 	switch {
 	case m.role == nameServer:
 		return addressSet(owner, r.origin.addresses(r.qtype), r.ttl)
 	case m.role == ofAddress:
 		return []dns.RR{addressRecord(owner, m.address, r.ttl)}
 	case m.entry.hosts:
-		return addressSet(owner, r.addresses, r.ttl)
+		return addressSet(owner, r.addresses[:min(len(r.addresses), most)], r.ttl)
 	}
-	return m.entry.addressSet(owner, r.qtype, m.ends, r.ttl)
+	return m.entry.addressSet(owner, r.qtype, m.ends, r.ttl, most)
 }
 
 // Resolved returns the records of an Indirect result once its hosts are looked
@@ -75,11 +83,15 @@ func (r *Result) Resolved(owner string, others []netip.Addr, ttl uint32) []dns.R
 	return addressSet(owner, slices.Compact(all), min(r.ttl, ttl))
 }
 
-// addressSet returns the A or AAAA records of an entry. The endpoints are in
-// the order of their SRV targets, so equal addresses are neighbours.
-func (e *entry) addressSet(owner string, qtype uint16, set ends, ttl uint32) []dns.RR {
+// addressSet returns the A or AAAA records of an entry, the first ones of them.
+// The endpoints are in the order of their SRV targets, so equal addresses are
+// neighbours.
+func (e *entry) addressSet(owner string, qtype uint16, set ends, ttl uint32, most int) []dns.RR {
 	ips := make([]netip.Addr, 0, 8)
 	for _, i := range set {
+		if len(ips) == most {
+			break
+		}
 		ip, ok := e.endpoints[i].Address.IP()
 		if ok && isOf(ip, qtype) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
 			ips = append(ips, ip)
@@ -147,34 +159,33 @@ func records[R any, P interface {
 	return rrs
 }
 
-// targets returns those of the endpoints whose SRV target is a name that fits
+// hasTarget reports whether the SRV target of an endpoint is a name that fits
 // DNS.
-func (e *entry) targets(set ends) ends {
-	if e.faults[FaultNameTooLong] == 0 {
-		return set
-	}
-	return slices.DeleteFunc(slices.Clone(set), func(i uint16) bool {
-		return len(e.target(e.endpoints[i].Address)) > maxName
-	})
-}
+func (e *entry) hasTarget(i uint16) bool { return e.targetLen(e.endpoints[i].Address) <= maxName }
 
-// srv returns the SRV records of the endpoints, as many as fit a message, in
-// the order of targets.
-func (e *entry) srv(owner string, set ends, ttl uint32) []dns.RR {
-	set = e.targets(set)
-	records := make([]dns.SRV, 0, len(set))
-	rrs := make([]dns.RR, 0, len(set))
+// srv returns the SRV records of the endpoints that have a target, in their
+// order: as many as fit a message, and until there is one more than fits room.
+func (e *entry) srv(owner string, set ends, ttl uint32, room int) []dns.RR {
+	most := min(len(set), 1+room/srvHeader)
+	records := make([]dns.SRV, 0, most)
+	rrs := make([]dns.RR, 0, most)
 	size := 0
 	for _, i := range set {
 		ep := &e.endpoints[i]
-		target := e.target(ep.Address)
-		if size += srvHeader + len(target); size > maxSet {
+		n := e.targetLen(ep.Address)
+		if n > maxName {
+			continue
+		}
+		if size += srvHeader + n; size > maxSet {
 			break
 		}
 		records = append(records, dns.SRV{
-			Hdr: header(owner, dns.TypeSRV, ttl), Weight: weight, Port: ep.Port, Target: target,
+			Hdr: header(owner, dns.TypeSRV, ttl), Weight: weight, Port: ep.Port, Target: e.target(ep.Address),
 		})
 		rrs = append(rrs, &records[len(records)-1])
+		if size > room {
+			break
+		}
 	}
 	return rrs
 }
@@ -198,18 +209,24 @@ func (r *Result) Glue(answer []dns.RR, now time.Time) []dns.RR {
 
 func (r *Result) targetGlue(answer []dns.RR, now time.Time) []dns.RR {
 	e := r.match.entry
-	set := e.targets(r.match.ends)
 	glue := make([]dns.RR, 0, len(answer))
-	last := ""
-	for n, rr := range answer {
-		target := rr.(*dns.SRV).Target
+	last, n := "", 0
+	for _, i := range r.match.ends {
+		if n == len(answer) || len(glue) > r.room()/(rrHeader+4) {
+			break
+		}
+		if !e.hasTarget(i) {
+			continue
+		}
+		target := answer[n].(*dns.SRV).Target
+		n++
 		if target == last { // with several ports it has one set of addresses
 			continue
 		}
 		last = target
-		if ip, ok := e.endpoints[set[n]].Address.IP(); ok {
+		if ip, ok := e.endpoints[i].Address.IP(); ok {
 			glue = append(glue, addressRecord(target, ip, r.ttl))
-		} else if r.zone.origin(target) == r.origin && len(glue) < maxAddresses {
+		} else if r.zone.origin(target) == r.origin {
 			glue = append(glue, r.hostGlue(target, now)...)
 		}
 	}
@@ -220,11 +237,11 @@ func (r *Result) targetGlue(answer []dns.RR, now time.Time) []dns.RR {
 // them or, when there is one that the owner of the answer may not publish, none.
 func (r *Result) hostGlue(host string, now time.Time) (glue []dns.RR) {
 	m := r.zone.match(r.origin, host, now)
-	if slices.ContainsFunc(m.ends, func(i uint16) bool { return m.entry.endpoints[i].isHost() }) {
+	if m.entry != nil && m.entry.hosts && slices.ContainsFunc(m.ends, func(i uint16) bool { return m.entry.endpoints[i].isHost() }) {
 		return nil
 	}
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		t := Result{zone: r.zone, origin: r.origin, match: m, qtype: qtype}
+		t := Result{zone: r.zone, origin: r.origin, match: m, qtype: qtype, Room: r.Room}
 		if t.resolve(now); t.Kind == Success {
 			glue = append(glue, t.Answer(host)...)
 		}

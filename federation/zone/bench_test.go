@@ -1,8 +1,10 @@
 package zone_test
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -68,6 +70,89 @@ func BenchmarkLookup(b *testing.B) {
 			})
 		}
 	}
+}
+
+// largest is a service as large as the limits of package wire allow, and as
+// expensive in every other respect as one can be that still fits a message.
+func largest() *federation.Service {
+	const most, strings = 1000, 64 // wire.MaxEndpoints, wire.MaxMetadata and others
+	s := &federation.Service{Name: "largest", FQDN: origin("largest.fed.example")}
+	for i := range strings {
+		s.Tags = append(s.Tags, fmt.Sprintf("tag-%d", i))
+		s.SANs = append(s.SANs, fmt.Sprintf("spiffe://owner.example/%d", i))
+		s.Labels = append(s.Labels, federation.Pair{Key: fmt.Sprintf("Label-%02d", i), Value: "value"})
+	}
+	for i := range most {
+		ep := federation.Endpoint{Address: address(fmt.Sprintf("198.18.%d.%d", i/256, i%256)), Port: uint16(1 + i)}
+		in := federation.Instance{ID: fmt.Sprintf("i%d", i), Protocol: federation.HTTP}
+		for j := range strings {
+			ep.Labels = append(ep.Labels, fmt.Sprintf("label-%d-%d", i, j))
+			in.EndpointSelector = append(in.EndpointSelector, fmt.Sprintf("label-%d-%d", (i+j)%most, j))
+			in.Metadata = append(in.Metadata, federation.Pair{Key: fmt.Sprintf("K%02d", (strings-j)%strings), Value: "value"})
+		}
+		slices.SortFunc(in.Metadata, func(a, b federation.Pair) int { return cmp.Compare(a.Key, b.Key) })
+		s.Endpoints, s.Instances = append(s.Endpoints, ep), append(s.Instances, in)
+	}
+	return s
+}
+
+// BenchmarkLargest measures what clients can ask of the largest service, over
+// UDP with the buffer that most have, and over TCP.
+func BenchmarkLargest(b *testing.B) {
+	builder := builder(owner("o", "fed.example"))
+	builder.Put(0, largest(), 1)
+	z := builder.Publish(now)
+	for _, q := range []struct {
+		name  string
+		asked string
+		qtype uint16
+	}{
+		{"A", "largest.fed.example.", dns.TypeA},
+		{"AAAA", "largest.fed.example.", dns.TypeAAAA},
+		{"SRV", "largest.fed.example.", dns.TypeSRV},
+		{"TXT", "largest.fed.example.", dns.TypeTXT},
+		{"TXT-instance", "i500.largest.fed.example.", dns.TypeTXT},
+		{"ANY", "largest.fed.example.", dns.TypeANY},
+		{"NXDOMAIN", "nope.largest.fed.example.", dns.TypeA},
+		{"NXDOMAIN-address", "192-0-2-1.addr.largest.fed.example.", dns.TypeA},
+	} {
+		for _, room := range []int{1232, dns.MaxMsgSize} {
+			b.Run(fmt.Sprintf("%s/%d", q.name, room), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					r := z.Lookup(q.asked, q.qtype, now)
+					if r.Room = room; r.Kind == zone.Success {
+						answered = r.Answer(q.asked)
+						r.Glue(answered, now)
+					} else {
+						answered = r.Authority()
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPutLargest measures how long the writer takes for the most expensive
+// service.
+func BenchmarkPutLargest(b *testing.B) {
+	builder := builder(owner("o", "fed.example"))
+	versions := []*federation.Service{largest(), largest()}
+	versions[1].Description = "changed"
+	b.Run("Put", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			builder.Put(0, versions[i%2], 1)
+		}
+	})
+	b.Run("PutCompiled", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			b.StopTimer()
+			compiled := builder.Compile(0, versions[i%2])
+			b.StartTimer()
+			builder.PutCompiled(compiled, 1)
+		}
+	})
 }
 
 // BenchmarkPublish measures one change and the version that holds it.

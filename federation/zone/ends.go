@@ -83,6 +83,15 @@ func (e *entry) target(address federation.Address) string {
 	return string(append(b, strings.TrimPrefix(e.fqdn(), ".")...))
 }
 
+// targetLen returns the length of an endpoint's target.
+func (e *entry) targetLen(address federation.Address) int {
+	if host, ok := address.Host(); ok {
+		return len(host.String())
+	}
+	ip, _ := address.IP()
+	return addressLen(ip) + len("."+addrLabel+".") + len(strings.TrimPrefix(e.fqdn(), "."))
+}
+
 // selections returns for every instance the endpoints that its selector picks.
 // Hamlet, 'CREATE': 'If there is no matching selector for an Instance, then
 // consumer agent implementors must associate to that Instance all endpoints.'
@@ -91,26 +100,28 @@ func (e *entry) target(address federation.Address) string {
 // for a service that is made to be expensive.
 func (e *entry) selections(places []uint16) []ends {
 	s := e.service
-	byLabel := make(map[string]bitset)
-	for i := range s.Instances {
-		for _, l := range s.Instances[i].EndpointSelector {
-			byLabel[l] = nil
-		}
-	}
-	if len(byLabel) == 0 {
+	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
 		return slices.Repeat([]ends{e.all()}, len(s.Instances))
 	}
+	labels := 0
+	for i := range s.Endpoints {
+		labels += len(s.Endpoints[i].Labels)
+	}
+	sets := make([]labeled, 0, labels)
+	byLabel := make(map[string]uint32, labels) // to the index of its set
 	for i := range s.Endpoints {
 		for _, l := range s.Endpoints[i].Labels {
-			set, ok := byLabel[l]
+			n, ok := byLabel[l]
 			if !ok {
+				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most wire.MaxEndpoints times wire.MaxLabels
+				sets = append(sets, labeled{first: places[i]})
 				continue
 			}
-			if set == nil {
-				set = newBitset(len(s.Endpoints))
-				byLabel[l] = set
+			if sets[n].all == nil {
+				sets[n].all = newBitset(len(s.Endpoints))
+				sets[n].all.add(sets[n].first)
 			}
-			set.add(places[i])
+			sets[n].all.add(places[i])
 		}
 	}
 	selected := make([]ends, len(s.Instances))
@@ -118,11 +129,21 @@ func (e *entry) selections(places []uint16) []ends {
 	for i := range s.Instances {
 		clear(union)
 		for _, l := range s.Instances[i].EndpointSelector {
-			union.addAll(byLabel[l])
+			if n, ok := byLabel[l]; ok && sets[n].all != nil {
+				union.addAll(sets[n].all)
+			} else if ok {
+				union.add(sets[n].first)
+			}
 		}
 		selected[i] = e.pick(union)
 	}
 	return selected
+}
+
+// labeled holds the endpoints with one label.
+type labeled struct {
+	first uint16
+	all   bitset // nil when that is the only one
 }
 
 // pick returns the endpoints that are in the set; all of them when none is.
@@ -132,9 +153,9 @@ func (e *entry) pick(set bitset) ends {
 		return e.all()
 	}
 	picked := make(ends, 0, n)
-	for _, i := range e.all() {
-		if set.has(i) {
-			picked = append(picked, i)
+	for at, word := range set {
+		for ; word != 0; word &= word - 1 {
+			picked = append(picked, uint16(64*at+bits.TrailingZeros64(word))) //nolint:gosec // an index of endpoints
 		}
 	}
 	return picked
@@ -145,8 +166,7 @@ type bitset []uint64
 
 func newBitset(size int) bitset { return make(bitset, (size+63)/64) }
 
-func (s bitset) add(i uint16)      { s[i/64] |= 1 << (i % 64) }
-func (s bitset) has(i uint16) bool { return s[i/64]&(1<<(i%64)) != 0 }
+func (s bitset) add(i uint16) { s[i/64] |= 1 << (i % 64) }
 
 func (s bitset) addAll(t bitset) {
 	for i, word := range t {

@@ -34,8 +34,12 @@ type entry struct {
 
 	service   *federation.Service
 	protocols []protocol // sorted by protocol
-	described ends       // the instances with a TXT record at the fqdn, by index in service.Instances
 	faults    faults
+
+	texts        string    // the RDATA of the TXT records of the service and of each instance
+	textEnds     []uint32  // of each in texts
+	described    ends      // the instances with a TXT record at the fqdn, by index in service.Instances
+	oneDescribed [1]uint16 // described when there is one
 }
 
 // fqdn returns where the service is published: lower case, absolute.
@@ -117,6 +121,9 @@ func (e *entry) confirmed(generation uint64) *entry {
 	}
 	if len(e.instances) == 1 {
 		c.instances = append(c.oneInstance[:0], e.instances...)
+	}
+	if len(e.described) == 1 {
+		c.described = append(c.oneDescribed[:0], e.described...)
 	}
 	return &c
 }
@@ -286,8 +293,10 @@ func (e *entry) check() {
 	}
 	if len(e.endpoints) > maxSet/(srvHeader+maxName) {
 		size := 0
-		for _, i := range e.targets(e.all()) {
-			size += srvHeader + len(e.target(e.endpoints[i].Address))
+		for i := range e.endpoints {
+			if n := e.targetLen(e.endpoints[i].Address); n <= maxName {
+				size += srvHeader + n
+			}
 		}
 		if size > maxSet {
 			e.faults.add(FaultSize, 1)

@@ -40,6 +40,11 @@ const (
 type Result struct {
 	Kind Kind
 
+	// Room is how many octets of a reply can reach the client. Answer and Glue
+	// end with what is more than fits: the server must see that it has to
+	// truncate, and the rest would be made for nothing. Zero is no limit.
+	Room int
+
 	zone   *Zone
 	origin *origin
 	match  match
@@ -143,7 +148,7 @@ func (r *Result) kind(now time.Time) Kind {
 		}
 		has = r.hasAddress()
 	case dns.TypeSRV:
-		has = m.role != ofAddress && m.entry != nil && len(m.entry.targets(m.ends)) > 0
+		has = m.role != ofAddress && m.entry != nil && slices.ContainsFunc(m.ends, m.entry.hasTarget)
 	case dns.TypeTXT:
 		has = m.entry != nil && (m.role == apex || m.role == service || m.role == ofInstance)
 	}
@@ -298,6 +303,10 @@ const (
 
 	// maxAddresses is how many A records fit a message.
 	maxAddresses = maxSet / (rrHeader + 4)
+
+	// maxVisited is how many endpoints are looked at for one query, from which on
+	// no other service is followed.
+	maxVisited = 2 * maxAddresses
 )
 
 // flatten collects the addresses of endpoints that are IP addresses, and of
@@ -307,9 +316,13 @@ const (
 func (r *Result) flatten(now time.Time) Kind {
 	seen := make(map[string]bool)
 	step := []match{r.match}
+	visited := 0
 	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
 		var next []match
 		for i := range step {
+			if visited += len(step[i].ends); visited > maxVisited && depth > 0 {
+				break
+			}
 			next = append(next, r.follow(&step[i], seen, now)...)
 		}
 		step = next

@@ -850,7 +850,11 @@ func (c *chaos) step(b *zone.Builder) {
 		} else {
 			c.offers = append(c.offers, o)
 		}
-		b.Put(o.owner, o.service, o.generation)
+		if c.IntN(2) == 0 {
+			b.PutCompiled(b.Compile(o.owner, o.service), o.generation)
+		} else {
+			b.Put(o.owner, o.service, o.generation)
+		}
 	case n < 9:
 		if at >= 0 {
 			c.offers = slices.Delete(c.offers, at, at+1)

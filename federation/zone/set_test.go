@@ -253,3 +253,46 @@ func TestResolved(t *testing.T) {
 		t.Errorf("AAAA of IPv4 addresses: %v", rrs)
 	}
 }
+
+// TestRoom shows that an answer for a client with a small buffer is made as far
+// as the server can see that it must be truncated, and no further, and that one
+// that fits is whole.
+func TestRoom(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	b.Put(0, largest(), 1)
+	b.Put(0, service("hosts hosts.fed.example largest.fed.example@80 i/TCP"), 1)
+	b.Put(0, service("small small.fed.example 192.0.2.1@80 192.0.2.2@80 i/TCP"), 1)
+	z := b.Publish(now)
+	for _, name := range []string{"largest", "i7.largest", "hosts", "_http._tcp.largest", "small"} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeTXT} {
+			name := name + ".fed.example."
+			r := z.Lookup(name, qtype, now)
+			if r.Kind != zone.Success {
+				continue
+			}
+			whole := r.Answer(name)
+			for _, room := range []int{dns.MinMsgSize, 1232, 4096} {
+				r.Room = room
+				m := new(dns.Msg)
+				m.SetQuestion(name, qtype)
+				m.Compress = true
+				m.Answer = whole
+				fits := m.Len() <= room
+				m.Answer = r.Answer(name)
+				switch cut := m.Len() > room; {
+				case fits && len(m.Answer) != len(whole):
+					t.Errorf("%s %s: %d records of %d, which fit %d octets", name, dns.Type(qtype), len(m.Answer), len(whole), room)
+				case !fits && !cut:
+					t.Errorf("%s %s: %d records of %d fit %d octets: nobody sees that there are more", name, dns.Type(qtype), len(m.Answer), len(whole), room)
+				case !fits && m.Len() > 2*room+1300:
+					t.Errorf("%s %s: %d octets for %d", name, dns.Type(qtype), m.Len(), room)
+				}
+				for i, rr := range m.Answer {
+					if rr.String() != whole[i].String() {
+						t.Fatalf("record %d is %s, want %s", i, rr, whole[i])
+					}
+				}
+			}
+		}
+	}
+}

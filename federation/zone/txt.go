@@ -1,8 +1,8 @@
 package zone
 
 import (
-	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,38 +20,116 @@ const (
 
 // txt returns the TXT records of an instance, or of the service: one record for
 // itself and one for each instance. Hamlet, 'CREATE': the entry of the fqdn has
-// 'all the information in each Instance'.
-func (e *entry) txt(owner string, in *instance, ttl uint32) []dns.RR {
-	record := func(p pairs) dns.RR { return &dns.TXT{Hdr: header(owner, dns.TypeTXT, ttl), Txt: p.strings()} }
+// 'all the information in each Instance'. They end with the one that is more than
+// fits.
+func (e *entry) txt(owner string, in *instance, ttl uint32, room int) []dns.RR {
 	if in != nil {
-		return []dns.RR{record(instanceTXT(&e.service.Instances[in.index]))}
+		return txtRecords(owner, ttl, []string{e.text(1 + int(in.index))})
 	}
-	rrs := make([]dns.RR, 0, 1+len(e.described))
-	rrs = append(rrs, record(serviceTXT(e.service)))
+	texts := make([]string, 0, 1+len(e.described))
+	texts = append(texts, e.text(0))
+	size := rrHeader + len(texts[0])
 	for _, i := range e.described {
-		rrs = append(rrs, record(instanceTXT(&e.service.Instances[i])))
+		if size > room {
+			break
+		}
+		texts = append(texts, e.text(1+int(i)))
+		size += rrHeader + len(texts[len(texts)-1])
+	}
+	return txtRecords(owner, ttl, texts)
+}
+
+// text returns the RDATA of a TXT record: 0 is that of the service, and n that
+// of the instance before n.
+func (e *entry) text(n int) string {
+	begin := uint32(0)
+	if n > 0 {
+		begin = e.textEnds[n-1]
+	}
+	return e.texts[begin:e.textEnds[n]]
+}
+
+// txtRecords returns the records that have these RDATA.
+func txtRecords(owner string, ttl uint32, texts []string) []dns.RR {
+	n := 0
+	for _, text := range texts {
+		for range characterStrings(text) {
+			n++
+		}
+	}
+	records, rrs, all := make([]dns.TXT, len(texts)), make([]dns.RR, len(texts)), make([]string, 0, n)
+	for i, text := range texts {
+		begin := len(all)
+		for s := range characterStrings(text) {
+			// The library takes a backslash as the start of an escape.
+			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
+		}
+		records[i] = dns.TXT{Hdr: header(owner, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
+		rrs[i] = &records[i]
 	}
 	return rrs
 }
 
-// describe fills described: by ID, equal records once (RFC 2181 section 5), and
-// as many as fit a message.
+// characterStrings yields the strings of a TXT record (RFC 1035 section 3.3).
+func characterStrings(rdata string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for len(rdata) > 0 {
+			n := 1 + int(rdata[0])
+			if !yield(rdata[1:n]) {
+				return
+			}
+			rdata = rdata[n:]
+		}
+	}
+}
+
+// compareTXT orders records by their strings.
+func compareTXT(a, b string) int {
+	for a != "" && b != "" {
+		m, n := 1+int(a[0]), 1+int(b[0])
+		if c := strings.Compare(a[1:m], b[1:n]); c != 0 {
+			return c
+		}
+		a, b = a[m:], b[n:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// sizeTXT is what the server takes the record to be, which counts escapes as they
+// are written when it decides whether a reply must be truncated.
+func sizeTXT(rdata string) int { return rrHeader + len(rdata) + strings.Count(rdata, `\`) }
+
+// describe writes the TXT records, once for all queries: nothing that an owner
+// puts into them can make a query expensive. It fills described: by ID, equal
+// records once (RFC 2181 section 5), and as many as fit a message.
 func (e *entry) describe() {
-	own := serviceTXT(e.service)
-	e.faults.add(FaultTXT, own.dropped)
-	records := make([]pairs, len(e.service.Instances))
-	e.described = make(ends, len(records))
-	for i := range records {
-		records[i] = instanceTXT(&e.service.Instances[i])
-		e.faults.add(FaultTXT, records[i].dropped)
+	s := e.service
+	var w txtWriter
+	e.textEnds = make([]uint32, 1+len(s.Instances))
+	w.service(s)
+	e.textEnds[0] = w.end()
+	for i := range s.Instances {
+		w.instance(&s.Instances[i])
+		e.textEnds[1+i] = w.end()
+	}
+	e.texts = string(w.data)
+	e.faults.add(FaultTXT, w.dropped)
+
+	e.described = e.oneDescribed[:1]
+	if len(s.Instances) > 1 {
+		e.described = make(ends, len(s.Instances))
+	}
+	for i := range e.described {
 		e.described[i] = uint16(i) // wire.MaxInstances is far below 1<<16
 	}
-	compare := func(a, b uint16) int { return records[a].compare(records[b]) }
-	slices.SortFunc(e.described, compare)
-	e.described = slices.CompactFunc(e.described, func(a, b uint16) bool { return compare(a, b) == 0 })
-	size := own.size()
+	compare := func(a, b uint16) int { return compareTXT(e.text(1+int(a)), e.text(1+int(b))) }
+	if !slices.IsSortedFunc(e.described, compare) {
+		slices.SortFunc(e.described, compare)
+	}
+	e.described = slices.CompactFunc(e.described, func(a, b uint16) bool { return e.text(1+int(a)) == e.text(1+int(b)) })
+	size := sizeTXT(e.text(0))
 	for n, i := range e.described {
-		if size += records[i].size(); size > maxSet {
+		if size += sizeTXT(e.text(1 + int(i))); size > maxSet {
 			e.described = e.described[:n]
 			e.faults.add(FaultSize, 1)
 			break
@@ -60,148 +138,128 @@ func (e *entry) describe() {
 	e.described = slices.Clip(e.described)
 }
 
-func serviceTXT(s *federation.Service) pairs {
-	p := newPairs(2 + len(s.Tags) + len(s.Labels) + len(s.SANs))
-	p.add("name", s.Name)
-	p.addText("desc", s.Description)
-	p.addNumbered("tag", s.Tags)
-	for _, l := range p.fold(s.Labels) {
-		p.add("label."+l.Key, l.Value)
+// txtWriter writes the RDATA of TXT records, one behind the other: strings of the
+// form key=value (RFC 6763 section 6), each behind its length.
+type txtWriter struct {
+	data    []byte
+	begin   int // of the record
+	full    bool
+	dropped int               // of all records
+	folded  []federation.Pair // what fold returned last
+}
+
+// start begins a record with its version (RFC 6763 section 6.7), so that no
+// record is without a string (RFC 1035 section 3.3.14).
+func (w *txtWriter) start() {
+	w.begin, w.full = len(w.data), false
+	w.add("", "txtvers", "1")
+}
+
+// end returns where the records that are written end.
+func (w *txtWriter) end() uint32 { return uint32(len(w.data)) } //nolint:gosec // a service has some MB at most
+
+func (w *txtWriter) service(s *federation.Service) {
+	w.start()
+	w.add("", "name", s.Name)
+	w.addText("desc", s.Description)
+	w.addNumbered("tag", s.Tags)
+	for _, l := range w.fold(s.Labels) {
+		w.add("label.", l.Key, l.Value)
 	}
-	p.addNumbered("san", s.SANs)
-	return p
+	w.addNumbered("san", s.SANs)
 }
 
 // reservedKeys are the metadata keys of the specification ('Complex Type
 // Instance'), in the order in which they stand in a record.
 var reservedKeys = []string{"sni", "hostname", "port"}
 
-func instanceTXT(in *federation.Instance) pairs {
-	p := newPairs(3 + len(in.Metadata))
+func (w *txtWriter) instance(in *federation.Instance) {
+	w.start()
 	if !in.Unnamed {
-		p.add("id", in.ID)
+		w.add("", "id", in.ID)
 	}
-	p.add("protocol", in.Protocol.String())
-	metadata := p.fold(in.Metadata)
+	w.add("", "protocol", in.Protocol.String())
+	metadata := w.fold(in.Metadata)
 	for _, key := range reservedKeys {
 		for _, m := range metadata {
 			if m.Key == key {
-				p.add(key, m.Value)
+				w.add("", key, m.Value)
 			}
 		}
 	}
-	p.addText("desc", in.Description)
+	w.addText("desc", in.Description)
 	for _, m := range metadata {
 		if !slices.Contains(reservedKeys, m.Key) {
-			p.add("md."+m.Key, m.Value)
+			w.add("md.", m.Key, m.Value)
 		}
 	}
-	return p
 }
 
-// pairs collects the strings of one TXT record (RFC 6763 section 6).
-type pairs struct {
-	text    []byte // the strings, with escapes as the library takes them, each with a NUL behind it
-	ends    []int  // of each string in text, the NUL included
-	rdata   int    // octets on the wire
-	full    bool
-	dropped int
-}
-
-// newPairs begins a record with its version (RFC 6763 section 6.7), so that no
-// record is without a string (RFC 1035 section 3.3.14). It has room for n more.
-func newPairs(n int) pairs {
-	p := pairs{text: make([]byte, 0, 32*(1+n)), ends: make([]int, 0, 1+n)}
-	p.add("txtvers", "1")
-	return p
-}
-
-func (p *pairs) strings() []string {
-	text, start := string(p.text), 0
-	all := make([]string, len(p.ends))
-	for i, end := range p.ends {
-		all[i], start = text[start:end-1], end
-	}
-	return all
-}
-
-// compare orders records by their strings.
-func (p *pairs) compare(q pairs) int {
-	return cmp.Or(bytes.Compare(p.text, q.text), slices.Compare(p.ends, q.ends))
-}
-
-// size is what the server takes the record to be, which counts escapes as they
-// are written when it decides whether a reply must be truncated. A string has
-// its length before it, where it has a NUL behind it here.
-func (p *pairs) size() int { return rrHeader + len(p.text) }
-
-// add appends key=value and tells whether it did. An absent value gives no
-// string, and one that is too long is dropped whole: a client could not tell
-// that it was cut.
-func (p *pairs) add(key, value string) bool {
+// add appends key=value, with a prefix to the key, and reports whether it did.
+// An absent value gives no string, and one that is too long is dropped whole: a
+// client could not tell that it was cut.
+func (w *txtWriter) add(prefix, key, value string) bool {
 	if value == "" {
 		return false
 	}
-	n := len(key) + 1 + len(value)
-	if p.full = p.full || p.rdata+1+n > maxTXT; p.full || n > maxString {
-		p.dropped++
+	n := len(prefix) + len(key) + 1 + len(value)
+	if n > maxString {
+		w.dropped++
 		return false
 	}
-	p.rdata += 1 + n
-	p.text = append(appendEscaped(p.text, key), '=')
-	p.text = append(appendEscaped(p.text, value), 0)
-	p.ends = append(p.ends, len(p.text))
+	if w.full = w.full || len(w.data)-w.begin+1+n > maxTXT; w.full {
+		w.dropped++
+		return false
+	}
+	w.data = append(append(append(w.data, byte(n)), prefix...), key...)
+	w.data = append(append(w.data, '='), value...)
 	return true
 }
 
-// appendEscaped appends s for the library, which takes a backslash as the start
-// of an escape.
-func appendEscaped(b []byte, s string) []byte {
-	return append(b, strings.ReplaceAll(s, `\`, `\\`)...)
-}
-
 // addText appends text for people, which may be cut.
-func (p *pairs) addText(key, text string) {
+func (w *txtWriter) addText(key, text string) {
 	if limit := maxString - len(key) - 1; len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--
 		}
 		text = text[:limit]
 	}
-	p.add(key, text)
+	w.add("", key, text)
 }
 
 // addNumbered appends key, key2, key3 and so on: clients ignore all but the
 // first string of a key (RFC 6763 section 6.4).
-func (p *pairs) addNumbered(key string, values []string) {
+func (w *txtWriter) addNumbered(key string, values []string) {
 	numbered, n := key, 1
 	for _, v := range values {
-		if p.add(numbered, v) {
+		if w.add("", numbered, v) {
 			n++
 			numbered = key + strconv.Itoa(n)
 		}
 	}
 }
 
-// fold returns a map with its keys in lower case and sorted. Of keys that are
-// equal then, the first in byte order of the original is kept.
-func (p *pairs) fold(values []federation.Pair) []federation.Pair {
-	if len(values) == 0 {
-		return nil
-	}
-	folded := make([]federation.Pair, 0, len(values))
+// fold returns a map with its keys in lower case and sorted, until it is called
+// again. Of keys that are equal then, the first in byte order of the original is
+// kept.
+func (w *txtWriter) fold(values []federation.Pair) []federation.Pair {
+	folded := w.folded[:0]
 	for _, v := range values {
 		if isKey(v.Key) {
 			folded = append(folded, federation.Pair{Key: strings.ToLower(v.Key), Value: v.Value})
 		}
 	}
-	slices.SortStableFunc(folded, func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) })
+	w.folded = folded
+	byKey := func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) }
+	if !slices.IsSortedFunc(folded, byKey) {
+		slices.SortStableFunc(folded, byKey)
+	}
 	folded = slices.CompactFunc(folded, func(a, b federation.Pair) bool { return a.Key == b.Key })
-	p.dropped += len(values) - len(folded)
+	w.dropped += len(values) - len(folded)
 	return folded
 }
 
-// isKey tells whether s is a key of RFC 6763 section 6.4: printable ASCII
+// isKey reports whether s is a key of RFC 6763 section 6.4: printable ASCII
 // without '='.
 func isKey(s string) bool {
 	for i := range len(s) {

@@ -172,6 +172,19 @@ func manyPairs(n, length int) []federation.Pair {
 	return pairs
 }
 
+// TestLongTextIsDroppedAlone shows that a value that is too long, as that of a
+// certificate is, costs no other string.
+func TestLongTextIsDroppedAlone(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	s := service("s s.fed.example 192.0.2.1@80 i/TCP")
+	s.Instances[0].Metadata = []federation.Pair{{Key: "a", Value: "1"}, {Key: "certificate", Value: strings.Repeat("x", 2000)}, {Key: "z", Value: "2"}}
+	b.Put(0, s, 1)
+	expect(t, b.Publish(now), now, `i.s TXT | NOERROR | 30 TXT "txtvers=1" "id=i" "protocol=TCP" "md.a=1" "md.z=2"`)
+	if d := cmp.Diff(faultCount{zone.FaultTXT: 1}, faults(b, 0)); d != "" {
+		t.Errorf("faults (-want +got):\n%s", d)
+	}
+}
+
 // TestServiceText holds row 3.2: what the fqdn says of the service itself.
 func TestServiceText(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
