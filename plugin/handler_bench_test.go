@@ -14,6 +14,7 @@ import (
 	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/file"
 	_ "github.com/coredns/coredns/plugin/hosts"
+	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -80,6 +81,51 @@ func BenchmarkServeDNS(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkServeDNSLargest measures what a client over UDP can make the server do
+// with the largest service that is taken: from the query as the server has read
+// it to the reply that it truncates and packs.
+func BenchmarkServeDNSLargest(b *testing.B) {
+	largest := newService(b, "largest.fed.example")
+	largest.Instances = nil
+	for i := range 1000 { // wire.MaxEndpoints, wire.MaxInstances
+		ep := newService(b, "one.fed.example", fmt.Sprintf("198.18.%d.%d:%d", i/256, i%256, 1+i)).Endpoints[0]
+		in := federation.Instance{ID: fmt.Sprintf("i%d", i), Protocol: federation.HTTP}
+		for j := range 64 { // wire.MaxMetadata
+			in.Metadata = append(in.Metadata, federation.Pair{Key: fmt.Sprintf("key-%02d", j), Value: "value"})
+		}
+		largest.Endpoints, largest.Instances = append(largest.Endpoints, ep), append(largest.Instances, in)
+	}
+	h := newChain(b, nil, []Config{newConfig(b)}, largest)
+	for _, q := range []struct {
+		name  string
+		qtype uint16
+	}{
+		{"largest.fed.example.", dns.TypeA},
+		{"largest.fed.example.", dns.TypeAAAA},
+		{"largest.fed.example.", dns.TypeSRV},
+		{"largest.fed.example.", dns.TypeTXT},
+		{"largest.fed.example.", dns.TypeANY},
+		{"nope.largest.fed.example.", dns.TypeA},
+	} {
+		b.Run(dns.TypeToString[q.qtype]+"/"+q.name, func(b *testing.B) {
+			query := new(dns.Msg)
+			query.SetQuestion(q.name, q.qtype).SetEdns0(1232, false)
+			w := &lastReply{}
+			ctx := context.Background()
+			buf := make([]byte, dns.MaxMsgSize)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := h.Federation.ServeDNS(ctx, request.NewScrubWriter(query, w), query); err != nil {
+					b.Fatal(err)
+				}
+				if packed, err := w.reply.PackBuffer(buf); err != nil || len(packed) > 1232 {
+					b.Fatalf("%d octets, %v", len(packed), err)
+				}
+			}
+		})
 	}
 }
 

@@ -139,6 +139,51 @@ func TestSecondaries(t *testing.T) {
 	})
 }
 
+// TestSecondariesReferToNestedZones lets other name servers transfer the outer
+// one of two zones. They know nothing of the names of the inner one, and refer to
+// it.
+func TestSecondariesReferToNestedZones(t *testing.T) {
+	program(t, "nsd", "nsd")
+	program(t, "knotd", "knot")
+	p := newPKI(t)
+	outer := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	inner := startOwner(t, p.owner, "", fixtureService(t, "deep", "deep.x.in.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
+	addresses := []string{freeAddress(t), freeAddress(t)}
+	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
+	bind 127.0.0.1
+	transfer {
+		to %s
+	}
+	federation fed.example {
+		owner %s
+		%[4]s
+	}
+	federation x.in.fed.example {
+		owner %[3]s
+		%[4]s
+	}
+}
+`, strings.Join(addresses, " "), outer.address, inner.address, p.tls()))
+	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "deep.x.in.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	startNSD(t, addresses[0], "fed.example", d.address)
+	startKnot(t, addresses[1], "fed.example", d.address)
+	for _, address := range addresses {
+		other := &coreDNS{address: address}
+		other.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+		for _, name := range []string{"x.in.fed.example.", "deep.x.in.fed.example.", "v1.deep.x.in.fed.example.", "nope.x.in.fed.example."} {
+			m := mustQuery(t, address, name, dns.TypeA)
+			if m.Rcode != dns.RcodeSuccess || m.Authoritative || len(m.Answer) > 0 || len(m.Ns) != 1 ||
+				m.Ns[0].Header().Name != "x.in.fed.example." || m.Ns[0].(*dns.NS).Ns != "ns.dns.x.in.fed.example." {
+				t.Errorf("%s is no referral but\n%v", name, m)
+			}
+		}
+		if m := mustQuery(t, address, "nope.in.fed.example", dns.TypeA); m.Rcode != dns.RcodeNameError {
+			t.Errorf("a name beside the zone:\n%v", m)
+		}
+	}
+}
+
 // compareServers asks two servers for every name of a zone, and some that are
 // not in it. Below dns.<zone> there is nothing to transfer: the server is bound
 // to loopback only, so the name server has no address.

@@ -9,7 +9,9 @@
 //
 // Only fqdns of services and the names above them are stored. Everything below
 // an fqdn (instances, _http._tcp, addresses) follows from its service and is
-// found by reading the labels of the query, so an update touches one name.
+// found by reading the labels of the query, so an update touches one name. Where
+// services want one name, [Builder.Put] marks its node, and a query for it finds
+// out who has it: that depends on who is alive.
 //
 // The package is pure: no goroutine, lock, context, logger or clock. Time comes
 // in as an argument. Response codes are the plugin's business.
