@@ -118,7 +118,7 @@ func BenchmarkServeDNSLargest(b *testing.B) {
 			buf := make([]byte, dns.MaxMsgSize)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := h.Federation.ServeDNS(ctx, request.NewScrubWriter(query, w), query); err != nil {
+				if _, err := h.ServeDNS(ctx, request.NewScrubWriter(query, w), query); err != nil {
 					b.Fatal(err)
 				}
 				if packed, err := w.reply.PackBuffer(buf); err != nil || len(packed) > 1232 {

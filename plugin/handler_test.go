@@ -402,6 +402,29 @@ func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	}
 }
 
+// So are hosts of endpoints.
+func TestHostOfSilentOwnerFallsThroughAfterGrace(t *testing.T) {
+	e := &elsewhere{names: map[string]string{"gw.fed.example.": "20 A 198.51.100.7"}}
+	through := newConfig(t)
+	through.Fall.SetZonesFromArgs(nil)
+	for _, tt := range []struct {
+		config Config
+		grace  time.Duration
+		want   string
+	}{
+		{through, time.Hour, "SERVFAIL, EDE 22"},
+		{through, -time.Second, "NOERROR, 20 198.51.100.7"},
+		{newConfig(t), -time.Second, "SERVFAIL, EDE 22"},
+	} {
+		c := newChain(t, e, []Config{tt.config}, newService(t, "web.fed.example", "gw.fed.example:443"))
+		c.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(tt.grace)})
+		c.publish()
+		if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.want {
+			t.Errorf("grace %s: answer is %q, want %q", tt.grace, got, tt.want)
+		}
+	}
+}
+
 // elsewhereUDP is the rest of DNS, which has no names.
 type elsewhereUDP struct{}
 

@@ -36,7 +36,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *requ
 	failed := false
 	for _, h := range result.Hosts() {
 		switch {
-		case h.Unsynced:
+		case h.Unsynced && (!h.Unheard || !f.fallsThrough(h.Name)):
 			failed = true // it may exist
 		case !h.InZone || f.fallsThrough(h.Name):
 			hosts = append(hosts, h.Name)
