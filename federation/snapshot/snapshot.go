@@ -50,6 +50,10 @@ const (
 	maxHeader = 64 << 10
 	maxRecord = 1 << 30
 
+	// MaxFile is the largest file that Load reads: several times what any owner
+	// may publish by default, and an end to what is no snapshot at all.
+	MaxFile = 16 << 30
+
 	// progressEvery is how many services there are between two calls of
 	// Options.Progress: some milliseconds.
 	progressEvery = 10_000
@@ -70,6 +74,7 @@ var (
 type Snapshot struct {
 	Owner    string    // what makes the owner the same one; less than 64 KiB
 	LastUp   time.Time // when a stream that vouches for the services was last up
+	Saved    time.Time // when the snapshot was made; zero: not known
 	Services []*federation.Service
 }
 
@@ -98,11 +103,15 @@ func Encode(w io.Writer, s *Snapshot) error {
 	e.write([]byte(magic))
 	e.number(version)
 	e.checksum()
-	e.message(maxHeader, &snapshotpb.Header{
+	header := &snapshotpb.Header{
 		Owner:    s.Owner,
 		LastUp:   timestamppb.New(s.LastUp),
 		Services: uint64(len(s.Services)),
-	})
+	}
+	if !s.Saved.IsZero() {
+		header.Saved = timestamppb.New(s.Saved)
+	}
+	e.message(maxHeader, header)
 	for _, service := range s.Services {
 		e.message(maxRecord, record(service))
 		if e.err != nil {
@@ -152,10 +161,13 @@ func Decode(r io.Reader, o Options) (*Snapshot, error) {
 	switch {
 	case header.GetOwner() != o.Owner:
 		return nil, fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(header.GetOwner()), federation.Quote(o.Owner))
-	case !header.GetLastUp().IsValid(), header.GetServices() > math.MaxInt32:
+	case !header.GetLastUp().IsValid(), header.Saved != nil && !header.GetSaved().IsValid(), header.GetServices() > math.MaxInt32:
 		return nil, fmt.Errorf("header: %w", ErrCorrupt)
 	}
 	s := &Snapshot{Owner: o.Owner, LastUp: header.GetLastUp().AsTime()}
+	if header.Saved != nil {
+		s.Saved = header.GetSaved().AsTime()
+	}
 	total := int(header.GetServices()) //nolint:gosec // checked above
 	for i := range total {
 		if o.Progress != nil && i > 0 && i%progressEvery == 0 {

@@ -100,6 +100,7 @@ func TestRoundTrip(t *testing.T) {
 	for name, s := range map[string]*snapshot.Snapshot{
 		"full":  full,
 		"empty": {Owner: owner, LastUp: lastUp},
+		"saved": {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := decode(encode(t, s))

@@ -35,7 +35,10 @@ type Header struct {
 	// When a stream that vouches for the services was last up.
 	LastUp *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_up,json=lastUp,proto3" json:"last_up,omitempty"`
 	// How many records follow.
-	Services      uint64 `protobuf:"varint,3,opt,name=services,proto3" json:"services,omitempty"`
+	Services uint64 `protobuf:"varint,3,opt,name=services,proto3" json:"services,omitempty"`
+	// When the file was written, by the owner's time, which counts on from last_up
+	// also where the machine's clock is behind it. Absent: not known.
+	Saved         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=saved,proto3" json:"saved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -89,6 +92,13 @@ func (x *Header) GetServices() uint64 {
 		return x.Services
 	}
 	return 0
+}
+
+func (x *Header) GetSaved() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
 }
 
 // Record is one service.
@@ -151,11 +161,12 @@ var File_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"o\n" +
+	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"\xa1\x01\n" +
 	"\x06Header\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
 	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x12\x1a\n" +
-	"\bservices\x18\x03 \x01(\x04R\bservices\"i\n" +
+	"\bservices\x18\x03 \x01(\x04R\bservices\x120\n" +
+	"\x05saved\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\"i\n" +
 	"\x06Record\x12E\n" +
 	"\aservice\x18\x01 \x01(\v2+.federation.types.v1alpha2.FederatedServiceR\aservice\x12\x18\n" +
 	"\aunnamed\x18\x02 \x03(\rR\aunnamedBNZLgithub.com/hamlet-federation/coredns-federation/proto/snapshot/v1;snapshotv1b\x06proto3"
@@ -181,12 +192,13 @@ var file_snapshot_v1_snapshot_proto_goTypes = []any{
 }
 var file_snapshot_v1_snapshot_proto_depIdxs = []int32{
 	2, // 0: federation.snapshot.v1.Header.last_up:type_name -> google.protobuf.Timestamp
-	3, // 1: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 1: federation.snapshot.v1.Header.saved:type_name -> google.protobuf.Timestamp
+	3, // 2: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_snapshot_v1_snapshot_proto_init() }
