@@ -294,6 +294,22 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	c.set(name, next)
 }
 
+// Settling returns how long the open stream must be silent for its catalog to be
+// complete, and false when its silence proves nothing.
+func (c *Catalog) Settling() (time.Duration, bool) {
+	_, ok := c.settles()
+	return c.config.Settle, ok
+}
+
+// Paused says that what the owner sent may not have been read until now, as the
+// process did not run. What has passed of Config.Settle is void: nobody was
+// listening.
+func (c *Catalog) Paused(now time.Time) {
+	if c.stream.open {
+		c.stream.heard = now
+	}
+}
+
 // Lost tells that the open stream has ended, and makes all services stale. It
 // does nothing when none is open: an attempt that failed changes nothing.
 func (c *Catalog) Lost(now time.Time) {
