@@ -185,7 +185,7 @@ func parseBlock(c *caddy.Controller) (Config, error) {
 			*file = filepath.Join(root, *file)
 		}
 	}
-	if slices.Contains([]string{cfg.TLS.Cert, cfg.TLS.Key, cfg.TLS.CA}, cfg.Persist) {
+	if slices.ContainsFunc([]string{cfg.TLS.Cert, cfg.TLS.Key, cfg.TLS.CA}, sameFile(cfg.Persist)) {
 		return Config{}, start.Errf("persist: %q is a file of tls and would be written over", cfg.Persist)
 	}
 	return cfg, nil
@@ -202,7 +202,7 @@ func (cfg *Config) clash(other Config) error {
 		return slices.Contains(other.Addresses, address) && cfg.serverName(address) == other.serverName(address)
 	})
 	if shared < 0 {
-		if cfg.Persist != "" && cfg.Persist == other.Persist {
+		if sameFile(cfg.Persist)(other.Persist) {
 			return fmt.Errorf("persist: %q is the file of another owner", cfg.Persist)
 		}
 		return nil
@@ -213,6 +213,12 @@ func (cfg *Config) clash(other Config) error {
 		}
 	}
 	return nil
+}
+
+// sameFile returns what tells whether a path is that of a file, as far as this can
+// be said without the disk: the agent knows of links.
+func sameFile(file string) func(string) bool {
+	return func(path string) bool { return file != "" && filepath.Clean(file) == filepath.Clean(path) }
 }
 
 // serverName is the name to verify in the certificate of one replica.

@@ -338,6 +338,14 @@ func TestParseErrors(t *testing.T) {
 			input: "federation {\n" + required + "persist x.db\n}\nfederation {\nowner b:1\ntls a b c\npersist ./x.db\n}",
 			want:  `6: persist: "x.db" is the file of another owner in the block at Testfile:1`,
 		},
+		{
+			input: "federation {\n" + required + "persist /p/x\n}\nfederation {\nowner b:1\ntls a b c\npersist /p/../p/x\n}",
+			want:  `6: persist: "/p/../p/x" is the file of another owner in the block at Testfile:1`,
+		},
+		{
+			input: "federation {\nowner b:1\ntls a b /p/ca.pem\npersist /p/./ca.pem\n}",
+			want:  `1: persist: "/p/./ca.pem" is a file of tls and would be written over`,
+		},
 	} {
 		input := tc.input
 		if tc.property != "" {

@@ -50,7 +50,7 @@ var allowed = map[string][]string{
 	},
 	"federation/agent": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/zone", "federation/snapshot",
+		"federation/zone", "federation/regularfile", "federation/snapshot",
 	},
 	"plugin": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/catalog", "federation/zone", "federation/agent",

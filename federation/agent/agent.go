@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -54,6 +55,13 @@ type Config struct {
 	// Follow keeps the certificates of an owner up to date until ctx ends;
 	// default: (*mtls.Source).Run.
 	Follow func(ctx context.Context, source *mtls.Source) error
+
+	// Clock returns the wall-clock, without a monotonic reading, and a clock that
+	// is never set, from any moment on; default: those of the machine.
+	Clock func() (wall time.Time, ran time.Duration)
+
+	// Store keeps catalogs; default: files, by package snapshot.
+	Store Store
 }
 
 // grace is how long answers wait for a new owner, and readiness for all of them
@@ -70,23 +78,34 @@ type Agent struct {
 	// Atomic.
 	ready atomic.Bool // once true, always true
 
+	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
+
 	// Guarded by lifecycle, which makes Attach and Detach, that start and
-	// stop goroutines, one at a time.
+	// stop goroutines, one at a time. It is not held while a disk is waited for.
 	lifecycle sync.Mutex
 	owners    map[string]*owner // by OwnerConfig.key
 	blocks    []*Block          // in the order of attachment
+	saving    []*keeper         // that write for the last time
 	stop      func()            // ends the writer and waits for it; nil when it does not run
 
 	// Owned by the writer.
+	looked   reading // of the clocks, the last one
 	active   []*owner
 	attached []*Block
 	received []time.Time // of the updates that are not published yet
+	answers  []answer    // that leave once everything is published
 }
 
 // op is work for the writer.
 type op struct {
 	run  func(now time.Time) error
-	done chan<- error // has room for the result
+	done chan<- error // has room for the result; gets it after the zones that show it
+}
+
+// answer is the result of an op.
+type answer struct {
+	done chan<- error
+	err  error
 }
 
 // New returns an agent without blocks. It runs nothing yet.
@@ -95,9 +114,17 @@ func New(config Config) *Agent {
 	if config.Follow == nil {
 		config.Follow = func(ctx context.Context, source *mtls.Source) error { return source.Run(ctx) }
 	}
-	return &Agent{
+	if config.Clock == nil {
+		config.Clock = systemClock()
+	}
+	if config.Store == nil {
+		config.Store = files{}
+	}
+	a := &Agent{
 		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),
 	}
+	a.show()
+	return a
 }
 
 // BlockConfig is one server block.
@@ -125,20 +152,28 @@ func (e *OwnerError) Unwrap() error { return e.Err }
 // Attach starts what the block needs and is not running yet, and returns the
 // block with a zone that holds what is known at this moment. It does not wait
 // for an owner. It fails with an *OwnerError, and changes nothing, when the files
-// of an owner cannot be used, or when two blocks of one configuration want one
-// owner differently.
+// of an owner cannot be used, when its catalog cannot be kept where Persist says,
+// or when two blocks of one configuration want one owner differently.
 //
 // Where a block of an earlier configuration names an owner, the owner's
 // settings stay what they are until that block is detached: a reload may still
 // fail.
 func (a *Agent) Attach(c BlockConfig) (*Block, error) {
+	var found []found // before the lock: a disk may be slow
+	for i := range c.Owners {
+		f, err := a.find(&c.Owners[i])
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+		}
+		found = append(found, f)
+	}
+
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
-
 	b := a.newBlock(c)
 	var claims []*claim
 	for i := range c.Owners {
-		cl, err := a.claim(b, &c.Owners[i], claims)
+		cl, err := a.claim(b, &c.Owners[i], found[i], claims)
 		if err != nil {
 			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
 		}
@@ -153,6 +188,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 		b.owners = append(b.owners, cl.owner)
 	}
 	a.blocks = append(a.blocks, b)
+	a.show()
 	_ = a.do(func(now time.Time) error {
 		a.attached = append(a.attached, b)
 		for i, o := range b.owners {
@@ -176,43 +212,61 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 }
 
 // Detach takes a block back. Owners that no other block names are left: their
-// streams have ended and their records and metrics are gone when it returns.
-func (a *Agent) Detach(b *Block) {
-	a.lifecycle.Lock()
-	defer a.lifecycle.Unlock()
-	a.detach(b)
-}
+// streams have ended, their catalogs are saved and their records and metrics are
+// gone when it returns. For a disk it waits no longer than a few seconds.
+func (a *Agent) Detach(b *Block) { a.detachAll([]*Block{b}) }
 
 // Retain detaches every block whose configuration is not one of those given. A
 // configuration that failed to start leaves its blocks to this.
 func (a *Agent) Retain(configurations []any) {
 	a.lifecycle.Lock()
+	blocks := slices.Clone(a.blocks)
+	a.lifecycle.Unlock()
+	a.detachAll(slices.DeleteFunc(blocks, func(b *Block) bool {
+		return slices.Contains(configurations, b.config.Configuration)
+	}))
+}
+
+func (a *Agent) detachAll(blocks []*Block) {
+	var left []*owner
+	a.lifecycle.Lock()
+	for _, b := range blocks {
+		left = append(left, a.detach(b)...)
+	}
+	saving := a.saving
+	a.saving = nil
+	a.lifecycle.Unlock()
+
+	await(saving)
+
+	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
-	for _, b := range slices.Clone(a.blocks) {
-		if !slices.Contains(configurations, b.config.Configuration) {
-			a.detach(b)
+	for _, o := range left {
+		if !slices.ContainsFunc(*a.shown.Load(), func(other *owner) bool { return other.id == o.id }) {
+			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
 		}
 	}
 }
 
-func (a *Agent) detach(b *Block) {
+// detach returns the owners that nobody names any more.
+func (a *Agent) detach(b *Block) (left []*owner) {
 	i := slices.Index(a.blocks, b)
 	if i < 0 {
-		return
+		return nil
 	}
 	a.blocks = slices.Delete(a.blocks, i, i+1)
-	var gone []*owner
 	for _, o := range b.owners {
 		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
 		if len(o.claims) == 0 {
-			gone = append(gone, o)
+			left = append(left, o)
 			o.leave() // all at once: each may take a moment to end its stream
 		}
 	}
-	for _, o := range gone {
+	for _, o := range left {
 		o.halt()
 		delete(a.owners, o.key)
 	}
+	a.show()
 	_ = a.do(func(now time.Time) error {
 		a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b })
 		for _, o := range b.owners {
@@ -227,8 +281,6 @@ func (a *Agent) detach(b *Block) {
 	for _, o := range b.owners {
 		if len(o.claims) > 0 {
 			o.settle()
-		} else {
-			a.config.Observer.Forgotten(o.id)
 		}
 	}
 	close(b.detached)
@@ -236,14 +288,20 @@ func (a *Agent) detach(b *Block) {
 		a.stop()
 		a.stop = nil
 	}
+	return left
+}
+
+// show lets Status and Ready see the owners as they are now.
+func (a *Agent) show() {
+	owners := slices.Collect(maps.Values(a.owners))
+	a.shown.Store(&owners)
 }
 
 // Status returns the state of every owner, sorted by ID, each ID once.
 func (a *Agent) Status() []OwnerStatus {
-	a.lifecycle.Lock()
-	defer a.lifecycle.Unlock()
-	all := make([]OwnerStatus, 0, len(a.owners))
-	for _, o := range a.owners {
+	owners := *a.shown.Load()
+	all := make([]OwnerStatus, 0, len(owners))
+	for _, o := range owners {
 		all = append(all, o.report())
 	}
 	slices.SortFunc(all, func(x, y OwnerStatus) int { return strings.Compare(x.ID, y.ID) })
@@ -258,10 +316,9 @@ func (a *Agent) Ready() bool {
 	if a.ready.Load() {
 		return true
 	}
-	a.lifecycle.Lock()
-	defer a.lifecycle.Unlock()
-	known := len(a.owners) > 0
-	for _, o := range a.owners {
+	owners := *a.shown.Load()
+	known := len(owners) > 0
+	for _, o := range owners {
 		known = known && o.status.Load().Known
 	}
 	if !known && time.Now().Before(a.readyAt) {
@@ -286,11 +343,24 @@ func (a *Agent) serials(c zone.Config) map[string]uint32 {
 	return serials
 }
 
-// do runs f on the writer and returns what it returns.
+// do runs f on the writer, and returns what f does once queries see it.
 func (a *Agent) do(f func(now time.Time) error) error {
 	done := make(chan error, 1)
 	a.ops <- op{f, done}
 	return <-done
+}
+
+// doUntil is do, but gives up, and returns false, when ctx ends before the writer
+// takes f.
+func (a *Agent) doUntil(ctx context.Context, f func(now time.Time) error) bool {
+	done := make(chan error, 1)
+	select {
+	case a.ops <- op{f, done}:
+		<-done
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // start starts the writer.
@@ -313,8 +383,13 @@ const (
 	idle = time.Hour
 )
 
-// write is the one writer: it applies what comes, the first at once and then
-// what is already waiting, and publishes.
+// write is the one writer: it applies what comes, the first at once and then what
+// is already waiting. Then it publishes all of that, answers whoever waits for it,
+// and announces it, in this order: an acknowledgement must find queries answered
+// by what it acknowledges, and neither may wait for logs and metrics.
+//
+// It waits for nobody but for what comes to it, so Attach and Detach may wait for
+// it with their lock held.
 func (a *Agent) write(ctx context.Context) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
@@ -323,13 +398,20 @@ func (a *Agent) write(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case op := <-a.ops:
-			op.done <- op.run(time.Now())
+			a.apply(op)
 		case <-timer.C:
 		}
 		// Before publish, which takes for silence what it does not know of.
 		a.batch()
-		timer.Reset(a.publish(time.Now()))
+		wait := a.publish(a.now())
+		a.answer()
+		a.announce()
+		timer.Reset(wait)
 	}
+}
+
+func (a *Agent) apply(op op) {
+	a.answers = append(a.answers, answer{op.done, op.run(a.now())})
 }
 
 // batch applies what is waiting.
@@ -337,32 +419,44 @@ func (a *Agent) batch() {
 	for range maxBatch {
 		select {
 		case op := <-a.ops:
-			op.done <- op.run(time.Now())
+			a.apply(op)
 		default:
 			return
 		}
 	}
 }
 
-// publish carries what changed from the catalogs into the zones, and announces
-// it afterwards. It returns how long there is nothing to do by itself.
+// publish carries what changed from the catalogs into the zones. It returns how
+// long there is nothing to do by itself.
 func (a *Agent) publish(now time.Time) time.Duration {
 	wait := idle
-	due := func(at time.Time, ok bool) {
-		if ok {
+	for _, o := range a.active {
+		o.catalog.Advance(o.time(now))
+		o.flush()
+		wait = min(wait, o.watch(now))
+		if at, waits := o.renew(now); waits {
 			wait = min(wait, at.Sub(now))
 		}
 	}
-	for _, o := range a.active {
-		o.catalog.Advance(now)
-		o.flush()
-		due(o.renew(now))
-		due(o.catalog.Deadline())
-	}
 	for _, b := range a.attached {
 		b.publish(now)
-		due(b.builder.Due())
+		if due, ok := b.builder.Due(); ok {
+			wait = min(wait, due.Sub(now))
+		}
 	}
+	return max(wait, 0)
+}
+
+// answer lets go on whoever waits for what is published.
+func (a *Agent) answer() {
+	for _, ans := range a.answers {
+		ans.done <- ans.err
+	}
+	a.answers = slices.Delete(a.answers, 0, len(a.answers))
+}
+
+// announce says what has happened: to status and readiness, logs and metrics.
+func (a *Agent) announce() {
 	for _, o := range a.active {
 		o.announce()
 	}
@@ -370,5 +464,4 @@ func (a *Agent) publish(now time.Time) time.Duration {
 		a.config.Observer.Visible(time.Since(at))
 	}
 	a.received = a.received[:0]
-	return max(wait, 0)
 }

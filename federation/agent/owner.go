@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -69,18 +70,49 @@ func (c *OwnerConfig) sameStream(d *OwnerConfig) bool {
 	return reflect.DeepEqual(x, y)
 }
 
+// found is what the disk has for an owner.
+type found struct {
+	source *mtls.Source
+	file   string // that Persist leads to, whatever its path; empty is none
+}
+
+// find reads and checks the files of an owner.
+func (a *Agent) find(c *OwnerConfig) (found, error) {
+	source, err := mtls.Load(c.Files, a.config.Logger.With("owner", c.ID()))
+	if err != nil || c.Persist == "" {
+		return found{source: source}, err
+	}
+	checked, ok := within(context.Background(), checkPatience, nil, func() checked {
+		file, err := a.config.Store.Check(c.Persist)
+		return checked{file, err}
+	})
+	switch {
+	case !ok:
+		return found{}, fmt.Errorf("persist: no answer from the disk of %q within %v", c.Persist, checkPatience)
+	case checked.err != nil:
+		return found{}, fmt.Errorf("persist: %w", checked.err)
+	}
+	for _, file := range []string{c.Files.Cert, c.Files.Key, c.Files.CA} {
+		if resolved, err := filepath.EvalSymlinks(file); err == nil && resolved == checked.file {
+			return found{}, fmt.Errorf("persist: %q is a file of tls and would be written over", c.Persist)
+		}
+	}
+	return found{source, checked.file}, nil
+}
+
 // claim is the wish of one block to have an owner.
 type claim struct {
+	found
+
 	block        *Block
 	owner        *owner
 	config       OwnerConfig
-	source       *mtls.Source
 	subscription consumer.Config // which consumer.New takes
 }
 
 // claim checks what a block wants of an owner. Claims are those of the block
 // so far. It changes nothing.
-func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error) {
+func (a *Agent) claim(b *Block, c *OwnerConfig, f found, claims []*claim) (*claim, error) {
 	o := a.owners[c.key()]
 	for _, other := range a.owners {
 		claims = slices.Concat(claims, other.claims)
@@ -90,7 +122,7 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 			continue
 		}
 		if other.owner.id != c.ID() {
-			if c.Persist != "" && c.Persist == other.config.Persist {
+			if f.file != "" && f.file == other.file {
 				return nil, fmt.Errorf("persist: %q is the file of owner %s", c.Persist, other.owner.id)
 			}
 			continue
@@ -104,18 +136,13 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 	if o == nil {
 		o = newOwner(a, c)
 	}
-	logger := a.config.Logger.With("owner", o.id)
-	source, err := mtls.Load(c.Files, logger)
-	if err != nil {
-		return nil, err
-	}
 	subscription := consumer.Config{
 		Addresses: c.Addresses,
 		Credentials: func(address string) credentials.TransportCredentials {
 			host, _, _ := net.SplitHostPort(address) // consumer.New checks it
-			return source.Client(cmp.Or(c.ServerName, host), c.IDs)
+			return f.source.Client(cmp.Or(c.ServerName, host), c.IDs)
 		},
-		Rearm:      source.Changed,
+		Rearm:      f.source.Changed,
 		Patience:   min(max(c.Settle, time.Second), consumer.MaxPatience),
 		Version:    c.Version,
 		Policy:     wire.AnyAddress(), // admit judges the addresses
@@ -123,13 +150,13 @@ func (a *Agent) claim(b *Block, c *OwnerConfig, claims []*claim) (*claim, error)
 		MaxMessage: c.MaxMessage,
 		Sink:       o,
 		Observer:   counts{o},
-		Logger:     logger,
+		Logger:     a.config.Logger.With("owner", o.id),
 		Dial:       a.config.Dial,
 	}
 	if _, err := consumer.New(subscription); err != nil {
 		return nil, err
 	}
-	return &claim{block: b, owner: o, config: *c, source: source, subscription: subscription}, nil
+	return &claim{found: f, block: b, owner: o, config: *c, subscription: subscription}, nil
 }
 
 // owner is one owner of the process: its consumer, its catalog, and the blocks
@@ -147,18 +174,21 @@ type owner struct {
 	running *claim   // what the consumer runs with; nil when it does not
 	leave   func()   // makes the consumer end
 	stop    func()   // ends the consumer and waits for it
+	kept    *keeper  // the last one that has ended, or nil
 
 	// Owned by the writer.
 	catalog *catalog.Catalog
+	ahead   time.Duration // of the owner's time before the wall-clock, see now
 	members []member
-	parked  bool
 	failure string        // why there is no stream; "" while there is one
 	told    catalog.State // the last one that was logged
 	renewal renewal
 
 	// Atomic.
 	session atomic.Pointer[context.CancelFunc] // ends the subscription for a new one
+	parked  atomic.Bool
 	status  atomic.Pointer[OwnerStatus]
+	shown   atomic.Pointer[claim]  // running, for those who wait for nobody
 	keeper  atomic.Pointer[keeper] // nil without a file to keep the catalog in
 	attempt atomic.Int64           // time of the last attempt, in nanoseconds; 0 before the first
 }
@@ -216,7 +246,7 @@ func (o *owner) settle() {
 	c := o.claims[0]
 	changed := o.inForce != c
 	o.inForce = c
-	if changed && (o.running == nil || !o.running.config.sameStream(&c.config) || o.status.Load().Parked) {
+	if changed && (o.running == nil || !o.running.config.sameStream(&c.config) || o.parked.Load()) {
 		o.halt()
 		o.start(c)
 	}
@@ -229,7 +259,7 @@ func (o *owner) settle() {
 }
 
 // start runs the consumer, and the keeper of the catalog. The catalog is
-// restored before the owner can say anything of it.
+// restored before the owner can say anything of it, unless the disk hangs.
 func (o *owner) start(c *claim) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -237,35 +267,41 @@ func (o *owner) start(c *claim) {
 	if c.config.Persist == "" {
 		wg.Go(func() { o.subscribe(ctx, c.subscription) })
 	} else {
-		k := newKeeper(o, c.config)
+		k := newKeeper(o, c.config, o.kept)
 		o.keeper.Store(k)
 		wg.Go(func() {
-			k.load()
-			wg.Go(func() { k.run(ctx) })
+			k.load(ctx)
+			go k.run(ctx) // awaited by those who call last
 			o.subscribe(ctx, c.subscription)
 		})
 	}
 	o.running, o.leave = c, cancel
+	o.shown.Store(c)
 	o.stop = func() {
 		cancel()
 		wg.Wait()
 	}
 }
 
-// halt ends the consumer. What it brought is stale from now on.
+// halt ends the consumer. What it brought is stale from now on, and about to be
+// saved.
 func (o *owner) halt() {
 	if o.running == nil {
 		return
 	}
 	o.stop()
 	o.running, o.leave, o.stop = nil, nil, nil
+	o.shown.Store(nil)
 	_ = o.agent.do(func(now time.Time) error {
-		o.parked, o.failure = false, ""
-		o.catalog.Lost(now)
+		o.parked.Store(false)
+		o.failure = ""
+		o.catalog.Lost(o.time(now))
 		return nil
 	})
 	if k := o.keeper.Swap(nil); k != nil {
-		k.save()
+		k.end()
+		o.kept = k
+		o.agent.saving = append(o.agent.saving, k)
 	}
 }
 
@@ -276,7 +312,7 @@ func (o *owner) configure(now time.Time) {
 	c := o.members[0].config()
 	o.catalog.SetConfig(catalog.Config{
 		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog, Admit: o.admit,
-	}, now)
+	}, o.time(now))
 }
 
 func (o *owner) admit(s *federation.Service) *federation.InvalidError {
@@ -305,8 +341,15 @@ func (o *owner) fill(b *zone.Builder, index int) {
 	}
 }
 
-func (o *owner) zoneStatus() zone.Status {
+// catalogStatus is the status of the catalog by the wall-clock.
+func (o *owner) catalogStatus() catalog.Status {
 	s := o.catalog.Status()
+	s.Expires, s.Lost, s.LastSync = o.wall(s.Expires), o.wall(s.Lost), o.wall(s.LastSync)
+	return s
+}
+
+func (o *owner) zoneStatus() zone.Status {
+	s := o.catalogStatus()
 	lost := s.State != catalog.Synced && !s.Lost.IsZero()
 	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Lost: lost, Grace: o.grace}
 }
@@ -342,9 +385,10 @@ func (o *owner) flush() {
 // Opened implements consumer.Sink.
 func (o *owner) Opened(context.Context) error {
 	return o.agent.do(func(now time.Time) error {
-		o.parked, o.failure = false, ""
+		o.parked.Store(false)
+		o.failure = ""
 		o.fetching()
-		o.catalog.Opened(now)
+		o.catalog.Opened(o.time(now))
 		return nil
 	})
 }
@@ -355,10 +399,10 @@ func (o *owner) Apply(_ context.Context, updates []consumer.Update) error {
 		for i := range updates {
 			u := &updates[i]
 			if u.Refusal != nil {
-				o.catalog.Refused(u.Name, u.ID, now)
+				o.catalog.Refused(u.Name, u.ID, o.time(now))
 				continue
 			}
-			err := o.catalog.Apply(u.Event, now)
+			err := o.catalog.Apply(u.Event, o.time(now))
 			if err != nil && !errors.As(err, &u.Refusal) {
 				return err
 			}
@@ -381,8 +425,9 @@ func (o *owner) Marked(context.Context) error {
 // Lost implements consumer.Sink.
 func (o *owner) Lost(_ context.Context, err error, parked bool) {
 	_ = o.agent.do(func(now time.Time) error {
-		o.parked, o.failure = parked, err.Error()
-		o.catalog.Lost(now)
+		o.parked.Store(parked)
+		o.failure = err.Error()
+		o.catalog.Lost(o.time(now))
 		return nil
 	})
 }
@@ -402,10 +447,10 @@ func (c counts) Refused(reason federation.Reason) { c.agent.config.Observer.Refu
 // Ended implements consumer.Observer.
 func (c counts) Ended(code codes.Code) { c.agent.config.Observer.Ended(c.id, code.String()) }
 
-// announce makes the state visible, after the zones that show it, and logs
+// announce makes the state known, after the zones that show it, and logs
 // those changes of it that the consumer, which logs its own, cannot know.
 func (o *owner) announce() {
-	s := &OwnerStatus{ID: o.id, Status: o.catalog.Status(), Parked: o.parked, Failure: o.failure}
+	s := &OwnerStatus{ID: o.id, Status: o.catalogStatus(), Parked: o.parked.Load(), Failure: o.failure}
 	for _, m := range o.members {
 		for kind, n := range m.block.builder.Faults(m.index) {
 			if n > 0 {
@@ -449,9 +494,9 @@ func (o *owner) report() OwnerStatus {
 	if at := o.attempt.Load(); at != 0 {
 		s.LastAttempt = time.Unix(0, at)
 	}
-	if o.running != nil {
-		s.Files = o.running.config.Files
-		s.CertExpiry, s.CAExpiry = o.running.source.Expiry()
+	if c := o.shown.Load(); c != nil {
+		s.Files = c.config.Files
+		s.CertExpiry, s.CAExpiry = c.source.Expiry()
 	}
 	return s
 }

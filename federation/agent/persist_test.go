@@ -149,9 +149,19 @@ func TestBrokenFile(t *testing.T) {
 func TestDiskFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		dir := filepath.Join(t.TempDir(), "missing")
+		dir := filepath.Join(t.TempDir(), "gone")
 		registry, _ := w.serve(ownerAddress)
+		mkdir := func() {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mkdir()
 		w.attach(w.block(1, w.kept(filepath.Join(dir, "catalog"))))
+		synctest.Wait()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
 		for i := range 100 {
 			registry.Upsert(service(t, "web.fed.example", "192.0.2."+string(rune('0'+i%10))))
 			time.Sleep(10 * time.Second)
@@ -160,9 +170,7 @@ func TestDiskFails(t *testing.T) {
 		if n := w.counted("persist " + ownerAddress); n < 100 || count("cannot be saved") != 1 {
 			t.Errorf("%d failures, %d lines", n, count("cannot be saved"))
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		mkdir()
 		time.Sleep(5 * time.Minute)
 		if count("is saved again") != 1 {
 			t.Errorf("%d lines about the recovery", count("is saved again"))

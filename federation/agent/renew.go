@@ -131,7 +131,7 @@ func (o *owner) renew(now time.Time) (at time.Time, waits bool) {
 		}
 	}
 	end := o.session.Load()
-	if end == nil || !o.catalog.Renew(now) {
+	if end == nil || !o.catalog.Renew(o.time(now)) {
 		return time.Time{}, false
 	}
 	o.renewal.widened, o.renewal.last, o.renewal.began = false, now, true

@@ -36,6 +36,10 @@ type world struct {
 	agent     *agent.Agent
 	files     mtls.Files // of the consumer
 	wrap      func(net.Conn) net.Conn
+	store     agent.Store   // default: files
+	set       time.Duration // by which the wall-clock is set forward, or back
+	stopped   time.Duration // for which the process was stopped: both clocks went on
+	began     time.Time
 
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
@@ -53,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), counts: make(map[string]int)}
+	w := &world{t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), counts: make(map[string]int), began: time.Now()}
 	w.files = w.issue("consumer.example")
 	w.start()
 	return w
@@ -66,8 +70,35 @@ func (w *world) start() {
 		Observer: observer{w},
 		Dial:     w.dial,
 		Follow:   w.follow,
+		Store:    w.store,
+		Clock: func() (time.Time, time.Duration) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.wall(), time.Since(w.began) + w.stopped
+		},
 	})
 }
+
+// wall is the wall-clock.
+func (w *world) wall() time.Time { return time.Now().Round(0).Add(w.set + w.stopped) }
+
+// setClock sets the wall-clock forward, or back. As the other clock stands still,
+// it is a suspension as well.
+func (w *world) setClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set += by
+}
+
+// stop lets time pass in which the process does not run.
+func (w *world) stop(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped += d
+}
+
+// look is look by the wall-clock.
+func (w *world) look(b *agent.Block, name string) string { return lookAt(b, name, w.wall()) }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey {
@@ -329,9 +360,11 @@ func (o observer) Forgotten(owner string) {
 
 // look is what the block says of the addresses of a name: the address, the TTL
 // and whether it is stale, or a code.
-func look(b *agent.Block, name string) string {
+func look(b *agent.Block, name string) string { return lookAt(b, name, time.Now()) }
+
+func lookAt(b *agent.Block, name string, now time.Time) string {
 	name = dns.Fqdn(name)
-	result := b.Zone().Lookup(name, dns.TypeA, time.Now())
+	result := b.Zone().Lookup(name, dns.TypeA, now)
 	switch result.Kind {
 	case zone.NameError:
 		return "NXDOMAIN"

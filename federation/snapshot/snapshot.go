@@ -18,6 +18,13 @@
 // damaged one. Each checksum covers what came before the message as well, so
 // that records can be neither exchanged nor left out; and nothing is decoded
 // before its checksum was found right.
+//
+// # Files
+//
+// A snapshot is replaced as a whole or not at all, and in the place that a
+// symbolic link leads to. Only regular files are read and replaced, so that neither
+// a FIFO nor a device is ever waited for. What is no snapshot of the owner is set
+// aside, not written over.
 package snapshot
 
 import (
