@@ -189,6 +189,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	}
 	a.blocks = append(a.blocks, b)
 	a.show()
+	ready := b.prepare()
 	_ = a.do(func(now time.Time) error {
 		a.attached = append(a.attached, b)
 		for i, o := range b.owners {
@@ -199,7 +200,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 		}
 		for i, o := range b.owners {
 			o.configure(now)
-			o.fill(b.builder, i)
+			o.fill(member{block: b, index: i}, ready)
 			o.tell()
 		}
 		b.publish(now)
@@ -270,7 +271,7 @@ func (a *Agent) detach(b *Block) (left []*owner) {
 	_ = a.do(func(now time.Time) error {
 		a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b })
 		for _, o := range b.owners {
-			o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.block == b })
+			o.withdraw(b)
 			if len(o.members) > 0 {
 				o.configure(now)
 			}

@@ -48,8 +48,9 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner, *told) {
 	tb.Cleanup(a.stop)
 	_ = a.do(func(now time.Time) error {
 		a.attached, a.active = []*Block{b}, owners
+		b.publish(now)
 		for i, o := range owners {
-			o.members = []member{{block: b, index: i}}
+			o.join(b, i)
 			o.configure(now)
 		}
 		return nil
@@ -160,6 +161,38 @@ func TestOrder(t *testing.T) {
 		}
 		if status := owners[0].status.Load(); counts.visible != 2 || status.Services != 1 {
 			t.Errorf("announced in the end: %d updates, %d services", counts.visible, status.Services)
+		}
+	})
+}
+
+// TestExpensiveService compiles a service without the writer, which is held up,
+// for every block that publishes it, and once only.
+func TestExpensiveService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, owners, _ := writer(t, "a")
+		held := make(chan error)
+		a.ops <- op{func(time.Time) error { return nil }, held}
+		s, tiny := large(t, "web", 1), large(t, "tiny", 1)
+		tiny.Endpoints, tiny.Instances = tiny.Endpoints[:1], tiny.Instances[:1]
+		ready := owners[0].prepare(slices.Values([]*federation.Service{s, tiny}))
+		if len(ready) != 1 || ready[target{b, s}] == nil {
+			t.Fatalf("prepared without the writer: %v", ready)
+		}
+		<-held
+		if err := owners[0].Apply(t.Context(), upsert(s)); err != nil {
+			t.Fatal(err)
+		}
+		if got := firstAddress(b, "web.fed.example."); got != "10.1.0.1" {
+			t.Errorf("web is %q", got)
+		}
+		again := *s
+		if ready := owners[0].prepare(slices.Values([]*federation.Service{&again})); len(ready) > 0 {
+			t.Error("prepared what is there already")
+		}
+		other := a.newBlock(b.config)
+		other.owners = owners
+		if ready := other.prepare(); len(ready) != 1 || ready[target{other, s}] == nil {
+			t.Errorf("prepared for another block: %v", ready)
 		}
 	})
 }

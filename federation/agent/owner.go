@@ -183,10 +183,12 @@ type owner struct {
 	failure string        // why there is no stream; "" while there is one
 	told    catalog.State // the last one that was logged
 	renewal renewal
+	ready   prepared // for what the catalog was given since the last flush
 
 	// Atomic.
 	session atomic.Pointer[context.CancelFunc] // ends the subscription for a new one
 	parked  atomic.Bool
+	targets atomic.Pointer[[]member] // members, for prepare
 	status  atomic.Pointer[OwnerStatus]
 	shown   atomic.Pointer[claim]  // running, for those who wait for nobody
 	keeper  atomic.Pointer[keeper] // nil without a file to keep the catalog in
@@ -235,6 +237,7 @@ func (s *OwnerStatus) StateName() string {
 func newOwner(a *Agent, c *OwnerConfig) *owner {
 	o := &owner{agent: a, key: c.key(), id: c.ID(), grace: time.Now().Add(grace)}
 	o.catalog = catalog.New(catalog.Config{})
+	o.setMembers(nil)
 	o.status.Store(&OwnerStatus{ID: o.id})
 	return o
 }
@@ -335,9 +338,9 @@ func (o *owner) policy() wire.Policy {
 }
 
 // fill puts the whole catalog into the builder of a block.
-func (o *owner) fill(b *zone.Builder, index int) {
+func (o *owner) fill(m member, ready prepared) {
 	for s, generation := range o.catalog.All() {
-		b.Put(index, s, generation)
+		ready.put(m, s, generation)
 	}
 }
 
@@ -375,10 +378,11 @@ func (o *owner) flush() {
 			if change.Service == nil {
 				m.block.builder.Remove(m.index, change.Name)
 			} else {
-				m.block.builder.Put(m.index, change.Service, change.Generation)
+				o.ready.put(m, change.Service, change.Generation)
 			}
 		}
 	}
+	o.ready = nil
 	o.tell()
 }
 
@@ -395,7 +399,9 @@ func (o *owner) Opened(context.Context) error {
 
 // Apply implements consumer.Sink.
 func (o *owner) Apply(_ context.Context, updates []consumer.Update) error {
+	ready := o.prepare(accepted(updates))
 	return o.agent.do(func(now time.Time) error {
+		o.ready = ready
 		for i := range updates {
 			u := &updates[i]
 			if u.Refusal != nil {

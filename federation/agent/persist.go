@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -91,7 +92,9 @@ func (k *keeper) load(ctx context.Context) {
 		}
 		return
 	}
+	ready := k.owner.prepare(slices.Values(l.Services))
 	_ = k.owner.agent.do(func(now time.Time) error {
+		k.owner.ready = ready
 		restored := k.owner.restore(l.Snapshot, now)
 		k.logger.Info("catalog restored from its file", "services", len(l.Services), "last_up", l.LastUp, "used", restored)
 		return nil

@@ -84,7 +84,7 @@ func (o *owner) join(b *Block, index int) {
 	if s := o.catalog.Status(); s.Refused > s.Addresses && adds(m.names(), o.names()) {
 		m.unfetched = missing
 	}
-	o.members = append(o.members, m)
+	o.setMembers(append(slices.Clone(o.members), m))
 }
 
 // fetching is called when a new stream is open, which brings all that there is.

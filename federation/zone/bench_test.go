@@ -145,12 +145,12 @@ func BenchmarkPutLargest(b *testing.B) {
 			builder.Put(0, versions[i%2], 1)
 		}
 	})
-	b.Run("PutCompiled", func(b *testing.B) {
+	b.Run("PutPrepared", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			compiled := builder.Compile(0, versions[i%2])
+			prepared := builder.Prepare(nil, 0, versions[i%2])
 			b.StartTimer()
-			builder.PutCompiled(compiled, 1)
+			builder.PutPrepared(prepared, 1)
 		}
 	})
 }

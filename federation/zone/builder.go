@@ -76,34 +76,11 @@ func (b *Builder) addOrigin(name string, owner int, negativeTTL, serial uint32) 
 // Put offers a service, instead of what the owner offered under its name
 // before. An fqdn that changed is gone with the next version.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
-	b.put(owner, &Compiled{owner: owner, service: s}, generation)
+	b.put(owner, s, generation, nil)
 }
 
-// Compiled is a service of one owner, ready to be put into the builder that
-// compiled it.
-type Compiled struct {
-	owner   int
-	service *federation.Service
-	entry   *entry // nil when it is not compiled, or not admitted
-}
-
-// Compile does that part of Put that takes long for a large service. It is the
-// one method that may be called from any goroutine, at any time.
-func (b *Builder) Compile(owner int, s *federation.Service) *Compiled {
-	c := &Compiled{owner: owner, service: s}
-	if fqdn, invalid := b.config.Admit(owner, s.FQDN); invalid == nil {
-		c.entry = compile(s, fqdn.String(), b.origins, owner, 0)
-	}
-	return c
-}
-
-// PutCompiled is Put of what Compile returned. It takes no longer for a large
-// service than for a small one, but for what is published below it. A Compiled
-// is put once.
-func (b *Builder) PutCompiled(s *Compiled, generation uint64) { b.put(s.owner, s, generation) }
-
-func (b *Builder) put(owner int, offer *Compiled, generation uint64) {
-	c, s := &b.owners[owner], offer.service
+func (b *Builder) put(owner int, s *federation.Service, generation uint64, prepared *Prepared) {
+	c := &b.owners[owner]
 	fqdn, invalid := b.config.Admit(owner, s.FQDN)
 	if invalid != nil {
 		b.Remove(owner, s.Name)
@@ -119,11 +96,10 @@ func (b *Builder) put(owner int, offer *Compiled, generation uint64) {
 		}
 		return
 	}
-	e := offer.entry
+	e := prepared.take(generation)
 	if e == nil {
 		e = compile(s, fqdn.String(), b.origins, owner, generation)
 	}
-	e.generation = generation
 	if old != nil && old.fqdn() != e.fqdn() {
 		b.exchange(old.fqdn(), old, nil)
 		old = nil

@@ -851,7 +851,11 @@ func (c *chaos) step(b *zone.Builder) {
 			c.offers = append(c.offers, o)
 		}
 		if c.IntN(2) == 0 {
-			b.PutCompiled(b.Compile(o.owner, o.service), o.generation)
+			if p := b.Prepare(nil, o.owner, o.service); p != nil {
+				b.PutPrepared(p, o.generation)
+			} else {
+				b.Put(o.owner, o.service, o.generation)
+			}
 		} else {
 			b.Put(o.owner, o.service, o.generation)
 		}
