@@ -6,6 +6,10 @@
 // that several blocks name is one consumer and one catalog. It goes on for as
 // long as any block names it, so a reload, which attaches the new blocks before
 // it detaches the old ones, keeps streams and catalogs.
+//
+// The writer is everybody's, so nothing is done there that takes long for one owner:
+// large services are compiled before they come to it, and files are read and
+// written beside it, by a goroutine that nobody waits for without an end.
 package agent
 
 import (

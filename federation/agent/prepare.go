@@ -28,15 +28,12 @@ type prepared map[target]*zone.Prepared
 func isLarge(s *federation.Service) bool { return len(s.Endpoints)+len(s.Instances) >= largeService }
 
 // add compiles a service, unless that is nothing to do beforehand.
-func (p *prepared) add(b *Block, index int, s *federation.Service) {
+func (p prepared) add(b *Block, index int, s *federation.Service) {
 	if !isLarge(s) {
 		return
 	}
 	if ready := b.builder.Prepare(b.Zone(), index, s); ready != nil {
-		if *p == nil {
-			*p = make(prepared)
-		}
-		(*p)[target{b, s}] = ready
+		p[target{b, s}] = ready
 	}
 }
 
@@ -52,7 +49,8 @@ func (p prepared) put(m member, s *federation.Service, generation uint64) {
 // prepare compiles large services for the blocks that publish the owner. It runs
 // on a goroutine of the owner, so one whose services are expensive takes its own
 // time for them. What a block needs that is attached meanwhile, the writer compiles.
-func (o *owner) prepare(services iter.Seq[*federation.Service]) (ready prepared) {
+func (o *owner) prepare(services iter.Seq[*federation.Service]) prepared {
+	ready := make(prepared)
 	for s := range services {
 		for _, m := range *o.targets.Load() {
 			ready.add(m.block, m.index, s)
@@ -63,7 +61,8 @@ func (o *owner) prepare(services iter.Seq[*federation.Service]) (ready prepared)
 
 // prepare compiles the large services of all its owners for a block that is about
 // to be attached. Nobody but the caller knows the block.
-func (b *Block) prepare() (ready prepared) {
+func (b *Block) prepare() prepared {
+	ready := make(prepared)
 	all := make([][]*federation.Service, len(b.owners))
 	_ = b.agent.do(func(time.Time) error {
 		for i, o := range b.owners {

@@ -165,15 +165,16 @@ func Decode(r io.Reader, o Options) (*Snapshot, error) {
 	if err := d.message(maxHeader, &header); err != nil {
 		return nil, err
 	}
+	saved := header.GetSaved() // nil in files of earlier versions
 	switch {
 	case header.GetOwner() != o.Owner:
 		return nil, fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(header.GetOwner()), federation.Quote(o.Owner))
-	case !header.GetLastUp().IsValid(), header.Saved != nil && !header.GetSaved().IsValid(), header.GetServices() > math.MaxInt32:
+	case !header.GetLastUp().IsValid(), saved != nil && !saved.IsValid(), header.GetServices() > math.MaxInt32:
 		return nil, fmt.Errorf("header: %w", ErrCorrupt)
 	}
 	s := &Snapshot{Owner: o.Owner, LastUp: header.GetLastUp().AsTime()}
-	if header.Saved != nil {
-		s.Saved = header.GetSaved().AsTime()
+	if saved != nil {
+		s.Saved = saved.AsTime()
 	}
 	total := int(header.GetServices()) //nolint:gosec // checked above
 	for i := range total {
