@@ -230,7 +230,7 @@ func TestServeRefusesFlags(t *testing.T) {
 }
 
 // A new authority and new certificates are used without a restart, and a stream
-// that is open goes on.
+// that is open goes on until its own authority is gone.
 func TestServeFollowsCertificates(t *testing.T) {
 	dir := pkiIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
@@ -241,12 +241,17 @@ func TestServeFollowsCertificates(t *testing.T) {
 	}
 
 	renewed := pkiIn(t)
-	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
-		data, err := os.ReadFile(filepath.Join(renewed, name))
+	read := func(dir, name string) string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, name), string(data))
+		return string(data)
+	}
+	write(t, filepath.Join(dir, "ca.pem"), read(dir, "ca.pem")+read(renewed, "ca.pem"))
+	for _, name := range []string{"owner.pem", "owner-key.pem"} {
+		write(t, filepath.Join(dir, name), read(renewed, name))
 	}
 	eventually(t, func() string {
 		_, err := healthpb.NewHealthClient(dialOwner(t, renewed, "consumer", address)).Check(t.Context(), &healthpb.HealthCheckRequest{})
@@ -261,6 +266,10 @@ func TestServeFollowsCertificates(t *testing.T) {
 	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
 	if got := old.next(nil); got != "UPSERT api" {
 		t.Errorf("the stream from before received %q, expected UPSERT api", got)
+	}
+	write(t, filepath.Join(dir, "ca.pem"), read(renewed, "ca.pem"))
+	if code := old.ends(); code != codes.Unavailable {
+		t.Errorf("the stream of the authority that is gone ended with %v, expected Unavailable", code)
 	}
 }
 

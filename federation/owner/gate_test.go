@@ -2,7 +2,6 @@ package owner
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -180,27 +179,14 @@ func TestIdleConnections(t *testing.T) {
 
 // A thousand consumers that come at once, from one address, are welcome.
 func TestManyConsumersOfOneAddress(t *testing.T) {
-	const consumers = 1000
-	f := start(t, func(c *Config) { c.Limits = Limits{Connections: mostConnections} })
-	credentials := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}})
-	failures := make(chan error)
-	for range consumers {
-		go func() {
-			conn, err := f.listener.DialContext(context.Background())
-			if err == nil {
-				t.Cleanup(func() { conn.Close() })
-				_, _, err = credentials.ClientHandshake(context.Background(), "owner", conn)
-			}
-			failures <- err
-		}()
+	limits, err := Limits{Connections: mostConnections}.complete()
+	if err != nil {
+		t.Fatal(err)
 	}
-	failed := 0
-	for range consumers {
-		if err := <-failures; err != nil {
-			failed++
+	g := newGate(limits, slog.New(slog.DiscardHandler))
+	for i := range 1000 {
+		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
+			t.Fatalf("consumer %d finds no room: %s", i, over)
 		}
-	}
-	if failed > 0 || fmt.Sprint(f.server.Stats().TurnedAway) != "map[]" {
-		t.Errorf("%d consumers failed, %v were turned away", failed, f.server.Stats().TurnedAway)
 	}
 }

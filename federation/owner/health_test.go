@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
 // 1. Everybody with a certificate may ask, also who may not subscribe.
@@ -132,6 +135,7 @@ type pinger struct {
 	*http2.Framer
 }
 
+// newPinger returns a peer with an open stream.
 func newPinger(t *testing.T, f *fixture) *pinger {
 	t.Helper()
 	raw, err := f.listener.DialContext(t.Context())
@@ -147,6 +151,20 @@ func newPinger(t *testing.T, f *fixture) *pinger {
 		t.Fatal(err)
 	}
 	if err := p.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	var headers bytes.Buffer
+	encoder := hpack.NewEncoder(&headers)
+	for _, field := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "owner"},
+		{Name: ":path", Value: rdpb.DiscoveryService_EstablishStream_FullMethodName},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	} {
+		if err := encoder.WriteField(field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}); err != nil {
 		t.Fatal(err)
 	}
 	return p
