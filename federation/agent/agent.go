@@ -439,8 +439,8 @@ func (a *Agent) publish(now time.Time) time.Duration {
 		o.catalog.Advance(o.time(now))
 		o.flush()
 		wait = min(wait, o.watch(now))
-		if at, waits := o.renew(now); waits {
-			wait = min(wait, at.Sub(now))
+		if at, waits := o.renew(o.time(now)); waits {
+			wait = min(wait, at.Sub(o.time(now)))
 		}
 	}
 	for _, b := range a.attached {

@@ -119,8 +119,8 @@ func (o *owner) reconsider() {
 }
 
 // renew subscribes to the owner anew when that would bring what was refused, and
-// returns when it will, if it has to wait. It does so only while the catalog is
-// complete: before that, the stream is not at its end.
+// returns when it will, if it has to wait; both in the owner's time. It does so
+// only while the catalog is complete: before that, the stream is not at its end.
 func (o *owner) renew(now time.Time) (at time.Time, waits bool) {
 	if !o.renewal.widened {
 		if !o.catalog.Wanting() {
@@ -131,7 +131,7 @@ func (o *owner) renew(now time.Time) (at time.Time, waits bool) {
 		}
 	}
 	end := o.session.Load()
-	if end == nil || !o.catalog.Renew(o.time(now)) {
+	if end == nil || !o.catalog.Renew(now) {
 		return time.Time{}, false
 	}
 	o.renewal.widened, o.renewal.last, o.renewal.began = false, now, true

@@ -368,7 +368,7 @@ func lookAt(b *agent.Block, name string, now time.Time) string {
 	switch result.Kind {
 	case zone.NameError:
 		return "NXDOMAIN"
-	case zone.Unsynced:
+	case zone.Unsynced, zone.Unheard:
 		return "SERVFAIL"
 	case zone.NoData:
 		return "NODATA"

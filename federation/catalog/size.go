@@ -13,7 +13,7 @@ import "github.com/hamlet-federation/coredns-federation/federation"
 //	perEndpoint  in the service (88) and in the entry (48), and 2 for each of up
 //	             to eight protocols that are spoken there
 //	perInstance  in the service (96) and in the entry (48), its ID once more where
-//	             it has to be folded
+//	             it has to be folded, and its TXT record without ID and metadata (32)
 //	perPair      two strings in a list
 //	perString    a string in a list, and what its size class adds
 //	perName      a name that is known by itself: one that was refused, or an ID
@@ -21,7 +21,7 @@ const (
 	perService  = 480
 	perNode     = 48
 	perEndpoint = 84
-	perInstance = 84
+	perInstance = 100
 	perPair     = 28
 	perString   = 14
 	perName     = 80
