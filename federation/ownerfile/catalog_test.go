@@ -177,6 +177,26 @@ func TestParseCatalogProblems(t *testing.T) {
 			`17: service "a": instances[0].metadata["[0]"].value: 16385 bytes, the limit is 16384`,
 			`17: service "a": instances[0].metadata["` + strings.Repeat("x", 128) + `"... (513 bytes)].key: 513 bytes, the limit is 512`,
 		}},
+		{"what is empty, and what is there twice", `services:
+- name: a
+  fqdn: a.example
+  tags: [""]
+  endpoints:
+  - address: localhost
+    port: 80
+    labels: [eu, ""]
+  instances:
+  - {id: v1, protocol: TCP}
+  - id: v1
+    protocol: HTTP
+    endpointSelector: [""]
+`, []string{
+			`4: service "a": tags[0]: is empty; leave it out`,
+			`6: service "a": endpoints[0].address: loopback address localhost, which allow_addresses of the consumer does not open`,
+			`8: service "a": endpoints[0].labels[1]: is empty; leave it out`,
+			`11: service "a": instances[1].id: "v1" is the ID of instances[0] as well`,
+			`13: service "a": instances[1].endpoint_selector[0]: is empty; leave it out`,
+		}},
 		{"nothing in it", "services:\n- {}\n", []string{
 			"2: service services[0]: name: required",
 			"2: service services[0]: fqdn: required",

@@ -48,11 +48,11 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 	if invalid != nil {
 		return nil, invalid
 	}
-	instances, invalid := decodeAll("instances", m.GetInstances(), MaxInstances, decodeInstance)
-	if invalid != nil {
+	if invalid := checkIDs(m.GetInstances()); invalid != nil {
 		return nil, invalid
 	}
-	if invalid := checkIDs(instances); invalid != nil {
+	instances, invalid := decodeAll("instances", m.GetInstances(), MaxInstances, decodeInstance)
+	if invalid != nil {
 		return nil, invalid
 	}
 	shareLists(endpoints, instances)
@@ -165,14 +165,18 @@ func decodeInstance(m *typespb.FederatedService_Instance) (federation.Instance, 
 
 // checkIDs refuses instances that are not told apart: the ID is how an update, a
 // client and a DNS name refer to one of them. IDs that are equal only after case
-// is folded are two.
-func checkIDs(instances []federation.Instance) *federation.InvalidError {
-	if len(instances) == 1 {
+// is folded are two. It comes before the rules for each instance, so that whoever
+// tries the instances one by one to find all mistakes is told of this one as well.
+func checkIDs(instances []*typespb.FederatedService_Instance) *federation.InvalidError {
+	if len(instances) < 2 || len(instances) > MaxInstances {
 		return nil
 	}
 	first := make(map[string]int, len(instances))
-	for i := range instances {
-		id := instances[i].ID
+	for i, in := range instances {
+		id := in.GetId()
+		if id == "" {
+			continue // which is another mistake
+		}
 		if j, ok := first[id]; ok {
 			return broken(fmt.Sprintf("instances[%d].id", i), federation.ReasonName, "%s is the ID of instances[%d] as well", federation.Quote(id), j)
 		}
