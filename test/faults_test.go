@@ -395,7 +395,7 @@ func impostor(who func(f *faulty) credentials.TransportCredentials) row {
 			w.through(f.t, func() {
 				f.stop()
 				f.serve("upsert web web.ZONE 192.0.2.66\nupsert evil evil.ZONE 192.0.2.66", who(f), 0)
-				f.logged("owner is parked", 1)
+				f.logged("TLS handshake", 1)
 			}, func() {
 				f.stop()
 				f.serve(changed, f.load(f.pki.owner), 0)
@@ -448,7 +448,7 @@ func replicas(f *faulty) (truth, func(*watched)) {
 	return unsynced(before), func(w *watched) {
 		w.through(f.t, func() {
 			stop()
-			f.logged("owner is back", 1)
+			f.logged("owner is synced", 2)
 		}, f.next)
 	}
 }
@@ -573,7 +573,7 @@ func faults(p *pki) map[string]row {
 				for i := range 5 {
 					o.end(f.t, syscall.SIGKILL)
 					o = start()
-					f.logged("owner is back", i+1)
+					f.logged("owner is synced", i+2)
 				}
 			}, func() { write("web=192.0.2.1", "api=192.0.2.9") })
 		}),

@@ -304,7 +304,7 @@ func TestReadyAndHealthy(t *testing.T) {
 	// An owner that is lost, and a reload with one that was never there.
 	o.stop()
 	eventually(t, patience, func() string {
-		if d.log.count("owner is stale") == 0 {
+		if d.log.count("owner is lost") == 0 {
 			return "the owner is not lost"
 		}
 		return ""

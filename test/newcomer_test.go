@@ -158,8 +158,8 @@ func TestUntrustedOwner(t *testing.T) {
 	}
 }`, address, p.tls(), ownerID))
 			eventually(t, patience, func() string {
-				if d.log.count("owner is parked") != 1 {
-					return "the owner is not parked"
+				if d.log.count("not connected to owner") != 1 {
+					return "the log does not say why"
 				}
 				return ""
 			})

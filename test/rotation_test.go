@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 	o.stop()
 	startOwner(t, young.owner, o.address, simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	eventually(t, patience, func() string {
-		if d.log.count("owner is back") == 0 {
+		if d.log.count("owner is synced") < 2 {
 			return "the owner with a certificate of the new authority is not back"
 		}
 		return ""
