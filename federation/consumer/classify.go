@@ -99,18 +99,19 @@ func (e end) Unwrap() error { return e.err }
 // the text it holds nothing that changes from one attempt to the next, such as
 // a port number, the time, or what the owner pleases to say.
 func (e end) kind() string {
-	kind := e.code.String()
+	var kind strings.Builder
+	kind.WriteString(e.code.String())
 	for err := e.err; err != nil; err = errors.Unwrap(err) {
-		kind += fmt.Sprintf(" %T", err)
+		fmt.Fprintf(&kind, " %T", err)
 		switch err := err.(type) { //nolint:errorlint // each link of the chain is looked at
 		case syscall.Errno:
-			kind += strconv.Itoa(int(err))
+			kind.WriteString(strconv.Itoa(int(err)))
 		case x509.CertificateInvalidError:
-			kind += strconv.Itoa(int(err.Reason))
+			kind.WriteString(strconv.Itoa(int(err.Reason)))
 		}
 	}
 	text, _ := alert(e.err)
-	return kind + text
+	return kind.String() + text
 }
 
 // remedy says what can be done, where something can.

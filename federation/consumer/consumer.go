@@ -33,9 +33,9 @@ const (
 	// that is still read, only to be refused. gRPC cannot skip a message that is
 	// larger than it receives, and ends the stream: without this, one service that
 	// outgrew the limit would keep all others from being imported. A peer can make
-	// a consumer hold four messages of that size: one that gRPC receives, as it
-	// came and decoded, one that waits for room in the inbox, one in it, and one
-	// that is applied.
+	// a consumer hold four times that size: a message as it comes and as gRPC
+	// decodes it, one that waits in the inbox, and one that is applied. Of one that
+	// is refused nothing stays but its nonce and the reason.
 	readFactor = 4
 )
 
