@@ -98,7 +98,6 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	m := new(dns.Msg)
 	m.SetReply(r)
 	m.Authoritative = true
-	result.Room = f.room(&state)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
@@ -109,6 +108,7 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 	case zone.NoData:
 		m.Ns = result.Authority()
 	case zone.Success:
+		result.Room = f.room(&state)
 		m.Answer = result.Answer(m.Question[0].Name)
 		if t := state.QType(); t == dns.TypeSRV || t == dns.TypeNS {
 			addGlue(m, &state, &result, now)

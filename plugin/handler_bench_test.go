@@ -147,10 +147,11 @@ func inTree(b *testing.B, name, corefile string) plugin.Handler {
 // lastReply is a client over UDP that keeps the last reply.
 type lastReply struct {
 	dns.ResponseWriter
-	reply *dns.Msg
+	client net.UDPAddr
+	reply  *dns.Msg
 }
 
-func (w *lastReply) RemoteAddr() net.Addr { return &net.UDPAddr{} }
+func (w *lastReply) RemoteAddr() net.Addr { return &w.client }
 
 func (w *lastReply) WriteMsg(m *dns.Msg) error {
 	w.reply = m
