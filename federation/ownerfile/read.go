@@ -230,6 +230,17 @@ func tooLarge(line, size int) findings {
 // errNotPlain says that a file may be a catalog and is not in the plain form.
 var errNotPlain = errors.New("the catalog is not in the plain form")
 
+// piece is the text of a service in a catalog in the plain form.
+type piece struct {
+	text []byte
+	line int // on which it begins
+	key  digest
+}
+
+// maxRun is how many bytes of services are decoded together: a decoder costs as
+// much as a small service.
+const maxRun = 32 << 10
+
 // plain reads a catalog in the plain form, service by service. It fails with
 // errNotPlain where that may not give what the whole document says.
 func (p *reading) plain(data []byte) error {
@@ -237,48 +248,117 @@ func (p *reading) plain(data []byte) error {
 	if !ok {
 		return errNotPlain
 	}
-	for {
+	var run []piece
+	for size := 0; ; {
 		item, line, ok := text.next()
 		if !ok {
 			p.hint = Problem{Line: line, Rule: "the end of a document stands in it"}
 			return errNotPlain
 		}
 		if item == nil {
-			return nil
+			return p.decodeRun(run)
 		}
 		if done, err := p.done(); done {
 			return err
 		}
-		key := digestOf(item)
-		if p.recall(key, line) {
-			continue
+		next := piece{item, line, digestOf(item)}
+		_, known := p.known.services[next.key]
+		// An anchor is of no use to the services after it: which of them are decoded
+		// with it depends on what is remembered.
+		single := known || len(item) > maxRun || bytes.IndexByte(item, '&') >= 0
+		if single || size > maxRun {
+			if err := p.decodeRun(run); err != nil {
+				return err
+			}
+			run, size = run[:0], 0
 		}
-		if len(item) > maxPiece {
-			p.decode(&entry{start: line, broken: tooLarge(line, len(item))}, line, nil)
-			continue
+		if !single {
+			run = append(run, next)
+			size += len(item)
+		} else if err := p.decodePiece(next); err != nil {
+			return err
 		}
-		node, err := onlyItem(item)
-		if err != nil {
-			p.hint = syntaxProblem(err)
-			p.hint.Line = max(p.hint.Line, 1) + line - 1
-			return errNotPlain
-		}
-		p.decode(newEntry(node, newExpander(line-1, len(item))), line, &key)
 	}
 }
 
-// onlyItem returns the one item of the sequence that the text is.
-func onlyItem(text []byte) (*yaml.Node, error) {
+// decodeRun takes services that follow each other.
+func (p *reading) decodeRun(run []piece) error {
+	if nodes := runNodes(run); nodes != nil {
+		x := newExpander(run[0].line-1, 0) // there are no aliases
+		for i, node := range nodes {
+			p.decode(newEntry(node, x), run[i].line, &run[i].key)
+		}
+		return nil
+	}
+	for _, piece := range run {
+		if err := p.decodePiece(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runNodes returns the nodes of services that follow each other, or nil where they
+// are better decoded each by itself.
+func runNodes(run []piece) []*yaml.Node {
+	if len(run) < 2 {
+		return nil
+	}
+	texts := make([][]byte, len(run))
+	for i := range run {
+		texts[i] = run[i].text
+	}
+	nodes, err := items(bytes.Join(texts, nil))
+	if err != nil || len(nodes) != len(run) {
+		return nil
+	}
+	for i, node := range nodes {
+		line := node.Line + run[0].line - 1
+		if line < run[i].line || i+1 < len(run) && line >= run[i+1].line {
+			return nil
+		}
+	}
+	return nodes
+}
+
+func (p *reading) decodePiece(item piece) error {
+	if p.recall(item.key, item.line) {
+		return nil
+	}
+	if len(item.text) > maxPiece {
+		p.decode(&entry{start: item.line, broken: tooLarge(item.line, len(item.text))}, item.line, nil)
+		return nil
+	}
+	nodes, err := items(item.text)
+	if err == nil && len(nodes) != 1 {
+		err = errNotItems
+	}
+	if err != nil {
+		p.hint = syntaxProblem(err)
+		p.hint.Line = max(p.hint.Line, 1) + item.line - 1
+		return errNotPlain
+	}
+	p.decode(newEntry(nodes[0], newExpander(item.line-1, len(item.text))), item.line, &item.key)
+	return nil
+}
+
+var errNotItems = errors.New("did not find a list of services")
+
+// items returns the items of the sequence that the text is.
+func items(text []byte) ([]*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, next yaml.Node
 	if err := decoder.Decode(&document); err != nil {
 		return nil, err
 	}
-	root := document.Content[0]
-	if root.Kind != yaml.SequenceNode || len(root.Content) != 1 || decoder.Decode(&next) != io.EOF { //nolint:errorlint // Decode returns it bare
-		return nil, errors.New("did not find one service")
+	if err := decoder.Decode(&next); !errors.Is(err, io.EOF) {
+		return nil, errNotItems
 	}
-	return root.Content[0], nil
+	root := document.Content[0]
+	if root.Kind != yaml.SequenceNode {
+		return nil, errNotItems
+	}
+	return root.Content, nil
 }
 
 // document reads any catalog in YAML, which is not in the plain form for the
