@@ -323,8 +323,8 @@ func TestOutputHasNoControls(t *testing.T) {
 	}
 	line, _ := jsonLine(event)
 	var object struct {
-		Name    string
-		Service json.RawMessage
+		Name    string          `json:"name"`
+		Service json.RawMessage `json:"service"`
 	}
 	if err := json.Unmarshal([]byte(line), &object); err != nil {
 		t.Fatalf("%v: %s", err, line)

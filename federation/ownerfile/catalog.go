@@ -19,7 +19,7 @@ const (
 
 	// maxPiece is what is decoded in one piece: one service, or a catalog that is
 	// not written as one service after the other. While it is decoded it may take
-	// a hundred times as much memory.
+	// three hundred times as much memory, if it is nothing but commas.
 	maxPiece = 8 << 20
 )
 

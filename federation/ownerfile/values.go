@@ -21,9 +21,12 @@ type expander struct {
 	found  findings            // what is wrong with the values made since the last time
 }
 
-// maxExpansion bounds what the aliases of a text expand to, in proportion to it:
-// enough to merge common fields into each service.
-const maxExpansion = 64
+// What the aliases of a text expand to is bounded in proportion to it: enough to
+// merge common fields into each service.
+const (
+	maxExpansion = 64
+	valueBytes   = 8 // that a value counts for, beside its text
+)
 
 // newExpander returns one for the nodes of a text of that size, whose lines count
 // from offset on in the file.
@@ -46,7 +49,7 @@ func (x *expander) spend(node *yaml.Node) bool {
 	if len(x.within) == 0 {
 		return true
 	}
-	if x.budget -= 1 + len(node.Value); x.budget < 0 && !x.spent {
+	if x.budget -= valueBytes + len(node.Value); x.budget < 0 && !x.spent {
 		x.spent = true
 		x.problemf(node, "aliases stand for more than %d times as much as there is text", maxExpansion)
 	}
