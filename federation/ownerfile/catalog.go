@@ -14,7 +14,7 @@ import (
 // The limits of a catalog file, in bytes.
 const (
 	// DefaultMaxCatalog is how large a catalog file may be unless its reader is
-	// told otherwise. Small services of this size need about 3 GiB of memory.
+	// told otherwise. Small services of this size need about 4 GiB of memory.
 	DefaultMaxCatalog = 256 << 20
 
 	// maxPiece is what is decoded in one piece: one service, or a catalog that is
