@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,11 @@ type Config struct {
 	// consumer that pings more often is told too_many_pings.
 	Pings time.Duration
 
+	// Fact is told what is said, and what of it was answered, for tests that hold
+	// answers against it. It may be nil, and is called from several goroutines: a
+	// response is not sent before the call that tells of it has returned.
+	Fact func(Fact)
+
 	// Event is told what happens: "stream 1", "ack 1 NONCE", "nack 1 NONCE TEXT",
 	// "end 1", with the number of the stream. It may be nil, and is called from
 	// several goroutines.
@@ -54,11 +60,34 @@ type Owner struct {
 	config Config
 	steps  chan struct{} // lets one await go on
 
+	running sync.WaitGroup // what Serve waits for
+
 	mu          sync.Mutex
 	streams     int
 	open        int
 	connections map[*conn]struct{}
 	answers     []Answer
+}
+
+// What is the kind of a Fact.
+type What uint8
+
+// What happens on a stream, in this order.
+const (
+	Opened   What = iota // the consumer has subscribed
+	Sending              // a response is about to be sent
+	Answered             // and was answered
+	Ended                // nothing more is said or heard
+)
+
+// Fact is something that happened on one stream.
+type Fact struct {
+	What     What
+	Stream   int                  // from 1
+	Marked   bool                 // the header announces the end of the catalog
+	Response *rdpb.StreamResponse // of Sending and Answered
+	Refusal  string               // of Answered; "" is an acknowledgement
+	Code     codes.Code           // of Ended
 }
 
 // Answer is what a consumer said of a response.
@@ -93,9 +122,8 @@ func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.WaitForHandlers(true),
 	)
 	rdpb.RegisterDiscoveryServiceServer(server, service{owner: o})
-	var stopped sync.WaitGroup
 	stop := make(chan struct{})
-	stopped.Go(func() {
+	o.running.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-stop:
@@ -103,9 +131,9 @@ func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
 		o.Reset()
 		server.Stop()
 	})
-	err := server.Serve(listener)
+	err := server.Serve(&entrance{Listener: listener, owner: o, ctx: ctx})
 	close(stop)
-	stopped.Wait()
+	o.running.Wait()
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it ended because it was told to
 	}
@@ -145,10 +173,30 @@ func (o *Owner) Answers() []Answer {
 	return append([]Answer(nil), o.answers...)
 }
 
+func (o *Owner) fact(f Fact) {
+	if o.config.Fact != nil {
+		o.config.Fact(f)
+	}
+}
+
 func (o *Owner) eventf(format string, args ...any) {
 	if o.config.Event != nil {
 		o.config.Event(fmt.Sprintf(format, args...))
 	}
+}
+
+// track knows the connection until it is closed.
+func (o *Owner) track(raw net.Conn) *conn {
+	c := &conn{Conn: raw}
+	o.mu.Lock()
+	o.connections[c] = struct{}{}
+	o.mu.Unlock()
+	c.closed = sync.OnceFunc(func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.connections, c)
+	})
+	return c
 }
 
 // tracked are credentials that keep the connections below TLS at hand.
@@ -158,15 +206,7 @@ type tracked struct {
 }
 
 func (t tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c := &conn{Conn: raw}
-	t.owner.mu.Lock()
-	t.owner.connections[c] = struct{}{}
-	t.owner.mu.Unlock()
-	c.closed = sync.OnceFunc(func() {
-		t.owner.mu.Lock()
-		defer t.owner.mu.Unlock()
-		delete(t.owner.connections, c)
-	})
+	c := t.owner.track(raw)
 	above, info, err := t.TransportCredentials.ServerHandshake(c)
 	if err != nil {
 		c.closed()
@@ -221,48 +261,108 @@ type service struct {
 
 // EstablishStream follows the script for this stream.
 func (s service) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	o := s.owner
-	o.mu.Lock()
-	o.streams++
-	o.open++
-	t := &talk{owner: o, stream: stream, number: o.streams, nonces: "counted", context: "right"}
-	o.mu.Unlock()
-	o.eventf("stream %d", t.number)
-	defer func() {
-		o.mu.Lock()
-		o.open--
-		o.mu.Unlock()
-		o.eventf("end %d", t.number)
-	}()
-	var session Session
-	if n := len(o.config.Script); n > 0 {
-		session = o.config.Script[min(t.number, n)-1]
-	}
+	p, _ := peer.FromContext(stream.Context())
+	t, session := s.owner.talk(stream.Context())
+	t.stream, t.conn = stream, p.AuthInfo.(trackedInfo).conn //nolint:forcetypeassert // the credentials are ours
+	t.began()
 	// Some owners end the stream before they have read anything.
 	if len(session) == 0 || session[0].Verb != "status" {
-		request, err := stream.Recv()
-		if err != nil {
-			return err
+		if err := t.subscribed(); err != nil {
+			return t.ended(err)
 		}
-		t.session = request.GetRequest().GetContext()
 	}
+	return t.ended(t.follow(session))
+}
+
+// talk is one stream, or a connection that may never have one.
+type talk struct {
+	owner   *Owner
+	ctx     context.Context // ends with it
+	conn    *conn           // below it
+	stream  stream          // nil while there is none
+	number  int
+	session string // the consumer's context
+	sent    int
+	open    bool // it is counted
+	told    bool // that it is over
+
+	marked          bool
+	nonces, context string // how responses look
+}
+
+// stream is what a script needs of a stream of gRPC.
+type stream interface {
+	Send(message *rdpb.BidirectionalStream) error
+	Recv() (*rdpb.BidirectionalStream, error)
+	SetHeader(header metadata.MD) error
+	SendHeader(header metadata.MD) error
+}
+
+// talk begins the next session of the script.
+func (o *Owner) talk(ctx context.Context) (*talk, Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	session := o.upcoming()
+	o.streams++
+	return &talk{owner: o, ctx: ctx, number: o.streams, nonces: "counted", context: "right"}, session
+}
+
+// upcoming is the session that is next. The caller holds the lock.
+func (o *Owner) upcoming() Session {
+	if n := len(o.config.Script); n > 0 {
+		return o.config.Script[min(o.streams, n-1)]
+	}
+	return nil
+}
+
+// began tells that there is a stream.
+func (t *talk) began() {
+	t.open = true
+	t.owner.mu.Lock()
+	t.owner.open++
+	t.owner.mu.Unlock()
+	t.owner.eventf("stream %d", t.number)
+}
+
+// subscribed takes the consumer's first message.
+func (t *talk) subscribed() error {
+	request, err := t.stream.Recv()
+	if err != nil {
+		return err
+	}
+	t.session = request.GetRequest().GetContext()
+	t.owner.fact(Fact{What: Opened, Stream: t.number})
+	return nil
+}
+
+// over tells, once, that nothing more is said or heard.
+func (t *talk) over(code codes.Code) {
+	if !t.told {
+		t.told = true
+		t.owner.fact(Fact{What: Ended, Stream: t.number, Code: code})
+	}
+}
+
+// ended tells of the end of a stream, for which err is the reason.
+func (t *talk) ended(err error) error {
+	t.over(status.Code(err))
+	if t.open {
+		t.owner.mu.Lock()
+		t.owner.open--
+		t.owner.mu.Unlock()
+		t.owner.eventf("end %d", t.number)
+	}
+	return err
+}
+
+// follow carries out the session.
+func (t *talk) follow(session Session) error {
 	for _, step := range session {
 		if done, err := t.do(step); done || err != nil {
 			return err
 		}
 	}
 	return t.hang()
-}
-
-// talk is one stream.
-type talk struct {
-	owner   *Owner
-	stream  rdpb.DiscoveryService_EstablishStreamServer
-	number  int
-	session string // the consumer's context
-	sent    int
-
-	nonces, context string // how responses look
 }
 
 // do carries out a step. It tells whether the stream is over.
@@ -275,11 +375,34 @@ func (t *talk) do(step Step) (done bool, err error) {
 	case "end":
 		return false, t.exchange(&rdpb.StreamResponse{})
 	case "services":
-		return false, t.ahead(step.N-step.From, func(i int) *rdpb.StreamResponse {
-			i += step.From
-			name := "s" + strconv.Itoa(i)
-			return t.upsert(name, name+"."+step.FQDN, fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
-		})
+		return false, t.ahead(step.N-step.From, func(i int) *rdpb.StreamResponse { return t.numbered(step.From+i, step.FQDN) })
+	case "slowly":
+		for i := step.From; i < step.N && err == nil; i++ {
+			if err = t.exchange(t.numbered(i, step.FQDN)); err == nil {
+				err = t.wait(step.Wait)
+			}
+		}
+		return false, err
+	case "named":
+		response := t.upsert(step.Name, step.FQDN, step.Address)
+		response.ResourceId = step.ID
+		return false, t.exchange(response)
+	case "oversized":
+		return false, t.exchange(t.described(step.Name, step.FQDN, step.Address, strings.Repeat("x", step.N)))
+	case "heartbeats":
+		for err == nil {
+			if err = t.exchange(&rdpb.StreamResponse{}); err == nil {
+				err = t.wait(step.Wait)
+			}
+		}
+		return false, err
+	case "updates":
+		for i := 1; err == nil; i++ {
+			if err = t.exchange(t.upsert(step.Name, step.FQDN, fmt.Sprintf("10.255.0.%d", i&255))); err == nil {
+				err = t.wait(step.Wait)
+			}
+		}
+		return false, err
 	case "operation":
 		response := t.upsert(step.Name, step.FQDN, step.Address)
 		response.Operation = rdpb.StreamResponse_Operation(step.N)
@@ -302,6 +425,7 @@ func (t *talk) do(step Step) (done bool, err error) {
 			return t.upsert(step.Name, step.FQDN, step.Address)
 		})
 	case "announce":
+		t.marked = true
 		return false, t.stream.SetHeader(metadata.Pairs(endHeader, endMarked))
 	case "header":
 		return false, t.stream.SendHeader(nil)
@@ -312,49 +436,66 @@ func (t *talk) do(step Step) (done bool, err error) {
 	case "await":
 		select {
 		case <-t.owner.steps:
-		case <-t.stream.Context().Done():
-			return true, t.stream.Context().Err()
+		case <-t.ctx.Done():
+			return true, t.ctx.Err()
 		}
 	case "wait":
-		timer := time.NewTimer(step.Wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-t.stream.Context().Done():
-			return true, t.stream.Context().Err()
-		}
+		return false, t.wait(step.Wait)
 	case "hang":
 		return true, t.hang()
 	case "status":
-		if step.Code == codes.OK {
-			return true, nil
+		if step.Code != codes.OK {
+			err = status.Error(step.Code, "as the script says")
 		}
-		return true, status.Error(step.Code, "as the script says")
+		if f, ok := t.stream.(*frames); ok {
+			t.over(step.Code)
+			return true, f.finish(err)
+		}
+		return true, err
 	case "cut":
-		t.conn().armed.Store(true)
+		t.conn.armed.Store(true)
 	case "reset":
-		t.conn().reset()
+		t.over(codes.Unavailable)
+		t.conn.reset()
 		return true, t.hang()
+	default:
+		return t.below(step)
 	}
 	return false, nil
 }
 
-// hang waits until the consumer goes.
-func (t *talk) hang() error {
-	<-t.stream.Context().Done()
-	return t.stream.Context().Err()
+// wait lets the time pass.
+func (t *talk) wait(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	}
 }
 
-// conn is the connection below the stream.
-func (t *talk) conn() *conn {
-	p, _ := peer.FromContext(t.stream.Context())
-	return p.AuthInfo.(trackedInfo).conn //nolint:forcetypeassert // the credentials are ours
+// hang waits until the consumer goes.
+func (t *talk) hang() error {
+	<-t.ctx.Done()
+	return t.ctx.Err()
+}
+
+// numbered is the i-th of many good services.
+func (t *talk) numbered(i int, zone string) *rdpb.StreamResponse {
+	name := "s" + strconv.Itoa(i)
+	return t.upsert(name, name+"."+zone, fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
 }
 
 // upsert is a good service.
 func (t *talk) upsert(name, fqdn, address string) *rdpb.StreamResponse {
+	return t.described(name, fqdn, address, "")
+}
+
+func (t *talk) described(name, fqdn, address, description string) *rdpb.StreamResponse {
 	value, _ := proto.Marshal(&typespb.FederatedService{ // of valid strings, so it cannot fail
-		Name: name, Fqdn: fqdn,
+		Name: name, Fqdn: fqdn, Description: description,
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: address, Port: 443}},
 		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
 	})
@@ -379,6 +520,11 @@ func (t *talk) send(response *rdpb.StreamResponse) error {
 	case "wrong":
 		response.Context = "of another session"
 	}
+	if t.conn.armed.Load() {
+		t.over(codes.Unavailable)
+	} else {
+		t.owner.fact(Fact{What: Sending, Stream: t.number, Marked: t.marked, Response: response})
+	}
 	return t.stream.Send(&rdpb.BidirectionalStream{Response: response})
 }
 
@@ -387,16 +533,16 @@ func (t *talk) exchange(response *rdpb.StreamResponse) error {
 	if err := t.send(response); err != nil {
 		return err
 	}
-	return t.receive(response.GetNonce())
+	return t.receive(response)
 }
 
-// receive takes the answer to the response with the nonce.
-func (t *talk) receive(nonce string) error {
+// receive takes the answer to the response.
+func (t *talk) receive(response *rdpb.StreamResponse) error {
 	message, err := t.stream.Recv()
 	if err != nil {
 		return err
 	}
-	request := message.GetRequest()
+	request, nonce := message.GetRequest(), response.GetNonce()
 	if request.GetResponseNonce() != nonce || request.GetStatus() == nil || request.GetContext() != t.session {
 		err := fmt.Errorf("stream %d: %v is no answer to the response with the nonce %q", t.number, message, nonce)
 		t.owner.eventf("wrong %v", err)
@@ -408,6 +554,7 @@ func (t *talk) receive(nonce string) error {
 		t.owner.answers = append(t.owner.answers, answer)
 	}
 	t.owner.mu.Unlock()
+	t.owner.fact(Fact{What: Answered, Stream: t.number, Marked: t.marked, Response: response, Refusal: answer.Refusal})
 	if answer.Refusal == "" {
 		t.owner.eventf("ack %d %s", t.number, nonce)
 	} else {
@@ -419,13 +566,13 @@ func (t *talk) receive(nonce string) error {
 // ahead sends n responses as fast as the connection takes them. Something has to
 // read the answers meanwhile, or the connection is full of them.
 func (t *talk) ahead(n int, response func(i int) *rdpb.StreamResponse) error {
-	nonces := make(chan string, 1024)
+	sent := make(chan *rdpb.StreamResponse, 1024)
 	var reader sync.WaitGroup
 	var failed error
 	reader.Go(func() {
-		for nonce := range nonces {
+		for response := range sent {
 			if failed == nil {
-				failed = t.receive(nonce)
+				failed = t.receive(response)
 			}
 		}
 	})
@@ -433,10 +580,10 @@ func (t *talk) ahead(n int, response func(i int) *rdpb.StreamResponse) error {
 	for i := 0; i < n && err == nil; i++ {
 		r := response(i)
 		if err = t.send(r); err == nil {
-			nonces <- r.GetNonce()
+			sent <- r
 		}
 	}
-	close(nonces)
+	close(sent)
 	reader.Wait() // the end of the stream ends it, too
 	return errors.Join(err, failed)
 }

@@ -23,6 +23,11 @@
 //	foreign NAME FQDN ADDRESS     a good service as a resource of another type
 //	truncated NAME FQDN ADDRESS   a good service, cut in the middle
 //	resend NAME FQDN ADDRESS      a good service again and again, for ever
+//	named ID NAME FQDN ADDRESS    a good service whose resource_id is not its name
+//	oversized N NAME FQDN ADDRESS a good service with a description of N octets
+//	heartbeats DURATION           empty responses for ever, one every DURATION
+//	updates DURATION NAME FQDN    a good service for ever, each time with the next address of 10.255.0.0/24
+//	slowly DURATION FROM TO ZONE  as services, but one every DURATION
 //
 // These send as fast as the connection takes it, and then wait for the answers:
 //
@@ -44,6 +49,24 @@
 //	status CODE                   ends the stream; OK is a clean end
 //	cut                           the next write to the connection is cut in the middle, and the connection with it
 //	reset                         ends the connection at once
+//
+// A session that begins with one of these gets a whole connection, and the script
+// stands where TLS, HTTP/2 and gRPC do elsewhere:
+//
+//	mute                          neither reads nor writes
+//	plain                         answers in plain text as a load balancer without an owner does
+//	tls                           the handshake, and nothing of HTTP/2
+//	frames                        the handshake, and HTTP/2 frame by frame
+//
+// Behind frames there are these, and of those above all that make one response:
+//
+//	stream                        waits for the consumer's stream
+//	drip DURATION NAME FQDN ADDRESS  a good service, one octet every DURATION
+//	pings DURATION N              N pings every DURATION, for ever
+//	settings DURATION N           N SETTINGS frames every DURATION, for ever
+//	goaway N                      GOAWAY; N is the last stream that was seen
+//	rst                           RST_STREAM
+//	http N                        an answer of HTTP with the status N, which is none of gRPC
 //
 // A session that comes to its end hangs.
 package faultowner
@@ -70,7 +93,8 @@ type Session []Step
 type Step struct {
 	Verb    string
 	From    int    // services
-	N       int    // services (to, not included), operation, flood
+	N       int    // services (to, not included), operation, flood, and others that count
+	ID      string // the resource_id, where it is not the name
 	Name    string // of a service
 	FQDN    string // of a service; of services the zone
 	Address string // of an endpoint
@@ -81,26 +105,48 @@ type Step struct {
 
 // verbs are the verbs with their arguments.
 var verbs = map[string]string{
-	"upsert":    "NAME FQDN ADDRESS",
-	"delete":    "NAME",
-	"end":       "",
-	"services":  "FROM N FQDN",
-	"operation": "N NAME FQDN ADDRESS",
-	"foreign":   "NAME FQDN ADDRESS",
-	"truncated": "NAME FQDN ADDRESS",
-	"resend":    "NAME FQDN ADDRESS",
-	"flood":     "N NAME FQDN ADDRESS",
-	"announce":  "",
-	"nonce":     "counted|empty|same",
-	"context":   "right|wrong|none",
-	"header":    "",
-	"await":     "",
-	"wait":      "DURATION",
-	"hang":      "",
-	"status":    "CODE",
-	"cut":       "",
-	"reset":     "",
+	"upsert":     "NAME FQDN ADDRESS",
+	"delete":     "NAME",
+	"end":        "",
+	"services":   "FROM N FQDN",
+	"operation":  "N NAME FQDN ADDRESS",
+	"foreign":    "NAME FQDN ADDRESS",
+	"truncated":  "NAME FQDN ADDRESS",
+	"resend":     "NAME FQDN ADDRESS",
+	"named":      "ID NAME FQDN ADDRESS",
+	"oversized":  "N NAME FQDN ADDRESS",
+	"heartbeats": "DURATION",
+	"updates":    "DURATION NAME FQDN",
+	"slowly":     "DURATION FROM N FQDN",
+	"flood":      "N NAME FQDN ADDRESS",
+	"announce":   "",
+	"nonce":      "counted|empty|same",
+	"context":    "right|wrong|none",
+	"header":     "",
+	"await":      "",
+	"wait":       "DURATION",
+	"hang":       "",
+	"status":     "CODE",
+	"cut":        "",
+	"reset":      "",
+	"mute":       "",
+	"plain":      "",
+	"tls":        "",
+	"frames":     "",
+	"stream":     "",
+	"drip":       "DURATION NAME FQDN ADDRESS",
+	"pings":      "DURATION N",
+	"settings":   "DURATION N",
+	"goaway":     "N",
+	"rst":        "",
+	"http":       "N",
 }
+
+// below are the verbs with which a session gets a whole connection.
+var below = []string{"mute", "plain", "tls", "frames"}
+
+// below tells whether the session gets a whole connection.
+func (s Session) below() bool { return len(s) > 0 && slices.Contains(below, s[0].Verb) }
 
 // Parse reads a script. Blank lines, and lines that begin with #, are skipped.
 // Its errors name the line.
@@ -139,6 +185,8 @@ func parse(verb string, words []string) (Step, error) {
 	for i, word := range words {
 		var err error
 		switch names[i] {
+		case "ID":
+			step.ID = word
 		case "NAME":
 			step.Name = word
 		case "FQDN":

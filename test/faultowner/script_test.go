@@ -1,6 +1,7 @@
 package faultowner
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,30 @@ func TestParseErrors(t *testing.T) {
 	} {
 		if _, err := Parse(text); err == nil || err.Error() != want {
 			t.Errorf("%q: error is %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Every behaviour has a script, and a name of its own.
+func TestBehaviours(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, b := range Behaviours {
+		if seen[b.Name] {
+			t.Errorf("two behaviours are named %s", b.Name)
+		}
+		seen[b.Name] = true
+		script, err := b.Script("fed.example", "other.example", 24)
+		if err != nil {
+			t.Errorf("%s: %v", b.Name, err)
+		}
+		for _, session := range script {
+			for _, step := range session {
+				for _, word := range []string{"ALL", "ZONE", "HALF", "MORE", "OTHER", "WHOLE"} {
+					if strings.Contains(step.FQDN, word) {
+						t.Errorf("%s: %s is not replaced in %v", b.Name, word, step)
+					}
+				}
+			}
 		}
 	}
 }
