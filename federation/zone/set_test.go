@@ -296,30 +296,3 @@ func TestRoom(t *testing.T) {
 		}
 	}
 }
-
-// TestCompileBesideTheWriter compiles services while the writer publishes others;
-// under -race it shows that they share nothing that changes.
-func TestCompileBesideTheWriter(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	compiled := make(chan *zone.Compiled)
-	go func() {
-		defer close(compiled)
-		for i := range 50 {
-			compiled <- b.Compile(0, plain(i))
-		}
-		compiled <- b.Compile(0, service("outside outside.example 192.0.2.1@80 i/TCP"))
-	}()
-	for c := range compiled {
-		b.PutCompiled(c, 1)
-		b.Put(0, plain(1000), 1)
-		b.Publish(now)
-		b.Remove(0, plain(1000).Name)
-	}
-	z := b.Publish(now)
-	for i := range 50 {
-		expect(t, z, now, fmt.Sprintf("v1.s%d.team%d A | NOERROR | 30 A 192.0.2.%d", i, i, i))
-	}
-	if d := cmp.Diff(faultCount{zone.FaultOutOfZone: 1}, faults(b, 0)); d != "" {
-		t.Errorf("faults (-want +got):\n%s", d)
-	}
-}
