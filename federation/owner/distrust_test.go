@@ -70,7 +70,9 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		f := start(t, func(c *Config) { c.Credentials = owner.source.Server() })
 		f.registry.Upsert(service("a", 1))
 		dial := func(p party) *grpc.ClientConn {
-			return f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
+			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
+			time.AfterFunc(time.Hour, func() { conn.Close() }) // so that no stream outlives a failure
+			return conn
 		}
 		kept, old := subscribe(t, dial(consumer)), subscribe1(t, dial(stranger))
 		conn := dial(stranger)
