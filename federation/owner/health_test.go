@@ -156,9 +156,12 @@ func newPinger(t *testing.T, f *fixture) *pinger {
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)
 	for _, field := range []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "owner"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "owner"},
 		{Name: ":path", Value: rdpb.DiscoveryService_EstablishStream_FullMethodName},
-		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 	} {
 		if err := encoder.WriteField(field); err != nil {
 			t.Fatal(err)
