@@ -81,8 +81,8 @@ Files must be regular files, or symbolic links to such: a FIFO or a device in th
 place of one is broken. A catalog may have --max-catalog, an allow file and each
 certificate file 1 MiB. A catalog of more than 8 MiB must be JSON, or the line
 'services:' and a list in which the '-' of each service stands in one column; it
-is read service by service, and of an edit only what has changed. Plan
-fourteen times its size for memory.
+is read service by service, and of an edit only what has changed. Plan fourteen
+times its size for memory.
 
 A consumer is told of each service that has changed once, in its last state,
 however far it is behind. A service that it refuses is logged with the reason,
