@@ -11,6 +11,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 )
@@ -82,11 +83,12 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (h *handler) WithAttrs(attributes []slog.Attr) slog.Handler {
-	peer := h.peer
+	var peer strings.Builder
+	peer.WriteString(h.peer)
 	for _, a := range attributes {
-		peer += " " + a.String()
+		peer.WriteString(" " + a.String())
 	}
-	return &handler{h.Handler.WithAttrs(attributes), h.limits, peer}
+	return &handler{h.Handler.WithAttrs(attributes), h.limits, peer.String()}
 }
 
 // WithGroup implements slog.Handler.

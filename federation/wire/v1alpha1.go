@@ -222,6 +222,9 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 		// An identity is not to be made up: clients trust whoever has it.
 		return nil, errors.New("v1alpha1 requires a SAN; add one to sans")
 	}
+	if len(s.Instances) == 0 {
+		return nil, errors.New("v1alpha1 requires a protocol, and the service has no instance that speaks one")
+	}
 	m := &typespb1.FederatedService{
 		Name:        s.Name,
 		Description: s.Description,
