@@ -172,7 +172,9 @@ type realOwner struct {
 func startOwner(t testing.TB, files mtls.Files, address string, services ...*federation.Service) *realOwner {
 	t.Helper()
 	registry := owner.NewRegistry()
-	registry.Set(services)
+	if _, err := registry.Set(services); err != nil {
+		t.Fatal(err)
+	}
 	return serveRegistry(t, files, address, registry, 1)
 }
 

@@ -31,6 +31,8 @@ func TestMetrics(t *testing.T) {
 		simpleService(t, "outside", "web.other.example", "192.0.2.1"),
 		simpleService(t, "web again", "web.fed.example", "192.0.2.9"))
 	metrics, ready := freeAddress(t), freeAddress(t)
+	kept := filepath.Join(t.TempDir(), "catalog")
+	writeFile(t, kept, "no catalog")
 	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
 	bind 127.0.0.1
 	prometheus %s
@@ -41,7 +43,7 @@ func TestMetrics(t *testing.T) {
 		retention 1h
 		persist %s
 	}
-}`, metrics, ready, o.address, p.tls(), filepath.Join(t.TempDir(), "none", "catalog")))
+}`, metrics, ready, o.address, p.tls(), kept))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	eventually(t, patience, func() string {
 		response, err := http.Get("http://" + ready + "/ready")

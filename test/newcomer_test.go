@@ -15,7 +15,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
@@ -196,17 +195,15 @@ func plainListener(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// TestRefusedServices shows that a service that breaks a rule is refused with
-// that rule, and harms no other.
+// TestRefusedServices shows that a service that breaks a rule of the consumer's
+// is refused with that rule, and harms no other.
 func TestRefusedServices(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	outside := simpleService(t, "outside", "web.other.example", "192.0.2.1")
 	loopback := simpleService(t, "loopback", "lo.fed.example", "127.0.0.1")
-	protocol := simpleService(t, "protocol", "p.fed.example", "192.0.2.1")
-	protocol.Instances = []federation.Instance{{ID: "v1"}}
 	reserved := simpleService(t, "reserved", "ns.dns.fed.example", "192.0.2.1")
-	o := startOwner(t, p.owner, "", outside, loopback, protocol, reserved, simpleService(t, "web", "web.fed.example", "192.0.2.2"))
+	o := startOwner(t, p.owner, "", outside, loopback, reserved, simpleService(t, "web", "web.fed.example", "192.0.2.2"))
 	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
 	bind 127.0.0.1
 	federation {
@@ -219,7 +216,6 @@ func TestRefusedServices(t *testing.T) {
 	for service, rule := range map[string]string{
 		"outside":  "is outside the zones",
 		"loopback": "loopback address 127.0.0.1",
-		"protocol": "protocol",
 		"reserved": "is reserved",
 	} {
 		if d.log.count(service, rule) != 1 {

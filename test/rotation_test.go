@@ -105,9 +105,10 @@ func TestRotation(t *testing.T) {
 		}
 		return ""
 	})
+	synced := d.log.count("owner is synced")
 	trust(young)
 	eventually(t, patience, func() string {
-		if d.log.count("owner is back") < 2 {
+		if d.log.count("owner is synced") == synced {
 			return "the owner is not back with its authority"
 		}
 		return ""
