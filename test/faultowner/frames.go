@@ -202,7 +202,7 @@ func (f *frames) take(frame http2.Frame, body *bytes.Buffer) error {
 			return errors.New("a second stream")
 		}
 	case *http2.DataFrame:
-		n := uint32(len(frame.Data())) //nolint:gosec // below 1<<24
+		n := uint32(len(frame.Data()))
 		body.Write(frame.Data())
 		if err := f.messagesOf(body); err != nil || n == 0 {
 			return err
@@ -257,7 +257,7 @@ func (f *frames) Send(message *rdpb.BidirectionalStream) error {
 	if err := f.SendHeader(nil); err != nil {
 		return err
 	}
-	data := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(value))), value...) //nolint:gosec // a script has no message of 4 GiB
+	data := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(value))), value...)
 	step := len(data)
 	if f.pause != nil {
 		step = 1

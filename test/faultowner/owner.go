@@ -277,7 +277,7 @@ func (s service) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSer
 // talk is one stream, or a connection that may never have one.
 type talk struct {
 	owner   *Owner
-	ctx     context.Context // ends with it
+	ctx     context.Context //nolint:containedctx // ends with it
 	conn    *conn           // below it
 	stream  stream          // nil while there is none
 	number  int
@@ -365,7 +365,7 @@ func (t *talk) follow(session Session) error {
 	return t.hang()
 }
 
-// do carries out a step. It tells whether the stream is over.
+// do carries out a step. It reports whether the stream is over.
 func (t *talk) do(step Step) (done bool, err error) {
 	switch step.Verb {
 	case "upsert":

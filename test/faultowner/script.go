@@ -145,7 +145,7 @@ var verbs = map[string]string{
 // below are the verbs with which a session gets a whole connection.
 var below = []string{"mute", "plain", "tls", "frames"}
 
-// below tells whether the session gets a whole connection.
+// below reports whether the session gets a whole connection.
 func (s Session) below() bool { return len(s) > 0 && slices.Contains(below, s[0].Verb) }
 
 // Parse reads a script. Blank lines, and lines that begin with #, are skipped.
