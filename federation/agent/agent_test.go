@@ -290,6 +290,32 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// What is held through another loss keeps its own time, and no answer from it
+// outlives that.
+func TestHeldThroughLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave(ownerAddress, "services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 50m\nreset\n---\nstatus Unavailable")
+		c := w.owner(ownerAddress)
+		c.Retention = time.Hour
+		b := w.attach(w.block(1, c))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		lost := time.Now()
+		time.Sleep(52 * time.Minute)
+		for ; time.Since(lost) < c.Retention; time.Sleep(time.Second) {
+			left := int((c.Retention - time.Since(lost)).Seconds()) + 1
+			if got, want := look(b, "s19.fed.example"), fmt.Sprintf("10.0.0.19 %d stale", min(30, left)); got != want {
+				t.Fatalf("%v after the loss s19 is %s, want %s", time.Since(lost), got, want)
+			}
+		}
+		time.Sleep(time.Second)
+		if held, kept := look(b, "s19.fed.example"), look(b, "s3.fed.example"); held != "NXDOMAIN" || kept != "10.0.0.3 30 stale" {
+			t.Errorf("after the retention of what was held s19 is %s, s3 is %s", held, kept)
+		}
+	})
+}
+
 // Silence ends a catalog of which something came, but not one whose end will be
 // marked.
 func TestSettle(t *testing.T) {

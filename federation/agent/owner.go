@@ -347,14 +347,14 @@ func (o *owner) fill(m member, ready prepared) {
 // catalogStatus is the status of the catalog by the wall-clock.
 func (o *owner) catalogStatus() catalog.Status {
 	s := o.catalog.Status()
-	s.Expires, s.Lost, s.LastSync = o.wall(s.Expires), o.wall(s.Lost), o.wall(s.LastSync)
+	s.Expires, s.Soonest, s.Lost, s.LastSync = o.wall(s.Expires), o.wall(s.Soonest), o.wall(s.Lost), o.wall(s.LastSync)
 	return s
 }
 
 func (o *owner) zoneStatus() zone.Status {
 	s := o.catalogStatus()
 	lost := s.State != catalog.Synced && !s.Lost.IsZero()
-	return zone.Status{Live: s.Live, Expires: s.Expires, Known: s.Known, Lost: lost, Grace: o.grace}
+	return zone.Status{Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known, Lost: lost, Grace: o.grace}
 }
 
 // tell tells the blocks where the owner stands.

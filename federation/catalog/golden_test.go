@@ -238,7 +238,7 @@ func status(s catalog.Status, wanting bool) string {
 	for _, f := range []struct {
 		name  string
 		value time.Time
-	}{{"lost", s.Lost}, {"expires", s.Expires}, {"sync", s.LastSync}} {
+	}{{"lost", s.Lost}, {"soonest", soonest(s)}, {"expires", s.Expires}, {"sync", s.LastSync}} {
 		if !f.value.IsZero() {
 			fmt.Fprintf(&out, " %s=%s", f.name, offset(f.value))
 		}
@@ -250,6 +250,14 @@ func status(s catalog.Status, wanting bool) string {
 		out.WriteString(" wanting")
 	}
 	return out.String()
+}
+
+// soonest is worth showing where it is not when all goes.
+func soonest(s catalog.Status) time.Time {
+	if s.Soonest.Equal(s.Expires) {
+		return time.Time{}
+	}
+	return s.Soonest
 }
 
 // service returns a service with the fqdn <name>.example., unless the options

@@ -31,9 +31,12 @@ type Status struct {
 	// Expires is the instant from which stale services are gone: a second
 	// after the end of the retention, so that the whole seconds up to it can
 	// be the TTL of an answer and 0 of them mean gone. Zero means that they
-	// stay without limit, or that no clock is running. Services that the
-	// guard has held through another loss go before it.
+	// stay without limit, or that no clock is running.
 	Expires time.Time
+
+	// Soonest is when the first of them are gone. It is before Expires when the
+	// guard has held services through another loss: they go at their own time.
+	Soonest time.Time
 
 	// Expired says that the retention is over, also while a stream is open on
 	// which nothing is complete.
@@ -79,6 +82,7 @@ func (c *Catalog) Status() Status {
 		s.Lost = last.at
 		if expiry, ok := c.expiry(last); ok && !c.expired {
 			s.Expires = expiry
+			s.Soonest, _ = c.expiry(c.losses[0])
 		}
 	}
 	return s

@@ -94,6 +94,9 @@ type Status struct {
 	// Expires is when stale services are gone; zero is never. A service whose
 	// remaining life is under a second is gone, for no TTL is left to give it.
 	Expires time.Time
+	// Soonest is when the first of them are gone, if that is before Expires. No
+	// answer outlives it: which service goes first is not known here.
+	Soonest time.Time
 	// Known reports whether a catalog of this owner was ever complete, or was
 	// restored from its file.
 	Known bool
@@ -243,8 +246,12 @@ func (z *Zone) entryTTL(e *entry, now time.Time) uint32 {
 		return v.ttl
 	}
 	ttl := min(v.fullTTL, maxStaleTTL)
-	if !v.Expires.IsZero() {
-		ttl = min(ttl, uint32(max(min(v.Expires.Sub(now)/time.Second, maxStaleTTL), 1)))
+	end := v.Expires
+	if !v.Soonest.IsZero() {
+		end = v.Soonest
+	}
+	if !end.IsZero() {
+		ttl = min(ttl, uint32(max(min(end.Sub(now)/time.Second, maxStaleTTL), 1)))
 	}
 	return ttl
 }
