@@ -184,7 +184,7 @@ func (r *resolver) start(ctx context.Context, s *share, server *dnsserver.Server
 	}
 	// Others may wait for it as well, so it does not end with the query that
 	// began it, and knows nothing of it.
-	ctx = context.WithValue(alone{context.WithoutCancel(ctx)}, dnsserver.Key{}, server)
+	ctx = context.WithValue(alone{context.WithoutCancel(ctx)}, dnsserver.Key{}, server) //nolint:contextcheck // its own on purpose
 	ctx = context.WithValue(ctx, dnsserver.LoopKey{}, l.loop+1)
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	f := &flight{done: make(chan struct{}), overdue: ctx.Done()}

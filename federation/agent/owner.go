@@ -202,7 +202,7 @@ type member struct {
 	unfetched
 }
 
-func (m member) config() OwnerConfig { return m.block.config.Owners[m.index] }
+func (m *member) config() OwnerConfig { return m.block.config.Owners[m.index] }
 
 // OwnerStatus is an owner at a glance.
 type OwnerStatus struct {
@@ -362,7 +362,7 @@ func (o *owner) tell() {
 	status := o.zoneStatus()
 	for i := range o.members {
 		m, own := &o.members[i], status
-		own.Known = own.Known && !m.unfetched.is(o.catalog.Status().State)
+		own.Known = own.Known && !m.is(o.catalog.Status().State)
 		m.block.builder.SetStatus(m.index, own)
 	}
 }

@@ -2,7 +2,6 @@ package catalog_test
 
 import (
 	"fmt"
-
 	"runtime"
 	"strings"
 	"testing"

@@ -57,7 +57,7 @@ func (p Policy) check(address federation.Address) *federation.InvalidError {
 	kind, shown := "", address.String()
 	if ip, ok := address.IP(); ok {
 		kind = p.refused(ip)
-	} else if isLocalhost(shown) && !p.opens(loopback4) && !p.opens(netip.IPv6Loopback()) {
+	} else if isLocalhost(shown) && !p.opens(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && !p.opens(netip.IPv6Loopback()) {
 		// RFC 6761 section 6.3: these names are the loopback addresses, whatever a
 		// server says, so nobody looks them up.
 		kind, shown = "loopback", relative(shown)
@@ -114,8 +114,6 @@ func kindOf(ip netip.Addr) string {
 	}
 	return ""
 }
-
-var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // metadata is the kind of the addresses at which clouds tell a machine about
 // itself. Most of them are link-local; those here are not.
