@@ -66,6 +66,10 @@ bench-e2e: build ## compare with CoreDNS's own plugins over UDP, with updates fl
 	go test ./test -run '^$$' -bench E2E -benchtime 1x -timeout 0 -e2e-services $(E2E_SERVICES) | tee bin/bench-e2e.txt
 	@awk -f test/bench.awk bin/bench-e2e.txt
 
+.PHONY: attack
+attack: build ## set hostile owners, consumers, clients and files on real processes, ten minutes at most (ATTACK=regexp for some)
+	go run ./test/attack -run '$(ATTACK)'
+
 .PHONY: generate
 generate: ## make the generated files anew
 	go generate ./...

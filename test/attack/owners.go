@@ -1,0 +1,564 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+const resourceURL = "type.googleapis.com/federation.types.v1alpha2.FederatedService"
+
+// hostileOwner is an owner that does on each of its streams what behave says.
+type hostileOwner struct {
+	rdpb.UnimplementedDiscoveryServiceServer
+
+	behave  func(s *ownerStream) error
+	address string
+	streams atomic.Int64 // opened so far
+}
+
+// serveOwner starts an owner without the library, which could not lie.
+func (a *arena) serveOwner(behave func(s *ownerStream) error) (*hostileOwner, error) {
+	source, err := mtls.Load(a.owner, nil)
+	if err != nil {
+		return nil, err
+	}
+	o := &hostileOwner{behave: behave}
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:contextcheck // it ends with the arena
+	if err != nil {
+		return nil, err
+	}
+	o.address = listener.Addr().String()
+	s := grpc.NewServer(grpc.Creds(source.Server()))
+	rdpb.RegisterDiscoveryServiceServer(s, o)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(listener) })
+	a.closers = append(a.closers, func() { s.Stop(); wg.Wait() })
+	return o, nil
+}
+
+// EstablishStream implements the service.
+func (o *hostileOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	o.streams.Add(1)
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	return o.behave(&ownerStream{stream, first.GetRequest().GetContext(), 0})
+}
+
+type ownerStream struct {
+	rdpb.DiscoveryService_EstablishStreamServer
+
+	session string
+	sent    int
+}
+
+// hang waits until the consumer goes.
+func (s *ownerStream) hang() error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+// upsert announces a service and reads the answer. An answer that refuses it is
+// no error.
+func (s *ownerStream) upsert(m *typespb.FederatedService) error {
+	value, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	s.sent++
+	response := &rdpb.StreamResponse{
+		Nonce: strconv.Itoa(s.sent), ResourceUrl: resourceURL, ResourceId: m.GetName(), Context: s.session,
+		Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: resourceURL, Value: value},
+	}
+	if err := s.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
+		return err
+	}
+	_, err = s.Recv()
+	return err
+}
+
+// simple is a good service.
+func simple(name, zone, address string) *typespb.FederatedService {
+	return &typespb.FederatedService{
+		Name: name, Fqdn: name + "." + zone,
+		Endpoints: []*typespb.FederatedService_Endpoint{{Address: address, Port: 443}},
+		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
+	}
+}
+
+// wide is a service with many endpoints, which fill may change.
+func wide(name, zone string, endpoints int, fill func(i int, e *typespb.FederatedService_Endpoint)) *typespb.FederatedService {
+	m := simple(name, zone, "10.0.0.1")
+	m.Endpoints = make([]*typespb.FederatedService_Endpoint, endpoints)
+	for i := range m.Endpoints {
+		m.Endpoints[i] = &typespb.FederatedService_Endpoint{Address: fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), Port: 443}
+		if fill != nil {
+			fill(i, m.Endpoints[i])
+		}
+	}
+	return m
+}
+
+const twoOwners = `
+fed.example:PORT {
+    bind 127.0.0.1
+    errors
+    federation a.fed.example {
+        owner %s
+        TLS
+        settle 1s
+    }
+    federation b.fed.example {
+        owner %s
+        TLS
+        settle 1s
+    }
+}
+`
+
+// neighbour is a good owner beside the hostile one. Its service beat.b.fed.example
+// changes its address again and again, and how long that takes to be answered is
+// measured.
+type neighbour struct {
+	*hostileOwner
+
+	next    chan string // addresses to announce
+	mu      sync.Mutex
+	delays  []time.Duration // from the change to the answer
+	missing int             // changes that were not answered within a second
+}
+
+const beat = "beat.b.fed.example."
+
+func (a *arena) serveNeighbour() (*neighbour, error) {
+	n := &neighbour{next: make(chan string)}
+	var err error
+	n.hostileOwner, err = a.serveOwner(func(s *ownerStream) error {
+		address := "10.9.9.9"
+		for {
+			if err := s.upsert(simple("beat", "b.fed.example", address)); err != nil {
+				return err
+			}
+			select {
+			case address = <-n.next:
+			case <-s.Context().Done():
+				return s.Context().Err()
+			}
+		}
+	})
+	return n, err
+}
+
+// watch changes the neighbour's service until ctx ends.
+func (n *neighbour) watch(ctx context.Context, s *server) {
+	for i := 0; ctx.Err() == nil; i++ {
+		address := fmt.Sprintf("10.8.%d.%d", i/250%250, i%250+1)
+		begun := time.Now()
+		select {
+		case n.next <- address:
+		case <-ctx.Done():
+			return
+		}
+		_, err := until(ctx, time.Second, func() bool { return s.says(beat, address) })
+		if ctx.Err() != nil {
+			return
+		}
+		n.mu.Lock()
+		n.delays = append(n.delays, time.Since(begun))
+		if err != nil {
+			n.missing++
+		}
+		n.mu.Unlock()
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// beside runs CoreDNS with a hostile owner and a good neighbour until the attack
+// is over, as done says, and reports what the neighbour saw of it.
+func beside(ctx context.Context, a *arena, bound time.Duration, behave func(s *ownerStream) error, done func(*server, *hostileOwner) bool) (damage, error) {
+	hostile, err := a.serveOwner(behave)
+	if err != nil {
+		return damage{}, err
+	}
+	good, err := a.serveNeighbour()
+	if err != nil {
+		return damage{}, err
+	}
+	s, err := a.serveDNS(ctx, fmt.Sprintf(twoOwners, hostile.address, good.address))
+	if err != nil {
+		return damage{}, err
+	}
+	d := damage{victim: s.process}
+	if _, err := until(ctx, time.Minute, func() bool { return s.says(beat, "10.9.9.9") }); err != nil {
+		return d, fmt.Errorf("the neighbour is not served: %w", err)
+	}
+	watched, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { good.watch(watched, s) })
+	took, err := until(ctx, bound, func() bool { return !s.running() || done(s, hostile) })
+	stop()
+	watch.Wait()
+	d.effect = fmt.Sprintf("neighbour's update answered after %.1f ms, 99th percentile %.1f ms",
+		milliseconds(percentile(good.delays, 50)), milliseconds(percentile(good.delays, 99)))
+	if good.missing > 0 {
+		d.effect += fmt.Sprintf(", %d of %d not within a second", good.missing, len(good.delays))
+	}
+	d.require(s.running(), "CoreDNS has ended")
+	d.require(good.missing <= len(good.delays)/100, "updates of the neighbour are late")
+	d.require(len(good.delays) > 0, "no update of the neighbour was answered")
+	if err != nil {
+		d.effect += fmt.Sprintf("; not over after %.0f s", took.Seconds())
+	}
+	return d, nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// sendAll announces so many services, then hangs. The number that was sent is
+// counted in done.
+func sendAll(n int, done *atomic.Int64, make func(i int) *typespb.FederatedService) func(s *ownerStream) error {
+	return func(s *ownerStream) error {
+		for i := range n {
+			if err := s.upsert(make(i)); err != nil {
+				return err
+			}
+			done.Add(1)
+		}
+		return s.hang()
+	}
+}
+
+// heavy is an attack on memory: the owner sends services without more to them
+// than their shape.
+func heavy(services int, bound float64, make func(i int) *typespb.FederatedService) func(context.Context, *arena) (damage, error) {
+	return func(ctx context.Context, a *arena) (damage, error) {
+		var sent atomic.Int64
+		d, err := beside(ctx, a, 2*time.Minute, sendAll(services, &sent, make),
+			func(*server, *hostileOwner) bool { return sent.Load() >= int64(services) })
+		if err == nil {
+			d.victim.measure()
+			d.effect = fmt.Sprintf("%d services sent; %s", sent.Load(), d.effect)
+			d.limit("memory in MiB", float64(d.victim.peak.Load()), bound)
+		}
+		return d, err
+	}
+}
+
+var ownerAttacks = []attack{
+	{"owner says nothing", silentOwner},
+	{"first of two replicas says nothing", silentReplica},
+	{"64 empty labels on 1,000 endpoints of 3,000 services", heavy(3000, 1500, func(i int) *typespb.FederatedService {
+		labels := make([]string, 64)
+		return wide(fmt.Sprintf("s%d", i), "a.fed.example", 1000, func(_ int, e *typespb.FederatedService_Endpoint) { e.Labels = labels })
+	})},
+	{"64 empty selectors in 1,000 instances of 1,000 services", heavy(1000, 1500, func(i int) *typespb.FederatedService {
+		m := simple(fmt.Sprintf("s%d", i), "a.fed.example", "10.0.0.1")
+		m.Instances = make([]*typespb.FederatedService_Instance, 1000)
+		for j := range m.Instances {
+			m.Instances[j] = &typespb.FederatedService_Instance{Id: fmt.Sprintf("i%d", j), Protocol: "TCP", EndpointSelector: make([]string, 64)}
+		}
+		return m
+	})},
+	{"long names: 750 services of 1,000 endpoints", heavy(750, 1500, func(i int) *typespb.FederatedService {
+		m := wide(fmt.Sprintf("s%d", i), strings.Repeat("a123456789b123456789c123456789d123456789.", 5)[:205]+"a.fed.example", 1000, nil)
+		return m
+	})},
+	{"1,000 instances that each select half of 1,000 endpoints, 400 services", heavy(400, 1500, func(i int) *typespb.FederatedService {
+		m := wide(fmt.Sprintf("s%d", i), "a.fed.example", 1000, func(i int, e *typespb.FederatedService_Endpoint) {
+			e.Labels = []string{strconv.Itoa(i % 2), strconv.Itoa(i % 4 / 2)}
+		})
+		m.Instances = make([]*typespb.FederatedService_Instance, 1000)
+		for j := range m.Instances {
+			m.Instances[j] = &typespb.FederatedService_Instance{Id: strconv.Itoa(j), Protocol: "TCP", EndpointSelector: []string{strconv.Itoa(j % 2)}}
+		}
+		return m
+	})},
+	{"3,000 services of 1,000 endpoints, all refused", heavy(3000, 1000, func(i int) *typespb.FederatedService {
+		return wide(fmt.Sprintf("s%d", i), "elsewhere.example", 1000, nil)
+	})},
+	{"20,000 services refused, three times", refusedOwner},
+	{"flapping owner", flappingOwner},
+	{"one message over the limit among 100 services", oversizedOwner},
+	{"updates of a service with 1,000 endpoints and instances without end", expensiveOwner},
+	{"hosts behind a forwarder that is dead", deadHosts},
+	{"queries for the largest service", largestAnswers},
+}
+
+// silentOwner opens the stream and says nothing, so nothing is known.
+func silentOwner(ctx context.Context, a *arena) (damage, error) {
+	begun := time.Now()
+	codes := map[string]int{}
+	d, err := beside(ctx, a, time.Minute, (*ownerStream).hang, func(s *server, _ *hostileOwner) bool {
+		if m := s.ask("web.a.fed.example.", dns.TypeA); m != nil {
+			codes[dns.RcodeToString[m.Rcode]]++
+		}
+		return time.Since(begun) > 15*time.Second
+	})
+	d.effect = fmt.Sprintf("names of the owner: %v; %s", codes, d.effect)
+	d.limit("false NXDOMAIN", float64(codes["NXDOMAIN"]), 0)
+	return d, err
+}
+
+// silentReplica stands before a good one.
+func silentReplica(ctx context.Context, a *arena) (damage, error) {
+	silent, err := a.serveOwner((*ownerStream).hang)
+	if err != nil {
+		return damage{}, err
+	}
+	var sent atomic.Int64
+	good, err := a.serveOwner(sendAll(1, &sent, func(int) *typespb.FederatedService { return simple("web", "a.fed.example", "10.1.1.1") }))
+	if err != nil {
+		return damage{}, err
+	}
+	s, err := a.serveDNS(ctx, fmt.Sprintf(`
+a.fed.example:PORT {
+    bind 127.0.0.1
+    federation {
+        owner %s %s
+        TLS
+        settle 1s
+    }
+}
+`, silent.address, good.address))
+	if err != nil {
+		return damage{}, err
+	}
+	d := damage{victim: s.process}
+	took, err := until(ctx, 30*time.Second, func() bool { return s.says("web.a.fed.example.", "10.1.1.1") })
+	d.effect = fmt.Sprintf("the other replica is served after %.1f s", took.Seconds())
+	if err != nil {
+		d.effect = fmt.Sprintf("the other replica is not served within %.0f s", took.Seconds())
+	}
+	d.limit("seconds to the other replica", took.Seconds(), 20)
+	return d, nil
+}
+
+// refusedOwner sends services of another zone each time that the stream opens.
+func refusedOwner(ctx context.Context, a *arena) (damage, error) {
+	var ended atomic.Int64
+	d, err := beside(ctx, a, 2*time.Minute, func(s *ownerStream) error {
+		for i := range 20_000 {
+			if err := s.upsert(simple(fmt.Sprintf("s%d-%d", ended.Load(), i), "elsewhere.example", "10.0.0.1")); err != nil {
+				return err
+			}
+		}
+		ended.Add(1)
+		return nil
+	}, func(*server, *hostileOwner) bool { return ended.Load() >= 3 })
+	if err == nil {
+		d.victim.measure()
+		d.limit("log lines", float64(d.victim.lines), 200)
+	}
+	return d, err
+}
+
+// flappingOwner announces a service and ends the stream, for half a minute.
+func flappingOwner(ctx context.Context, a *arena) (damage, error) {
+	begun := time.Now()
+	var streams int64
+	d, err := beside(ctx, a, time.Minute, func(s *ownerStream) error {
+		return s.upsert(simple("web", "a.fed.example", "10.1.1.1"))
+	}, func(_ *server, o *hostileOwner) bool {
+		streams = o.streams.Load()
+		return time.Since(begun) > 45*time.Second
+	})
+	d.effect = fmt.Sprintf("%d streams; %s", streams, d.effect)
+	if err == nil {
+		d.victim.measure()
+		d.limit("log lines", float64(d.victim.lines), 100)
+	}
+	return d, err
+}
+
+// oversizedOwner sends one message of 20 MiB in the middle, where 16 MiB are
+// allowed.
+func oversizedOwner(ctx context.Context, a *arena) (damage, error) {
+	begun := time.Now()
+	served := false
+	var streams int64
+	d, err := beside(ctx, a, time.Minute, func(s *ownerStream) error {
+		for i := range 100 {
+			m := simple(fmt.Sprintf("s%d", i), "a.fed.example", "10.1.1.1")
+			if i == 50 {
+				m.Description = strings.Repeat("x", 20<<20)
+			}
+			if err := s.upsert(m); err != nil {
+				return err
+			}
+		}
+		return s.hang()
+	}, func(s *server, o *hostileOwner) bool {
+		served = served || s.says("s99.a.fed.example.", "10.1.1.1")
+		streams = o.streams.Load()
+		return time.Since(begun) > 20*time.Second
+	})
+	d.effect = fmt.Sprintf("services behind it served: %v, %d streams; %s", served, streams, d.effect)
+	d.require(served, "the services behind the message are not served")
+	return d, err
+}
+
+// expensiveOwner changes a service that takes long to compile all the time.
+func expensiveOwner(ctx context.Context, a *arena) (damage, error) {
+	begun := time.Now()
+	var sent atomic.Int64
+	return beside(ctx, a, time.Minute, func(s *ownerStream) error {
+		for i := 0; ; i++ {
+			if err := s.upsert(expensive(fmt.Sprintf("s%d", i%10), i)); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+	}, func(*server, *hostileOwner) bool { return time.Since(begun) > 20*time.Second })
+}
+
+// expensive is the largest service that the limits allow, in one version.
+func expensive(name string, version int) *typespb.FederatedService {
+	m := wide(name, "a.fed.example", 1000, func(i int, e *typespb.FederatedService_Endpoint) {
+		for j := range 8 {
+			e.Labels = append(e.Labels, fmt.Sprintf("label-%d", (i+j)%64))
+		}
+	})
+	m.Description = strconv.Itoa(version)
+	m.Instances = make([]*typespb.FederatedService_Instance, 1000)
+	for j := range m.Instances {
+		in := &typespb.FederatedService_Instance{Id: fmt.Sprintf("i%d", j), Protocol: "TCP", Metadata: map[string]string{}}
+		for k := range 64 {
+			in.EndpointSelector = append(in.EndpointSelector, fmt.Sprintf("label-%d", (j+k)%64))
+			in.Metadata[fmt.Sprintf("Key-%d", (j*k)%997)] = "value"
+		}
+		m.Instances[j] = in
+	}
+	return m
+}
+
+// deadHosts has endpoints that are hosts in a zone whose forwarder says nothing,
+// beside an owner whose host is answered at once.
+func deadHosts(ctx context.Context, a *arena) (damage, error) {
+	dead, err := new(net.ListenConfig).ListenPacket(ctx, "udp", "127.0.0.1:0")
+	if err != nil {
+		return damage{}, err
+	}
+	defer dead.Close()
+	var sent, other atomic.Int64
+	// As many hosts as one query waits for.
+	hostile, err := a.serveOwner(sendAll(500, &sent, func(i int) *typespb.FederatedService {
+		return wide(fmt.Sprintf("s%d", i), "a.fed.example", 64, func(j int, e *typespb.FederatedService_Endpoint) {
+			e.Address = fmt.Sprintf("h%d-%d.dead.example", i, j)
+		})
+	}))
+	if err != nil {
+		return damage{}, err
+	}
+	good, err := a.serveOwner(sendAll(1, &other, func(int) *typespb.FederatedService {
+		return simple("web", "b.fed.example", "gw.alive.example")
+	}))
+	if err != nil {
+		return damage{}, err
+	}
+	s, err := a.serveDNS(ctx, fmt.Sprintf(twoOwners, hostile.address, good.address)+fmt.Sprintf(`
+.:PORT {
+    bind 127.0.0.1
+    errors
+    forward dead.example %s
+    template IN A alive.example {
+        answer "{{ .Name }} 1 IN A 10.7.7.7"
+    }
+}
+`, dead.LocalAddr()))
+	if err != nil {
+		return damage{}, err
+	}
+	d := damage{victim: s.process}
+	if _, err := until(ctx, time.Minute, func() bool { return sent.Load() == 500 && s.says("web.b.fed.example.", "10.7.7.7") }); err != nil {
+		return d, fmt.Errorf("the owners are not served: %w", err)
+	}
+	load, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	var flood sync.WaitGroup
+	for i := range 40 { // each waits for its answer; together they are some 10 to 20 queries a second
+		flood.Go(func() {
+			for n := i; load.Err() == nil; n += 40 {
+				s.ask(fmt.Sprintf("s%d.a.fed.example.", n%500), dns.TypeA)
+			}
+		})
+	}
+	codes := s.survey(load, "web.b.fed.example.", 50*time.Millisecond)
+	flood.Wait()
+	total := 0
+	for _, n := range codes {
+		total += n
+	}
+	bad := float64(total-codes["NOERROR"]) / float64(max(total, 1))
+	d.victim.measure()
+	d.effect = fmt.Sprintf("neighbour's host: %.1f %% of %d queries without an answer", 100*bad, total)
+	d.limit("share of the neighbour's queries without an answer", bad, 0.01)
+	d.limit("log lines", float64(d.victim.lines), 1000)
+	d.require(total > 0, "the neighbour was not asked")
+	return d, nil
+}
+
+// largestAnswers asks for what the largest service has, over UDP.
+func largestAnswers(ctx context.Context, a *arena) (damage, error) {
+	var sent atomic.Int64
+	o, err := a.serveOwner(sendAll(2, &sent, func(i int) *typespb.FederatedService {
+		if i == 0 {
+			return simple("small", "a.fed.example", "10.1.1.1")
+		}
+		return expensive("large", 0)
+	}))
+	if err != nil {
+		return damage{}, err
+	}
+	s, err := a.serveDNS(ctx, fmt.Sprintf(`
+a.fed.example:PORT {
+    bind 127.0.0.1
+    federation {
+        owner %s
+        TLS
+        settle 1s
+    }
+}
+`, o.address))
+	if err != nil {
+		return damage{}, err
+	}
+	d := damage{victim: s.process}
+	if _, err := until(ctx, time.Minute, func() bool {
+		m := s.ask("large.a.fed.example.", dns.TypeA)
+		return m != nil && (len(m.Answer) > 0 || m.Truncated)
+	}); err != nil {
+		return d, fmt.Errorf("the service is not served: %w", err)
+	}
+	const each = 3 * time.Second
+	small := s.rate(ctx, "small.a.fed.example.", dns.TypeA, each)
+	rates := []string{fmt.Sprintf("small A %.0f/s", small)}
+	for _, q := range []struct {
+		what, name string
+		qtype      uint16
+	}{
+		{"A", "large", dns.TypeA}, {"SRV", "large", dns.TypeSRV}, {"TXT", "large", dns.TypeTXT},
+		{"ANY", "large", dns.TypeANY}, {"TXT of an instance", "i7.large", dns.TypeTXT}, {"NXDOMAIN", "none.large", dns.TypeA},
+	} {
+		rate := s.rate(ctx, q.name+".a.fed.example.", q.qtype, each)
+		rates = append(rates, fmt.Sprintf("%s %.0f/s", q.what, rate))
+		d.require(rate >= small/10, fmt.Sprintf("%s of the largest service costs more than ten queries for a small one", q.what))
+	}
+	d.effect = strings.Join(rates, ", ")
+	return d, nil
+}
