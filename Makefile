@@ -7,6 +7,10 @@ GOVULNCHECK_VERSION   := v1.9.0
 # How long `make fuzz` spends on each target.
 FUZZTIME ?= 30s
 
+# How long `make soak` goes on, and the seed that it begins with.
+SOAK ?= 10m
+SEED ?= $(shell date +%s)
+
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
 # often. A million services need 12 GB of memory and ten minutes for each count.
 SERVICES  ?= 1000,100000
@@ -54,6 +58,10 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 		target=$${target#func }; \
 		echo "$$target in $${file%/*} for $(FUZZTIME)"; \
 		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$${file%/*}" || exit 1; done
+
+.PHONY: soak
+soak: ## run the whole fault matrix, with one seed after the other from SEED on, for SOAK (10m)
+	go -C test/matrix test -run '^TestMatrix$$' -count=1 -timeout 0 -soak $(SOAK) -seed $(SEED)
 
 .PHONY: bench
 bench: ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)

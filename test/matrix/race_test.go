@@ -1,0 +1,6 @@
+//go:build race
+
+package matrix
+
+// race means that everything takes ten times as long, so that a quarter must do.
+const race = true
