@@ -74,7 +74,12 @@ func (o *publisher) dial() (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", nil)))
+	// From another address than idle connections: one address has a share.
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	return grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", nil)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", address)
+		}))
 }
 
 // subscribe opens a stream and subscribes.
@@ -233,7 +238,6 @@ func idleConnections(ctx context.Context, a *arena) (damage, error) {
 		})
 	}
 	pause(ctx, 3*time.Second)
-	// From another address than the idle connections.
 	took, err := o.served(ctx, 30*time.Second)
 	consumer := fmt.Sprintf("a consumer is served after %.1f s", took.Seconds())
 	if err != nil {
