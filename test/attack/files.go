@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/miekg/dns"
-	"sync/atomic"
+
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 var fileAttacks = []attack{
@@ -136,7 +137,7 @@ func persistFIFO(ctx context.Context, a *arena) (damage, error) {
 		return damage{}, err
 	}
 	var sent atomic.Int64
-	o, err := a.serveOwner(sendAll(1, &sent, func(int) *typespb.FederatedService { return simple("web", "a.fed.example", "10.1.1.1") }))
+	o, err := a.serveOwner(ctx, sendAll(1, &sent, func(int) *typespb.FederatedService { return simple("web", "a.fed.example", "10.1.1.1") }))
 	if err != nil {
 		return damage{}, err
 	}

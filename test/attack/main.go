@@ -12,6 +12,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -59,7 +60,7 @@ func main() {
 	pattern, err := regexp.Compile(*only)
 	ok := false
 	if err == nil {
-		ok, err = runAll(ctx, *bin, pattern)
+		ok, err = runAll(ctx, os.Stdout, *bin, pattern)
 	}
 	stop()
 	if err != nil {
@@ -71,10 +72,10 @@ func main() {
 }
 
 // runAll reports whether every attack that matches did no more than it may.
-func runAll(ctx context.Context, bin string, pattern *regexp.Regexp) (bool, error) {
+func runAll(ctx context.Context, out io.Writer, bin string, pattern *regexp.Regexp) (bool, error) {
 	attacks := slicesOf(ownerAttacks, consumerAttacks, fileAttacks)
-	fmt.Println("| attack | peak memory | log lines | log bytes | effect |")
-	fmt.Println("|---|---|---|---|---|")
+	fmt.Fprintln(out, "| attack | peak memory | log lines | log bytes | effect |")
+	fmt.Fprintln(out, "|---|---|---|---|---|")
 	var exceeded []string
 	for _, at := range attacks {
 		if !pattern.MatchString(at.name) {
@@ -87,13 +88,13 @@ func runAll(ctx context.Context, bin string, pattern *regexp.Regexp) (bool, erro
 		if err != nil {
 			d.effect, d.exceeded = "failed", append(d.exceeded, err.Error())
 		}
-		fmt.Printf("| %s | %s | %s |\n", at.name, d.victim.cost(), d.effect)
+		fmt.Fprintf(out, "| %s | %s | %s |\n", at.name, d.victim.cost(), d.effect)
 		for _, what := range d.exceeded {
 			exceeded = append(exceeded, at.name+": "+what)
 		}
 	}
 	if len(exceeded) > 0 {
-		fmt.Printf("\nOver a bound:\n\n- %s\n", strings.Join(exceeded, "\n- "))
+		fmt.Fprintf(out, "\nOver a bound:\n\n- %s\n", strings.Join(exceeded, "\n- "))
 	}
 	return len(exceeded) == 0, nil
 }

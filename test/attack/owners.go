@@ -32,13 +32,13 @@ type hostileOwner struct {
 }
 
 // serveOwner starts an owner without the library, which could not lie.
-func (a *arena) serveOwner(behave func(s *ownerStream) error) (*hostileOwner, error) {
+func (a *arena) serveOwner(ctx context.Context, behave func(s *ownerStream) error) (*hostileOwner, error) {
 	source, err := mtls.Load(a.owner, nil)
 	if err != nil {
 		return nil, err
 	}
 	o := &hostileOwner{behave: behave}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:contextcheck // it ends with the arena
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -146,10 +146,10 @@ type neighbour struct {
 
 const beat = "beat.b.fed.example."
 
-func (a *arena) serveNeighbour() (*neighbour, error) {
+func (a *arena) serveNeighbour(ctx context.Context) (*neighbour, error) {
 	n := &neighbour{next: make(chan string)}
 	var err error
-	n.hostileOwner, err = a.serveOwner(func(s *ownerStream) error {
+	n.hostileOwner, err = a.serveOwner(ctx, func(s *ownerStream) error {
 		address := "10.9.9.9"
 		for {
 			if err := s.upsert(simple("beat", "b.fed.example", address)); err != nil {
@@ -192,11 +192,11 @@ func (n *neighbour) watch(ctx context.Context, s *server) {
 // beside runs CoreDNS with a hostile owner and a good neighbour until the attack
 // is over, as done says, and reports what the neighbour saw of it.
 func beside(ctx context.Context, a *arena, bound time.Duration, behave func(s *ownerStream) error, done func(*server, *hostileOwner) bool) (damage, error) {
-	hostile, err := a.serveOwner(behave)
+	hostile, err := a.serveOwner(ctx, behave)
 	if err != nil {
 		return damage{}, err
 	}
-	good, err := a.serveNeighbour()
+	good, err := a.serveNeighbour(ctx)
 	if err != nil {
 		return damage{}, err
 	}
@@ -232,10 +232,10 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // sendAll announces so many services, then hangs. The number that was sent is
 // counted in done.
-func sendAll(n int, done *atomic.Int64, make func(i int) *typespb.FederatedService) func(s *ownerStream) error {
+func sendAll(n int, done *atomic.Int64, nth func(i int) *typespb.FederatedService) func(s *ownerStream) error {
 	return func(s *ownerStream) error {
 		for i := range n {
-			if err := s.upsert(make(i)); err != nil {
+			if err := s.upsert(nth(i)); err != nil {
 				return err
 			}
 			done.Add(1)
@@ -246,10 +246,10 @@ func sendAll(n int, done *atomic.Int64, make func(i int) *typespb.FederatedServi
 
 // heavy is an attack on memory: the owner sends services without more to them
 // than their shape.
-func heavy(services int, bound float64, make func(i int) *typespb.FederatedService) func(context.Context, *arena) (damage, error) {
+func heavy(services int, bound float64, nth func(i int) *typespb.FederatedService) func(context.Context, *arena) (damage, error) {
 	return func(ctx context.Context, a *arena) (damage, error) {
 		var sent atomic.Int64
-		d, err := beside(ctx, a, 2*time.Minute, sendAll(services, &sent, make),
+		d, err := beside(ctx, a, 2*time.Minute, sendAll(services, &sent, nth),
 			func(*server, *hostileOwner) bool { return sent.Load() >= int64(services) })
 		if err == nil {
 			d.victim.measure()
@@ -317,12 +317,12 @@ func silentOwner(ctx context.Context, a *arena) (damage, error) {
 
 // silentReplica stands before a good one.
 func silentReplica(ctx context.Context, a *arena) (damage, error) {
-	silent, err := a.serveOwner((*ownerStream).hang)
+	silent, err := a.serveOwner(ctx, (*ownerStream).hang)
 	if err != nil {
 		return damage{}, err
 	}
 	var sent atomic.Int64
-	good, err := a.serveOwner(sendAll(1, &sent, func(int) *typespb.FederatedService { return simple("web", "a.fed.example", "10.1.1.1") }))
+	good, err := a.serveOwner(ctx, sendAll(1, &sent, func(int) *typespb.FederatedService { return simple("web", "a.fed.example", "10.1.1.1") }))
 	if err != nil {
 		return damage{}, err
 	}
@@ -457,7 +457,7 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	defer dead.Close()
 	var sent, other atomic.Int64
 	// As many hosts as one query waits for.
-	hostile, err := a.serveOwner(sendAll(500, &sent, func(i int) *typespb.FederatedService {
+	hostile, err := a.serveOwner(ctx, sendAll(500, &sent, func(i int) *typespb.FederatedService {
 		return wide(fmt.Sprintf("s%d", i), "a.fed.example", 64, func(j int, e *typespb.FederatedService_Endpoint) {
 			e.Address = fmt.Sprintf("h%d-%d.dead.example", i, j)
 		})
@@ -465,7 +465,7 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	if err != nil {
 		return damage{}, err
 	}
-	good, err := a.serveOwner(sendAll(1, &other, func(int) *typespb.FederatedService {
+	good, err := a.serveOwner(ctx, sendAll(1, &other, func(int) *typespb.FederatedService {
 		return simple("web", "b.fed.example", "gw.alive.example")
 	}))
 	if err != nil {
@@ -516,7 +516,7 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 // largestAnswers asks for what the largest service has, over UDP.
 func largestAnswers(ctx context.Context, a *arena) (damage, error) {
 	var sent atomic.Int64
-	o, err := a.serveOwner(sendAll(2, &sent, func(i int) *typespb.FederatedService {
+	o, err := a.serveOwner(ctx, sendAll(2, &sent, func(i int) *typespb.FederatedService {
 		if i == 0 {
 			return simple("small", "a.fed.example", "10.1.1.1")
 		}
@@ -552,8 +552,12 @@ a.fed.example:PORT {
 		what, name string
 		qtype      uint16
 	}{
-		{"A", "large", dns.TypeA}, {"SRV", "large", dns.TypeSRV}, {"TXT", "large", dns.TypeTXT},
-		{"ANY", "large", dns.TypeANY}, {"TXT of an instance", "i7.large", dns.TypeTXT}, {"NXDOMAIN", "none.large", dns.TypeA},
+		{"A", "large", dns.TypeA},
+		{"SRV", "large", dns.TypeSRV},
+		{"TXT", "large", dns.TypeTXT},
+		{"ANY", "large", dns.TypeANY},
+		{"TXT of an instance", "i7.large", dns.TypeTXT},
+		{"NXDOMAIN", "none.large", dns.TypeA},
 	} {
 		rate := s.rate(ctx, q.name+".a.fed.example.", q.qtype, each)
 		rates = append(rates, fmt.Sprintf("%s %.0f/s", q.what, rate))
