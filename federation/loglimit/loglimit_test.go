@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,16 +13,40 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 )
 
+// output is read between the lines that a timer writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func (o *output) Reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf.Reset()
+}
+
 // newLogger returns a limited logger, and what it has written.
-func newLogger() (*slog.Logger, *bytes.Buffer) {
-	var out bytes.Buffer
-	plain := slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+func newLogger() (*slog.Logger, *output) {
+	out := new(output)
+	plain := slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}})
-	return loglimit.Logger(slog.New(plain)), &out
+	return loglimit.Logger(slog.New(plain)), out
 }
 
 func TestEachPeerHasItsBound(t *testing.T) {
