@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -538,7 +540,7 @@ func newPlainText(data []byte) (*plainText, bool) {
 			return nil, false
 		}
 		count, ok := countBreaks(t.rest[:len(t.rest)-len(after)])
-		if !ok || count != 1 {
+		if !ok || count != 1 || bytes.ContainsFunc(text, isUnprintable) {
 			return nil, false
 		}
 		t.rest = after
@@ -554,6 +556,10 @@ func cutLine(text []byte) (line, after []byte) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	return bytes.TrimRight(line, " "), after
 }
+
+// isUnprintable reports whether a character may be one that YAML forbids even in a
+// comment (YAML 1.1 section 4.1.1). What is not UTF-8 is one.
+func isUnprintable(r rune) bool { return r == utf8.RuneError || r != '\t' && !unicode.IsPrint(r) }
 
 func isServices(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("services:"))

@@ -62,6 +62,8 @@ var plainTexts = []string{
 	"services:\n- <<: [{a: 1}, {a: 2}]\n  <<: {b: 1}\n",
 	"\ufeffservices:\n- a\n",
 	"services:\n\n- # a\n  name: a # b\n  # c\n- name: b\n#d",
+	"#\xb2\nservices:\n-",
+	"#\x01\nservices: # \x7f\n- name: a",
 }
 
 func TestPlainFormSaysWhatTheDocumentSays(t *testing.T) {
