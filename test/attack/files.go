@@ -141,17 +141,7 @@ func persistFIFO(ctx context.Context, a *arena) (damage, error) {
 	if err != nil {
 		return damage{}, err
 	}
-	s, err := a.serveDNS(ctx, fmt.Sprintf(`
-a.fed.example:PORT {
-    bind 127.0.0.1
-    federation {
-        owner %s
-        TLS
-        settle 1s
-        persist %s
-    }
-}
-`, o.address, a.path("persist")))
+	s, err := a.serveDNS(ctx, fmt.Sprintf(oneOwner, o.address+"\n        persist "+a.path("persist")))
 	if s == nil {
 		return damage{}, err
 	}

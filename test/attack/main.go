@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -73,7 +74,7 @@ func main() {
 
 // runAll reports whether every attack that matches did no more than it may.
 func runAll(ctx context.Context, out io.Writer, bin string, pattern *regexp.Regexp) (bool, error) {
-	attacks := slicesOf(ownerAttacks, consumerAttacks, fileAttacks)
+	attacks := slices.Concat(ownerAttacks, consumerAttacks, fileAttacks)
 	fmt.Fprintln(out, "| attack | peak memory | log lines | log bytes | effect |")
 	fmt.Fprintln(out, "|---|---|---|---|---|")
 	var exceeded []string
@@ -111,11 +112,4 @@ func runOne(ctx context.Context, bin string, at attack) (damage, error) {
 	d, err := at.run(ctx, a)
 	d.victim.measure() // while it is there
 	return d, err
-}
-
-func slicesOf(lists ...[]attack) (all []attack) {
-	for _, list := range lists {
-		all = append(all, list...)
-	}
-	return all
 }

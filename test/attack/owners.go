@@ -115,6 +115,18 @@ func wide(name, zone string, endpoints int, fill func(i int, e *typespb.Federate
 	return m
 }
 
+// oneOwner takes the addresses of the replicas, and perhaps more properties.
+const oneOwner = `
+a.fed.example:PORT {
+    bind 127.0.0.1
+    federation {
+        owner %s
+        TLS
+        settle 1s
+    }
+}
+`
+
 const twoOwners = `
 fed.example:PORT {
     bind 127.0.0.1
@@ -326,16 +338,7 @@ func silentReplica(ctx context.Context, a *arena) (damage, error) {
 	if err != nil {
 		return damage{}, err
 	}
-	s, err := a.serveDNS(ctx, fmt.Sprintf(`
-a.fed.example:PORT {
-    bind 127.0.0.1
-    federation {
-        owner %s %s
-        TLS
-        settle 1s
-    }
-}
-`, silent.address, good.address))
+	s, err := a.serveDNS(ctx, fmt.Sprintf(oneOwner, silent.address+" "+good.address))
 	if err != nil {
 		return damage{}, err
 	}
@@ -525,16 +528,7 @@ func largestAnswers(ctx context.Context, a *arena) (damage, error) {
 	if err != nil {
 		return damage{}, err
 	}
-	s, err := a.serveDNS(ctx, fmt.Sprintf(`
-a.fed.example:PORT {
-    bind 127.0.0.1
-    federation {
-        owner %s
-        TLS
-        settle 1s
-    }
-}
-`, o.address))
+	s, err := a.serveDNS(ctx, fmt.Sprintf(oneOwner, o.address))
 	if err != nil {
 		return damage{}, err
 	}
