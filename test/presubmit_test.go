@@ -48,9 +48,13 @@ var allowed = map[string][]string{
 	"federation/consumer": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
+	"federation/mirror": {
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
+		"federation/regularfile", "federation/snapshot",
+	},
 	"federation/agent": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/zone", "federation/regularfile", "federation/snapshot",
+		"federation/mirror", "federation/zone",
 	},
 	"plugin": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/catalog", "federation/zone", "federation/agent",
@@ -94,7 +98,7 @@ var kept = []struct {
 
 // The reasons of the rules for statements.
 const (
-	goReason    = "goroutines are started only in agent, consumer, owner, mtls, cmd and plugin where CoreDNS wants it, by whoever awaits them"
+	goReason    = "goroutines are started only in agent, mirror, consumer, owner, mtls, cmd and plugin where CoreDNS wants it, by whoever awaits them"
 	clockReason = "catalog and zone are pure: the time comes in as an argument"
 	afterReason = "nothing can stop the timer of time.After and time.Tick; use time.NewTimer"
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
@@ -193,7 +197,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "plugin/upstream.go" && function.Name.Name == "start"
-		starts  = s.test || setup || agent || transfers || looksUp || s.in("federation/consumer", "federation/owner", "federation/mtls", "cmd")
+		starts  = s.test || setup || agent || transfers || looksUp || s.in("federation/consumer", "federation/mirror", "federation/owner", "federation/mtls", "cmd")
 		// What the agent runs outlives the configuration that asked for it.
 		roots  = s.test || setup || agent || s.Name.Name == "main" && function.Name.Name == "main"
 		timed  = !s.test && pure(s)

@@ -1,15 +1,17 @@
-// Package agent is where the parts meet and where goroutines live: consumers
-// feed catalogs, catalogs feed zones, and one writer does all of it.
+// Package agent turns mirrors into zones: it runs one mirror for each owner, and
+// carries what changes in them into the zones of all server blocks that publish the
+// owner.
 //
 // An [Agent] lives as long as the process. Server blocks attach to it with the
-// owners they name and get a [Block], from whose Zone they answer. An owner
-// that several blocks name is one consumer and one catalog. It goes on for as
-// long as any block names it, so a reload, which attaches the new blocks before
-// it detaches the old ones, keeps streams and catalogs.
+// owners that they name, and get a [Block] from whose Zone they answer. An owner
+// that several blocks name is one mirror, with one stream and one catalog. It runs
+// for as long as any block names it, so a reload, which attaches the new blocks
+// before it detaches the old ones, keeps streams and catalogs.
 //
-// The writer is everybody's, so nothing is done there that takes long for one owner:
-// large services are compiled before they come to it, and files are read and
-// written beside it, by a goroutine that nobody waits for without an end.
+// One goroutine, the writer, makes all changes to zones. All owners share it, so
+// nothing is done there that takes long for one of them: a mirror applies updates,
+// judges services and waits for disks on goroutines of its own, and services that
+// are expensive to compile are compiled there, too.
 package agent
 
 import (
@@ -26,6 +28,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -60,12 +63,9 @@ type Config struct {
 	// default: (*mtls.Source).Run.
 	Follow func(ctx context.Context, source *mtls.Source) error
 
-	// Clock returns the wall-clock, without a monotonic reading, and a clock that
-	// is never set, from any moment on; default: those of the machine.
-	Clock func() (wall time.Time, ran time.Duration)
-
-	// Store keeps catalogs; default: files, by package snapshot.
-	Store Store
+	// Clock and Store are those of mirror.Config; default: those of the machine.
+	Clock func() (wall time.Time, elapsed time.Duration)
+	Store mirror.Store
 }
 
 // grace is how long answers wait for a new owner, and readiness for all of them
@@ -84,45 +84,30 @@ type Agent struct {
 
 	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
 
-	// Guarded by lifecycle, which makes Attach and Detach, that start and
-	// stop goroutines, one at a time. It is not held while a disk is waited for.
+	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
+	// goroutines, run one at a time. It is not held while a disk is waited for.
 	lifecycle sync.Mutex
 	owners    map[string]*owner // by OwnerConfig.key
 	blocks    []*Block          // in the order of attachment
-	saving    []*keeper         // that write for the last time
+	ending    int               // owners whose mirrors have yet to end
 	stop      func()            // ends the writer and waits for it; nil when it does not run
 
 	// Owned by the writer.
-	looked   reading // of the clocks, the last one
-	active   []*owner
 	attached []*Block
-	received []time.Time // of the updates that are not published yet
-	answers  []answer    // that leave once everything is published
+	waiting  []chan<- struct{} // for the publication of what was applied
 }
 
 // op is work for the writer.
 type op struct {
-	run  func(now time.Time) error
-	done chan<- error // has room for the result; gets it after the zones that show it
-}
-
-// answer is the result of an op.
-type answer struct {
-	done chan<- error
-	err  error
+	run  func()
+	done chan<- struct{} // has room for a value; gets one when the zones that show the result are visible
 }
 
 // New returns an agent without blocks. It runs nothing yet.
 func New(config Config) *Agent {
 	config.Logger = loglimit.Logger(config.Logger)
-	if config.Follow == nil {
-		config.Follow = func(ctx context.Context, source *mtls.Source) error { return source.Run(ctx) }
-	}
-	if config.Clock == nil {
-		config.Clock = systemClock()
-	}
 	if config.Store == nil {
-		config.Store = files{}
+		config.Store = mirror.Files()
 	}
 	a := &Agent{
 		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),
@@ -177,7 +162,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	b := a.newBlock(c)
 	var claims []*claim
 	for i := range c.Owners {
-		cl, err := a.claim(b, &c.Owners[i], found[i], claims)
+		cl, err := a.claim(b, i, found[i], claims)
 		if err != nil {
 			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
 		}
@@ -193,25 +178,16 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 	}
 	a.blocks = append(a.blocks, b)
 	a.show()
-	ready := b.prepare()
-	_ = a.do(func(now time.Time) error {
+	for i, o := range b.owners {
+		o.configure()
+		o.join(b, i)
+	}
+	a.do(func() {
 		a.attached = append(a.attached, b)
-		for i, o := range b.owners {
-			if !slices.Contains(a.active, o) {
-				a.active = append(a.active, o)
-			}
-			o.join(b, i)
-		}
-		for i, o := range b.owners {
-			o.configure(now)
-			o.fill(member{block: b, index: i}, ready)
-			o.tell()
-		}
-		b.publish(now)
-		return nil
+		b.publish(a.now())
 	})
 	for _, o := range b.owners {
-		o.settle()
+		o.subscribe()
 	}
 	return b, nil
 }
@@ -238,11 +214,11 @@ func (a *Agent) detachAll(blocks []*Block) {
 	for _, b := range blocks {
 		left = append(left, a.detach(b)...)
 	}
-	saving := a.saving
-	a.saving = nil
 	a.lifecycle.Unlock()
 
-	await(saving)
+	for _, o := range left {
+		<-o.done
+	}
 
 	a.lifecycle.Lock()
 	defer a.lifecycle.Unlock()
@@ -251,48 +227,47 @@ func (a *Agent) detachAll(blocks []*Block) {
 			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
 		}
 	}
+	a.ending -= len(left)
+	if len(a.blocks) == 0 && a.ending == 0 && a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
 }
 
-// detach returns the owners that nobody names any more.
+// detach returns the owners that nobody names any more. Their mirrors are about to
+// end.
 func (a *Agent) detach(b *Block) (left []*owner) {
 	i := slices.Index(a.blocks, b)
 	if i < 0 {
 		return nil
 	}
 	a.blocks = slices.Delete(a.blocks, i, i+1)
+	var stay []*owner
 	for _, o := range b.owners {
+		if slices.Contains(left, o) || slices.Contains(stay, o) {
+			continue // it is named twice
+		}
 		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
-		if len(o.claims) == 0 {
-			left = append(left, o)
-			o.leave() // all at once: each may take a moment to end its stream
-		}
-	}
-	for _, o := range left {
-		o.halt()
-		delete(a.owners, o.key)
-	}
-	a.show()
-	_ = a.do(func(now time.Time) error {
-		a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b })
-		for _, o := range b.owners {
-			o.withdraw(b)
-			if len(o.members) > 0 {
-				o.configure(now)
-			}
-		}
-		a.active = slices.DeleteFunc(a.active, func(o *owner) bool { return len(o.members) == 0 })
-		return nil
-	})
-	for _, o := range b.owners {
 		if len(o.claims) > 0 {
-			o.settle()
+			stay = append(stay, o)
+			continue
 		}
+		left = append(left, o)
+		delete(a.owners, o.key)
+		o.cancel()
+	}
+	a.ending += len(left)
+	a.show()
+	a.do(func() { a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b }) })
+	for _, o := range left {
+		o.withdraw(b)
+	}
+	for _, o := range stay {
+		o.withdraw(b)
+		o.configure()
+		o.subscribe()
 	}
 	close(b.detached)
-	if len(a.blocks) == 0 {
-		a.stop()
-		a.stop = nil
-	}
 	return left
 }
 
@@ -324,7 +299,7 @@ func (a *Agent) Ready() bool {
 	owners := *a.shown.Load()
 	known := len(owners) > 0
 	for _, o := range owners {
-		known = known && o.status.Load().Known
+		known = known && o.mirror.Status().Known
 	}
 	if !known && time.Now().Before(a.readyAt) {
 		return false
@@ -348,24 +323,20 @@ func (a *Agent) serials(c zone.Config) map[string]uint32 {
 	return serials
 }
 
-// do runs f on the writer, and returns what f does once queries see it.
-func (a *Agent) do(f func(now time.Time) error) error {
-	done := make(chan error, 1)
-	a.ops <- op{f, done}
-	return <-done
+// now returns the wall clock.
+func (a *Agent) now() time.Time {
+	if a.config.Clock == nil {
+		return time.Now()
+	}
+	wall, _ := a.config.Clock()
+	return wall
 }
 
-// doUntil is do, but gives up, and returns false, when ctx ends before the writer
-// takes f.
-func (a *Agent) doUntil(ctx context.Context, f func(now time.Time) error) bool {
-	done := make(chan error, 1)
-	select {
-	case a.ops <- op{f, done}:
-		<-done
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// do runs f on the writer, and returns when queries see what it did.
+func (a *Agent) do(f func()) {
+	done := make(chan struct{}, 1)
+	a.ops <- op{f, done}
+	<-done
 }
 
 // start starts the writer.
@@ -389,12 +360,11 @@ const (
 )
 
 // write is the one writer: it applies what comes, the first at once and then what
-// is already waiting. Then it publishes all of that, answers whoever waits for it,
-// and announces it, in this order: an acknowledgement must find queries answered
-// by what it acknowledges, and neither may wait for logs and metrics.
+// is already waiting. Then it publishes all of that, lets those continue who wait
+// for it, and shows what else follows from it.
 //
-// It waits for nobody but for what comes to it, so Attach and Detach may wait for
-// it with their lock held.
+// It waits for nobody but for what comes to it, so Attach, Detach and the mirrors
+// may wait for it with their locks held.
 func (a *Agent) write(ctx context.Context) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
@@ -404,19 +374,19 @@ func (a *Agent) write(ctx context.Context) {
 			return
 		case op := <-a.ops:
 			a.apply(op)
+			a.batch()
 		case <-timer.C:
 		}
-		// Before publish, which takes for silence what it does not know of.
-		a.batch()
 		wait := a.publish(a.now())
-		a.answer()
+		a.release()
 		a.announce()
 		timer.Reset(wait)
 	}
 }
 
 func (a *Agent) apply(op op) {
-	a.answers = append(a.answers, answer{op.done, op.run(a.now())})
+	op.run()
+	a.waiting = append(a.waiting, op.done)
 }
 
 // batch applies what is waiting.
@@ -431,18 +401,10 @@ func (a *Agent) batch() {
 	}
 }
 
-// publish carries what changed from the catalogs into the zones. It returns how
-// long there is nothing to do by itself.
+// publish makes the zones visible that have changed. It returns how long there is
+// nothing to do by itself.
 func (a *Agent) publish(now time.Time) time.Duration {
 	wait := idle
-	for _, o := range a.active {
-		o.catalog.Advance(o.time(now))
-		o.flush()
-		wait = min(wait, o.watch(now))
-		if at, waits := o.renew(o.time(now)); waits {
-			wait = min(wait, at.Sub(o.time(now)))
-		}
-	}
 	for _, b := range a.attached {
 		b.publish(now)
 		if due, ok := b.builder.Due(); ok {
@@ -452,21 +414,20 @@ func (a *Agent) publish(now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// answer lets go on whoever waits for what is published.
-func (a *Agent) answer() {
-	for _, ans := range a.answers {
-		ans.done <- ans.err
+// release lets those continue who wait for what is published.
+func (a *Agent) release() {
+	for _, done := range a.waiting {
+		done <- struct{}{}
 	}
-	a.answers = slices.Delete(a.answers, 0, len(a.answers))
+	clear(a.waiting)
+	a.waiting = a.waiting[:0]
 }
 
-// announce says what has happened: to status and readiness, logs and metrics.
+// announce shows in the status what the zones have found.
 func (a *Agent) announce() {
-	for _, o := range a.active {
-		o.announce()
+	for _, b := range a.attached {
+		for _, o := range b.owners {
+			o.showConflicts()
+		}
 	}
-	for _, at := range a.received {
-		a.config.Observer.Visible(time.Since(at))
-	}
-	a.received = a.received[:0]
 }

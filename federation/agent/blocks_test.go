@@ -237,6 +237,7 @@ func TestReloadWithoutOwner(t *testing.T) {
 		c.MaxMessage++
 		b := w.attach(w.block(2, c))
 		w.agent.Detach(before)
+		synctest.Wait() // for the end of the old stream
 		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
 			t.Errorf("web is %s", got)
 		}

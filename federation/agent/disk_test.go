@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
@@ -138,7 +139,7 @@ func TestDiskIsSlow(t *testing.T) {
 }
 
 // slow takes a minute to read a file.
-type slow struct{ files agent.Store }
+type slow struct{ files mirror.Store }
 
 func (s slow) Check(path string) (string, error)               { return s.files.Check(path) }
 func (s slow) Save(path string, snap *snapshot.Snapshot) error { return s.files.Save(path, snap) }

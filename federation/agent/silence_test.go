@@ -357,8 +357,8 @@ func TestHandshakeCuresItself(t *testing.T) {
 					}
 					mend := tc.fail(w)
 					time.Sleep(3 * time.Hour)
-					if s := w.agent.Status()[0]; s.Parked || !strings.HasPrefix(s.Failure, tc.reason) {
-						t.Errorf("parked %v, reason is %q", s.Parked, s.Failure)
+					if s := w.agent.Status()[0]; s.Parked || !strings.HasPrefix(fmt.Sprint(s.Failure), tc.reason) {
+						t.Errorf("parked %v, reason is %q", s.Parked, fmt.Sprint(s.Failure))
 					}
 					if n := w.attempts(); n < 30 || n > 300 {
 						t.Errorf("%d attempts in 3 h", n)
@@ -370,7 +370,7 @@ func TestHandshakeCuresItself(t *testing.T) {
 					w.serve(ownerAddress, web(t))
 					time.Sleep(5*time.Minute + time.Second)
 					if got := w.state(); got != "synced 1/0" {
-						t.Errorf("owner is %s: %s", got, w.agent.Status()[0].Failure)
+						t.Errorf("owner is %s: %v", got, w.agent.Status()[0].Failure)
 					}
 					if n := strings.Count(strings.Join(w.lines(), ""), `reason="TLS handshake`); n != 1 {
 						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.lines(), ""))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -36,7 +37,7 @@ type world struct {
 	agent     *agent.Agent
 	files     mtls.Files // of the consumer
 	wrap      func(net.Conn) net.Conn
-	store     agent.Store   // default: files
+	store     mirror.Store  // default: files
 	set       time.Duration // by which the wall-clock is set forward, or back
 	stopped   time.Duration // for which the process was stopped: both clocks went on
 	began     time.Time
@@ -226,7 +227,9 @@ func (w *world) run(address string, s server) (stop func()) {
 func (w *world) serve(address string, services ...*federation.Service) (registry *owner.Registry, stop func()) {
 	w.t.Helper()
 	registry = owner.NewRegistry()
-	registry.Set(services)
+	if _, err := registry.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
 	s, err := owner.New(owner.Config{
 		Registry: registry, Credentials: w.source(address).Server(), Logger: slog.New(slog.DiscardHandler),
 	})

@@ -357,6 +357,9 @@ func (c *Catalog) Advance(now time.Time) {
 	}
 }
 
+// Config returns the configuration.
+func (c *Catalog) Config() Config { return c.config }
+
 // SetConfig changes the configuration at now, with all its consequences:
 // services that are not admitted any more, or that are beyond the limits, go, and
 // the retention counts anew from when the stream was lost. What was refused and is

@@ -24,6 +24,9 @@ func (s State) String() string {
 type Status struct {
 	State State
 
+	// Generation is that of the open or last stream; 0 before the first.
+	Generation uint64
+
 	// Live is the first generation that is not stale. A service of an older
 	// one was announced only on a stream that has been lost.
 	Live uint64
@@ -62,17 +65,18 @@ type Status struct {
 // Status returns the state of the catalog. It costs the same for any size.
 func (c *Catalog) Status() Status {
 	s := Status{
-		State:     c.state(),
-		Expired:   c.expired,
-		Live:      c.live(),
-		LastSync:  c.lastSync,
-		Known:     c.known,
-		Services:  c.services,
-		Instances: c.instances,
-		Stale:     c.stale,
-		Refused:   c.refused[refusedName] + c.refused[refusedAddress],
-		Addresses: c.refused[refusedAddress],
-		Octets:    c.octets,
+		State:      c.state(),
+		Generation: c.generation,
+		Expired:    c.expired,
+		Live:       c.live(),
+		LastSync:   c.lastSync,
+		Known:      c.known,
+		Services:   c.services,
+		Instances:  c.instances,
+		Stale:      c.stale,
+		Refused:    c.refused[refusedName] + c.refused[refusedAddress],
+		Addresses:  c.refused[refusedAddress],
+		Octets:     c.octets,
 	}
 	if c.stream.synced {
 		s.Held = c.stale

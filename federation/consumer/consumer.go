@@ -14,6 +14,8 @@ import (
 	"math"
 	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -46,13 +48,8 @@ const MaxPatience = 10 * time.Second
 type Config struct {
 	Addresses []string // host:port of the owner's replicas, at least one; tried in turn
 
-	// Credentials returns those for a connection to one of the addresses.
-	Credentials func(address string) credentials.TransportCredentials
-
-	// Rearm returns a channel that is closed when it makes sense again to try an
-	// owner that refused us, or that we refused: when the certificate files have
-	// changed. Without it a parked consumer stays parked.
-	Rearm func() <-chan struct{}
+	// Identity is who the consumer is, and which owners it trusts.
+	Identity Identity
 
 	Version    wire.Version // of the API; default v1alpha2
 	Policy     wire.Policy
@@ -73,6 +70,22 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
+// Identity is who a consumer is, and which owners it trusts: one value, so that
+// nobody forgets a part of it. An mtls.Consumer is one.
+type Identity interface {
+	// Credentials returns those for a connection to one of the addresses of Config.
+	Credentials(address string) credentials.TransportCredentials
+
+	// Changed returns a channel that is closed when the credentials have changed,
+	// which is when it makes sense to try an owner again that refused us, or that
+	// we refused. It never blocks. A nil channel says that they never change.
+	Changed() <-chan struct{}
+
+	// Run keeps the credentials current until ctx ends, and returns nil then. The
+	// consumer calls it when it runs itself, and waits for it.
+	Run(ctx context.Context) error
+}
+
 // Sink receives what the owner says. Its methods are called one at a time and
 // from one goroutine; the owner waits for each of them.
 type Sink interface {
@@ -86,25 +99,26 @@ type Sink interface {
 	Marked(ctx context.Context) error
 
 	// Apply takes what came since the last call, in the order in which the owner
-	// sent it: one update, or as many as were waiting. It sets the Refusal of those
-	// that it does not take. An update that has one already was refused before it
-	// came here; it tells only which service the owner still has. All are answered
-	// when Apply returns nil; an error ends the stream. The updates are the Sink's
-	// until it returns.
-	Apply(ctx context.Context, updates []Update) error
+	// sent it: one update, or as many as were waiting. It must not change or keep
+	// the slice. It returns why it refuses updates, index by index, or nil when it
+	// refuses none; of updates that are Invalid already it only learns which
+	// service the owner still has. All of them are answered when Apply returns
+	// without an error; an error ends the stream.
+	Apply(ctx context.Context, updates []Update) (refusals []*federation.InvalidError, err error)
 
 	// Lost says that the stream has ended, or the attempt to open it. The text
-	// of err is safe to show. Parked means that no other attempt is made until
-	// Rearm. It is not called when the context of Run has ended.
+	// of err is safe to show. Parked means that no other attempt is made until the
+	// credentials change. It is called neither when the context of Run has ended,
+	// nor for a stream that ends because of Renew.
 	Lost(ctx context.Context, err error, parked bool)
 }
 
 // Update is one response of the owner.
 type Update struct {
-	federation.Event // where the response was refused no more than the name, as far as it is known
+	federation.Event // of an invalid response no more than the name, as far as it is known
 
 	Received time.Time
-	Refusal  *federation.InvalidError // why it is refused; nil: it is acknowledged
+	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil
 
 	nonce string
 	room  int // in the inbox
@@ -112,16 +126,20 @@ type Update struct {
 
 // Observer counts. Its methods must return at once.
 type Observer interface {
-	Attempted()                     // a connection is tried
-	Responded(federation.Operation) // an event was applied
-	Refused(federation.Reason)      // a response was refused
-	Ended(codes.Code)               // a session ended with this code; OK: the owner closed it
+	Attempted()                       // a connection is tried
+	Responded(federation.Operation)   // an event was applied
+	Refused(*federation.InvalidError) // a response was refused
+	Ended(codes.Code)                 // a session ended with this code; OK: the owner closed it
 }
 
 // Consumer is the subscription to one owner.
 type Consumer struct {
 	// read-only after New
 	config Config
+
+	// atomic
+	pending atomic.Int64                            // responses that came and are not applied yet
+	current atomic.Pointer[context.CancelCauseFunc] // ends the session; nil before the first
 
 	// owned by Run
 	keepalive time.Duration
@@ -140,14 +158,11 @@ func New(config Config) (*Consumer, error) {
 			return nil, fmt.Errorf("address %q of the owner is not host:port: %w", address, err)
 		}
 	}
-	if config.Credentials == nil {
-		return nil, errors.New("no credentials: there is no unsecured mode")
+	if config.Identity == nil {
+		return nil, errors.New("no identity: there is no unsecured mode")
 	}
 	if config.Sink == nil {
 		return nil, errors.New("no sink for the events")
-	}
-	if config.Rearm == nil {
-		config.Rearm = func() <-chan struct{} { return nil }
 	}
 	if config.Keepalive == 0 {
 		config.Keepalive = defaultKeepalive
@@ -189,43 +204,65 @@ func New(config Config) (*Consumer, error) {
 // at most. An open stream is closed first, so that the owner sees its end, and not
 // that it was cut off. It must be called only once.
 func (c *Consumer) Run(ctx context.Context) error {
+	var identity sync.WaitGroup
+	defer identity.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	identity.Go(func() {
+		if err := c.config.Identity.Run(ctx); err != nil {
+			c.config.Logger.Error("credentials are not kept current", "error", err)
+		}
+	})
+
 	var wait backoff
-	rearm, armed := c.config.Rearm(), c.config.Addresses
+	changed, armed := c.config.Identity.Changed(), c.config.Addresses
 	for {
 		var delay time.Duration
-		var mendable bool
-		armed, delay, mendable = c.round(ctx, armed, &wait)
+		var fixable bool
+		armed, delay, fixable = c.round(ctx, armed, &wait)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end of ctx is the end of the work
 		}
-		// A change ends the parking, or a long delay after which it may help. It
-		// shortens no other: many consumers may see the same one.
+		// New credentials end the parking, or a long delay after which they may
+		// help. They shorten no other: many consumers may see the same change.
 		var again <-chan time.Time
-		changed := rearm
+		fixed := changed
 		if len(armed) > 0 {
 			again = time.NewTimer(delay).C
 		}
-		if !mendable {
-			changed = nil
+		if !fixable {
+			fixed = nil
 		}
 		select {
 		case <-again:
-		case <-changed:
+		case <-fixed:
 		case <-ctx.Done():
 			return nil
 		}
 		select {
-		case <-rearm: // it was taken before the attempts, so a change during one of them counts
-			rearm, armed = c.config.Rearm(), c.config.Addresses
+		case <-changed: // it was taken before the attempts, so a change during one of them counts
+			changed, armed = c.config.Identity.Changed(), c.config.Addresses
 		default:
 		}
 	}
 }
 
+// Renew ends the stream and opens a new one at once, which brings the whole
+// catalog. It is no loss of the owner, and the Sink learns of it only by Opened.
+// Without a stream it does nothing.
+func (c *Consumer) Renew() {
+	if end := c.current.Load(); end != nil {
+		(*end)(errRenewed)
+	}
+}
+
+// Pending reports whether responses have come that Sink.Apply has not returned for.
+func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
+
 // round holds a session with each of the armed addresses in turn, until one of
 // them was of use. It returns those still armed, the useful one first, the delay
-// before the next round, and whether nothing but a change may help.
-func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (next []string, delay time.Duration, mendable bool) {
+// before the next round, and whether nothing but new credentials may help.
+func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (next []string, delay time.Duration, fixable bool) {
 	armed = slices.Clone(armed)
 	limit, silent := maxSlowDelay, false
 	for i := 0; i < len(armed); {
@@ -235,43 +272,53 @@ func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (ne
 			patience = c.patience
 		}
 		c.config.Observer.Attempted()
-		heard, err := c.session(ctx, address, patience)
+		sessionCtx, end := context.WithCancelCause(ctx)
+		c.current.Store(&end)
+		heard, err := c.session(sessionCtx, address, patience)
+		renewed := errors.Is(context.Cause(sessionCtx), errRenewed)
+		end(nil)
 		if ctx.Err() != nil {
 			return armed, 0, false
 		}
-		end := classify(err)
-		c.config.Observer.Ended(end.code)
-		if end.verdict == calm && c.keepalive < maxKeepalive {
+		if renewed {
+			return rotate(armed, i), 0, false
+		}
+		ending := classify(err)
+		c.config.Observer.Ended(ending.code)
+		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
 			c.journal.calmed(address, c.keepalive)
-			c.config.Sink.Lost(ctx, end, false)
+			c.config.Sink.Lost(ctx, ending, false)
 			return rotate(armed, i), minDelay, false
 		}
-		if end.verdict == park {
+		if ending.verdict == park {
 			armed = slices.Delete(armed, i, i+1)
 		} else {
 			i++
 		}
 		parked := len(armed) == 0
-		c.journal.ended(address, end, parked)
-		c.config.Sink.Lost(ctx, end, parked)
+		c.journal.ended(address, ending, parked)
+		c.config.Sink.Lost(ctx, ending, parked)
 		switch {
-		case heard && end.verdict != slow:
+		case heard && ending.verdict != slow:
 			c.patience = c.config.Patience
 			wait.reset()
 			first := max(slices.Index(armed, address), 0)
 			return rotate(armed, first), wait.next(maxDelay), parked
-		case end.verdict == retry, end.verdict == calm:
+		case ending.verdict == retry, ending.verdict == calm:
 			limit = maxDelay // for the sake of this one
 		}
-		silent = silent || errors.Is(end, errSilent)
+		silent = silent || errors.Is(ending, errSilent)
 	}
 	if silent {
 		c.patience = min(2*c.patience, maxDelay)
 	}
 	return armed, wait.next(limit), limit == maxSlowDelay
 }
+
+// errRenewed ends a session for the sake of a new one.
+var errRenewed = errors.New("the subscription is renewed")
 
 // forever is the patience with an owner when there is no other one to try.
 const forever = time.Duration(math.MaxInt64)
@@ -281,7 +328,7 @@ func rotate(s []string, i int) []string { return slices.Concat(s[i:], s[:i]) }
 
 type nobody struct{}
 
-func (nobody) Attempted()                     {}
-func (nobody) Responded(federation.Operation) {}
-func (nobody) Refused(federation.Reason)      {}
-func (nobody) Ended(codes.Code)               {}
+func (nobody) Attempted()                       {}
+func (nobody) Responded(federation.Operation)   {}
+func (nobody) Refused(*federation.InvalidError) {}
+func (nobody) Ended(codes.Code)                 {}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -25,9 +23,9 @@ func Example() {
 	certificates, address, stopped := exampleOwner(ctx, "shop.fed.example", "bank.example")
 
 	subscriber := must(consumer.New(consumer.Config{
-		Addresses:   []string{address},
-		Credentials: func(string) credentials.TransportCredentials { return certificates.Client("owner.example", nil) },
-		Sink:        zone{origin: ".fed.example.", complete: stop},
+		Addresses: []string{address},
+		Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
+		Sink:      zone{origin: ".fed.example.", complete: stop},
 	}))
 	if err := subscriber.Run(ctx); err != nil {
 		panic(err)
@@ -54,16 +52,17 @@ func (zone) Opened(context.Context) error {
 // Marked makes the event End mean something: without it, silence has to tell.
 func (zone) Marked(context.Context) error { return nil }
 
-func (z zone) Apply(_ context.Context, updates []consumer.Update) error {
+func (z zone) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
+	refusals := make([]*federation.InvalidError, len(updates))
 	for i := range updates {
 		switch u := &updates[i]; {
-		case u.Refusal != nil:
+		case u.Invalid != nil:
 			// It is malformed, and the owner will be told.
 		case u.Operation == federation.Upsert && !strings.HasSuffix(u.Service.FQDN.String(), z.origin):
-			u.Refusal = &federation.InvalidError{
+			refusals[i] = &federation.InvalidError{
 				Service: u.Name, Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not below " + z.origin,
 			}
-			fmt.Printf("refused %s: %s\n", u.Service.FQDN, u.Refusal.Rule)
+			fmt.Printf("refused %s: %s\n", u.Service.FQDN, refusals[i].Rule)
 		case u.Operation == federation.Upsert:
 			fmt.Printf("%s is at %s\n", u.Service.FQDN, u.Service.Endpoints[0].Address)
 		case u.Operation == federation.Delete:
@@ -73,7 +72,7 @@ func (z zone) Apply(_ context.Context, updates []consumer.Update) error {
 			z.complete()
 		}
 	}
-	return nil
+	return refusals, nil
 }
 
 func (zone) Lost(_ context.Context, err error, parked bool) {

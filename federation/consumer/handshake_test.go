@@ -40,9 +40,9 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.Credentials = func(string) credentials.TransportCredentials {
+		config.Identity = w.identity(func() credentials.TransportCredentials {
 			return w.consumer.Client("owner.example", []mtls.ID{parsed})
-		}
+		})
 	}
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, w *world, config *Config)
@@ -89,9 +89,9 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		"consumer without certificate": {
 			prepare: func(_ *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)
-				config.Credentials = func(string) credentials.TransportCredentials {
+				config.Identity = w.identity(func() credentials.TransportCredentials {
 					return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
-				}
+				})
 			},
 			slow:   true,
 			remedy: "admit the certificate of this consumer",

@@ -1,6 +1,9 @@
 package consumer
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+)
 
 const (
 	// maxUpdates is how many responses may wait to be applied, and so how many
@@ -23,13 +26,14 @@ type inbox struct {
 	updates chan Update   // in order; closed at the end of the stream
 	room    chan struct{} // a value for every part of the room that is taken
 	err     error         // why the stream ended; read-only once updates is closed
+	pending *atomic.Int64 // how many came that are not applied yet
 
 	// Owned by the caller of take.
 	taken []Update
 }
 
-func newInbox() *inbox {
-	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates)}
+func newInbox(pending *atomic.Int64) *inbox {
+	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates), pending: pending}
 }
 
 // fill puts in what receive returns, until it fails or ctx ends. The number is
@@ -44,6 +48,7 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 			}
 			return
 		}
+		in.pending.Add(1)
 		update.room = min(1+size/roomBytes, maxUpdates)
 		for range update.room {
 			select {
@@ -89,6 +94,9 @@ func (in *inbox) take(ctx context.Context) ([]Update, error) {
 	}
 	return in.taken, nil
 }
+
+// applied says that the updates which take returned last were applied.
+func (in *inbox) applied() { in.pending.Add(int64(-len(in.taken))) }
 
 // drain waits for the end of the stream, and drops what comes until then.
 func (in *inbox) drain() {

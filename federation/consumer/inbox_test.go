@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -14,7 +15,7 @@ import (
 // and so on, and then ends with io.EOF.
 func filled(ctx context.Context, t *testing.T, sizes ...int) (in *inbox, received *int) {
 	t.Helper()
-	in, received = newInbox(), new(int)
+	in, received = newInbox(new(atomic.Int64)), new(int)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -67,7 +66,7 @@ func TestCodes(t *testing.T) {
 }
 
 // Parked means parked until the files change, however often.
-func TestRearm(t *testing.T) {
+func TestParkedUntilIdentityChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var admitted atomic.Bool
@@ -96,7 +95,7 @@ func TestRearm(t *testing.T) {
 }
 
 // The files may change while the attempt with the old ones is under way.
-func TestRearmDuringAttempt(t *testing.T) {
+func TestIdentityChangesDuringAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var once sync.Once
@@ -136,14 +135,14 @@ func TestChangeShortensNoDelay(t *testing.T) {
 	})
 }
 
-func TestRearmIsOptional(t *testing.T) {
+func TestIdentityThatNeverChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
 		config := w.config()
-		config.Rearm = nil
+		w.changed = nil
 		w.run(config)
 		time.Sleep(24 * time.Hour)
 		if n := len(w.seen("dialed")); n != 1 {
@@ -654,18 +653,18 @@ func TestStop(t *testing.T) {
 
 type blockingSink struct{ *world }
 
-func (blockingSink) Apply(ctx context.Context, _ []Update) error {
+func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.InvalidError, error) {
 	<-ctx.Done()
-	return ctx.Err()
+	return nil, ctx.Err()
 }
 
 func TestNew(t *testing.T) {
 	good := func() Config {
 		return Config{
-			Addresses:   []string{"owner.example:8008", "[2001:db8::1]:8008"},
-			Credentials: func(string) credentials.TransportCredentials { return nil },
-			Sink:        &world{},
-			Policy:      wire.Policy{},
+			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
+			Identity:  identity{},
+			Sink:      &world{},
+			Policy:    wire.Policy{},
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -675,7 +674,7 @@ func TestNew(t *testing.T) {
 		"defaults":             {func(*Config) {}, ""},
 		"no address":           {func(c *Config) { c.Addresses = nil }, "no address of the owner"},
 		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
-		"no credentials":       {func(c *Config) { c.Credentials = nil }, "no credentials: there is no unsecured mode"},
+		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
 		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
 		"short keepalive":      {func(c *Config) { c.Keepalive = 9 * time.Second }, "keepalive 9s is shorter than 10s"},
 		"negative size":        {func(c *Config) { c.MaxMessage = -1 }, "max_message -1 is negative"},

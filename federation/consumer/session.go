@@ -39,7 +39,7 @@ var (
 )
 
 // session holds one stream with the owner at the address, from the connection
-// to its end. It tells whether a valid message came, and why the stream ended.
+// to its end. It reports whether a valid message came, and why the stream ended.
 // Patience is how long the owner may say nothing.
 func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) (heard bool, err error) {
 	witness := &witness{address: address, dial: c.config.Dial}
@@ -49,6 +49,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 		return false, err
 	}
 	defer conn.Close()
+	defer c.pending.Store(0) // once the reader has ended
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	// The stream outlives ctx until the owner knows of its end, see leave.
@@ -62,7 +63,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
 	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
 	defer silence.Stop()
-	inbox, marked := newInbox(), make(chan bool, 1)
+	inbox, marked := newInbox(&c.pending), make(chan bool, 1)
 	reader.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		announced := announcesEnd(stream)
@@ -107,14 +108,16 @@ func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool,
 		if err != nil {
 			return heard, err
 		}
-		if err := c.config.Sink.Apply(ctx, updates); err != nil {
+		refusals, err := c.config.Sink.Apply(ctx, updates)
+		with.inbox.applied()
+		if err != nil {
 			return heard, fmt.Errorf("apply: %w", err)
 		}
-		if err := answer(with.stream, with.cancel, updates); err != nil {
+		if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
 			return heard, err
 		}
 		for i := range updates {
-			heard = c.note(with.address, &updates[i]) || heard
+			heard = c.note(with.address, updates[i].Operation, refusal(updates, refusals, i)) || heard
 		}
 	}
 }
@@ -130,15 +133,23 @@ func leave(stream stream, inbox *inbox) {
 	}
 }
 
-// note counts an update that is answered, and logs what is new in it. It tells
-// whether it was valid.
-func (c *Consumer) note(address string, update *Update) bool {
-	if update.Refusal != nil {
-		c.config.Observer.Refused(update.Refusal.Reason)
-		c.journal.refused(address, update.Refusal)
+// refusal returns why the update at index i is refused, or nil.
+func refusal(updates []Update, refusals []*federation.InvalidError, i int) *federation.InvalidError {
+	if updates[i].Invalid != nil || refusals == nil {
+		return updates[i].Invalid
+	}
+	return refusals[i]
+}
+
+// note counts an update that was answered, and logs what is new in it. It reports
+// whether it was accepted.
+func (c *Consumer) note(address string, op federation.Operation, refusal *federation.InvalidError) bool {
+	if refusal != nil {
+		c.config.Observer.Refused(refusal)
+		c.journal.refused(address, refusal)
 		return false
 	}
-	c.config.Observer.Responded(update.Operation)
+	c.config.Observer.Responded(op)
 	c.journal.connected(address)
 	return true
 }
@@ -148,7 +159,7 @@ func (c *Consumer) note(address string, update *Update) bool {
 func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
 		grpc.WithContextDialer(witness.connect),
-		grpc.WithTransportCredentials(witnessed{c.config.Credentials(witness.address), witness}),
+		grpc.WithTransportCredentials(witnessed{c.config.Identity.Credentials(witness.address), witness}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// Without a ping a connection that is only half there would be waited on
 		// for ever. None is sent without a stream: owners count them.
@@ -183,7 +194,7 @@ func receiver(stream stream, marked bool, silence *time.Timer) func() (Update, i
 		}
 		silence.Stop()
 		update.Received = time.Now()
-		if marked && update.Refusal == nil && update.Operation == federation.Alive {
+		if marked && update.Invalid == nil && update.Operation == federation.Alive {
 			update.Operation = federation.End
 		}
 		return update, size, nil
@@ -199,11 +210,11 @@ func announcesEnd(stream stream) bool {
 
 // answer acknowledges or refuses updates. An owner that sends on and reads
 // nothing is as good as gone, although it answers pings.
-func answer(stream stream, cancel context.CancelCauseFunc, updates []Update) error {
+func answer(stream stream, cancel context.CancelCauseFunc, updates []Update, refusals []*federation.InvalidError) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error
 	for i := 0; i < len(updates) && err == nil; i++ {
-		err = stream.answer(updates[i].nonce, updates[i].Refusal)
+		err = stream.answer(updates[i].nonce, refusal(updates, refusals, i))
 	}
 	if !deadline.Stop() {
 		return errAnswerTimeout

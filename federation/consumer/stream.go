@@ -37,11 +37,11 @@ type stream interface {
 
 // received returns a response as Decode has it.
 func received(nonce string, event federation.Event, err error) Update {
-	refusal, ok := errors.AsType[*federation.InvalidError](err)
+	invalid, ok := errors.AsType[*federation.InvalidError](err)
 	if ok {
-		event.Name = refusal.Service
+		event.Name = invalid.Service
 	}
-	return Update{Event: event, Refusal: refusal, nonce: nonce}
+	return Update{Event: event, Invalid: invalid, nonce: nonce}
 }
 
 // open opens a stream of the configured version and subscribes.

@@ -42,7 +42,7 @@ type world struct {
 
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
-	rearm     chan struct{}
+	changed   chan struct{}
 	records   []record
 	log       bytes.Buffer
 	apply     func(federation.Event) error // what the sink says, where it is not nil
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 		authority: authority,
 		start:     time.Now(),
 		listeners: make(map[string]*bufconn.Listener),
-		rearm:     make(chan struct{}),
+		changed:   make(chan struct{}),
 	}
 	w.owner = w.source(authority, "owner.example")
 	issued, err := authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}})
@@ -106,14 +106,33 @@ func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
 // config returns what most tests use.
 func (w *world) config() Config {
 	return Config{
-		Addresses:   []string{ownerAddress},
-		Credentials: func(string) credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) },
-		Rearm:       w.rearmed,
-		Sink:        w,
-		Observer:    observer{w},
-		Logger:      slog.New(slog.NewTextHandler(lockedWriter{w}, nil)),
-		Dial:        w.dial,
+		Addresses: []string{ownerAddress},
+		Identity:  w.identity(func() credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) }),
+		Sink:      w,
+		Observer:  observer{w},
+		Logger:    slog.New(slog.NewTextHandler(lockedWriter{w}, nil)),
+		Dial:      w.dial,
 	}
+}
+
+// identity is an Identity that changes when the test says so: see change. An
+// mtls.Consumer waits for the file system, which no bubble knows.
+type identity struct {
+	credentials func() credentials.TransportCredentials
+	changed     func() <-chan struct{}
+}
+
+func (i identity) Credentials(string) credentials.TransportCredentials { return i.credentials() }
+func (i identity) Changed() <-chan struct{}                            { return i.changed() }
+
+func (identity) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// identity returns one with the credentials.
+func (w *world) identity(credentials func() credentials.TransportCredentials) Identity {
+	return identity{credentials, w.currentChange}
 }
 
 // run runs a consumer until the test ends, or the returned function is called.
@@ -220,18 +239,18 @@ func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-func (w *world) rearmed() <-chan struct{} {
+func (w *world) currentChange() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.rearm
+	return w.changed
 }
 
 // change does what a change of the certificate files does.
 func (w *world) change() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	close(w.rearm)
-	w.rearm = make(chan struct{})
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 func (w *world) record(what, detail string) {
@@ -277,10 +296,11 @@ func (w *world) Marked(context.Context) error {
 	return nil
 }
 
-func (w *world) Apply(_ context.Context, updates []Update) error {
+func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.InvalidError, error) {
+	refusals := make([]*federation.InvalidError, len(updates))
 	for i := range updates {
 		u := &updates[i]
-		if u.Refusal != nil {
+		if u.Invalid != nil {
 			w.record("passed over", u.Name)
 			continue
 		}
@@ -289,11 +309,11 @@ func (w *world) Apply(_ context.Context, updates []Update) error {
 			continue
 		}
 		err := w.apply(u.Event)
-		if err != nil && !errors.As(err, &u.Refusal) {
-			return err
+		if err != nil && !errors.As(err, &refusals[i]) {
+			return nil, err
 		}
 	}
-	return nil
+	return refusals, nil
 }
 
 func (w *world) Lost(_ context.Context, err error, parked bool) {
@@ -306,10 +326,10 @@ func (w *world) Lost(_ context.Context, err error, parked bool) {
 
 type observer struct{ w *world }
 
-func (o observer) Attempted()                        { o.w.record("attempted", "") }
-func (o observer) Responded(op federation.Operation) { o.w.record("responded", op.String()) }
-func (o observer) Refused(reason federation.Reason)  { o.w.record("refused", string(reason)) }
-func (o observer) Ended(code codes.Code)             { o.w.record("ended", code.String()) }
+func (o observer) Attempted()                           { o.w.record("attempted", "") }
+func (o observer) Responded(op federation.Operation)    { o.w.record("responded", op.String()) }
+func (o observer) Refused(err *federation.InvalidError) { o.w.record("refused", string(err.Reason)) }
+func (o observer) Ended(code codes.Code)                { o.w.record("ended", code.String()) }
 
 type lockedWriter struct{ w *world }
 

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -98,9 +96,9 @@ func Example() {
 
 	own := certificates(authority, consumerID)
 	subscriber := must(consumer.New(consumer.Config{
-		Addresses:   []string{listener.Addr().String()},
-		Credentials: func(string) credentials.TransportCredentials { return own.Client("owner.example", []mtls.ID{ownerID}) },
-		Sink:        listing{complete: func() { registry.Delete("shop") }, empty: stop},
+		Addresses: []string{listener.Addr().String()},
+		Identity:  mtls.Consumer{Source: own, IDs: []mtls.ID{ownerID}},
+		Sink:      listing{complete: func() { registry.Delete("shop") }, empty: stop},
 	}))
 	running.Go(func() { _ = subscriber.Run(ctx) }) // it returns nil when ctx ends
 	running.Wait()
@@ -129,7 +127,7 @@ func (listing) Opened(context.Context) error { return nil }
 
 func (listing) Marked(context.Context) error { return nil }
 
-func (l listing) Apply(_ context.Context, updates []consumer.Update) error {
+func (l listing) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
 	for _, u := range updates {
 		switch u.Operation {
 		case federation.End:
@@ -142,7 +140,7 @@ func (l listing) Apply(_ context.Context, updates []consumer.Update) error {
 			fmt.Println(u.Operation, u.Name)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func (listing) Lost(_ context.Context, err error, _ bool) { fmt.Println("lost:", err) }

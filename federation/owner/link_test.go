@@ -72,16 +72,29 @@ func (*counting) Opened(context.Context) error            { return nil }
 func (*counting) Marked(context.Context) error            { return nil }
 func (*counting) Lost(_ context.Context, _ error, _ bool) {}
 
-func (c *counting) Apply(_ context.Context, updates []consumer.Update) error {
+func (c *counting) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
 	for _, u := range updates {
 		switch u.Operation {
 		case federation.Upsert:
 			c.services++
 		case federation.End:
 			c.whole()
-			return errWhole
+			return nil, errWhole
 		}
 	}
+	return nil, nil
+}
+
+// identity is a consumer.Identity whose credentials never change.
+type identity struct {
+	credentials.TransportCredentials
+}
+
+func (i identity) Credentials(string) credentials.TransportCredentials { return i.TransportCredentials }
+func (identity) Changed() <-chan struct{}                              { return nil }
+
+func (identity) Run(ctx context.Context) error {
+	<-ctx.Done()
 	return nil
 }
 
@@ -109,9 +122,9 @@ func TestWindowFillsALongLink(t *testing.T) {
 				var carrying sync.WaitGroup
 				defer carrying.Wait()
 				c, err := consumer.New(consumer.Config{
-					Addresses:   []string{"owner.example:8008"},
-					Credentials: func(string) credentials.TransportCredentials { return own },
-					Sink:        sink,
+					Addresses: []string{"owner.example:8008"},
+					Identity:  identity{own},
+					Sink:      sink,
 					Dial: func(ctx context.Context, _ string) (net.Conn, error) {
 						conn, err := f.listener.DialContext(ctx)
 						if err != nil {

@@ -1,11 +1,10 @@
-package agent
+package mirror
 
 import (
 	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,31 +30,35 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-// keeper keeps the catalog of an owner in a file. Nobody holds a lock while it
-// waits for the disk, and who waits for it does so for a bounded time.
+// keeper keeps the catalog in a file. No lock is held while it waits for the disk,
+// and whoever waits for it does so for a bounded time.
 type keeper struct {
 	// Read-only after newKeeper.
-	owner  *owner
-	config OwnerConfig
+	mirror *Mirror
+	file   string
 	logger *slog.Logger
-	before *keeper                 // the owner's last one, which may still be at the file; or nil
+	before *keeper                 // the mirror's last one, which may still be at the file; or nil
 	wake   chan struct{}           // has room for one wake-up
 	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
 	done   chan struct{}           // closed when run has returned
 
 	// Atomic.
-	abandoned atomic.Bool // nobody cares any more for what comes of it
+	abandoned atomic.Bool // nobody waits any more for what comes of it
 
 	// Owned by whoever runs load or run, one after the other.
 	failure string // the last one that was logged
 }
 
-func newKeeper(o *owner, c OwnerConfig, before *keeper) *keeper {
-	return &keeper{
-		owner: o, config: c, before: before,
+// newKeeper makes a keeper that saves the catalog from now on.
+func (m *Mirror) newKeeper(file string) *keeper {
+	k := &keeper{
+		mirror: m, file: file, before: m.lastKeeper,
 		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
-		logger: o.agent.config.Logger.With("owner", o.id, "file", c.Persist),
+		logger: m.logger.With("file", file),
 	}
+	m.lastKeeper = k
+	m.keeper.Store(k)
+	return k
 }
 
 // loaded is what became of a file.
@@ -70,8 +73,8 @@ type loaded struct {
 // load restores the catalog. What is wrong with the file is reported, and no
 // reason not to start: the owner will send its catalog again.
 func (k *keeper) load(ctx context.Context) {
-	if k.owner.status.Load().Known {
-		return // only the settings of the owner have changed
+	if k.mirror.known() {
+		return // only the subscription is new
 	}
 	progress := make(chan struct{}, 1)
 	l, ok := within(ctx, loadPatience, progress, func() loaded { return k.read(progress) })
@@ -92,13 +95,8 @@ func (k *keeper) load(ctx context.Context) {
 		}
 		return
 	}
-	ready := k.owner.prepare(slices.Values(l.Services))
-	_ = k.owner.agent.do(func(now time.Time) error {
-		k.owner.ready = ready
-		restored := k.owner.restore(l.Snapshot, now)
-		k.logger.Info("catalog restored from its file", "services", len(l.Services), "last_up", l.LastUp, "used", restored)
-		return nil
-	})
+	restored := k.mirror.restore(l.Snapshot)
+	k.logger.Info("catalog restored from its file", "services", len(l.Services), "last_up", l.LastUp, "used", restored)
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
@@ -106,10 +104,10 @@ func (k *keeper) load(ctx context.Context) {
 func (k *keeper) read(progress chan<- struct{}) loaded {
 	next := time.Now().Add(progressInterval)
 	refused := 0
-	store := k.owner.agent.config.Store
-	s, err := store.Load(k.config.Persist, snapshot.Options{
-		Owner:  k.owner.key,
-		Policy: wire.Policy{AllowAddresses: k.config.AllowAddresses},
+	store := k.mirror.config.Store
+	s, err := store.Load(k.file, snapshot.Options{
+		Owner:  k.mirror.config.Key,
+		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
 		Refused: func(invalid *federation.InvalidError) {
 			if refused++; refused == 1 {
 				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "reason", invalid)
@@ -129,93 +127,108 @@ func (k *keeper) read(progress chan<- struct{}) loaded {
 	l := loaded{Snapshot: s, err: err}
 	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrNewer, regularfile.ErrTooLarge} {
 		if errors.Is(err, theirs) {
-			l.aside, l.asideErr = store.SetAside(k.config.Persist)
+			l.aside, l.asideErr = store.SetAside(k.file)
 		}
 	}
 	return l
 }
 
-// restore fills the catalog, which is the writer's, and tells whether it did.
-func (o *owner) restore(s *snapshot.Snapshot, now time.Time) bool {
-	if status := o.catalog.Status(); status.Known || status.State != catalog.Connecting {
-		return false
-	}
-	for _, t := range []time.Time{s.LastUp, s.Saved} {
-		o.since(t, now)
-	}
-	return o.catalog.Restore(s.Services, s.LastUp, o.time(now))
+// known reports whether there is a catalog already.
+func (m *Mirror) known() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog.Status().Known
 }
 
-// run saves the catalog after changes until ctx ends, and then once more what end
-// hands over.
+// restore fills the catalog, and reports whether it did.
+func (m *Mirror) restore(s *snapshot.Snapshot) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+		return false
+	}
+	m.now()
+	for _, t := range []time.Time{s.LastUp, s.Saved} {
+		m.clock.atLeast(t)
+	}
+	restored := m.catalog.Restore(s.Services, s.LastUp, m.now())
+	m.publish()
+	return restored
+}
+
+// run saves the catalog after changes until ctx ends, and then once more what comes
+// by last.
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
 	if k.before != nil {
 		<-k.before.done // or its last save would replace ours
 		k.before = nil
 	}
-	refresh := time.NewTicker(k.refreshInterval())
-	defer refresh.Stop()
 	for ctx.Err() == nil {
+		refresh := time.NewTimer(k.mirror.refreshInterval())
 		select {
-		case <-ctx.Done():
-			continue
 		case <-k.wake:
+			k.save(k.mirror.currentSnapshot())
+			refresh.Reset(saveInterval)
+			select {
+			case <-refresh.C:
+			case <-ctx.Done():
+			}
 		case <-refresh.C:
-		}
-		var s *snapshot.Snapshot
-		if !k.owner.agent.doUntil(ctx, func(now time.Time) error { s = k.owner.snapshot(now); return nil }) {
-			continue
-		}
-		k.save(s)
-		pause := time.NewTimer(saveInterval)
-		select {
+			k.save(k.mirror.currentSnapshot())
 		case <-ctx.Done():
-		case <-pause.C:
 		}
-		pause.Stop()
+		refresh.Stop()
 	}
 	k.save(<-k.last)
-}
-
-// end hands over what is saved last. The context of run must have ended.
-func (k *keeper) end() {
-	_ = k.owner.agent.do(func(now time.Time) error {
-		k.last <- k.owner.snapshot(now)
-		return nil
-	})
 }
 
 // abandon leaves a keeper alone whose disk hangs.
 func (k *keeper) abandon() {
 	k.abandoned.Store(true)
-	k.owner.agent.config.Observer.PersistFailed(k.owner.id)
+	k.mirror.config.Observer.FileFailed()
 	k.logger.Error("catalog may not be saved: the disk hangs")
 }
 
-func (k *keeper) refreshInterval() time.Duration {
-	if k.config.Retention == 0 {
+// refreshInterval is the time after which a catalog is saved that does not change.
+func (m *Mirror) refreshInterval() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	retention := m.catalog.Config().Retention
+	if retention == 0 {
 		return maxSaveInterval
 	}
-	return min(max(k.config.Retention/saveShare, saveInterval), maxSaveInterval)
+	return min(max(retention/saveShare, saveInterval), maxSaveInterval)
 }
 
-// changed asks for a save. It does not block.
-func (k *keeper) changed() {
+// save asks for the catalog to be saved, if it is kept in a file. It does not block.
+func (m *Mirror) save() {
+	k := m.keeper.Load()
+	if k == nil {
+		return
+	}
 	select {
 	case k.wake <- struct{}{}:
-	default:
+	default: // it was asked for already
 	}
 }
 
-// snapshot returns the catalog, which is the writer's, or nil when there is none
-// that is worth keeping.
-func (o *owner) snapshot(now time.Time) *snapshot.Snapshot {
-	services, lastUp, ok := o.catalog.Snapshot(o.time(now))
+// currentSnapshot returns the catalog as it is now, or nil when there is none that
+// is worth keeping.
+func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.snapshot()
+}
+
+// snapshot is currentSnapshot where m.mu is held.
+func (m *Mirror) snapshot() *snapshot.Snapshot {
+	now := m.now()
+	services, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
 		return nil
 	}
-	return &snapshot.Snapshot{Owner: o.key, LastUp: lastUp, Saved: o.time(now), Services: services}
+	return &snapshot.Snapshot{Owner: m.config.Key, LastUp: lastUp, Saved: now, Services: services}
 }
 
 // save writes the catalog, if there is one.
@@ -223,7 +236,7 @@ func (k *keeper) save(s *snapshot.Snapshot) {
 	if s == nil {
 		return
 	}
-	if err := k.owner.agent.config.Store.Save(k.config.Persist, s); err != nil {
+	if err := k.mirror.config.Store.Save(k.file, s); err != nil {
 		k.report("catalog cannot be saved", err)
 		return
 	}
@@ -239,7 +252,7 @@ func (k *keeper) report(failure string, err error) {
 	if k.abandoned.Load() {
 		return
 	}
-	k.owner.agent.config.Observer.PersistFailed(k.owner.id)
+	k.mirror.config.Observer.FileFailed()
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		failure += ": " + number.Error()
 	}

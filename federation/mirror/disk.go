@@ -1,7 +1,8 @@
-package agent
+package mirror
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
@@ -22,7 +23,9 @@ type Store interface {
 	SetAside(path string) (name string, err error)
 }
 
-// files is the Store of the machine.
+// Files is the Store of the machine: package snapshot.
+func Files() Store { return files{} }
+
 type files struct{}
 
 func (files) Check(path string) (string, error) { return snapshot.Check(path) }
@@ -42,10 +45,21 @@ const (
 	savePatience  = 5 * time.Second  // for the last save
 )
 
-// checked is what Store.Check returns.
-type checked struct {
-	file string
-	err  error
+// CheckFile reports why no catalog can be kept at path, and returns the path of the
+// file that path leads to. It waits ten seconds for a disk that hangs.
+func CheckFile(ctx context.Context, store Store, path string) (file string, err error) {
+	type checked struct {
+		file string
+		err  error
+	}
+	result, ok := within(ctx, checkPatience, nil, func() checked {
+		file, err := store.Check(path)
+		return checked{file, err}
+	})
+	if !ok {
+		return "", fmt.Errorf("no answer from the disk of %q within %v", path, checkPatience)
+	}
+	return result.file, result.err
 }
 
 // within returns what f returns, which asks a disk. It returns false when that
@@ -71,22 +85,14 @@ func within[T any](ctx context.Context, limit time.Duration, progress <-chan str
 	}
 }
 
-// await waits until the keepers have saved for the last time, or for as long as a
-// disk is waited for.
-func await(saving []*keeper) {
+// await waits until the catalog has been saved for the last time, or for as long as
+// a disk is waited for.
+func (k *keeper) await() {
 	timer := time.NewTimer(savePatience)
 	defer timer.Stop()
-	for _, k := range saving {
-		select {
-		case <-k.done:
-			continue
-		default:
-		}
-		select {
-		case <-k.done:
-		case <-timer.C:
-			timer.Reset(0) // for the others
-			k.abandon()
-		}
+	select {
+	case <-k.done:
+	case <-timer.C:
+		k.abandon()
 	}
 }

@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// member is a block that publishes an owner, which is its index-th.
+type member struct {
+	block *Block
+	index int
+
+	// complete is the first generation whose complete catalog has all names of the
+	// block: names that it publishes may have been refused before it came, so one
+	// that is not in the catalog may exist all the same. 0: every generation has.
+	// It is the writer's.
+	complete uint64
+}
+
+// lacks reports whether names of the block may be missing from the catalog.
+func (m *member) lacks(s *catalog.Status) bool {
+	if s.State == catalog.Synced && s.Generation >= m.complete {
+		m.complete = 0
+	}
+	return m.complete != 0
+}
+
+// tell tells the block where the owner stands.
+func (m *member) tell(o *owner) {
+	s := &o.status
+	lost := s.State != catalog.Synced && !s.Lost.IsZero()
+	m.block.builder.SetStatus(m.index, zone.Status{
+		Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known && !m.lacks(s), Lost: lost, Grace: o.grace,
+	})
+}
+
+// publish carries the changes of a catalog into the zones. It returns when queries
+// see them. The mirror calls it on the goroutine that received the changes, so
+// services that are expensive to compile cost their owner's time.
+func (o *owner) publish(changes mirror.Changes) {
+	ready := o.prepare(changes.Services)
+	o.agent.do(func() {
+		o.status = changes.Status
+		for _, m := range *o.members.Load() {
+			for _, change := range changes.Services {
+				if change.Service == nil {
+					m.block.builder.Remove(m.index, change.Name)
+				} else {
+					ready.put(m, change.Service, change.Generation)
+				}
+			}
+			m.tell(o)
+		}
+	})
+}
+
+// join makes a block publish the owner: it gets the whole catalog, and all changes
+// from there on.
+func (o *owner) join(b *Block, index int) {
+	m := &member{block: b, index: index}
+	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
+	o.mirror.View(func(services iter.Seq2[*federation.Service, uint64], s catalog.Status) {
+		if s.Refused > s.Addresses && adds(namesOf(b, index), names(others)) {
+			m.complete = s.Generation + 1
+		}
+		ready := make(prepared)
+		for service := range services {
+			ready.add(m, service)
+		}
+		o.agent.do(func() {
+			o.status = s
+			for service, generation := range services {
+				ready.put(m, service, generation)
+			}
+			o.setMembers(append(slices.Clone(*o.members.Load()), m))
+			m.tell(o)
+		})
+	})
+}
+
+// withdraw makes a block no longer publish the owner.
+func (o *owner) withdraw(b *Block) {
+	o.agent.do(func() {
+		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return m.block == b }))
+	})
+}
+
+// showConflicts shows in the status what the zones cannot publish of the owner: by
+// kind, the most in any block.
+func (o *owner) showConflicts() {
+	var most map[zone.Fault]int
+	for _, m := range *o.members.Load() {
+		for kind, n := range m.block.builder.Faults(m.index) {
+			if n > most[kind] {
+				if most == nil {
+					most = make(map[zone.Fault]int)
+				}
+				most[kind] = n
+			}
+		}
+	}
+	if !maps.Equal(most, *o.conflicts.Load()) {
+		o.conflicts.Store(&most)
+	}
+}
+
+func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
+
+// renewal is why the mirror was asked to subscribe anew.
+type renewal struct {
+	rules      rules  // in force when that was last considered
+	generation uint64 // that was refused what is admitted now; 0: none
+}
+
+// rules are what decides which services are admitted, in parts: a part that was not
+// there before may admit more.
+type rules struct{ names, addresses []string }
+
+// namesOf returns the rules that decide which names of the owner at an index are
+// admitted for a block: one for each of the owner's zones.
+func namesOf(b *Block, index int) []string {
+	z := &b.config.Zone
+	own := &z.Owners[index]
+	rules := make([]string, len(own.Origins))
+	for i, origin := range own.Origins {
+		rules[i] = fmt.Sprint(origin, own.Renames)
+		for j := range z.Owners {
+			for _, inner := range z.Owners[j].Origins {
+				if inner.Within(origin) && !slices.Contains(own.Origins, inner) {
+					rules[i] += " but " + inner.String()
+				}
+			}
+		}
+	}
+	return rules
+}
+
+// names returns the rules that decide which names are admitted for any claim.
+func names(claims []*claim) (rules []string) {
+	for _, c := range claims {
+		rules = append(rules, namesOf(c.block, c.index)...)
+	}
+	return rules
+}
+
+// adds reports whether one of the rules is not among those before.
+func adds(now, before []string) bool {
+	return slices.ContainsFunc(now, func(rule string) bool { return !slices.Contains(before, rule) })
+}
+
+// reconsider is called after a reload, or when one more block has come. Where
+// services were refused that may be admitted now, the owner has to send them again.
+func (o *owner) reconsider() {
+	now := rules{names: names(o.claims)}
+	for _, prefix := range o.claims[0].config.AllowAddresses {
+		now.addresses = append(now.addresses, prefix.String())
+	}
+	before := o.renewal.rules
+	o.renewal.rules = now
+	var renew, pending bool
+	o.mirror.View(func(_ iter.Seq2[*federation.Service, uint64], s catalog.Status) {
+		renew = adds(now.names, before.names) && s.Refused > s.Addresses || adds(now.addresses, before.addresses) && s.Addresses > 0
+		if renew {
+			o.renewal.generation = s.Generation
+		}
+		pending = o.renewal.generation != 0 && s.Generation <= o.renewal.generation
+	})
+	if renew {
+		o.mirror.Renew()
+	}
+	if !pending {
+		o.agent.do(func() {
+			for _, m := range *o.members.Load() {
+				m.complete = 0
+				m.tell(o)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+)
+
+// A program that follows an owner and prints what changes, until the first catalog
+// is complete and one service of it is gone.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	files, address, registry := exampleOwner(ctx)
+
+	certificates, err := mtls.Load(files, slog.Default())
+	if err != nil {
+		log.Fatal(err)
+	}
+	var synced bool
+	follower, err := mirror.New(mirror.Config{
+		Subscription: mirror.Subscription{
+			Addresses: []string{address},
+			Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
+		},
+		Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Publish: func(c mirror.Changes) {
+			for _, change := range c.Services {
+				if change.Service == nil {
+					fmt.Println("gone:", change.Name)
+					stop()
+					continue
+				}
+				fmt.Println("offered:", change.Service.FQDN, "at", change.Service.Endpoints[0].Address)
+			}
+			if c.Status.State == catalog.Synced && !synced {
+				synced = true
+				fmt.Println("the catalog is complete:", c.Status.Services, "service")
+				registry.Delete("shop")
+			}
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := follower.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// offered: shop.fed.example. at 192.0.2.1
+	// the catalog is complete: 1 service
+	// gone: shop
+}
+
+// exampleOwner runs an owner with one service until ctx ends. It returns the files
+// of a consumer, the owner's address and its registry.
+func exampleOwner(ctx context.Context) (files mtls.Files, address string, registry *owner.Registry) {
+	dir := must(os.MkdirTemp("", "example"))
+	context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
+	files = mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	authority := must(mtls.NewAuthority("example", 24*time.Hour))
+	issued := must(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
+	if err := issued.WriteFiles(files); err != nil {
+		panic(err)
+	}
+	registry = owner.NewRegistry()
+	must(registry.Upsert(&federation.Service{
+		Name: "shop", FQDN: must(federation.ParseFQDN("shop.fed.example")),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}))
+	server := must(owner.New(owner.Config{
+		Registry: registry, Credentials: must(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
+	}))
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(ctx, listener); err != nil {
+			panic(err)
+		}
+	})
+	return files, listener.Addr().String(), registry
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

@@ -1,0 +1,371 @@
+// Package mirror keeps a copy of one owner's catalog current.
+//
+// A [Mirror] is a subscription (package consumer), the catalog that it fills
+// (package catalog), the clocks by which the catalog ages, and the file in which it
+// outlives the process. It knows when an owner is synced, how long the services of
+// a lost one are kept, and when to ask for the catalog once more. Package agent
+// makes DNS of mirrors, federationctl watch shows one, and any other program that
+// wants to follow an owner needs nothing else:
+//
+//	m, err := mirror.New(mirror.Config{
+//		Subscription: mirror.Subscription{Addresses: addresses, Identity: identity},
+//		Publish:      func(c mirror.Changes) { ... },
+//	})
+//	...
+//	err = m.Run(ctx)
+//
+// # Order
+//
+// What the owner sends is applied to the catalog, published, acknowledged and
+// announced, in this order. Published means that Config.Publish has returned, so an
+// acknowledged update is visible. Announced means that Status, the log and the
+// Observer know of it, for which neither the owner nor a reader of the catalog waits.
+//
+// # Concurrency
+//
+// Three goroutines work for a Mirror: one of the consumer, which applies what
+// arrives; one that looks at the clock; and one that writes the file. The catalog
+// is guarded by one mutex, which is held while Publish runs: that keeps the changes
+// in order, and slows down an owner that sends faster than they can be published.
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+)
+
+// Config is what a Mirror needs. Subscription and Rules may be replaced later, by
+// Resubscribe and Configure.
+type Config struct {
+	Subscription Subscription
+	Rules        catalog.Config
+
+	// Name is what logs call the owner; default: the addresses.
+	Name string
+
+	// Key identifies the owner in Subscription.File: the catalog of a file with
+	// another key is not used. Default: Name.
+	Key string
+
+	// Publish makes changes visible. It is called with one batch of changes after
+	// the other, from several goroutines but one at a time. The owner's updates are
+	// acknowledged when it returns, so it must not wait for the owner, and must not
+	// call the Mirror except for Status.
+	Publish func(Changes)
+
+	Observer Observer     // default: none
+	Logger   *slog.Logger // default: nothing is logged
+
+	// Clock returns the wall clock, without a monotonic reading, and a clock that
+	// is never set, measured from any fixed moment; default: those of the machine.
+	Clock func() (wall time.Time, elapsed time.Duration)
+
+	// Store keeps catalogs in files; default: package snapshot.
+	Store Store
+}
+
+// Changes is what has changed since the last call of Config.Publish.
+type Changes struct {
+	// Services are the changes in order; of several for one name the last one
+	// holds. It is empty when only the status has changed.
+	Services []catalog.Change
+
+	// Status is the state of the catalog after the changes.
+	Status catalog.Status
+}
+
+// Observer is told what happens, for metrics and logs. Its methods are called from
+// several goroutines, must return at once, and must not call the Mirror.
+type Observer interface {
+	// Responded counts a response of the owner that was accepted.
+	Responded(op federation.Operation)
+	// Refused reports a response that was answered with a NACK, and why.
+	Refused(reason *federation.InvalidError)
+	// Ended counts a session, or an attempt to open one, by the gRPC code that it
+	// ended with.
+	Ended(code codes.Code)
+	// Published reports how long it took from the receipt of an update until
+	// Config.Publish had returned with it.
+	Published(d time.Duration)
+	// FileFailed counts failures to save or restore the catalog.
+	FileFailed()
+}
+
+// Status is a mirror at a glance.
+type Status struct {
+	catalog.Status // times by the wall clock
+
+	Parked      bool      // no attempt is made before something changes; see consumer.Sink
+	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
+	LastAttempt time.Time // to open a stream; zero before the first
+}
+
+// Remaining returns how long stale services are kept from now on; 0 when they are
+// gone or kept without limit.
+func (s *Status) Remaining(now time.Time) time.Duration {
+	if s.Expires.IsZero() {
+		return 0
+	}
+	return max(s.Expires.Add(-time.Second).Sub(now), 0)
+}
+
+// StateName returns the state in one lower-case word.
+func (s *Status) StateName() string {
+	if s.Parked {
+		return "parked"
+	}
+	return s.State.String()
+}
+
+// Mirror is a copy of one owner's catalog. Its methods are safe for concurrent use.
+type Mirror struct {
+	// Read-only after New.
+	config Config
+	logger *slog.Logger
+	wake   chan struct{} // has room for one value: keepTime has something to do
+
+	// Guarded by mu, which is held while Config.Publish runs.
+	mu        sync.Mutex
+	catalog   *catalog.Catalog
+	clock     clock
+	published catalog.Status // the last one
+	parked    bool
+	failure   error
+	renewal   renewal
+	next      *subscription   // what Run turns to after the current one; nil: none
+	current   *subscription   // what Run follows; nil while it does not run
+	news      []time.Duration // from receipt to publication, not announced yet
+
+	// Owned by Run.
+	lastKeeper *keeper // nil before there was one
+
+	// Owned by keepTime.
+	announced catalog.State // the last one that was logged
+
+	// Atomic.
+	keeper      atomic.Pointer[keeper] // nil without a file
+	status      atomic.Pointer[Status]
+	lastAttempt atomic.Int64 // in nanoseconds; 0 before the first
+}
+
+// New checks the configuration and returns a Mirror without services. Its errors
+// name the field. It neither connects nor reads the file: Run does.
+func New(config Config) (*Mirror, error) {
+	if config.Publish == nil {
+		return nil, errors.New("no function to publish changes")
+	}
+	if config.Observer == nil {
+		config.Observer = noObserver{}
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = systemClock()
+	}
+	if config.Store == nil {
+		config.Store = files{}
+	}
+	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
+	config.Key = cmp.Or(config.Key, config.Name)
+	m := &Mirror{
+		config:  config,
+		logger:  loglimit.Logger(config.Logger).With("owner", config.Name),
+		wake:    make(chan struct{}, 1),
+		catalog: catalog.New(config.Rules),
+		clock:   clock{read: config.Clock},
+	}
+	first, err := m.subscription(config.Subscription)
+	if err != nil {
+		return nil, err
+	}
+	m.next = first
+	m.status.Store(&Status{})
+	return m, nil
+}
+
+// Run keeps the catalog current until ctx ends. It returns nil then: after the
+// stream has been closed, a second later at most, and the catalog saved, for which
+// a disk that hangs is waited for five more seconds. Run must be called only once.
+func (m *Mirror) Run(ctx context.Context) error {
+	var timekeeper sync.WaitGroup
+	timekeeper.Go(func() { m.keepTime(ctx) })
+	defer timekeeper.Wait()
+	for ctx.Err() == nil {
+		m.follow(ctx, m.take())
+	}
+	if k := m.lastKeeper; k != nil {
+		k.await()
+	}
+	return nil
+}
+
+// Status returns the state of the mirror as it was last announced.
+func (m *Mirror) Status() Status {
+	s := *m.status.Load()
+	if at := m.lastAttempt.Load(); at != 0 {
+		s.LastAttempt = time.Unix(0, at)
+	}
+	return s
+}
+
+// Configure replaces the rules, with all consequences for the services that the
+// mirror holds: see [catalog.Catalog.SetConfig]. What was refused before and would
+// be accepted now is fetched only after Renew, except for what only a limit kept
+// out.
+func (m *Mirror) Configure(rules catalog.Config) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.catalog.SetConfig(rules, m.now())
+	m.renewal.last = time.Time{} // the limits may have changed
+	m.publish()
+	m.signal()
+}
+
+// Renew subscribes to the owner once more as soon as its catalog is complete, since
+// services that were refused would be accepted now: they are not kept, and an owner
+// sends each only once on a stream. All services stay live meanwhile.
+func (m *Mirror) Renew() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renewal.wanted = true
+	m.signal()
+}
+
+// View calls f with all services, each with the generation of the stream that
+// announced it, and the status that belongs to them. Nothing is published
+// meanwhile, so f may let Config.Publish continue from exactly there. It must
+// neither keep the sequence nor call the Mirror.
+func (m *Mirror) View(f func(services iter.Seq2[*federation.Service, uint64], s catalog.Status)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.catalog.All(), m.catalogStatus())
+}
+
+// signal makes keepTime look at the clock and announce what is new.
+func (m *Mirror) signal() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // it is about to do so
+	}
+}
+
+// catalogStatus returns the status of the catalog by the wall clock.
+func (m *Mirror) catalogStatus() catalog.Status {
+	s := m.catalog.Status()
+	for _, t := range []*time.Time{&s.Expires, &s.Soonest, &s.Lost, &s.LastSync} {
+		*t = m.clock.wall(*t)
+	}
+	return s
+}
+
+// publish makes visible what has changed in the catalog. m.mu is held.
+func (m *Mirror) publish() {
+	changes := Changes{Services: m.catalog.Changes(), Status: m.catalogStatus()}
+	if len(changes.Services) > 0 {
+		m.save()
+	} else if changes.Status == m.published {
+		return
+	}
+	m.published = changes.Status
+	m.config.Publish(changes)
+	m.signal()
+}
+
+// keepTime does what is due by the clock, and announces what was published, until
+// ctx ends.
+func (m *Mirror) keepTime(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-m.wake:
+		case <-ctx.Done():
+			return
+		}
+		wait := m.advance()
+		m.announce()
+		timer.Reset(wait)
+	}
+}
+
+// idle is how long keepTime sleeps when nothing is due.
+const idle = time.Hour
+
+// advance does what is due now, and returns how long nothing else will be.
+func (m *Mirror) advance() (wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if m.current != nil && m.current.consumer.Pending() {
+		// What has arrived is no silence, even if it was not applied yet.
+		m.catalog.Paused(now)
+	}
+	m.catalog.Advance(now)
+	m.publish()
+	wait = m.untilDeadline(now)
+	if at, waits := m.renew(now); waits {
+		wait = min(wait, at.Sub(now))
+	}
+	return max(wait, 0)
+}
+
+// announce makes the state known, and logs those changes of it that the consumer,
+// which logs its own, cannot know.
+func (m *Mirror) announce() {
+	m.mu.Lock()
+	s := &Status{Status: m.published, Parked: m.parked, Failure: m.failure}
+	news := m.news
+	m.news = nil
+	renews := m.renewal.began
+	m.renewal.began = false
+	m.mu.Unlock()
+
+	m.status.Store(s)
+	for _, d := range news {
+		m.config.Observer.Published(d)
+	}
+	if renews {
+		m.logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "services", s.Services)
+	}
+	state := s.State
+	if s.Expired {
+		state = catalog.Expired // also behind a stream on which nothing comes
+	}
+	if state == m.announced || state == catalog.Syncing {
+		return // a retry can open a stream and lose it at once, for ever
+	}
+	m.announced = state
+	m.save() // the file says until when the owner was up
+	logger := m.logger.With("services", s.Services)
+	switch { // that it is stale follows from the line that says why it is lost
+	case state == catalog.Synced && s.Held > 0:
+		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
+	case state == catalog.Synced:
+		logger.Info("owner is synced", "refused", s.Refused)
+	case state == catalog.Expired:
+		logger.Error("owner is expired: the retention is over and its records are gone")
+	}
+}
+
+type noObserver struct{}
+
+func (noObserver) Responded(federation.Operation)   {}
+func (noObserver) Refused(*federation.InvalidError) {}
+func (noObserver) Ended(codes.Code)                 {}
+func (noObserver) Published(time.Duration)          {}
+func (noObserver) FileFailed()                      {}

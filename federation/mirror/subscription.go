@@ -1,0 +1,213 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Subscription is how the owner is reached, and where its catalog is kept.
+type Subscription struct {
+	Addresses  []string          // host:port of the owner's replicas, at least one; tried in turn
+	Identity   consumer.Identity // mostly an mtls.Consumer
+	Version    wire.Version      // of the API; default v1alpha2
+	Keepalive  time.Duration     // see consumer.Config
+	MaxMessage int               // octets; see consumer.Config
+	Patience   time.Duration     // see consumer.Config
+
+	// Dial opens a connection to an address; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// File is the path of the file in which the catalog outlives the process;
+	// empty: none.
+	File string
+}
+
+// subscription is one Subscription on its way through Run.
+type subscription struct {
+	consumer *consumer.Consumer
+	file     string
+	cancel   context.CancelFunc // ends it; nil until Run follows it
+}
+
+// Validate returns why there can be no such subscription, or nil. The error names
+// the field. Neither the owner nor the file is looked at.
+func (s Subscription) Validate() error {
+	_, err := consumer.New(s.config())
+	return err
+}
+
+func (s Subscription) config() consumer.Config {
+	return consumer.Config{
+		Addresses:  s.Addresses,
+		Identity:   s.Identity,
+		Version:    s.Version,
+		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
+		Keepalive:  s.Keepalive,
+		MaxMessage: s.MaxMessage,
+		Patience:   s.Patience,
+		Dial:       s.Dial,
+		Sink:       sink{},
+	}
+}
+
+func (m *Mirror) subscription(s Subscription) (*subscription, error) {
+	config := s.config()
+	config.Sink = sink{m}
+	config.Observer = observer{m}
+	config.Logger = m.logger
+	c, err := consumer.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return &subscription{consumer: c, file: s.File}, nil
+}
+
+// Resubscribe replaces the subscription. The stream, if there is one, ends; what it
+// brought is stale until the new one is complete. A parked owner is tried again. An
+// error names the field, and changes nothing.
+func (m *Mirror) Resubscribe(s Subscription) error {
+	next, err := m.subscription(s)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = next
+	if m.current != nil {
+		m.current.cancel()
+	}
+	return nil
+}
+
+// take returns the next subscription. There is one when Run begins, and whenever
+// one has ended although the context of Run has not.
+func (m *Mirror) take() *subscription {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.next
+	m.next = nil
+	return s
+}
+
+// follow keeps one subscription until ctx ends or another one takes its place.
+func (m *Mirror) follow(ctx context.Context, s *subscription) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.mu.Lock()
+	s.cancel = cancel
+	if m.next != nil {
+		cancel() // it came when there was nothing to cancel yet
+	}
+	m.current = s
+	m.mu.Unlock()
+
+	var k *keeper
+	if s.file != "" {
+		k = m.newKeeper(s.file)
+		// The catalog is restored before the owner can say anything of it, unless
+		// the disk hangs.
+		k.load(ctx)
+		go k.run(ctx) // awaited by Run, as long as a disk is waited for
+	}
+	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.current = nil
+	m.parked, m.failure = false, nil
+	m.catalog.Lost(m.now())
+	m.publish()
+	m.signal()
+	if k != nil {
+		m.keeper.Store(nil)
+		k.last <- m.snapshot()
+	}
+}
+
+// sink applies what the owner says.
+type sink struct{ *Mirror }
+
+// Opened implements consumer.Sink.
+func (m sink) Opened(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parked, m.failure = false, nil
+	m.renewal.wanted = false // a new stream brings all that there is
+	m.catalog.Opened(m.now())
+	m.publish()
+	m.signal()
+	return nil
+}
+
+// Marked implements consumer.Sink.
+func (m sink) Marked(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.catalog.Marked()
+	return nil
+}
+
+// Apply implements consumer.Sink.
+func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*federation.InvalidError, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for i := range updates {
+		u := &updates[i]
+		if u.Invalid != nil {
+			m.catalog.Refused(u.Name, u.ID, now)
+			continue
+		}
+		err := m.catalog.Apply(u.Event, now)
+		if refusal, ok := errors.AsType[*federation.InvalidError](err); ok {
+			if refusals == nil {
+				refusals = make([]*federation.InvalidError, len(updates))
+			}
+			refusals[i] = refusal
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	m.publish()
+	published := time.Now()
+	for i := range updates {
+		if updates[i].Invalid == nil && (refusals == nil || refusals[i] == nil) {
+			m.news = append(m.news, published.Sub(updates[i].Received))
+		}
+	}
+	m.signal()
+	return refusals, nil
+}
+
+// Lost implements consumer.Sink.
+func (m sink) Lost(_ context.Context, err error, parked bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parked, m.failure = parked, err
+	m.catalog.Lost(m.now())
+	m.publish()
+	m.signal()
+}
+
+// observer passes on what the consumer reports.
+type observer struct{ *Mirror }
+
+// Attempted implements consumer.Observer.
+func (o observer) Attempted() { o.lastAttempt.Store(time.Now().UnixNano()) }
+
+// Responded implements consumer.Observer.
+func (o observer) Responded(op federation.Operation) { o.config.Observer.Responded(op) }
+
+// Refused implements consumer.Observer.
+func (o observer) Refused(reason *federation.InvalidError) { o.config.Observer.Refused(reason) }
+
+// Ended implements consumer.Observer.
+func (o observer) Ended(code codes.Code) { o.config.Observer.Ended(code) }

@@ -1,0 +1,28 @@
+package mtls
+
+import (
+	"cmp"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// Consumer is the identity of a consumer towards one owner: a Source, whose Run
+// keeps the certificates current and whose Changed tells when they changed, and the
+// identity that the owner must have. It implements consumer.Identity.
+type Consumer struct {
+	*Source
+
+	ServerName string // for which the owner's certificate must be valid; default: the host of the address
+	IDs        []ID   // of which the owner's certificate must have one, instead of ServerName; default: none
+}
+
+// Credentials returns those for a connection to an address, host:port. See
+// [Source.Client].
+func (c Consumer) Credentials(address string) credentials.TransportCredentials {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	return c.Client(cmp.Or(c.ServerName, host), c.IDs)
+}
