@@ -47,7 +47,7 @@ func (m *member) tell(o *owner) {
 func (o *owner) publish(changes mirror.Changes) {
 	ready := o.prepare(changes.Services)
 	o.agent.do(func() {
-		o.status = changes.Status
+		o.status = changes.Status.Status
 		for _, m := range *o.members.Load() {
 			for _, change := range changes.Services {
 				if change.Service == nil {

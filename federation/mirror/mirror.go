@@ -83,8 +83,9 @@ type Changes struct {
 	// holds. It is empty when only the status has changed.
 	Services []catalog.Change
 
-	// Status is the state of the catalog after the changes.
-	Status catalog.Status
+	// Status is the state after the changes, without LastAttempt. Every loss of a
+	// stream, and every attempt that fails, is a change of it.
+	Status Status
 }
 
 // Observer is told what happens, for metrics and logs. Its methods are called from
@@ -141,9 +142,10 @@ type Mirror struct {
 	mu        sync.Mutex
 	catalog   *catalog.Catalog
 	clock     clock
-	published catalog.Status // the last one
 	parked    bool
 	failure   error
+	published Status // the last one
+	outdated  bool   // parked or failure were set since
 	renewal   renewal
 	next      *subscription   // what Run turns to after the current one; nil: none
 	current   *subscription   // what Run follows; nil while it does not run
@@ -272,15 +274,18 @@ func (m *Mirror) catalogStatus() catalog.Status {
 	return s
 }
 
-// publish makes visible what has changed in the catalog. m.mu is held.
+// publish makes visible what has changed, if anything has. m.mu is held.
 func (m *Mirror) publish() {
-	changes := Changes{Services: m.catalog.Changes(), Status: m.catalogStatus()}
+	changes := Changes{
+		Services: m.catalog.Changes(),
+		Status:   Status{Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure},
+	}
 	if len(changes.Services) > 0 {
 		m.save()
-	} else if changes.Status == m.published {
+	} else if changes.Status.Status == m.published.Status && !m.outdated {
 		return
 	}
-	m.published = changes.Status
+	m.published, m.outdated = changes.Status, false
 	m.config.Publish(changes)
 	m.signal()
 }
@@ -328,14 +333,14 @@ func (m *Mirror) advance() (wait time.Duration) {
 // which logs its own, cannot know.
 func (m *Mirror) announce() {
 	m.mu.Lock()
-	s := &Status{Status: m.published, Parked: m.parked, Failure: m.failure}
+	s := m.published
 	news := m.news
 	m.news = nil
 	renews := m.renewal.began
 	m.renewal.began = false
 	m.mu.Unlock()
 
-	m.status.Store(s)
+	m.status.Store(&s)
 	for _, d := range news {
 		m.config.Observer.Published(d)
 	}

@@ -122,14 +122,19 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.current = nil
-	m.parked, m.failure = false, nil
+	m.setFailure(nil, false)
 	m.catalog.Lost(m.now())
 	m.publish()
-	m.signal()
 	if k != nil {
 		m.keeper.Store(nil)
 		k.last <- m.snapshot()
 	}
+}
+
+// setFailure notes why there is no stream; nil: there is one, or none is wanted.
+// m.mu is held.
+func (m *Mirror) setFailure(err error, parked bool) {
+	m.failure, m.parked, m.outdated = err, parked, true
 }
 
 // sink applies what the owner says.
@@ -139,11 +144,10 @@ type sink struct{ *Mirror }
 func (m sink) Opened(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.parked, m.failure = false, nil
+	m.setFailure(nil, false)
 	m.renewal.wanted = false // a new stream brings all that there is
 	m.catalog.Opened(m.now())
 	m.publish()
-	m.signal()
 	return nil
 }
 
@@ -191,10 +195,9 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 func (m sink) Lost(_ context.Context, err error, parked bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.parked, m.failure = parked, err
+	m.setFailure(err, parked)
 	m.catalog.Lost(m.now())
 	m.publish()
-	m.signal()
 }
 
 // observer passes on what the consumer reports.
