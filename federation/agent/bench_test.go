@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// expensive are services that take long to compile, within what package wire
+// accepts. Each version differs from the last one in its last endpoint.
+var expensive = map[string]func(s *federation.Service){
+	"endpoints": func(*federation.Service) {},
+	"labels": func(s *federation.Service) {
+		for i := range s.Endpoints {
+			for l := range wire.MaxLabels {
+				s.Endpoints[i].Labels = append(s.Endpoints[i].Labels, fmt.Sprint("l", l))
+			}
+		}
+	},
+	"selectors": func(s *federation.Service) {
+		for i := range s.Endpoints {
+			for l := range wire.MaxLabels {
+				s.Endpoints[i].Labels = append(s.Endpoints[i].Labels, fmt.Sprint("l", (i+l)%wire.MaxEndpoints))
+			}
+		}
+		for i := range s.Instances {
+			for l := range wire.MaxSelectors {
+				s.Instances[i].EndpointSelector = append(s.Instances[i].EndpointSelector, fmt.Sprint("l", (7*i+l)%wire.MaxEndpoints))
+			}
+		}
+	},
+	"metadata": func(s *federation.Service) {
+		for i := range s.Instances {
+			for l := range wire.MaxMetadata {
+				s.Instances[i].Metadata = append(s.Instances[i].Metadata, federation.Pair{Key: fmt.Sprint("Key-", l), Value: fmt.Sprint(i)})
+			}
+		}
+	},
+}
+
+func expensiveService(tb testing.TB, shape string, n int) *federation.Service {
+	tb.Helper()
+	s := large(tb, shape, 0)
+	for i := range s.Endpoints {
+		s.Endpoints[i].Labels = nil
+	}
+	for i := range s.Instances {
+		s.Instances[i].EndpointSelector = nil
+	}
+	expensive[shape](s)
+	s.Endpoints[len(s.Endpoints)-1].Port = uint16(n%60_000 + 1)
+	return s
+}
+
+// BenchmarkNeighbour is the time from the receipt of a small update until queries
+// see it, beside an owner that sends versions of the most expensive service as
+// fast as they are taken.
+func BenchmarkNeighbour(b *testing.B) {
+	for _, shape := range append(slices.Sorted(maps.Keys(expensive)), "nobody") {
+		b.Run(shape, func(b *testing.B) {
+			_, _, owners := writer(b, "flood", "neighbour")
+			ctx, cancel := context.WithCancel(b.Context())
+			var flood sync.WaitGroup
+			floods := 0
+			if shape != "nobody" {
+				versions := []*federation.Service{expensiveService(b, shape, 1), expensiveService(b, shape, 2)}
+				flood.Go(func() {
+					for ; ctx.Err() == nil; floods++ {
+						owners[0].publish(upsert(versions[floods%2]))
+					}
+				})
+			}
+			var took []time.Duration
+			small := [2]*federation.Service{}
+			for i := range small {
+				s := large(b, "web", i)
+				s.Endpoints, s.Instances = s.Endpoints[:1], s.Instances[:1]
+				small[i] = s
+			}
+			pace := time.NewTicker(7 * time.Millisecond) // not in step with the flood
+			defer pace.Stop()
+			began := time.Now()
+			for i := 0; b.Loop(); i++ {
+				<-pace.C
+				start := time.Now()
+				owners[1].publish(upsert(small[i%2]))
+				took = append(took, time.Since(start))
+			}
+			elapsed := time.Since(began)
+			cancel()
+			flood.Wait()
+			slices.Sort(took)
+			milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+			b.ReportMetric(milliseconds(took[len(took)/2]), "ms-median")
+			b.ReportMetric(milliseconds(took[len(took)*99/100]), "ms-p99")
+			b.ReportMetric(milliseconds(took[len(took)-1]), "ms-max")
+			if floods > 0 {
+				b.ReportMetric(milliseconds(elapsed)/float64(floods), "ms/flood")
+			}
+		})
+	}
+}

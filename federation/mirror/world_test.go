@@ -1,0 +1,335 @@
+package mirror_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+const ownerAddress = "owner.example:8008"
+
+// world is a mirror and its owners on a network in memory. It must be made inside a
+// bubble.
+type world struct {
+	t         *testing.T
+	authority *mtls.Authority
+	consumer  *mtls.Source
+
+	// Read by the mirror while it runs.
+	publish   func(mirror.Changes)    // what Publish does besides; may be nil
+	published func()                  // what Observer.Published does besides; may be nil
+	wrap      func(net.Conn) net.Conn // around each connection of the mirror; may be nil
+
+	mu        sync.Mutex // guards the fields below
+	listeners map[string]*bufconn.Listener
+	changed   chan struct{}                  // closed when the identity changes
+	set       time.Duration                  // by which the wall clock is set forward, or back
+	services  map[string]*federation.Service // as the changes say
+	changes   int                            // that had services
+	counts    map[string]int                 // what the observer was told
+	answers   []string                       // of the mirror, as the scripted owner heard them
+	log       bytes.Buffer
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
+		services: make(map[string]*federation.Service), counts: make(map[string]int),
+	}
+	w.consumer = w.source("consumer.example")
+	return w
+}
+
+func (w *world) source(name string) *mtls.Source {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	issued, err := w.authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := issued.WriteFiles(files); err != nil {
+		w.t.Fatal(err)
+	}
+	source, err := mtls.Load(files, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return source
+}
+
+// identity is a consumer.Identity that changes when the test says so. That of
+// package mtls waits for the file system, which no bubble knows.
+type identity struct{ *world }
+
+func (i identity) Credentials(address string) credentials.TransportCredentials {
+	return mtls.Consumer{Source: i.consumer}.Credentials(address)
+}
+
+func (i identity) Changed() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.changed
+}
+
+func (identity) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// config returns what most tests use.
+func (w *world) config() mirror.Config {
+	start := time.Now()
+	return mirror.Config{
+		Subscription: mirror.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial},
+		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Publish:      w.apply,
+		Observer:     observer{w},
+		Logger:       slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Clock: func() (time.Time, time.Duration) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return time.Now().Round(0).Add(w.set), time.Since(start)
+		},
+	}
+}
+
+// run runs a mirror until the test ends, or the returned function is called.
+func (w *world) run(config mirror.Config) (m *mirror.Mirror, stop func()) {
+	w.t.Helper()
+	m, err := mirror.New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("Run returns %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return m, stop
+}
+
+// apply is what the mirrors of a world publish to.
+func (w *world) apply(c mirror.Changes) {
+	if w.publish != nil {
+		w.publish(c)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(c.Services) > 0 {
+		w.changes++
+	}
+	for _, change := range c.Services {
+		if change.Service == nil {
+			delete(w.services, change.Name)
+		} else {
+			w.services[change.Name] = change.Service
+		}
+	}
+}
+
+// names returns the names of the services that were published, sorted, once what is
+// under way has come to rest.
+func (w *world) names() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var names []string
+	for name := range w.services {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// counted returns what the observer was told under the name, once what is under way
+// has come to rest.
+func (w *world) counted(what string) int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[what]
+}
+
+// logged returns what was logged.
+func (w *world) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+// setClock sets the wall clock forward, or back.
+func (w *world) setClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set += by
+}
+
+// heard returns the answers that scripted owners have had, once what is under way
+// has come to rest.
+func (w *world) heard() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.answers)
+}
+
+func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+	w.mu.Lock()
+	listener := w.listeners[address]
+	w.mu.Unlock()
+	if listener == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	conn, err := listener.DialContext(ctx)
+	if err != nil || w.wrap == nil {
+		return conn, err
+	}
+	return w.wrap(conn), nil
+}
+
+// serveOn runs an owner until the test ends, or the returned function is called.
+func (w *world) serveOn(address string, serve func(ctx context.Context, listener net.Listener) error) (stop func()) {
+	listener := bufconn.Listen(256 << 10)
+	w.mu.Lock()
+	w.listeners[address] = listener
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx, listener) }()
+	stop = sync.OnceFunc(func() {
+		w.mu.Lock()
+		if w.listeners[address] == listener {
+			delete(w.listeners, address)
+		}
+		w.mu.Unlock()
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("owner failed: %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// serve runs a good owner.
+func (w *world) serve(services ...*federation.Service) (registry *owner.Registry, stop func()) {
+	w.t.Helper()
+	registry = owner.NewRegistry()
+	if _, err := registry.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
+	server, err := owner.New(owner.Config{
+		Registry: registry, Credentials: w.source("owner.example").Server(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return registry, w.serveOn(ownerAddress, server.Serve)
+}
+
+// misbehave runs an owner that follows the script.
+func (w *world) misbehave(script string) (stop func()) {
+	w.t.Helper()
+	parsed, err := faultowner.Parse(script)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	scripted := faultowner.New(faultowner.Config{
+		Script: parsed, Credentials: w.source("owner.example").Server(),
+		Event: func(what string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if strings.HasPrefix(what, "ack ") || strings.HasPrefix(what, "nack ") {
+				w.answers = append(w.answers, what)
+			}
+		},
+	})
+	return w.serveOn(ownerAddress, scripted.Serve)
+}
+
+type lockedWriter struct{ w *world }
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.log.Write(p)
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+type observer struct{ *world }
+
+func (o observer) count(what string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[what]++
+}
+
+func (o observer) Responded(op federation.Operation) { o.count("responded " + op.String()) }
+func (o observer) Refused(reason *federation.InvalidError) {
+	o.count("refused " + string(reason.Reason))
+}
+func (o observer) Ended(code codes.Code) { o.count("ended " + code.String()) }
+func (o observer) FileFailed()           { o.count("file failed") }
+
+func (o observer) Published(time.Duration) {
+	if o.published != nil {
+		o.world.published()
+	}
+	o.count("published")
+}
+
+// service is a service with one endpoint, named after the first label of its fqdn.
+func service(t *testing.T, name, address string) *federation.Service {
+	t.Helper()
+	fqdn, err := federation.ParseFQDN(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := federation.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, _, _ := strings.Cut(name, ".")
+	return &federation.Service{
+		Name: label, FQDN: fqdn,
+		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}
+}
