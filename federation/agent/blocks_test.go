@@ -517,3 +517,25 @@ func TestReady(t *testing.T) {
 		})
 	}
 }
+
+// A new block goes on with the serials of the blocks before it: secondaries that
+// hold a zone must not find an older one after a reload, whatever the clock says.
+func TestReloadTakesSerialsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		serial := before.Zone().SOA("fed.example.").Serial
+		w.setClock(-time.Hour)
+		after := w.attach(w.block(2, w.owner(ownerAddress)))
+		if got := after.Zone().SOA("fed.example.").Serial; got < serial {
+			t.Errorf("serial is %d after the reload and %d before it", got, serial)
+		}
+		w.agent.Detach(before)
+		time.Sleep(time.Minute)
+		if got := after.Zone().SOA("fed.example.").Serial; got < serial {
+			t.Errorf("serial is %d a minute after the reload and %d before it", got, serial)
+		}
+	})
+}
