@@ -106,6 +106,10 @@ type Sink interface {
 	// without an error; an error ends the stream.
 	Apply(ctx context.Context, updates []Update) (refusals []*federation.InvalidError, err error)
 
+	// Answered says that all updates of the last Apply were answered, so that what
+	// follows from them no longer keeps the owner waiting.
+	Answered(ctx context.Context)
+
 	// Lost says that the stream has ended, or the attempt to open it. The text
 	// of err is safe to show. Parked means that no other attempt is made until the
 	// credentials change. It is called neither when the context of Run has ended,

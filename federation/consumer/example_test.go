@@ -75,6 +75,8 @@ func (z zone) Apply(_ context.Context, updates []consumer.Update) ([]*federation
 	return refusals, nil
 }
 
+func (zone) Answered(context.Context) {}
+
 func (zone) Lost(_ context.Context, err error, parked bool) {
 	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
 }

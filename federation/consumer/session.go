@@ -119,6 +119,7 @@ func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool,
 		for i := range updates {
 			heard = c.note(with.address, updates[i].Operation, refusal(updates, refusals, i)) || heard
 		}
+		c.config.Sink.Answered(ctx)
 	}
 }
 

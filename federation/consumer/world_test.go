@@ -316,6 +316,8 @@ func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.Invali
 	return refusals, nil
 }
 
+func (*world) Answered(context.Context) {}
+
 func (w *world) Lost(_ context.Context, err error, parked bool) {
 	if parked {
 		w.record("parked", err.Error())

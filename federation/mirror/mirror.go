@@ -23,10 +23,11 @@
 //
 // # Concurrency
 //
-// Three goroutines work for a Mirror: one of the consumer, which applies what
-// arrives; one that looks at the clock; and one that writes the file. The catalog
-// is guarded by one mutex, which is held while Publish runs: that keeps the changes
-// in order, and slows down an owner that sends faster than they can be published.
+// Three goroutines work for a Mirror: one of the consumer, which applies,
+// acknowledges and announces what arrives; one that does what is due by the clock;
+// and one that writes the file. The catalog is guarded by one mutex, which is held
+// while Publish runs: that keeps the changes in order, and slows down an owner that
+// sends faster than they can be published.
 package mirror
 
 import (
@@ -136,7 +137,7 @@ type Mirror struct {
 	// Read-only after New.
 	config Config
 	logger *slog.Logger
-	wake   chan struct{} // has room for one value: keepTime has something to do
+	wake   chan struct{} // has room for one value: something is due before keepTime wakes up
 
 	// Guarded by mu, which is held while Config.Publish runs.
 	mu        sync.Mutex
@@ -150,12 +151,14 @@ type Mirror struct {
 	next      *subscription   // what Run turns to after the current one; nil: none
 	current   *subscription   // what Run follows; nil while it does not run
 	news      []time.Duration // from receipt to publication, not announced yet
+	wakesAt   time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
 	lastKeeper *keeper // nil before there was one
 
-	// Owned by keepTime.
-	announced catalog.State // the last one that was logged
+	// Guarded by announcing, which is taken before mu.
+	announcing sync.Mutex
+	announced  catalog.State // the last one that was logged
 
 	// Atomic.
 	keeper      atomic.Pointer[keeper] // nil without a file
@@ -229,22 +232,18 @@ func (m *Mirror) Status() Status {
 // be accepted now is fetched only after Renew, except for what only a limit kept
 // out.
 func (m *Mirror) Configure(rules catalog.Config) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.catalog.SetConfig(rules, m.now())
-	m.renewal.last = time.Time{} // the limits may have changed
-	m.publish()
-	m.signal()
+	m.change(func(now time.Time) {
+		m.catalog.SetConfig(rules, now)
+		m.renewal.last = time.Time{} // the limits may have changed
+	})
+	m.announce()
 }
 
 // Renew subscribes to the owner once more as soon as its catalog is complete, since
 // services that were refused would be accepted now: they are not kept, and an owner
 // sends each only once on a stream. All services stay live meanwhile.
 func (m *Mirror) Renew() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.renewal.wanted = true
-	m.signal()
+	m.change(func(time.Time) { m.renewal.wanted = true })
 }
 
 // View calls f with all services, each with the generation of the stream that
@@ -257,12 +256,14 @@ func (m *Mirror) View(f func(services iter.Seq2[*federation.Service, uint64], s 
 	f(m.catalog.All(), m.catalogStatus())
 }
 
-// signal makes keepTime look at the clock and announce what is new.
-func (m *Mirror) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default: // it is about to do so
-	}
+// change runs f, which changes the mirror, and publishes what has changed.
+func (m *Mirror) change(f func(now time.Time)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	f(now)
+	m.publish()
+	m.reschedule(now)
 }
 
 // catalogStatus returns the status of the catalog by the wall clock.
@@ -287,11 +288,9 @@ func (m *Mirror) publish() {
 	}
 	m.published, m.outdated = changes.Status, false
 	m.config.Publish(changes)
-	m.signal()
 }
 
-// keepTime does what is due by the clock, and announces what was published, until
-// ctx ends.
+// keepTime does what is due by the clock until ctx ends.
 func (m *Mirror) keepTime(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -311,6 +310,25 @@ func (m *Mirror) keepTime(ctx context.Context) {
 // idle is how long keepTime sleeps when nothing is due.
 const idle = time.Hour
 
+// reschedule wakes keepTime up when something is due earlier than it would wake up
+// by itself. m.mu is held.
+func (m *Mirror) reschedule(now time.Time) {
+	if m.wakesAt.IsZero() || !now.Add(m.untilDue(now)).Before(m.wakesAt) {
+		return
+	}
+	m.wakesAt = time.Time{}
+	m.wake <- struct{}{} // there is room: keepTime takes it before it sets wakesAt again
+}
+
+// untilDue returns how long nothing is due. m.mu is held.
+func (m *Mirror) untilDue(now time.Time) time.Duration {
+	wait := m.untilDeadline(now)
+	if at, ok := m.renewalDue(); ok {
+		wait = min(wait, at.Sub(now))
+	}
+	return max(wait, 0)
+}
+
 // advance does what is due now, and returns how long nothing else will be.
 func (m *Mirror) advance() (wait time.Duration) {
 	m.mu.Lock()
@@ -322,16 +340,17 @@ func (m *Mirror) advance() (wait time.Duration) {
 	}
 	m.catalog.Advance(now)
 	m.publish()
-	wait = m.untilDeadline(now)
-	if at, waits := m.renew(now); waits {
-		wait = min(wait, at.Sub(now))
-	}
-	return max(wait, 0)
+	m.renew(now)
+	wait = m.untilDue(now)
+	m.wakesAt = now.Add(wait)
+	return wait
 }
 
-// announce makes the state known, and logs those changes of it that the consumer,
-// which logs its own, cannot know.
+// announce makes known what was published: the status, how long it took, and in the
+// log those changes of the state that the consumer, which logs its own, cannot know.
 func (m *Mirror) announce() {
+	m.announcing.Lock()
+	defer m.announcing.Unlock()
 	m.mu.Lock()
 	s := m.published
 	news := m.news

@@ -142,17 +142,17 @@ func (m *Mirror) known() bool {
 
 // restore fills the catalog, and reports whether it did.
 func (m *Mirror) restore(s *snapshot.Snapshot) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
-		return false
-	}
-	m.now()
-	for _, t := range []time.Time{s.LastUp, s.Saved} {
-		m.clock.atLeast(t)
-	}
-	restored := m.catalog.Restore(s.Services, s.LastUp, m.now())
-	m.publish()
+	var restored bool
+	m.change(func(time.Time) {
+		if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+			return
+		}
+		for _, t := range []time.Time{s.LastUp, s.Saved} {
+			m.clock.atLeast(t)
+		}
+		restored = m.catalog.Restore(s.Services, s.LastUp, m.now())
+	})
+	m.announce()
 	return restored
 }
 
@@ -218,12 +218,11 @@ func (m *Mirror) save() {
 func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot()
+	return m.snapshot(m.now())
 }
 
 // snapshot is currentSnapshot where m.mu is held.
-func (m *Mirror) snapshot() *snapshot.Snapshot {
-	now := m.now()
+func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	services, lastUp, ok := m.catalog.Snapshot(now)
 	if !ok {
 		return nil

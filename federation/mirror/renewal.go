@@ -1,6 +1,10 @@
 package mirror
 
-import "time"
+import (
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+)
 
 // renewInterval is the least time between two renewals for the sake of room that
 // was freed: an owner that is at its limit and changes all the time must not be
@@ -10,27 +14,36 @@ const renewInterval = time.Minute
 // renewal is when and why an owner is subscribed to once more while its stream is
 // well. What was refused is not kept, and an owner sends it only once on a stream.
 type renewal struct {
-	wanted bool      // by the caller, since the stream was opened
-	last   time.Time // the last one, in the mirror's time
-	began  bool      // and was not announced yet
+	wanted   bool      // by the caller, since the stream was opened
+	underWay bool      // the stream is about to be replaced
+	began    bool      // and that was not announced yet
+	last     time.Time // the last one, in the mirror's time
 }
 
-// renew subscribes to the owner once more when that would bring what was refused.
-// When it has to wait, it returns until when. It renews only while the catalog is
-// complete: before that, the stream still brings what it brings. m.mu is held.
-func (m *Mirror) renew(now time.Time) (at time.Time, waits bool) {
-	if !m.renewal.wanted {
-		if !m.catalog.Wanting() {
-			return time.Time{}, false
-		}
-		if at := m.renewal.last.Add(renewInterval); now.Before(at) {
-			return at, true
-		}
-	}
-	if m.current == nil || !m.catalog.Renew(now) {
+// opened notes that there is a new stream, which brings all that there is.
+func (r *renewal) opened() { r.wanted, r.underWay = false, false }
+
+// renewalDue returns when the owner has to be subscribed to once more, and false when
+// that would bring nothing. It waits for the catalog to be complete: before that, the
+// stream still brings what it brings. m.mu is held.
+func (m *Mirror) renewalDue() (at time.Time, ok bool) {
+	switch {
+	case m.current == nil || m.renewal.underWay || m.catalog.Status().State != catalog.Synced:
 		return time.Time{}, false
+	case m.renewal.wanted:
+		return time.Time{}, true
+	case m.catalog.Wanting():
+		return m.renewal.last.Add(renewInterval), true
 	}
-	m.renewal = renewal{last: now, began: true}
-	m.current.consumer.Renew()
 	return time.Time{}, false
+}
+
+// renew subscribes to the owner once more if that is due. m.mu is held.
+func (m *Mirror) renew(now time.Time) {
+	if at, ok := m.renewalDue(); !ok || at.After(now) {
+		return
+	}
+	m.renewal = renewal{underWay: true, began: true, last: now}
+	m.catalog.Renew(now)
+	m.current.consumer.Renew()
 }

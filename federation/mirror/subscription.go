@@ -119,16 +119,16 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	}
 	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
 
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.current = nil
-	m.setFailure(nil, false)
-	m.catalog.Lost(m.now())
-	m.publish()
-	if k != nil {
-		m.keeper.Store(nil)
-		k.last <- m.snapshot()
-	}
+	m.change(func(now time.Time) {
+		m.current = nil
+		m.setFailure(nil, false)
+		m.catalog.Lost(now)
+		if k != nil {
+			m.keeper.Store(nil)
+			k.last <- m.snapshot(now)
+		}
+	})
+	m.announce()
 }
 
 // setFailure notes why there is no stream; nil: there is one, or none is wanted.
@@ -142,20 +142,18 @@ type sink struct{ *Mirror }
 
 // Opened implements consumer.Sink.
 func (m sink) Opened(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.setFailure(nil, false)
-	m.renewal.wanted = false // a new stream brings all that there is
-	m.catalog.Opened(m.now())
-	m.publish()
+	m.change(func(now time.Time) {
+		m.setFailure(nil, false)
+		m.renewal.opened()
+		m.catalog.Opened(now)
+	})
+	m.announce()
 	return nil
 }
 
 // Marked implements consumer.Sink.
 func (m sink) Marked(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.catalog.Marked()
+	m.change(func(time.Time) { m.catalog.Marked() })
 	return nil
 }
 
@@ -181,23 +179,27 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 		}
 	}
 	m.publish()
+	m.reschedule(now)
 	published := time.Now()
 	for i := range updates {
 		if updates[i].Invalid == nil && (refusals == nil || refusals[i] == nil) {
 			m.news = append(m.news, published.Sub(updates[i].Received))
 		}
 	}
-	m.signal()
 	return refusals, nil
 }
 
+// Answered implements consumer.Sink.
+func (m sink) Answered(context.Context) { m.announce() }
+
 // Lost implements consumer.Sink.
 func (m sink) Lost(_ context.Context, err error, parked bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.setFailure(err, parked)
-	m.catalog.Lost(m.now())
-	m.publish()
+	m.change(func(now time.Time) {
+		m.setFailure(err, parked)
+		m.renewal.underWay = false
+		m.catalog.Lost(now)
+	})
+	m.announce()
 }
 
 // observer passes on what the consumer reports.

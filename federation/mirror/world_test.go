@@ -36,9 +36,8 @@ type world struct {
 	consumer  *mtls.Source
 
 	// Read by the mirror while it runs.
-	publish   func(mirror.Changes)    // what Publish does besides; may be nil
-	published func()                  // what Observer.Published does besides; may be nil
-	wrap      func(net.Conn) net.Conn // around each connection of the mirror; may be nil
+	publish func(mirror.Changes)    // what Publish does besides; may be nil
+	wrap    func(net.Conn) net.Conn // around each connection of the mirror; may be nil
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[string]*bufconn.Listener
@@ -46,7 +45,7 @@ type world struct {
 	set       time.Duration                  // by which the wall clock is set forward, or back
 	services  map[string]*federation.Service // as the changes say
 	changes   int                            // that had services
-	counts    map[string]int                 // what the observer was told
+	observed  []string                       // what the observer was told, in order
 	answers   []string                       // of the mirror, as the scripted owner heard them
 	log       bytes.Buffer
 }
@@ -59,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{
 		t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
-		services: make(map[string]*federation.Service), counts: make(map[string]int),
+		services: make(map[string]*federation.Service),
 	}
 	w.consumer = w.source("consumer.example")
 	return w
@@ -178,7 +177,22 @@ func (w *world) counted(what string) int {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.counts[what]
+	n := 0
+	for _, told := range w.observed {
+		if told == what {
+			n++
+		}
+	}
+	return n
+}
+
+// told returns what the observer was told, in order, once what is under way has come
+// to rest.
+func (w *world) told() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.observed)
 }
 
 // logged returns what was logged.
@@ -298,7 +312,7 @@ type observer struct{ *world }
 func (o observer) count(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.counts[what]++
+	o.observed = append(o.observed, what)
 }
 
 func (o observer) Responded(op federation.Operation) { o.count("responded " + op.String()) }
@@ -308,12 +322,7 @@ func (o observer) Refused(reason *federation.InvalidError) {
 func (o observer) Ended(code codes.Code) { o.count("ended " + code.String()) }
 func (o observer) FileFailed()           { o.count("file failed") }
 
-func (o observer) Published(time.Duration) {
-	if o.published != nil {
-		o.world.published()
-	}
-	o.count("published")
-}
+func (o observer) Published(time.Duration) { o.count("published") }
 
 // service is a service with one endpoint, named after the first label of its fqdn.
 func service(t *testing.T, name, address string) *federation.Service {

@@ -143,4 +143,6 @@ func (l listing) Apply(_ context.Context, updates []consumer.Update) ([]*federat
 	return nil, nil
 }
 
+func (listing) Answered(context.Context) {}
+
 func (listing) Lost(_ context.Context, err error, _ bool) { fmt.Println("lost:", err) }

@@ -70,6 +70,7 @@ type counting struct {
 
 func (*counting) Opened(context.Context) error            { return nil }
 func (*counting) Marked(context.Context) error            { return nil }
+func (*counting) Answered(context.Context)                {}
 func (*counting) Lost(_ context.Context, _ error, _ bool) {}
 
 func (c *counting) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
