@@ -16,7 +16,8 @@ import (
 func TestParseID(t *testing.T) {
 	for _, tc := range []struct {
 		in, want string
-		err      error
+		err      error  // that the error wraps
+		text     string // in an error of package spiffeid, which exports none
 	}{
 		{in: "owner.example.org", want: "owner.example.org"},
 		{in: "Owner.Example.ORG.", want: "owner.example.org"},
@@ -35,26 +36,32 @@ func TestParseID(t *testing.T) {
 		{in: "owner example", err: federation.ErrLabelCharacter},
 		{in: "https://owner.example.org/", err: errScheme},
 		{in: "SPIFFE://example.org/owner", err: errScheme},
-		{in: "spiffe://", err: errTrustDomain},
-		{in: "spiffe:///owner", err: errTrustDomain},
-		{in: "spiffe://Example.org/owner", err: errTrustDomain},
-		{in: "spiffe://user@example.org/owner", err: errTrustDomain},
-		{in: "spiffe://example.org:8008/owner", err: errTrustDomain},
-		{in: "spiffe://exämple.org/owner", err: errTrustDomain},
+		{in: "spiffe://", text: "trust domain is missing"},
+		{in: "spiffe:///owner", text: "trust domain is missing"},
+		{in: "spiffe://Example.org/owner", text: "trust domain characters"},
+		{in: "spiffe://user@example.org/owner", text: "trust domain characters"},
+		{in: "spiffe://example.org:8008/owner", text: "trust domain characters"},
+		{in: "spiffe://exämple.org/owner", text: "trust domain characters"},
 		{in: "spiffe://" + strings.Repeat("d", maxTrustDomain+1) + "/x", err: errTrustDomain},
 		{in: "spiffe://example.org", err: errNoPath},
-		{in: "spiffe://example.org/", err: errPath},
-		{in: "spiffe://example.org/owner/", err: errPath},
-		{in: "spiffe://example.org//owner", err: errPath},
-		{in: "spiffe://example.org/./owner", err: errPath},
-		{in: "spiffe://example.org/../owner", err: errPath},
-		{in: "spiffe://example.org/owner?a=b", err: errPath},
-		{in: "spiffe://example.org/owner#a", err: errPath},
-		{in: "spiffe://example.org/own%65r", err: errPath},
-		{in: "spiffe://example.org/owner\n", err: errPath},
+		{in: "spiffe://example.org/", text: "trailing slash"},
+		{in: "spiffe://example.org/owner/", text: "trailing slash"},
+		{in: "spiffe://example.org//owner", text: "empty segments"},
+		{in: "spiffe://example.org/./owner", text: "dot segments"},
+		{in: "spiffe://example.org/../owner", text: "dot segments"},
+		{in: "spiffe://example.org/owner?a=b", text: "path segment characters"},
+		{in: "spiffe://example.org/owner#a", text: "path segment characters"},
+		{in: "spiffe://example.org/own%65r", text: "path segment characters"},
+		{in: "spiffe://example.org/owner\n", text: "path segment characters"},
 		{in: spiffeOfLength(maxSPIFFE + 1), err: errTooLong},
 	} {
 		id, err := ParseID(tc.in)
+		if tc.text != "" {
+			if id != (ID{}) || err == nil || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("ParseID(%q) = %q, %v; want an error with %q", tc.in, id, err, tc.text)
+			}
+			continue
+		}
 		if id.String() != tc.want || !errors.Is(err, tc.err) {
 			t.Errorf("ParseID(%q) = %q, %v; want %q, %v", tc.in, id, err, tc.want, tc.err)
 		}
@@ -114,7 +121,7 @@ func FuzzParseID(f *testing.F) {
 		if again, err := ParseID(id.String()); again != id || err != nil {
 			t.Fatalf("ParseID(%q) = %q, %v: an identity must spell itself", id, again, err)
 		}
-		if strings.HasPrefix(id.String(), spiffeScheme) {
+		if strings.HasPrefix(id.String(), "spiffe://") {
 			u, err := url.Parse(id.String())
 			if err != nil || u.User != nil || u.Port() != "" || u.RawQuery != "" || u.Fragment != "" {
 				t.Fatalf("ParseID(%q) = %q: %v", s, id, err)
