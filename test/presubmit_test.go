@@ -32,13 +32,14 @@ var allowed = map[string][]string{
 	"federation":             nil,
 	"federation/loglimit":    nil,
 	"federation/regularfile": nil,
-	"federation/mtls":        {"federation", "federation/regularfile"},
+	"federation/filewatch":   nil,
+	"federation/mtls":        {"federation", "federation/filewatch", "federation/regularfile"},
 	"federation/wire":        {"federation", "proto/"},
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
 	"federation/ownerfile": {
-		"federation", "federation/mtls", "federation/regularfile", "federation/wire", "federation/owner", "proto/types/",
+		"federation", "federation/filewatch", "federation/mtls", "federation/regularfile", "federation/wire", "federation/owner", "proto/types/",
 	},
 	"federation/catalog": {"federation"},
 	"federation/zone":    {"federation"},

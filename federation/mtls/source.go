@@ -1,24 +1,26 @@
 package mtls
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
 )
 
 const (
-	// settleTime is how long a burst of file events may go on before the files
-	// are read: a certificate and its key are replaced one after the other.
-	settleTime = 200 * time.Millisecond
+	// burst is how long after the first notification the files are read: a
+	// certificate and its key are replaced one after the other. Later notifications
+	// do not delay it: a busy directory must not keep a new certificate from being
+	// seen.
+	burst = 200 * time.Millisecond
 
-	// pollInterval is how often the files are read without any event: not every
-	// file system sends them, and none does for the target of a symbolic link in
-	// another directory.
+	// pollInterval is how often the files are read without a notification, which
+	// also tells when a certificate in them has expired.
 	pollInterval = time.Minute
 )
 
@@ -28,15 +30,13 @@ type Source struct {
 	// read-only after Load
 	files  Files
 	logger *slog.Logger
+	watch  *filewatch.Watch
 
-	// replaced by Run
-	material atomic.Pointer[material]
-
+	material    atomic.Pointer[material] // in use; replaced by Reload
 	connections connections
 
-	// owned by Run
-	broken    string // why the files cannot be used, as logged
-	unwatched string // why a directory cannot be watched, as logged
+	mu     sync.Mutex // held by Reload
+	broken string     // why the files cannot be used, as logged; guarded by mu
 }
 
 // Load reads and checks the files. Its errors name the file and what is wrong:
@@ -53,83 +53,59 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 	}
 	s := &Source{files: files, logger: logger}
 	s.material.Store(m)
+	s.watch = s.newWatch(nil)
 	return s, nil
 }
 
+// newWatch returns what follows the files. In tests, events take the place of the
+// system's notifications.
+func (s *Source) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
+	return filewatch.New(filewatch.Config{
+		Paths:    []string{s.files.Cert, s.files.Key, s.files.CA},
+		Interval: pollInterval,
+		Quiet:    burst,
+		Patience: burst,
+		Reload:   func(context.Context) { s.Reload() },
+		Trouble:  s.logWatching,
+		Events:   events,
+	})
+}
+
 // Run follows changes of the files until ctx ends, and returns nil then. What
-// they hold newly is used from the next handshake on. Running connections are not
-// touched, but for those of peers whose authority has left the CA bundle, which
-// end: within a second where the file system sends events, and else within a
-// minute. Files that Load would refuse leave the old material in use. It must run
-// only once at a time.
-func (s *Source) Run(ctx context.Context) error {
-	// Directories are watched, not files: replacing a file, or swapping the
-	// ..data link of a Kubernetes volume, ends the watch of a file.
-	var events <-chan fsnotify.Event
-	var failures <-chan error
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer watcher.Close()
-		events, failures = watcher.Events, watcher.Errors
-	}
-	watch := func() {
-		if watcher != nil {
-			err = s.watch(watcher)
-		}
-		s.report(&s.unwatched, err, "certificate files cannot be watched; they are read every "+pollInterval.String()+" instead",
-			"certificate files can be watched again")
-	}
+// they hold newly is used from the next handshake on. Open connections are left
+// alone, but for those of peers whose authority is no longer in the CA bundle,
+// which end: within a second where the file system sends notifications, and within
+// a minute or so where it does not. Files that Load would refuse leave the old
+// material in use.
+//
+// It may run several times at once, as a consumer and an owner of one process may
+// share a Source: the files are followed until the last of the Runs ends.
+func (s *Source) Run(ctx context.Context) error { return s.watch.Run(ctx) }
 
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	var settled <-chan time.Time // fires once after the first event of a burst
-	watch()
-	s.Reload() // what changed since Load
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-events:
-		case <-failures: // events were lost
-		case <-settled:
-			settled = nil
-			s.Reload()
-			continue
-		case <-poll.C:
-			watch() // a directory may have been replaced
-			s.Reload()
-			continue
-		}
-		// Later events do not push the moment back: a busy directory must not
-		// keep a new certificate from being seen.
-		if settled == nil {
-			settled = time.NewTimer(settleTime).C
-		}
+// logWatching logs that a directory cannot be watched, or that all of them are
+// watched again.
+func (s *Source) logWatching(err error) {
+	if err != nil {
+		s.logger.Error("certificate files cannot be watched; they are read every "+pollInterval.String()+" instead", "error", err)
+	} else {
+		s.logger.Info("certificate files can be watched again")
 	}
 }
 
-// watch adds the directories of the files; one that is watched already stays so.
-func (s *Source) watch(watcher *fsnotify.Watcher) (err error) {
-	for _, path := range []string{s.files.Cert, s.files.Key, s.files.CA} {
-		err = cmp.Or(err, watcher.Add(filepath.Dir(path)))
-	}
-	return err
-}
-
-// Reload reads the files now: what they hold takes the place of the old material,
-// if it is new and good. It must not be called while Run runs, which does that
-// when they change.
+// Reload reads the files now, as Run does when they change. What they hold takes
+// the place of the material in use if it is new and good.
 func (s *Source) Reload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	m, err := s.files.read(time.Now())
-	s.report(&s.broken, err, "certificate files cannot be used; the old certificates stay in use",
-		"certificate files are in order again")
+	s.logReading(err)
 	if err != nil || m.sum == s.material.Load().sum {
 		return
 	}
 	old := s.material.Swap(m)
 	s.logger.Info("certificates changed; the new ones are used from the next handshake on",
 		"certificate", s.files.Cert, "expires", m.expiry)
-	close(old.replaced) // after the swap: who waits finds the new material
+	close(old.replaced) // after the swap: whoever waits for it finds the new material
 	if sameCertificates(old.authorities, m.authorities) {
 		return
 	}
@@ -139,20 +115,21 @@ func (s *Source) Reload() {
 	}
 }
 
-// report logs a trouble when it is not the one logged last, and its end.
-func (s *Source) report(logged *string, err error, trouble, over string) {
+// logReading logs why the files cannot be used, once for each reason, and that
+// they can be used again.
+func (s *Source) logReading(err error) {
 	switch {
-	case err != nil && err.Error() != *logged:
-		*logged = err.Error()
-		s.logger.Error(trouble, "error", err)
-	case err == nil && *logged != "":
-		*logged = ""
-		s.logger.Info(over)
+	case err != nil && err.Error() != s.broken:
+		s.broken = err.Error()
+		s.logger.Error("certificate files cannot be used; the old certificates stay in use", "error", err)
+	case err == nil && s.broken != "":
+		s.broken = ""
+		s.logger.Info("certificate files are in order again")
 	}
 }
 
-// Changed returns a channel that is closed when the material in use at this
-// moment has been replaced.
+// Changed returns a channel that is closed when the material in use now has been
+// replaced.
 func (s *Source) Changed() <-chan struct{} { return s.material.Load().replaced }
 
 // Expiry returns when the certificate in use expires, or the first of its chain

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 func TestLoad(t *testing.T) {
@@ -368,8 +370,7 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 	}
 }
 
-// Where no event arrives the slow poll sees a change, reports a trouble once,
-// and the same bytes are none.
+// Reload reports a trouble once, and takes the same bytes for no change.
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority := newAuthority(t)
@@ -405,6 +406,34 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// A consumer and an owner of one process may share a source.
+func TestSharedSourceIsFollowedUntilItsLastRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		authority := newAuthority(t)
+		source := load(t, issue(t, authority, Leaf{}))
+		events := make(chan fsnotify.Event)
+		source.watch = source.newWatch(events)
+		stops := []func(){run(t, source), run(t, source), run(t, source)}
+		for i, stop := range stops {
+			changed := source.Changed()
+			if err := issue(t, authority, Leaf{}).WriteFiles(source.files); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				events <- fsnotify.Event{Name: source.files.Cert}
+				time.Sleep(burst)
+			} else {
+				time.Sleep(pollInterval + burst)
+			}
+			synctest.Wait()
+			if !closed(changed) {
+				t.Errorf("after the end of %d of its %d Runs the files are not followed", i, len(stops))
+			}
+			stop()
+		}
+	})
+}
+
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -414,18 +443,22 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// run runs the source until the test ends.
-func run(t *testing.T, source *Source) {
+// run runs the source until the test ends, or stop is called.
+func run(t *testing.T, source *Source) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- source.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := source.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // await waits for a change that must come by an event: the poll is slower.

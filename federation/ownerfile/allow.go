@@ -45,10 +45,7 @@ func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
 		c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
 		return nil
 	}
-	if err := f.load(ctx); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f.open(ctx)
 }
 
 var comment = regexp.MustCompile(`(^|\s)#.*`)

@@ -118,7 +118,7 @@ func TestAllowFollows(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { f.follow(ctx, nil, nil) })
+		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
 

@@ -7,25 +7,24 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 )
 
 const (
-	// pollInterval is how often a file is looked at without having been told to:
-	// notifications do not reach over network file systems, and do not tell of a
-	// change behind a symbolic link.
+	// pollInterval is how often a file is looked at without a notification, and
+	// the longest time for which one that is written all the time is left unread.
 	pollInterval = 10 * time.Second
 
-	// settleDelay is how long a file must be left alone after a notification. A
-	// writer that does not rename causes many of them, and half of what it writes
+	// quiet is how long a file must be left alone before it is read. A writer
+	// that does not rename causes many notifications, and half of what it writes
 	// may look like a whole.
-	settleDelay = 100 * time.Millisecond
+	quiet = 100 * time.Millisecond
 )
 
 // File is a file that an owner follows.
@@ -37,13 +36,38 @@ type File struct {
 	limit  int64  // of its size, in bytes
 	apply  func(ctx context.Context, data []byte) error
 	logger *slog.Logger
+	watch  *filewatch.Watch
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
-	// Owned by who opened it, then by Run.
+	// owned by open, then by the Run that follows the file
 
 	info   os.FileInfo // of the file when it was last read, nil after a failure
 	digest [sha256.Size]byte
+}
+
+// open reads the file, applies it, and prepares Run.
+func (f *File) open(ctx context.Context) (*File, error) {
+	if err := f.load(ctx); err != nil {
+		return nil, err
+	}
+	f.watch = f.newWatch(nil)
+	return f, nil
+}
+
+// newWatch returns what follows the file. In tests, events take the place of the
+// system's notifications.
+func (f *File) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
+	return filewatch.New(filewatch.Config{
+		Paths:    []string{f.path},
+		Interval: pollInterval,
+		Quiet:    quiet,
+		Patience: pollInterval,
+		Changed:  f.changed,
+		Reload:   f.reload,
+		Trouble:  f.logWatching,
+		Events:   events,
+	})
 }
 
 // Err returns why what the file holds now is not used, or nil.
@@ -57,71 +81,22 @@ func (f *File) Err() error {
 // Run follows the file until ctx ends, and returns nil then. A file that is
 // broken is reported once and changes nothing. It can be edited in place,
 // replaced, or be a symbolic link that is set to another file, as in a volume of
-// Kubernetes. What is no regular file, such as a FIFO, or is too large is broken as
-// well, and is used when it is one again.
+// Kubernetes. Anything but a regular file, such as a FIFO, is broken, and so is a
+// file that is too large; either is used again once it is a file of allowed size.
 //
 // A file that is written in place is read when it has been left alone for a
 // tenth of a second, or has not been for ten seconds. A writer that takes longer
-// over it should write another file and rename it: half of a list may be a shorter
-// list.
-func (f *File) Run(ctx context.Context) error {
-	var events <-chan fsnotify.Event
-	var failures <-chan error
-	if watcher, err := watchDirectory(f.path); err != nil {
+// should write another file and rename it: half of a list may be a shorter list.
+func (f *File) Run(ctx context.Context) error { return f.watch.Run(ctx) }
+
+// logWatching logs that the directory of the file cannot be watched, or that it
+// is watched again.
+func (f *File) logWatching(err error) {
+	if err != nil {
 		f.logger.Warn("no notifications of changes; the "+f.what+" is polled",
 			"file", f.path, "interval", pollInterval, "error", err)
 	} else {
-		defer watcher.Close()
-		events, failures = watcher.Events, watcher.Errors
-	}
-	f.follow(ctx, events, failures)
-	return nil
-}
-
-// watchDirectory watches the directory of the file, not the file: a rename over
-// it would end the watch.
-func watchDirectory(path string) (*fsnotify.Watcher, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, err
-	}
-	if err := watcher.Add(filepath.Dir(path)); err != nil {
-		return nil, errors.Join(err, watcher.Close())
-	}
-	return watcher, nil
-}
-
-func (f *File) follow(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error) {
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	settled := time.NewTimer(0) // the file may have changed since it was opened
-	defer settled.Stop()
-	overdue := false // whether it has not settled since the last poll
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case event := <-events:
-			// The link that Kubernetes swaps in a volume is called ..data.
-			if name := filepath.Base(event.Name); name == filepath.Base(f.path) || name == "..data" {
-				settled.Reset(settleDelay)
-			}
-		case err := <-failures:
-			f.logger.Debug("notifications of changes were lost", "error", err)
-			settled.Reset(settleDelay)
-		case <-settled.C:
-			overdue = false
-			f.reload(ctx)
-		case <-poll.C:
-			switch {
-			case !f.changed():
-			case overdue: // who never leaves it alone is taken at their word
-				f.reload(ctx)
-			default:
-				overdue = true
-				settled.Reset(settleDelay)
-			}
-		}
+		f.logger.Info("notifications of changes of the "+f.what+" arrive again", "file", f.path)
 	}
 }
 

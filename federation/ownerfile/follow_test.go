@@ -71,6 +71,12 @@ func openFile(t *testing.T, path string) (*File, *owner.Registry, *logBuffer) {
 	return f, registry, logged
 }
 
+// poll follows the file without notifications.
+func poll(ctx context.Context, f *File) {
+	f.watch = f.newWatch(make(chan fsnotify.Event))
+	_ = f.Run(ctx)
+}
+
 func TestOpenCatalogFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.yaml")
@@ -167,7 +173,7 @@ func TestFileReports(t *testing.T) {
 		f, registry, logged := openFile(t, path)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { f.follow(ctx, nil, nil) })
+		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
 		version := func() string { return strings.Join(published(t, registry), " ") }
@@ -220,12 +226,15 @@ func TestFileWithoutNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(ctx) })
+	logged.await("no notifications of changes; the catalog file is polled")
 	cancel()
-	if err := f.Run(ctx); err != nil {
-		t.Errorf("Run failed with %v, expected nil", err)
-	}
-	if logged.count("no notifications of changes") != 1 {
-		t.Errorf("the lack of notifications is not logged:\n%s", logged)
+	running.Wait()
+
+	f.logWatching(nil)
+	if logged.count("notifications of changes of the catalog file arrive again") != 1 {
+		t.Errorf("the end of the trouble is not logged:\n%s", logged)
 	}
 }
 
@@ -246,7 +255,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { f.follow(ctx, nil, nil) })
+		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
 		wait := func() {
@@ -313,7 +322,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 // read at last.
 func TestFileSettles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
-	for name, wait := range map[string]time.Duration{"between two polls": time.Second, "over a poll": pollInterval - settleDelay - settleDelay/2} {
+	for name, wait := range map[string]time.Duration{"between two polls": time.Second, "over a poll": pollInterval - quiet - quiet/2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				write(t, path, catalogFile("a 1", "b 1"))
@@ -321,7 +330,8 @@ func TestFileSettles(t *testing.T) {
 				events := make(chan fsnotify.Event)
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
-				running.Go(func() { f.follow(ctx, events, nil) })
+				f.watch = f.newWatch(events)
+				running.Go(func() { _ = f.Run(ctx) })
 				defer running.Wait()
 				defer cancel()
 				expect := func(when, want string) {
@@ -335,10 +345,10 @@ func TestFileSettles(t *testing.T) {
 				for _, text := range []string{"", "services:\n", catalogFile("a 2"), catalogFile("a 2", "b 2")} {
 					write(t, path, text)
 					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
-					time.Sleep(settleDelay - time.Millisecond)
+					time.Sleep(quiet - time.Millisecond)
 					expect("while it is written", "upsert a 1, upsert b 1")
 				}
-				time.Sleep(2 * settleDelay) // the poll may have begun it anew
+				time.Sleep(2 * quiet) // the poll may have begun it anew
 				expect("after it was written", "upsert a 2, upsert b 2")
 				if logged.count("not used") != 0 {
 					t.Errorf("a file that is being written is reported:\n%s", logged)
@@ -348,7 +358,7 @@ func TestFileSettles(t *testing.T) {
 				for version := 10; time.Since(begun) < 3*pollInterval; version++ {
 					write(t, path, catalogFile(fmt.Sprintf("a %d", version)))
 					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
-					time.Sleep(settleDelay / 2)
+					time.Sleep(quiet/2 + time.Millisecond) // never writes at the moment at which it is read
 				}
 				if n := logged.count("catalog applied"); n < 3 {
 					t.Errorf("a file that is written all the time was never read:\n%s", logged)
@@ -373,7 +383,7 @@ func TestFollowsWhatIsNoFileForAMoment(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { f.follow(ctx, nil, nil) })
+		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
 		wait := func() {

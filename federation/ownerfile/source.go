@@ -48,8 +48,5 @@ func OpenCatalog(ctx context.Context, c CatalogConfig) (*File, error) {
 		}
 		return nil
 	}
-	if err := f.load(ctx); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f.open(ctx)
 }

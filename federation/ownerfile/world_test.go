@@ -62,16 +62,36 @@ func published(t *testing.T, r *owner.Registry) []string {
 	}
 }
 
-// logBuffer collects what is logged.
+// logBuffer collects what is logged and lets a test wait for it.
 type logBuffer struct {
 	mu     sync.Mutex
-	buffer bytes.Buffer
+	buffer bytes.Buffer  // guarded by mu
+	grown  chan struct{} // closed by the next Write; nil when nobody waits; guarded by mu
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.grown != nil {
+		close(b.grown)
+		b.grown = nil
+	}
 	return b.buffer.Write(p)
+}
+
+// await waits until text was logged; go test ends a test that waits for ever.
+func (b *logBuffer) await(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !strings.Contains(b.buffer.String(), text) {
+		if b.grown == nil {
+			b.grown = make(chan struct{})
+		}
+		grown := b.grown
+		b.mu.Unlock()
+		<-grown
+		b.mu.Lock()
+	}
 }
 
 // count returns the number of lines that contain text.

@@ -1,0 +1,170 @@
+// Package filewatch follows files of the operator and calls back when one of them
+// may have changed: certificates, catalogs, lists of identities. What is in them,
+// and whether it really is new, is for the caller to find out.
+//
+// The directories of the files are watched with fsnotify, not the files: a rename
+// over a file, or the swap of the ..data link in a volume of Kubernetes, would end
+// the watch of the file. As notifications do not arrive from every file system, nor
+// for what is behind a symbolic link, the files are polled as well.
+package filewatch
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Config says what to follow and whom to call. Its functions are called one at a
+// time, and nothing else happens while one of them runs.
+type Config struct {
+	Paths []string
+
+	// Interval is the time between two polls. Directories are watched anew in
+	// each, as one may have been replaced.
+	Interval time.Duration
+
+	// Reload is called once the files have been left alone for Quiet, or have not
+	// been for Patience, counted from the first notification. Where both are the
+	// same, later notifications never delay it.
+	Quiet, Patience time.Duration
+
+	// Changed reports whether a file differs from what was read of it last. It is
+	// asked where no notification names one of the files: in each poll, and when
+	// something else has changed in their directories. Nil stands for a function
+	// that always says so.
+	Changed func() bool
+
+	// Reload reads the files. It is called when Run begins, too, as they may have
+	// changed since the caller read them. ctx is that of Run.
+	Reload func(ctx context.Context)
+
+	// Trouble is told why a directory cannot be watched: once for each error, and
+	// nil when all of them are watched again.
+	Trouble func(err error)
+
+	// Events, if set, take the place of the notifications of the system, in tests:
+	// in a bubble of testing/synctest time stands still while the system is
+	// waited for.
+	Events <-chan fsnotify.Event
+}
+
+// Watch follows files. It is made by New.
+type Watch struct {
+	config  Config        // read-only after New
+	turn    chan struct{} // of capacity 1, full while one of the Runs follows the files
+	trouble string        // the last error of Trouble; owned by the Run whose turn it is
+}
+
+// New returns a Watch, which does nothing until it runs. Changed, Trouble and
+// Events may be left out.
+func New(c Config) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
+
+// Run follows the files until ctx ends, and returns nil then. It may run several
+// times at once: one Run follows, and when it ends another one takes over.
+func (w *Watch) Run(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+		w.follow(ctx)
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (w *Watch) follow(ctx context.Context) {
+	d := directories{events: w.config.Events}
+	defer d.close()
+	watch := func() {
+		if w.config.Events == nil {
+			w.report(d.watch(w.config.Paths))
+		}
+	}
+	watch()
+
+	poll := time.NewTicker(w.config.Interval)
+	defer poll.Stop()
+	due := time.NewTimer(0) // when the files are to be read
+	defer due.Stop()
+	var since time.Time // when the first notification arrived that is waiting for due; zero for none
+	changed := func() {
+		if since.IsZero() && (w.config.Changed == nil || w.config.Changed()) {
+			since = time.Now()
+			due.Reset(w.config.Quiet)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-d.events:
+			if !w.names(event) {
+				changed()
+				continue
+			}
+			now := time.Now()
+			if since.IsZero() {
+				since = now
+			}
+			due.Reset(min(w.config.Quiet, since.Add(w.config.Patience).Sub(now)))
+		case <-d.failures: // notifications were lost
+			changed()
+		case <-poll.C:
+			watch()
+			changed()
+		case <-due.C:
+			since = time.Time{}
+			w.config.Reload(ctx)
+		}
+	}
+}
+
+// names reports whether a notification is about one of the files, or about the
+// link that Kubernetes swaps in a volume.
+func (w *Watch) names(event fsnotify.Event) bool {
+	name := filepath.Base(event.Name)
+	return name == "..data" || slices.ContainsFunc(w.config.Paths, func(path string) bool { return filepath.Base(path) == name })
+}
+
+// report passes on a trouble that is not the last one, and its end.
+func (w *Watch) report(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != w.trouble && w.config.Trouble != nil {
+		w.config.Trouble(err)
+	}
+	w.trouble = text
+}
+
+// directories are watched by the system.
+type directories struct {
+	watcher  *fsnotify.Watcher // nil while the system has none to give
+	events   <-chan fsnotify.Event
+	failures <-chan error
+}
+
+// watch watches the directories of the paths. One that is watched already stays
+// so; one that was replaced is watched in place of the old.
+func (d *directories) watch(paths []string) (err error) {
+	if d.watcher == nil {
+		if d.watcher, err = fsnotify.NewWatcher(); err != nil {
+			return err
+		}
+		d.events, d.failures = d.watcher.Events, d.watcher.Errors
+	}
+	for _, path := range paths {
+		err = cmp.Or(err, d.watcher.Add(filepath.Dir(path)))
+	}
+	return err
+}
+
+func (d *directories) close() {
+	if d.watcher != nil {
+		d.watcher.Close()
+	}
+}
