@@ -38,8 +38,17 @@ var allowed = map[string][]string{
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
+	"federation/problem":   nil,
+	"federation/yamlvalue": {"federation", "federation/problem"},
+	"federation/catalogentry": {
+		"federation", "federation/problem", "federation/wire", "federation/yamlvalue", "proto/types/",
+	},
+	"federation/catalogfile": {
+		"federation", "federation/catalogentry", "federation/problem", "federation/wire", "federation/yamlvalue",
+	},
 	"federation/ownerfile": {
-		"federation", "federation/filewatch", "federation/mtls", "federation/regularfile", "federation/wire", "federation/owner", "proto/types/",
+		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
+		"federation/regularfile", "federation/wire",
 	},
 	"federation/catalog": {"federation"},
 	"federation/zone":    {"federation"},

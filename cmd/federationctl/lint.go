@@ -9,14 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 func lintCommand(ctx context.Context) *cobra.Command {
 	var ranges []string
-	limit := size(ownerfile.DefaultMaxCatalog)
+	limit := size(catalogfile.DefaultLimit)
 	command := &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Check catalog files",
@@ -73,7 +74,7 @@ func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdo
 			fmt.Fprintf(stdout, "%s: error: %v\n", file, err)
 			continue
 		}
-		catalog := ownerfile.ParseCatalog(data, policy)
+		catalog := catalogfile.Parse(data, policy)
 		problems += len(catalog.Problems) + catalog.MoreProblems
 		more = more || catalog.MoreProblems > 0
 		show(stdout, file, "error", catalog.Problems)
@@ -116,7 +117,7 @@ func readCatalog(file string, limit int64, stdin io.Reader) ([]byte, error) {
 	return data, err
 }
 
-func show(stdout io.Writer, file, severity string, problems []ownerfile.Problem) {
+func show(stdout io.Writer, file, severity string, problems []problem.Problem) {
 	for _, p := range problems {
 		place := file
 		if p.Line > 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
@@ -38,7 +39,7 @@ type serveOptions struct {
 }
 
 func serveCommand(ctx context.Context) *cobra.Command {
-	o := serveOptions{max: ownerfile.DefaultMaxCatalog}
+	o := serveOptions{max: catalogfile.DefaultLimit}
 	command := &cobra.Command{
 		Use:   "serve --catalog FILE --cert FILE --key FILE --ca FILE",
 		Short: "Publish the services of a catalog file",

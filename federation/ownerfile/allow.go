@@ -2,12 +2,12 @@ package ownerfile
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"regexp"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
 // MaxAllow is how large an allow file may be, in bytes: some ten thousand
@@ -18,28 +18,28 @@ const MaxAllow = 1 << 20
 type AllowConfig struct {
 	Path string
 
-	// Set takes the identities that may subscribe, and makes nobody of none:
-	// owner.Server.SetAllow, or a function that adds others to them.
+	// Set is given the identities that may subscribe, and lets nobody in when there
+	// are none. It is owner.Server.SetAllow, or a function that adds others to them.
 	Set func(ids []mtls.ID)
 
 	Logger *slog.Logger
 }
 
 // OpenAllow reads a file with the identities of the consumers that may
-// subscribe, and sets them. It fails when the file cannot be read or has a
-// problem, and names all it can of it.
+// subscribe, one a line, and sets them. It fails when the file cannot be read or has
+// a problem; its error names the first few problems.
 //
-// A file that is gone or names nobody is broken: it never means everybody, and
-// it is also what a file looks like that is about to be written.
+// A file that is gone or names nobody is broken. It never stands for everybody, and
+// a file that is about to be written looks the same for a moment.
 func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
 	f := &File{
 		path: c.Path, what: "allow file", keeps: "the same consumers as before may subscribe",
 		limit: MaxAllow, logger: c.Logger,
 	}
 	f.apply = func(_ context.Context, data []byte) error {
-		ids, problems := ParseAllow(data)
+		ids, problems := parseAllow(data)
 		if len(problems) > 0 {
-			return errors.New(summary(problems, 0))
+			return problem.Error(problems, 0)
 		}
 		c.Set(ids)
 		c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
@@ -50,13 +50,13 @@ func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
 
 var comment = regexp.MustCompile(`(^|\s)#.*`)
 
-// ParseAllow reads a file with identities: one a line, as [mtls.ParseID] takes
+// parseAllow reads a file with identities: one a line, as [mtls.ParseID] takes
 // them. What follows a # at the beginning of a line or after a blank is a
 // comment. There must be at least one identity; the line [] stands for nobody.
-func ParseAllow(data []byte) ([]mtls.ID, []Problem) {
+func parseAllow(data []byte) ([]mtls.ID, []problem.Problem) {
 	var ids []mtls.ID
-	var problems []Problem
-	nobody, number := 0, 0 // the line that says so
+	var problems []problem.Problem
+	nobody, number := 0, 0 // the line that is [], and the current one
 	for line := range strings.Lines(string(data)) {
 		number++
 		text := strings.TrimSpace(comment.ReplaceAllString(line, ""))
@@ -69,16 +69,16 @@ func ParseAllow(data []byte) ([]mtls.ID, []Problem) {
 		}
 		id, err := mtls.ParseID(text)
 		if err != nil {
-			problems = append(problems, Problem{Line: number, Rule: err.Error()})
+			problems = append(problems, problem.Problem{Line: number, Rule: err.Error()})
 			continue
 		}
 		ids = append(ids, id)
 	}
 	switch {
 	case nobody > 0 && len(ids) > 0:
-		problems = append(problems, Problem{Line: nobody, Rule: "[] stands for nobody, and other lines name somebody"})
+		problems = append(problems, problem.Problem{Line: nobody, Rule: "[] stands for nobody, and other lines name somebody"})
 	case nobody == 0 && len(ids) == 0 && len(problems) == 0:
-		problems = append(problems, Problem{Rule: "the file names nobody; [] on a line of its own allows nobody"})
+		problems = append(problems, problem.Problem{Rule: "the file names nobody; [] on a line of its own allows nobody"})
 	}
 	if len(problems) > 0 {
 		return nil, problems

@@ -51,7 +51,7 @@ func TestParseAllow(t *testing.T) {
 		{"not a text", "\x00\xff\n", "", []string{`1: identity "\x00\xff": name is not a valid internationalized name`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ids, problems := ParseAllow([]byte(tt.data))
+			ids, problems := parseAllow([]byte(tt.data))
 			if got := names(ids); got != tt.ids {
 				t.Errorf("identities are %q, expected %q", got, tt.ids)
 			}
@@ -65,7 +65,7 @@ func TestParseAllow(t *testing.T) {
 func FuzzParseAllow(f *testing.F) {
 	f.Add([]byte("spiffe://a.example/x # y\n[]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ids, problems := ParseAllow(data)
+		ids, problems := parseAllow(data)
 		if len(problems) > 0 && len(ids) > 0 {
 			t.Errorf("a file with problems allows %s", names(ids))
 		}

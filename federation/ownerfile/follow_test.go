@@ -33,6 +33,11 @@ func catalogFile(services ...string) string {
 	return b.String()
 }
 
+// rest completes a service that has a name and an fqdn.
+const rest = `  endpoints: [{address: 192.0.2.1, port: 80}]
+  instances: [{id: i1, protocol: TCP}]
+`
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -10,26 +10,16 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
-// service returns a service in the given version. Equal arguments make equal
-// services.
-func service(name string, version int) *federation.Service {
-	fqdn, err := federation.ParseFQDN(name + ".example.org")
-	if err != nil {
-		panic(err)
+// lines renders problems as "3: what is wrong".
+func lines(problems []problem.Problem) []string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, fmt.Sprintf("%d: %s", p.Line, p))
 	}
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		panic(err)
-	}
-	return &federation.Service{
-		Name:        name,
-		FQDN:        fqdn,
-		Description: fmt.Sprintf("version %d", version),
-		Endpoints:   []federation.Endpoint{{Address: address, Port: 443}},
-		Instances:   []federation.Instance{{ID: "i1", Protocol: federation.HTTPS}},
-	}
+	return lines
 }
 
 // told renders an event as "upsert web 2", "delete web" or "end".

@@ -1,51 +1,64 @@
-package ownerfile
+// Package yamlvalue makes values of YAML nodes, of the types that encoding/json has,
+// and says all that is wrong with them.
+//
+// It is our own, as the decoder of the YAML package compares each key of a mapping
+// with each other one and has an error for each pair of equal ones, and does not
+// bound what aliases of long texts expand to.
+package yamlvalue
 
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
-
-// expander makes values of YAML nodes, of the types that encoding/json has. It is
-// our own, as the decoder of the YAML package compares each key of a mapping with
-// each other one and has an error for each pair of equal ones, and does not bound
-// what aliases of long texts expand to.
-type expander struct {
-	offset int                 // of the lines of the nodes in the file
-	budget int                 // what aliases may still expand to, in bytes
-	spent  bool                // they have, and that is reported
-	within map[*yaml.Node]bool // aliases that are being expanded
-	found  findings            // what is wrong with the values made since the last time
-}
 
 // What the aliases of a text expand to is bounded in proportion to it: enough to
 // merge common fields into each service.
 const (
 	maxExpansion = 64
-	valueBytes   = 8 // that a value counts for, beside its text
+	valueBytes   = 8       // that a value counts for, beside its text
+	maxSize      = 1 << 20 // of a text in bytes; what it has beyond does not raise the bound
 )
 
-// newExpander returns one for the nodes of a text of that size, whose lines count
-// from offset on in the file.
-func newExpander(offset, size int) *expander {
-	return &expander{
-		offset: offset,
-		budget: maxExpansion * min(size, maxPiece/8),
-		within: make(map[*yaml.Node]bool),
-		found:  findings{room: maxKept},
-	}
+// Expander makes values of the nodes of one text, and bounds what all of their
+// aliases expand to.
+type Expander struct {
+	offset int
+	budget int                 // what aliases may still expand to, in bytes
+	spent  bool                // whether they have gone beyond it, which is reported once
+	within map[*yaml.Node]bool // aliases that are being expanded
+	found  problem.List        // in the value that is being made
 }
 
-func (x *expander) problemf(node *yaml.Node, format string, args ...any) {
-	x.found.add(Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
+// New returns an Expander for a text of that size in bytes that has the given
+// number of lines of the file before it.
+func New(offset, size int) *Expander {
+	return &Expander{offset: offset, budget: maxExpansion * min(size, maxSize), within: make(map[*yaml.Node]bool)}
+}
+
+// Offset returns how many lines of the file come before the text.
+func (x *Expander) Offset() int { return x.offset }
+
+// Value returns the value of a node, and what is wrong with it. Aliases and merge
+// keys are resolved, dates are strings.
+func (x *Expander) Value(node *yaml.Node) (any, problem.List) {
+	x.found = problem.List{Room: problem.Room}
+	return x.value(node), x.found
+}
+
+func (x *Expander) problemf(node *yaml.Node, format string, args ...any) {
+	x.found.Add(problem.Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
 }
 
 // spend takes from the budget for a piece of what an alias stands for, and reports
 // whether there was enough.
-func (x *expander) spend(node *yaml.Node) bool {
+func (x *Expander) spend(node *yaml.Node) bool {
 	if len(x.within) == 0 {
 		return true
 	}
@@ -56,8 +69,7 @@ func (x *expander) spend(node *yaml.Node) bool {
 	return x.budget >= 0
 }
 
-// value returns the value of a node. It reports what is wrong with it.
-func (x *expander) value(node *yaml.Node) any {
+func (x *Expander) value(node *yaml.Node) any {
 	if !x.spend(node) {
 		return nil
 	}
@@ -83,7 +95,7 @@ func (x *expander) value(node *yaml.Node) any {
 
 // enter calls expand for what an alias stands for, unless that is what the alias
 // is part of.
-func (x *expander) enter(alias *yaml.Node, expand func()) {
+func (x *Expander) enter(alias *yaml.Node, expand func()) {
 	if x.within[alias] {
 		x.problemf(alias, "anchor %s contains itself", federation.Quote(alias.Value))
 		return
@@ -95,11 +107,11 @@ func (x *expander) enter(alias *yaml.Node, expand func()) {
 
 // merge adds the entries of a mapping to object, but for keys that are there
 // already: its own before those that it merges (yaml.org/type/merge.html).
-func (x *expander) merge(object map[string]any, node *yaml.Node) {
+func (x *Expander) merge(object map[string]any, node *yaml.Node) {
 	lines := make(map[string]int, len(node.Content)/2)
 	var merged *yaml.Node
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := resolve(node.Content[i]), node.Content[i+1]
+		key, value := Resolve(node.Content[i]), node.Content[i+1]
 		if !x.spend(key) {
 			return
 		}
@@ -141,7 +153,7 @@ func (x *expander) merge(object map[string]any, node *yaml.Node) {
 }
 
 // scalar returns the value of a scalar. Dates are strings, which JSON has.
-func (x *expander) scalar(node *yaml.Node) any {
+func (x *Expander) scalar(node *yaml.Node) any {
 	switch tag := node.ShortTag(); tag {
 	case "!!str", "!!timestamp":
 		return node.Value
@@ -150,7 +162,7 @@ func (x *expander) scalar(node *yaml.Node) any {
 	}
 	var value any
 	if err := node.Decode(&value); err != nil {
-		x.problemf(node, "%s", syntaxProblem(err).Rule)
+		x.problemf(node, "%s", SyntaxProblem(err).Rule)
 		return nil
 	}
 	if number, ok := value.(float64); ok && (math.IsInf(number, 0) || math.IsNaN(number)) {
@@ -158,4 +170,24 @@ func (x *expander) scalar(node *yaml.Node) any {
 		return nil
 	}
 	return value
+}
+
+// Resolve returns the node that an alias stands for, and any other node as it is.
+func Resolve(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+// syntaxLine finds the line in an error of the YAML package, which is not typed.
+var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?(?:line (\d+): )?`)
+
+// SyntaxProblem returns what an error of the YAML package says. The line is that in
+// the text which was decoded, or 0.
+func SyntaxProblem(err error) problem.Problem {
+	text := err.Error()
+	match := syntaxLine.FindStringSubmatch(text)
+	line, _ := strconv.Atoi(match[1])
+	return problem.Problem{Line: line, Rule: text[len(match[0]):]}
 }

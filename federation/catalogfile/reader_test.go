@@ -1,4 +1,4 @@
-package ownerfile
+package catalogfile
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -23,8 +24,8 @@ func never() error { return nil }
 // asDocument reads a catalog in YAML as one document.
 func asDocument(t *testing.T, data []byte) Catalog {
 	t.Helper()
-	p := newReading(&reader{}, never)
-	catalog, err := p.result(p.document(data, Problem{}))
+	p := newReading(NewReader(wire.Policy{}), never)
+	catalog, err := p.result(p.document(data, problem.Problem{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ var plainTexts = []string{
 
 func TestPlainFormSaysWhatTheDocumentSays(t *testing.T) {
 	for _, text := range plainTexts {
-		if diff := diffCatalogs(asDocument(t, []byte(text)), ParseCatalog([]byte(text), wire.Policy{})); diff != "" {
+		if diff := diffCatalogs(asDocument(t, []byte(text)), Parse([]byte(text), wire.Policy{})); diff != "" {
 			t.Errorf("%q as a document and service by service (-document +plain):\n%s", text, diff)
 		}
 	}
@@ -82,8 +83,8 @@ func FuzzPlainForm(f *testing.F) {
 		if json.Valid(data) {
 			return
 		}
-		r := &reader{}
-		got, err := r.read(data, never)
+		r := NewReader(wire.Policy{})
+		got, err := r.Read(data, never)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +92,7 @@ func FuzzPlainForm(f *testing.F) {
 			t.Errorf("as a document and service by service (-document +plain):\n%s", diff)
 		}
 		// What is remembered is the same again.
-		again, err := r.read(data, never)
+		again, err := r.Read(data, never)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,58 +100,6 @@ func FuzzPlainForm(f *testing.F) {
 			t.Errorf("for the first and the second time (-first +second):\n%s", diff)
 		}
 	})
-}
-
-// FuzzValue compares our values with those of the decoder of the YAML package.
-func FuzzValue(f *testing.F) {
-	for _, text := range plainTexts {
-		f.Add([]byte(text))
-	}
-	f.Add([]byte("a: [1, 0x1f, 0o17, 017, 1_000, 1.5, .5e3, -0b11, 18446744073709551615, ~, true, no, 2024-01-02, !!str 1, !!int \"5\", !!float 3]"))
-	f.Add([]byte("a: !!binary aGVsbG8=\nb: !own c\n? [a]\n: b\n"))
-	f.Add([]byte("- &a {b: &c [1, 2], d: *c}\n- {<<: [*a, {e: 1, d: ~}], b: ~}\n- {<<: *a, d: {<<: *a}}"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var document yaml.Node
-		if err := yaml.Unmarshal(data, &document); err != nil || document.IsZero() {
-			return
-		}
-		x := newExpander(0, len(data))
-		got := x.value(document.Content[0])
-		strict := plainTags(&document)
-		var want any
-		err := document.Decode(&want)
-		switch {
-		case !strict, x.spent:
-		case err != nil && len(x.found.kept) == 0:
-			t.Errorf("no problem, expected %v", err)
-		case err == nil && len(x.found.kept) > 0:
-			if _, err := json.Marshal(want); err == nil {
-				t.Errorf("problems %v, expected none", x.found.kept)
-			}
-		case err == nil:
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("unexpected value (-want +got):\n%s", diff)
-			}
-		}
-	})
-}
-
-// plainTags makes strings of what the YAML package would turn into something that
-// JSON does not have. It reports whether there is nothing in it that we take
-// and that package does not.
-func plainTags(node *yaml.Node) bool {
-	strict := true
-	for i, child := range node.Content {
-		isKey := node.Kind == yaml.MappingNode && i%2 == 0
-		if isKey && (child.Kind != yaml.ScalarNode || child.Anchor != "" || child.ShortTag() == "!!merge" && child.Value != "<<") {
-			strict = false
-		}
-		if child.Kind == yaml.ScalarNode && (isKey && child.ShortTag() != "!!merge" || child.ShortTag() == "!!timestamp") {
-			child.Tag = "!!str"
-		}
-		strict = plainTags(child) && strict
-	}
-	return strict
 }
 
 // dashless is a catalog whose dashes were lost, but for the first.
@@ -223,7 +172,7 @@ func TestBrokenCatalogTakesBoundedMemoryAndText(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			c := ParseCatalog(tt.data, wire.Policy{})
+			c := Parse(tt.data, wire.Policy{})
 			runtime.ReadMemStats(&after)
 			allocated := after.TotalAlloc - before.TotalAlloc
 			t.Logf("%d bytes: %d times as much was allocated, %s", len(tt.data), allocated/uint64(len(tt.data)), c.Err())
@@ -233,7 +182,7 @@ func TestBrokenCatalogTakesBoundedMemoryAndText(t *testing.T) {
 			if err := c.Err(); err == nil || len(err.Error()) > 5000 {
 				t.Errorf("error is %.5000v, expected a short one", err)
 			}
-			if len(c.Problems) > maxKept || len(c.Warnings) > maxKept {
+			if len(c.Problems) > problem.Room || len(c.Warnings) > problem.Room {
 				t.Errorf("%d problems and %d warnings are kept", len(c.Problems), len(c.Warnings))
 			}
 			for _, p := range append(c.Problems, c.Warnings...) {
@@ -252,8 +201,8 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 		"YAML": "services:\n- name: a\n- name: b\n  description: " + long + "\n- name: c\n",
 		"JSON": "{\"services\": [{\"name\": \"a\"},\n\n{\"name\": \"" + long + "\"}]}",
 	} {
-		c := ParseCatalog([]byte(text), wire.Policy{})
-		if !slices.ContainsFunc(c.Problems, func(p Problem) bool {
+		c := Parse([]byte(text), wire.Policy{})
+		if !slices.ContainsFunc(c.Problems, func(p problem.Problem) bool {
 			return p.Service == "services[1]" && p.Line == 3 && strings.Contains(p.Rule, "the limit is 8388608")
 		}) {
 			t.Errorf("%s: problems are %q", name, lines(c.Problems))
@@ -264,7 +213,7 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 		{"mistake", "services:\n- name: a\n- name: 'b\n- description: " + long + "\n", "4: found unexpected end of stream; a catalog of more than"},
 		{"JSON with a comma too many", "{\"services\": [{\"name\": \"" + long + "\"},\n]}", "2: invalid character ']' looking for beginning of value"},
 	} {
-		c := ParseCatalog([]byte(tt.text), wire.Policy{})
+		c := Parse([]byte(tt.text), wire.Policy{})
 		if len(c.Problems) != 1 || !strings.HasPrefix(lines(c.Problems)[0], tt.want) {
 			t.Errorf("%s: problems are %q, expected one: %s", tt.name, lines(c.Problems), tt.want)
 		}
@@ -289,10 +238,10 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 		return []byte(text)
 	}
 	for _, jsonFile := range []bool{false, true} {
-		var r reader
+		r := NewReader(wire.Policy{})
 		read := func(services ...string) []*federation.Service {
 			t.Helper()
-			c, err := r.read(version(jsonFile, services...), never)
+			c, err := r.Read(version(jsonFile, services...), never)
 			if err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}
@@ -303,7 +252,7 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 		if first[0] != second[0] || first[2] != second[2] || first[1].Equal(second[1]) {
 			t.Errorf("JSON %t: the services are not the same but for the second", jsonFile)
 		}
-		if c, err := r.read([]byte("services:\n- name: a\n"), never); err != nil || c.Err() == nil {
+		if c, err := r.Read([]byte("services:\n- name: a\n"), never); err != nil || c.Err() == nil {
 			t.Errorf("JSON %t: %v, %v, expected a problem", jsonFile, err, c.Err())
 		}
 		third := read("c 1", "a 1")
@@ -318,14 +267,14 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 
 // The warnings of a service that is remembered are those of its new place.
 func TestEditMovesWarnings(t *testing.T) {
-	var r reader
+	r := NewReader(wire.Policy{})
 	doubtful := strings.Replace(catalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
 	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1)} {
-		got, err := r.read([]byte(text), never)
+		got, err := r.Read([]byte(text), never)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := ParseCatalog([]byte(text), wire.Policy{})
+		want := Parse([]byte(text), wire.Policy{})
 		if diff := diffCatalogs(want, got); diff != "" || len(got.Warnings) != 2 {
 			t.Errorf("%d warnings; afresh and remembered (-want +got):\n%s", len(got.Warnings), diff)
 		}
@@ -335,7 +284,7 @@ func TestEditMovesWarnings(t *testing.T) {
 func TestReadEndsWithItsContext(t *testing.T) {
 	stop := errors.New("enough")
 	for _, text := range []string{catalogFile("a 1"), "services: [a]", `{"services": [1]}`} {
-		_, err := new(reader).read([]byte(text), func() error { return stop })
+		_, err := NewReader(wire.Policy{}).Read([]byte(text), func() error { return stop })
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: error is %v, expected %v", text, err, stop)
 		}

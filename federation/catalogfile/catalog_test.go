@@ -1,4 +1,4 @@
-package ownerfile
+package catalogfile
 
 import (
 	"fmt"
@@ -9,11 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // lines renders problems as "3: service ...".
-func lines(problems []Problem) []string {
+func lines(problems []problem.Problem) []string {
 	var lines []string
 	for _, p := range problems {
 		lines = append(lines, fmt.Sprintf("%d: %s", p.Line, p))
@@ -52,7 +53,7 @@ const webJSON = `{
 }
 `
 
-func TestParseCatalog(t *testing.T) {
+func TestParse(t *testing.T) {
 	web := service("web", 0)
 	web.Description = "the \U0001F578"
 	web.Tags = []string{"no", "2024-01-02", "1.10"}
@@ -64,7 +65,7 @@ func TestParseCatalog(t *testing.T) {
 		ID: "v1", Protocol: federation.HTTP, Metadata: []federation.Pair{{Key: "PORT", Value: "80"}}, EndpointSelector: []string{"eu"},
 	}}
 	for name, data := range map[string]string{"yaml": webYAML, "json": webJSON} {
-		c := ParseCatalog([]byte(data), wire.Policy{})
+		c := Parse([]byte(data), wire.Policy{})
 		if diff := cmp.Diff([]string(nil), lines(append(c.Problems, c.Warnings...))); diff != "" {
 			t.Errorf("%s: unexpected problems (-want +got):\n%s", name, diff)
 			continue
@@ -83,7 +84,7 @@ const rest = `  endpoints: [{address: 192.0.2.1, port: 80}]
   instances: [{id: i1, protocol: TCP}]
 `
 
-func TestParseCatalogProblems(t *testing.T) {
+func TestParseProblems(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		data string
@@ -255,7 +256,7 @@ func TestParseCatalogProblems(t *testing.T) {
 		{"merge", "services:\n- &a\n  name: a\n  fqdn: a.example\n" + rest + "- <<: *a\n  name: b\n  fqdn: b.example\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := ParseCatalog([]byte(tt.data), wire.Policy{})
+			c := Parse([]byte(tt.data), wire.Policy{})
 			if diff := cmp.Diff(tt.want, lines(c.Problems)); diff != "" {
 				t.Errorf("unexpected problems (-want +got):\n%s", diff)
 			}
@@ -266,18 +267,18 @@ func TestParseCatalogProblems(t *testing.T) {
 	}
 }
 
-func TestParseCatalogPolicy(t *testing.T) {
+func TestParsePolicy(t *testing.T) {
 	data := []byte("services:\n- name: a\n  fqdn: a.example\n  endpoints: [{address: 127.0.0.1, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n")
-	if c := ParseCatalog(data, wire.Policy{}); len(c.Problems) != 1 {
+	if c := Parse(data, wire.Policy{}); len(c.Problems) != 1 {
 		t.Errorf("problems are %v, expected one", lines(c.Problems))
 	}
 	policy := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	if c := ParseCatalog(data, policy); len(c.Problems) != 0 || len(c.Services) != 1 {
+	if c := Parse(data, policy); len(c.Problems) != 0 || len(c.Services) != 1 {
 		t.Errorf("problems are %v, expected none", lines(c.Problems))
 	}
 }
 
-func TestParseCatalogWarnings(t *testing.T) {
+func TestParseWarnings(t *testing.T) {
 	longID := strings.Repeat(strings.Repeat("x", 62)+".", 4)[:250]
 	data := `services:
 - name: zebra
@@ -303,7 +304,7 @@ func TestParseCatalogWarnings(t *testing.T) {
     endpoint_selector: [asia]
   - {id: "` + longID + `", protocol: TCP}
 `
-	c := ParseCatalog([]byte(data), wire.Policy{})
+	c := Parse([]byte(data), wire.Policy{})
 	want := []string{
 		`2: service "zebra": fqdn: a.example. is also that of service "ant", which wins: this one will not be served`,
 		`6: service "zebra": endpoints[1]: no instance selects 192.0.2.2, so only the name of the service leads to it`,
@@ -321,15 +322,15 @@ func TestParseCatalogWarnings(t *testing.T) {
 }
 
 func TestCatalogErrIsBounded(t *testing.T) {
-	c := ParseCatalog([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
+	c := Parse([]byte("services:\n"+strings.Repeat("- {name: a}\n", 100)), wire.Policy{})
 	err := c.Err()
 	if err == nil || !strings.HasSuffix(err.Error(), "; and at least 161 more") || len(err.Error()) > 1000 {
 		t.Errorf("error is %v, expected five problems and a bound of the others", err)
 	}
 }
 
-// BenchmarkParseCatalog reads a catalog of 10,000 services.
-func BenchmarkParseCatalog(b *testing.B) {
+// BenchmarkParse reads a catalog of 10,000 services.
+func BenchmarkParse(b *testing.B) {
 	const services = 10_000
 	var yaml, json strings.Builder
 	yaml.WriteString("services:\n")
@@ -346,7 +347,7 @@ func BenchmarkParseCatalog(b *testing.B) {
 	for name, data := range map[string][]byte{"yaml": []byte(yaml.String()), "json": []byte(json.String())} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if c := ParseCatalog(data, wire.Policy{}); len(c.Services) != services {
+				if c := Parse(data, wire.Policy{}); len(c.Services) != services {
 					b.Fatal(c.Err())
 				}
 			}
@@ -355,13 +356,13 @@ func BenchmarkParseCatalog(b *testing.B) {
 	}
 }
 
-func FuzzParseCatalog(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(webYAML))
 	f.Add([]byte(webJSON))
 	f.Add([]byte("services:\n- &a\n  name: a\n  fqdn: a.example\n" + rest + "- <<: *a\n  name: b\n"))
 	f.Add([]byte(`{"services": [{"name": "a", "endpoints": [{}, {"x": 1}]}, null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := ParseCatalog(data, wire.Policy{})
+		c := Parse(data, wire.Policy{})
 		// YAML 1.1 has all of these line breaks; one of two bytes counts once at most.
 		last := 2 // an empty document stands behind the last line
 		for _, newline := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {

@@ -1,0 +1,261 @@
+package catalogentry
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// fill sets the fields of message to the values of object, and reports whether it
+// could: every key must be the name of a field, no field may be there twice, and each
+// value must have the type that the protobuf JSON mapping gives it. After a failure
+// the message is half filled.
+func fill(message protoreflect.Message, object map[string]any) bool {
+	var seen uint64 // fields, by their numbers
+	for key, value := range object {
+		field := fieldOf(message.Descriptor(), key)
+		if field == nil {
+			return false
+		}
+		if value == nil {
+			continue
+		}
+		bit := uint64(1) << field.Number()
+		if seen&bit != 0 {
+			return false // under both of its names
+		}
+		seen |= bit
+		switch {
+		case field.IsMap():
+			pairs, ok := value.(map[string]any)
+			if !ok {
+				return false
+			}
+			target := message.Mutable(field).Map()
+			for key, value := range pairs {
+				text, ok := value.(string)
+				if !ok || !utf8.ValidString(key) || !utf8.ValidString(text) {
+					return false
+				}
+				target.Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(text))
+			}
+		case field.IsList():
+			elements, ok := value.([]any)
+			if !ok {
+				return false
+			}
+			target := message.Mutable(field).List()
+			for _, element := range elements {
+				switch element := element.(type) {
+				case string:
+					if field.Message() != nil || !utf8.ValidString(element) {
+						return false
+					}
+					target.Append(protoreflect.ValueOfString(element))
+				case map[string]any:
+					if field.Message() == nil || !fill(target.AppendMutable().Message(), element) {
+						return false
+					}
+				default:
+					return false
+				}
+			}
+		case field.Kind() == protoreflect.StringKind:
+			text, ok := value.(string)
+			if !ok || !utf8.ValidString(text) {
+				return false
+			}
+			message.Set(field, protoreflect.ValueOfString(text))
+		default:
+			number, ok := value.(int)
+			if !ok || number < 0 || number > math.MaxUint32 {
+				return false
+			}
+			message.Set(field, protoreflect.ValueOfUint32(uint32(number)))
+		}
+	}
+	return true
+}
+
+// fillSlowly fills the message with what protojson makes of the entry. It reports
+// fields that do not exist or have the wrong type, and returns the paths of those
+// that it left out for their type. When protojson refuses the entry for another
+// reason, it reports that reason and returns false.
+func (e *Entry) fillSlowly(
+	message *typespb.FederatedService, object map[string]any, report func(at, field, rule string),
+) (left map[string]bool, ok bool) {
+	proto.Reset(message)
+	descriptor := message.ProtoReflect().Descriptor()
+	unknownFields(object, descriptor, "", func(path, key string) {
+		report(path+"."+key, path, "there is no field "+federation.Quote(key))
+	})
+	data := e.json
+	if data == nil {
+		var err error
+		if data, err = json.Marshal(object); err != nil {
+			report("", "", err.Error())
+			return nil, false
+		}
+	}
+	options := protojson.UnmarshalOptions{DiscardUnknown: true}
+	err := options.Unmarshal(data, message)
+	if err == nil {
+		return nil, true
+	}
+	var values map[string]any // of the types of JSON, whatever the file is
+	_ = json.Unmarshal(data, &values)
+	left = make(map[string]bool)
+	misfits(values, descriptor, "", func(path, rule string) {
+		left[path] = true
+		report(path, path, rule)
+	})
+	rest, failure := json.Marshal(values)
+	if len(left) == 0 || failure != nil || options.Unmarshal(rest, message) != nil {
+		report("", "", decodeRule(err))
+		return nil, false
+	}
+	return left, true
+}
+
+// unknownFields calls report for each key of object that is no field of the
+// message, with the path of the mapping that has it. protojson would stop at the
+// first one.
+func unknownFields(object map[string]any, message protoreflect.MessageDescriptor, path string, report func(path, key string)) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		field := fieldOf(message, key)
+		if field == nil {
+			report(path, key)
+			continue
+		}
+		if field.Message() == nil || !field.IsList() {
+			continue
+		}
+		elements, _ := object[key].([]any)
+		for i, element := range elements {
+			if child, ok := element.(map[string]any); ok {
+				unknownFields(child, field.Message(), fmt.Sprintf("%s[%d]", field.TextName(), i), report)
+			}
+		}
+	}
+}
+
+// decodePrefix is what protojson puts before the rule. Its line is that of our
+// own conversion, and its space varies on purpose.
+var decodePrefix = regexp.MustCompile(`^proto:\s*(?:syntax error\s*)?(?:\(line \d+:\d+\):)?\s*`)
+
+func decodeRule(err error) string {
+	return decodePrefix.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
+}
+
+// misfits calls report for each value in object whose type is not that of its
+// field, and removes it. protojson would stop at the first one.
+func misfits(object map[string]any, message protoreflect.MessageDescriptor, path string, report func(path, rule string)) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		field := fieldOf(message, key)
+		if field == nil {
+			continue // reported already
+		}
+		path := strings.TrimPrefix(path+"."+field.TextName(), ".")
+		value := object[key]
+		if field.IsList() && field.Message() != nil {
+			elements, ok := value.([]any)
+			if ok {
+				for i, element := range elements {
+					if child, ok := element.(map[string]any); ok {
+						misfits(child, field.Message(), fmt.Sprintf("%s[%d]", path, i), report)
+					} else {
+						report(fmt.Sprintf("%s[%d]", path, i), "must be a mapping, not "+inWords(element))
+						elements[i] = map[string]any{}
+					}
+				}
+				continue
+			}
+		}
+		if rule := misfit(field, value); rule != "" {
+			report(path, rule)
+			delete(object, key)
+		}
+	}
+}
+
+// misfit returns the rule that a value breaks whose type is not that of the field,
+// and else "".
+func misfit(field protoreflect.FieldDescriptor, value any) string {
+	if value == nil {
+		return "" // null counts as absent
+	}
+	want := "a whole number from 0 on"
+	var inside []any // what has to be strings
+	ok := false
+	switch {
+	case field.IsMap():
+		want = "a mapping of strings to strings"
+		var pairs map[string]any
+		pairs, ok = value.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			inside = append(inside, pairs[key])
+		}
+	case field.IsList() && field.Message() != nil:
+		want = "a list of mappings"
+	case field.IsList():
+		want = "a list of strings"
+		inside, ok = value.([]any)
+	case field.Kind() == protoreflect.StringKind:
+		want = "a string"
+		_, ok = value.(string)
+	default:
+		var n float64
+		n, ok = value.(float64)
+		if text, quoted := value.(string); quoted { // which is how JSON may have them
+			var err error
+			n, err = strconv.ParseFloat(text, 64)
+			ok = err == nil
+		}
+		ok = ok && n >= 0 && n <= math.MaxUint32 && n == math.Trunc(n)
+	}
+	if !ok {
+		return "must be " + want + ", not " + inWords(value)
+	}
+	for _, element := range inside {
+		if _, ok := element.(string); !ok {
+			return "must be " + want + ", and " + inWords(element) + " is none"
+		}
+	}
+	return ""
+}
+
+// inWords returns a value of a file in words.
+func inWords(value any) string {
+	switch value := value.(type) {
+	case string:
+		return federation.Quote(value)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a mapping"
+	case nil:
+		return "nothing"
+	}
+	return fmt.Sprint(value)
+}
+
+// fieldOf returns the field that a key names, in either of its forms, or nil.
+func fieldOf(message protoreflect.MessageDescriptor, key string) protoreflect.FieldDescriptor {
+	if field := message.Fields().ByJSONName(key); field != nil {
+		return field
+	}
+	return message.Fields().ByTextName(key)
+}

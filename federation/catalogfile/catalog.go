@@ -1,0 +1,55 @@
+// Package catalogfile reads what an owner publishes from a file: a mapping in YAML or
+// JSON whose one key, services, holds a list of services in the protobuf JSON mapping
+// of FederatedService.
+//
+// A catalog is read service by service where its form allows that, and of a new
+// version only the services whose text has changed. This is our own, as the decoders
+// of YAML make a tree of the whole file, which is hundreds of times as large. Whatever
+// is in a file, the work is in proportion to its size, and what is said of it is short
+// and printable.
+package catalogfile
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// The limits of a catalog file, in bytes.
+const (
+	// DefaultLimit is how large a catalog file may be unless its reader is told
+	// otherwise. Small services of this size need about 4 GiB of memory.
+	DefaultLimit = 256 << 20
+
+	// maxPiece is what is decoded in one piece: one service, or a catalog that is
+	// not written as one service after the other. While it is decoded it may take
+	// three hundred times as much memory, if it is nothing but commas.
+	maxPiece = 8 << 20
+)
+
+// maxCounted bounds the problems that are counted: of a file with more of them the
+// rest is not read.
+const maxCounted = 10_000
+
+// Catalog is what a catalog file says.
+type Catalog struct {
+	Services []*federation.Service // the valid ones, in the order of the file
+	Problems []problem.Problem     // mistakes, the first of them; with any of them the file is not fit to be published
+	Warnings []problem.Problem     // what is allowed and probably not meant, the first of them
+
+	// How many there are beside those of Problems and Warnings, which have room for
+	// [problem.Room] each. There may be more problems yet: beyond the room a wrong
+	// service counts once, and a file with too many problems is not read to its end.
+	MoreProblems, MoreWarnings int
+}
+
+// Err returns nil for a catalog without problems, and else an error that spells
+// out the first few of them.
+func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) }
+
+// Parse reads a catalog file. Each service is checked as a consumer with that policy
+// would check it.
+func Parse(data []byte, policy wire.Policy) Catalog {
+	catalog, _ := NewReader(policy).Read(data, func() error { return nil }) // nothing else makes it fail
+	return catalog
+}

@@ -1,0 +1,80 @@
+package catalogfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+)
+
+// document reads any catalog in YAML, after making one tree of all of it. hint says
+// why the catalog is not in the plain form.
+func (p *reading) document(data []byte, hint problem.Problem) error {
+	if len(data) > maxPiece {
+		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+			return unreadable(brokenJSON(data))
+		}
+		if hint.Rule != "" {
+			hint.Rule += "; "
+		}
+		hint.Rule += fmt.Sprintf("a catalog of more than %d bytes must be JSON, or the line 'services:' and then a list in which"+
+			" the '-' of each service stands in one column", maxPiece)
+		return unreadable(hint)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, next yaml.Node
+	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+		// An editor that is about to write leaves an empty file for a moment.
+		return unreadable{Rule: "the file is empty; an empty catalog is 'services: []'"}
+	} else if err != nil {
+		return unreadable(yamlvalue.SyntaxProblem(err))
+	}
+	if err := decoder.Decode(&next); err == nil {
+		return unreadable{Line: next.Line, Rule: "a second document begins here; a catalog is one document"}
+	} else if !errors.Is(err, io.EOF) {
+		return unreadable(yamlvalue.SyntaxProblem(err))
+	}
+	services, err := servicesOf(document.Content[0])
+	if err != nil {
+		return err
+	}
+	x := yamlvalue.New(0, len(data))
+	for _, node := range services.Content {
+		if done, err := p.done(); done {
+			return err
+		}
+		p.decode(catalogentry.FromYAML(node, x), 0, nil)
+	}
+	return nil
+}
+
+// servicesOf returns the list of services of a catalog.
+func servicesOf(root *yaml.Node) (*yaml.Node, error) {
+	if root.Kind != yaml.MappingNode {
+		return nil, unreadable{Line: root.Line, Rule: expectServices}
+	}
+	var services *yaml.Node
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], yamlvalue.Resolve(root.Content[i+1])
+		switch {
+		case key.Value != "services":
+			return nil, unreadable{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}
+		case services != nil:
+			return nil, unreadable{Line: key.Line, Rule: "services is there twice"}
+		case value.Kind != yaml.SequenceNode:
+			return nil, unreadable{Line: key.Line, Rule: "services must be a list; an empty one is []"}
+		}
+		services = value
+	}
+	if services == nil {
+		return nil, unreadable{Line: root.Line, Rule: expectServices}
+	}
+	return services, nil
+}

@@ -1,0 +1,81 @@
+package catalogfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+)
+
+// json reads a catalog in valid JSON, service by service.
+func (p *reading) json(data []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	counted, lines := int64(0), 1
+	line := func(offset int64) int { // offsets must not fall
+		lines += bytes.Count(data[counted:offset], []byte("\n"))
+		counted = offset
+		return lines
+	}
+	if token, _ := decoder.Token(); token != json.Delim('{') {
+		return unreadable{Line: line(decoder.InputOffset()), Rule: expectServices}
+	}
+	found := false
+	for decoder.More() {
+		token, _ := decoder.Token()
+		key, _ := token.(string)
+		at := line(decoder.InputOffset())
+		switch {
+		case key != "services":
+			return unreadable{Line: at, Rule: "unknown key " + federation.Quote(key) + "; " + expectServices}
+		case found:
+			return unreadable{Line: at, Rule: "services is there twice"}
+		}
+		if token, _ := decoder.Token(); token != json.Delim('[') {
+			return unreadable{Line: at, Rule: "services must be a list; an empty one is []"}
+		}
+		found = true
+		for decoder.More() {
+			if done, err := p.done(); done {
+				return err
+			}
+			var raw json.RawMessage
+			if err := decoder.Decode(&raw); err != nil {
+				return unreadable{Line: at, Service: place(p.count), Rule: err.Error()}
+			}
+			p.jsonItem(raw, line(decoder.InputOffset()-int64(len(raw))))
+		}
+		if _, err := decoder.Token(); err != nil {
+			return unreadable{Line: at, Rule: err.Error()}
+		}
+	}
+	if !found {
+		return unreadable{Rule: expectServices}
+	}
+	return nil
+}
+
+// jsonItem reads one element of the list, which begins on the line.
+func (p *reading) jsonItem(raw []byte, line int) {
+	key := digestOf(raw)
+	if p.recall(key, line) {
+		return
+	}
+	if len(raw) > maxPiece {
+		p.decode(tooLarge(line, len(raw)), line, nil)
+		return
+	}
+	p.decode(catalogentry.FromJSON(raw, line), line, &key)
+}
+
+// brokenJSON returns what is wrong with data, which is not valid JSON.
+func brokenJSON(data []byte) problem.Problem {
+	err := json.Unmarshal(data, new(json.RawMessage))
+	wrong := problem.Problem{Rule: err.Error()}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		wrong.Line = 1 + bytes.Count(data[:min(syntax.Offset, int64(len(data)))], []byte("\n"))
+	}
+	return wrong
+}

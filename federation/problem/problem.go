@@ -1,0 +1,112 @@
+// Package problem says what is wrong with a file that someone wrote by hand, such
+// as a catalog or a list of identities: in lines that can be logged and shown,
+// whatever stands in the file, and in no more of them than anybody reads.
+package problem
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is one thing that is wrong with a file, or is probably not meant.
+type Problem struct {
+	Line    int    // in the file, from 1; the nearest that is known, 0 for the whole file
+	Service string // name in quotes, or place such as services[2] when it has none; empty in files without services
+	Field   string // path below the service, such as endpoints[0].port
+	Rule    string // what is wrong
+}
+
+// String returns the service, the field and the rule: all but the line.
+func (p Problem) String() string {
+	text := p.Rule
+	if p.Field != "" {
+		text = p.Field + ": " + text
+	}
+	if p.Service != "" {
+		text = "service " + p.Service + ": " + text
+	}
+	return text
+}
+
+// Room is how many problems of a file are kept by default. One slip may cause
+// millions.
+const Room = 100
+
+// List keeps as many problems as it has room for and counts the others.
+type List struct {
+	Room int
+	Kept []Problem
+	More int
+}
+
+// Full reports whether Add would do no more than count.
+func (l *List) Full() bool { return len(l.Kept) >= l.Room }
+
+// Add keeps the problem, or counts it.
+func (l *List) Add(p Problem) {
+	if l.Full() {
+		l.More++
+	} else {
+		l.Kept = append(l.Kept, p)
+	}
+}
+
+// maxSpelledOut bounds the problems that one error or one log line spells out.
+const maxSpelledOut = 5
+
+// Error returns an error whose text is that of Summary, or nil for no problems.
+func Error(problems []Problem, more int) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New(Summary(problems, more))
+}
+
+// Summary spells out the first few problems and counts the others. More is how
+// many there are at least beside those given.
+func Summary(problems []Problem, more int) string {
+	var parts []string
+	for _, p := range problems[:min(len(problems), maxSpelledOut)] {
+		if p.Line > 0 {
+			parts = append(parts, fmt.Sprintf("line %d: %s", p.Line, p))
+		} else {
+			parts = append(parts, p.String())
+		}
+	}
+	switch rest := len(problems) - len(parts) + more; {
+	case more > 0:
+		parts = append(parts, fmt.Sprintf("and at least %d more", rest))
+	case rest > 0:
+		parts = append(parts, fmt.Sprintf("and %d more", rest))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// maxRule bounds the rule of a problem, in bytes. Those of our own are shorter.
+const maxRule = 512
+
+// Printable returns the text of a decoder, which may repeat what stands in the
+// file, in printable ASCII of bounded length.
+func Printable(text string) string {
+	var shown []byte
+	for rest := text; rest != ""; {
+		if len(shown) >= maxRule {
+			return fmt.Sprintf("%s... (%d bytes)", shown, len(text))
+		}
+		r, size := utf8.DecodeRuneInString(rest)
+		switch {
+		case ' ' <= r && r <= '~':
+			shown = append(shown, byte(r))
+		case r == utf8.RuneError && size == 1:
+			shown = fmt.Appendf(shown, `\x%02x`, rest[0])
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			shown = append(shown, quoted[1:len(quoted)-1]...)
+		}
+		rest = rest[size:]
+	}
+	return string(shown)
+}
