@@ -1,10 +1,10 @@
 // Package loglimit bounds what a peer can make its other side log.
 //
-// A log line that a peer causes (a refusal, a lost stream, a certificate that is
-// turned away) can be caused as often as the peer likes. The handler of this
-// package passes on a number of lines of each kind in a minute, and then says how
-// many it left out. It is our own because the samplers for log/slog drop lines
-// without a count for each peer, and keep a memory that peers can fill.
+// A peer can cause a log line (a service that is not accepted, a lost stream, a
+// certificate that is turned away) as often as it likes. The handler of this package
+// passes on a number of lines of each kind in a minute, and then says how many it left
+// out. It is our own because the samplers for log/slog do not count the dropped lines
+// of each peer, and keep memory that peers can fill.
 package loglimit
 
 import (
@@ -23,17 +23,16 @@ const (
 
 	window = time.Minute
 
-	// maxKinds bounds the kinds that are told apart at any time. Beyond it, lines
-	// with one message share their bound, whichever peer they are about.
+	// maxKinds bounds the kinds that are kept apart at any time. Beyond it, lines of
+	// one level and message share a bound, whichever peers they are about.
 	maxKinds = 4096
 )
 
-// Logger returns a logger that writes what next writes, but no more than
-// PerMinute lines of one kind in a minute. Lines are of one kind when level,
-// message and the attributes of With are the same; what tells peers apart belongs
-// in With, and what may change from line to line does not. A nil logger is
-// returned as it is. So is one that is limited already, which would otherwise
-// count twice.
+// Logger returns a logger that writes what next writes, but no more than PerMinute
+// lines of one kind in a minute. Lines are of one kind when their level, their message
+// and the attributes of With are the same. What names the peer belongs in With, and
+// what may change from line to line does not. A nil logger is returned as it is, and
+// so is one that is already limited.
 func Logger(next *slog.Logger) *slog.Logger {
 	if next == nil {
 		return nil
@@ -44,14 +43,14 @@ func Logger(next *slog.Logger) *slog.Logger {
 	return slog.New(&handler{Handler: next.Handler(), limits: &limits{windows: make(map[kind]*count)}})
 }
 
-// kind is what the lines have in common that share one bound.
+// kind is what lines that share one bound have in common.
 type kind struct {
 	peer    string // the attributes of With, as text
 	level   slog.Level
 	message string
 }
 
-// count is what became of the lines of one kind since a time.
+// count says what became of the lines of one kind in one window.
 type count struct {
 	since   time.Time
 	logged  int
@@ -96,8 +95,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.Handler.WithGroup(name), h.limits, h.peer + " " + name + "."}
 }
 
-// allow reports whether a line may be logged. The first that may not be starts
-// the timer after which next is told how many there were.
+// allow reports whether a line may be logged. The first one that may not starts a
+// timer, at the end of which next logs how many were left out.
 func (l *limits) allow(ctx context.Context, k kind, next slog.Handler) bool {
 	now := time.Now()
 	l.mu.Lock()
@@ -117,15 +116,16 @@ func (l *limits) allow(ctx context.Context, k kind, next slog.Handler) bool {
 	}
 	c.omitted++
 	if c.omitted == 1 {
-		// Not a goroutine that somebody would have to end: it writes one line.
+		// A timer, which nobody has to wait for, as it only writes one line.
 		ctx = context.WithoutCancel(ctx)
 		time.AfterFunc(window-now.Sub(c.since), func() { l.summarize(ctx, k, c, next) })
 	}
 	return false
 }
 
-// prune forgets the kinds whose minute is over, and reports whether there is
-// room. It looks for them once a second: a flood must not pay for each line.
+// prune forgets the kinds whose window is over, and reports whether there is room for
+// another one. It looks for them once a second at most, as that takes time in
+// proportion to their number.
 func (l *limits) prune(now time.Time) bool {
 	if now.Sub(l.pruned) >= time.Second {
 		l.pruned = now

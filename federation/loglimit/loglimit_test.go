@@ -101,9 +101,9 @@ func TestFewLinesAreNotCounted(t *testing.T) {
 	})
 }
 
-// A peer that pretends to be another one with each line fills neither the log
-// nor the memory.
-func TestPeersWithoutEnd(t *testing.T) {
+// A peer that pretends to be another one with each line fills neither the log nor
+// memory.
+func TestManyPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := newLogger()
 		const peers = 20_000
@@ -127,7 +127,7 @@ func TestPeersWithoutEnd(t *testing.T) {
 	})
 }
 
-func TestLimitedOnce(t *testing.T) {
+func TestLimitedLoggerIsNotWrapped(t *testing.T) {
 	logger, _ := newLogger()
 	if loglimit.Logger(logger) != logger || loglimit.Logger(nil) != nil {
 		t.Error("a limited logger, or none, is wrapped")

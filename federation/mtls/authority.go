@@ -18,19 +18,19 @@ import (
 )
 
 // Authority is a throwaway certificate authority, for tests and for trying the
-// project out. Its key lives in memory only, so what it signed cannot be
-// renewed: it is no way to run a federation.
+// project out. It is no way to run a federation: its key lives in memory only, and
+// what it signed cannot be renewed.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// backdated is how long before its making a certificate is valid, for peers
+// backdated is how long before it was made a certificate becomes valid, for peers
 // whose clocks are behind.
 const backdated = time.Hour
 
-// NewAuthority makes an authority of that common name. Its certificate is valid
-// from an hour before now and for lifetime from then on.
+// NewAuthority makes an authority with that common name. Its certificate is valid for
+// lifetime, counted from an hour before now.
 func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -56,7 +56,7 @@ func NewAuthority(name string, lifetime time.Duration) (*Authority, error) {
 	return &Authority{certificate, key}, nil
 }
 
-// Leaf says what a certificate is for.
+// Leaf describes the certificate of a consumer or an owner.
 type Leaf struct {
 	Name string // common name, which identifies nobody
 
@@ -73,7 +73,8 @@ type Leaf struct {
 // that signed it, in PEM.
 type Issued struct{ Cert, Key, CA []byte }
 
-// Issue makes a key and signs a certificate for it. It fails when a URI is none.
+// Issue makes a key and signs a certificate for it. It fails when one of
+// the URIs cannot be parsed.
 func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 	notBefore := time.Now().Add(-backdated)
 	template := &x509.Certificate{
@@ -120,7 +121,7 @@ func (a *Authority) Issue(leaf Leaf) (Issued, error) {
 	}, nil
 }
 
-// PEM returns the certificate of the authority.
+// PEM returns the certificate of the authority in PEM.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: a.certificate.Raw})
 }
@@ -138,9 +139,9 @@ func sign(template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) 
 	return der, nil
 }
 
-// WriteFiles puts the certificate, the key and the authority's certificate
-// where files says; only the owner of the key's file may read it. Every file
-// is replaced at once, so a reader never sees half of one.
+// WriteFiles writes the certificate, the key and the authority's certificate to the
+// paths in files. The key has mode 0600. Every file is replaced with a rename, so a
+// reader never sees half of one.
 func (i Issued) WriteFiles(files Files) error {
 	for _, f := range []struct {
 		path string

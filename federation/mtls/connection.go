@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// errDistrusted ends a connection whose peer would not be let in any more. It
-// wraps [net.ErrClosed], since the connection is closed on this side, and is no
-// verdict of the other.
+// errDistrusted is what a connection fails with whose peer would not be let in any
+// more. It wraps [net.ErrClosed]: the connection was closed on this side, and the other
+// side has said nothing.
 var errDistrusted = fmt.Errorf("the CA file has no authority of the peer's certificate any more: %w", net.ErrClosed)
 
 // distrustable are credentials whose connections end when the CA bundle no longer
-// has an authority of the peer's certificate. A handshake says who the peer is for
-// as long as the connection lasts, and a stream may last for months.
+// has an authority of the peer's certificate. TLS verifies the peer only in the
+// handshake, and a stream may last for months.
 type distrustable struct {
 	credentials.TransportCredentials
 
@@ -66,7 +66,7 @@ func (d distrustable) shake(
 	return secured, info, nil
 }
 
-// connections are those of a Source that are open.
+// connections are the open ones of a Source.
 type connections struct {
 	mu   sync.Mutex
 	open map[*connection]struct{} // guarded by mu
@@ -106,7 +106,7 @@ func (s *connections) judge(authorities []*x509.Certificate) (ended int) {
 	return ended
 }
 
-// connection is what is below the TLS of a connection.
+// connection is the network connection below TLS.
 type connection struct {
 	net.Conn
 
@@ -119,8 +119,7 @@ type connection struct {
 	distrusted atomic.Bool
 }
 
-// Read implements net.Conn. What it says of a connection that was ended here is
-// what becomes of the stream's status.
+// Read implements net.Conn. Its error ends up in the status of the stream.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil && c.distrusted.Load() {
@@ -140,17 +139,17 @@ func (c *connection) distrust() {
 	_ = c.Close() // which ends its Read
 }
 
-// trusted reports whether the handshake would have succeeded with these roots. It
-// is judged at the time of the handshake: a certificate that has expired since
-// has a successor, which the next handshake sees, and no healthy stream ends.
+// trusted reports whether the handshake would have succeeded with these roots. The
+// peer's certificate is judged at the time of the handshake: when it has expired since,
+// its successor is used in the next handshake, and no healthy stream ends.
 func (c *connection) trusted(roots *x509.CertPool) bool {
 	return verifyChain(c.chain, roots, c.usage, c.at) == nil
 }
 
-// anchors returns the authorities as roots that are valid at any time. One that
-// was issued anew for the same key begins to be valid after the handshakes of the
-// connections that it vouches for. RFC 5280 section 6.1.1 (d): of a trust anchor
-// only the name and the key count.
+// anchors returns the authorities as roots that are valid at any time, as of a trust
+// anchor only the name and the key count (RFC 5280 section 6.1.1 (d)). An authority
+// whose certificate was renewed for the same key becomes valid after the handshakes of
+// connections that it still vouches for.
 func anchors(authorities []*x509.Certificate) *x509.CertPool {
 	roots := x509.NewCertPool()
 	for _, authority := range authorities {

@@ -18,16 +18,16 @@ import (
 // hundred authorities.
 const MaxFile = 1 << 20
 
-// Files are the paths of the PEM files that a party identifies itself with and
-// knows its peers by. They are regular files, or symbolic links to such: what is
-// anything else, such as a FIFO, cannot be read.
+// Files are the paths of the PEM files by which a party identifies itself and
+// verifies its peers. Each must be a regular file or a symbolic link to one; anything
+// else, such as a FIFO, is refused.
 type Files struct {
 	Cert string // its certificate, then the intermediate ones
 	Key  string // the private key of the certificate
 	CA   string // certificates of the authorities that sign its peers
 }
 
-// material is what the files hold at one time. It is immutable.
+// material is what the files held at one time. It is immutable.
 type material struct {
 	certificate tls.Certificate
 	expiry      time.Time // of the first certificate of the chain to expire
@@ -44,8 +44,8 @@ var (
 	errMalformed     = errors.New("has a PEM block that is cut off or malformed")
 )
 
-// read returns what the files hold. Its errors name the file and what is wrong
-// with it.
+// read returns what the files hold, if it is valid now. Its errors name the file and
+// what is wrong with it.
 func (f Files) read(now time.Time) (*material, error) {
 	cert, _, err := regularfile.Read(f.Cert, MaxFile)
 	if err != nil {
@@ -98,9 +98,9 @@ func (f Files) read(now time.Time) (*material, error) {
 	return m, nil
 }
 
-// parse returns all certificates of a PEM file. The decoder of encoding/pem
-// passes over what it cannot read, which would turn a half-written bundle into
-// a shorter one, so what looks like a block must be one.
+// parse returns all certificates of a PEM file. encoding/pem skips what it cannot
+// read, which would turn a half-written bundle into a shorter one, so everything that
+// begins like a block must be one.
 func parse(data []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	begun := bytes.Count(data, []byte("-----BEGIN "))
@@ -124,8 +124,8 @@ func parse(data []byte) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// shown returns an error about the content of a file, which may repeat some of
-// it, with a text that is safe to show.
+// shown returns an error that wraps err and whose text is safe to show: that of err
+// may repeat the content of a file.
 func shown(err error) error {
 	text := err.Error()
 	quoted := federation.Quote(text)
@@ -146,7 +146,7 @@ func checkValidity(c *x509.Certificate, now time.Time) error {
 }
 
 // authorityExpiry returns when the next of the authorities that are still valid
-// expires. One that has expired already, beside a valid one, is no news.
+// expires, or when the last one has expired if none is valid.
 func (m *material) authorityExpiry(now time.Time) time.Time {
 	var next, last time.Time
 	for _, c := range m.authorities {

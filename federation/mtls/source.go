@@ -19,8 +19,8 @@ const (
 	// seen.
 	burst = 200 * time.Millisecond
 
-	// pollInterval is how often the files are read without a notification, which
-	// also tells when a certificate in them has expired.
+	// pollInterval is how often the files are read without a notification. The poll
+	// also finds certificates that have expired.
 	pollInterval = time.Minute
 )
 

@@ -81,9 +81,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A file that is no regular file for a moment, or grew without bound, is reported
-// like any that is broken, and used when it is one again.
-func TestReloadOfWhatIsNoFile(t *testing.T) {
+// What is not a regular file for a moment, or is too large, is reported like any broken
+// file, and used when it is a good file again.
+func TestReloadOfIrregularFile(t *testing.T) {
 	authority := newAuthority(t)
 	for name, put := range map[string]struct {
 		instead func(path string) error
@@ -137,7 +137,7 @@ func TestReloadOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// What a file holds is not repeated as it is.
+// The content of a file is not repeated in errors as it is.
 func TestLoadShowsNothingRaw(t *testing.T) {
 	f := files(t.TempDir())
 	issued := issue(t, newAuthority(t), Leaf{})
@@ -151,7 +151,7 @@ func TestLoadShowsNothingRaw(t *testing.T) {
 	}
 }
 
-func TestLoadBeforeItsTime(t *testing.T) {
+func TestLoadNotYetValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := files(t.TempDir())
 		past := time.Now()

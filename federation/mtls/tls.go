@@ -54,7 +54,8 @@ func (s *Source) clientConfig(serverName string, ids []ID) *tls.Config {
 	}
 }
 
-// verify tells why the first certificate of chain does not identify the owner.
+// verify returns why the first certificate of chain does not identify the owner, or
+// nil if it does.
 func verify(chain []*x509.Certificate, roots *x509.CertPool, serverName string, ids []ID) error {
 	if len(chain) == 0 {
 		return errors.New("owner has no certificate")
@@ -76,8 +77,8 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, serverName string, 
 	return nil
 }
 
-// verifyChain tells why the first certificate of chain, which has one, was not
-// signed for that usage and time.
+// verifyChain returns why the first certificate of chain, which is not empty, was not
+// signed by one of the roots for that usage and time, or nil if it was.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, at time.Time) error {
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
@@ -89,7 +90,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.Ext
 	return err
 }
 
-// names lists what a certificate is for, as a message may show it.
+// names returns the subject alternative names of a certificate, quoted.
 func names(c *x509.Certificate) string {
 	all := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -102,10 +103,10 @@ func names(c *x509.Certificate) string {
 }
 
 // Server returns the credentials of an owner. Each handshake uses the newest
-// material and succeeds only when the consumer has a certificate that an
-// authority of the CA bundle signed for a client. Who it is, is for the owner
-// to judge by the PeerIDs of the certificate. A connection ends when the CA bundle
-// is replaced by one that has no authority of the consumer's certificate.
+// material and succeeds only when the consumer has a certificate that an authority of
+// the CA bundle signed for a client. Whether that consumer may subscribe, by the
+// PeerIDs of its certificate, is for the owner to decide. A connection ends when the CA
+// bundle is replaced by one that has no authority of the consumer's certificate.
 func (s *Source) Server() credentials.TransportCredentials {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: s.configForClient}
 	return distrustable{credentials.NewTLS(config), s, x509.ExtKeyUsageClientAuth}
@@ -118,8 +119,8 @@ func (s *Source) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		Certificates: []tls.Certificate{m.certificate},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    m.roots,
-		// A resumed session would be judged by the authorities of an earlier
-		// time, and one long stream has nothing to gain from it.
+		// A resumed session would not be verified by the authorities of today, and
+		// one long stream gains nothing from it.
 		SessionTicketsDisabled: true,
 	}, nil
 }

@@ -114,7 +114,7 @@ func (f *File) reload(ctx context.Context) {
 	case err != nil && (before == nil || err.Error() != *before):
 		trouble := err.Error()
 		f.trouble.Store(&trouble)
-		f.logger.Error(f.what+" is not used, "+f.keeps+": mend the file", "error", err)
+		f.logger.Error(f.what+" is not used, "+f.keeps+": fix the file", "error", err)
 	}
 }
 

@@ -103,8 +103,8 @@ func TestOpenCatalogFails(t *testing.T) {
 	}
 }
 
-// TestFileFollows lets the file change in every way that files change in,
-// with the notifications of this system.
+// TestFileFollows changes the file in every way in which files change, with the
+// notifications of the system.
 func TestFileFollows(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.yaml")
@@ -170,7 +170,7 @@ func TestFileFollows(t *testing.T) {
 	expect("upsert a 7")
 }
 
-// TestFileReports polls, as it does where there are no notifications.
+// TestFileReports polls, as Run does where there are no notifications.
 func TestFileReports(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
@@ -243,8 +243,8 @@ func TestFileWithoutNotifications(t *testing.T) {
 	}
 }
 
-// A file that is torn, emptied or gone withdraws nothing; one that says that
-// there are no services does.
+// A file that is torn or emptied withdraws nothing; one that says that there are no
+// services does.
 func TestTornCatalogWithdrawsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 				t.Errorf("after %s: %v, expected a good file", name, err)
 			}
 		}
-		if n := logged.count("catalog file is not used, the catalog stays as it was: mend the file"); n != len(torn) {
+		if n := logged.count("catalog file is not used, the catalog stays as it was: fix the file"); n != len(torn) {
 			t.Errorf("%d log lines tell of a broken file, expected %d:\n%s", n, len(torn), logged)
 		}
 		write(t, path, "services: []\n")
@@ -321,11 +321,10 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 	})
 }
 
-// A list that is written in place and cut between two services is a shorter
-// list. It is not read before it has been left alone for a moment, neither on a
-// notification nor when its time has come; but a file that is never left alone is
-// read at last.
-func TestFileSettles(t *testing.T) {
+// A list that is written in place and cut between two services is a shorter list. The
+// file is not read before it has been left alone for a moment, whether a notification
+// or a poll has led to it. A file that is never left alone is read all the same.
+func TestFileWrittenInPlace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	for name, wait := range map[string]time.Duration{"between two polls": time.Second, "over a poll": pollInterval - quiet - quiet/2} {
 		t.Run(name, func(t *testing.T) {
@@ -373,8 +372,9 @@ func TestFileSettles(t *testing.T) {
 	}
 }
 
-// What is no regular file for a moment, or too large, is broken, and followed on.
-func TestFollowsWhatIsNoFileForAMoment(t *testing.T) {
+// What is not a regular file for a moment, or is too large, is broken. It is followed
+// all the same.
+func TestFollowsAfterIrregularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		write(t, path, catalogFile("a 1"))

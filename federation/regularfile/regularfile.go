@@ -1,7 +1,7 @@
-// Package regularfile opens and reads files of the operator that must be nothing
-// but files: certificates, catalogs, snapshots. A FIFO would block its reader for
-// ever, a device such as /dev/zero has no end, and a file may be larger than
-// whoever reads it can take.
+// Package regularfile opens and reads files of the operator, such as certificates,
+// catalogs and snapshots, that must be regular files of a bounded size: a FIFO would
+// block its reader forever, a device such as /dev/zero has no end, and a file may be
+// larger than memory.
 package regularfile
 
 import (
@@ -13,19 +13,19 @@ import (
 	"syscall"
 )
 
-// What a path can lead to instead of a file that can be used. Errors of Open and
-// Read wrap one of them, or are those of package os.
+// The reasons for which a file is refused. Errors of Open and Read wrap one of them,
+// or are those of package os.
 var (
 	ErrNotRegular = errors.New("is not a regular file")
 	ErrTooLarge   = errors.New("is larger than allowed")
 )
 
-// Open opens the file at path for reading and returns what it is. It does not
-// block, and follows symbolic links. It fails with ErrNotRegular for anything but
-// a regular file and with ErrTooLarge when that has more than limit bytes; the
+// Open opens the file at path for reading, and returns it with its FileInfo. It does
+// not block, and follows symbolic links. It fails with ErrNotRegular for anything but
+// a regular file, and with ErrTooLarge when the file has more than limit bytes; the
 // errors name the path. The caller closes the file.
 func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
-	// Before it is opened, as to open a device may do something to it.
+	// Checked before it is opened, as opening a device may have an effect.
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err
@@ -33,8 +33,8 @@ func Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 	if err := check(path, info, limit); err != nil {
 		return nil, nil, err
 	}
-	// It may have been replaced since: O_NONBLOCK lets a FIFO without a writer
-	// be opened at once, and does nothing to a regular file.
+	// It may have been replaced since, so it is checked again. With O_NONBLOCK a FIFO
+	// without a writer is opened at once; a regular file is not affected.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -59,9 +59,9 @@ func check(path string, info fs.FileInfo, limit int64) error {
 	return nil
 }
 
-// Read returns the content of the file at path, and what the file was before it
-// was read. It fails as Open does, and with ErrTooLarge also when the file grows
-// beyond limit bytes while it is read.
+// Read returns the content of the file at path, and its FileInfo from before it was
+// read. It fails as Open does, and also with ErrTooLarge when the file grows beyond
+// limit bytes while it is read.
 func Read(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	f, info, err := Open(path, limit)
 	if err != nil {

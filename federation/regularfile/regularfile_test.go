@@ -52,8 +52,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What /proc says of a size is not so: the content counts.
-func TestReadMoreThanThereShouldBe(t *testing.T) {
+// The size that the file system gives may be wrong: the content counts.
+func TestReadBeyondStatedSize(t *testing.T) {
 	const path = "/proc/self/status" // says that it is empty
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Skip("no file here that holds more than its size says")

@@ -56,8 +56,8 @@ func (x *Expander) problemf(node *yaml.Node, format string, args ...any) {
 	x.found.Add(problem.Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
 }
 
-// spend takes from the budget for a piece of what an alias stands for, and reports
-// whether there was enough.
+// spend takes the size of a node from the budget if the node is part of what an alias
+// stands for, and reports whether the budget was large enough.
 func (x *Expander) spend(node *yaml.Node) bool {
 	if len(x.within) == 0 {
 		return true
@@ -93,8 +93,7 @@ func (x *Expander) value(node *yaml.Node) any {
 	}
 }
 
-// enter calls expand for what an alias stands for, unless that is what the alias
-// is part of.
+// enter calls expand for what an alias stands for, unless the alias is part of that.
 func (x *Expander) enter(alias *yaml.Node, expand func()) {
 	if x.within[alias] {
 		x.problemf(alias, "anchor %s contains itself", federation.Quote(alias.Value))
@@ -105,8 +104,8 @@ func (x *Expander) enter(alias *yaml.Node, expand func()) {
 	delete(x.within, alias)
 }
 
-// merge adds the entries of a mapping to object, but for keys that are there
-// already: its own before those that it merges (yaml.org/type/merge.html).
+// merge adds the entries of a mapping to object, except for keys that are there
+// already. Its own entries come before those that it merges (yaml.org/type/merge.html).
 func (x *Expander) merge(object map[string]any, node *yaml.Node) {
 	lines := make(map[string]int, len(node.Content)/2)
 	var merged *yaml.Node
@@ -128,7 +127,7 @@ func (x *Expander) merge(object map[string]any, node *yaml.Node) {
 			merged = value
 			continue
 		}
-		// The key as it is written, also where YAML takes it for a number or a date.
+		// The key is taken as it is written, even where YAML reads it as a number or a date.
 		if _, ok := object[key.Value]; !ok {
 			object[key.Value] = x.value(value)
 		}
@@ -152,7 +151,7 @@ func (x *Expander) merge(object map[string]any, node *yaml.Node) {
 	}
 }
 
-// scalar returns the value of a scalar. Dates are strings, which JSON has.
+// scalar returns the value of a scalar. Dates are strings, as JSON has no dates.
 func (x *Expander) scalar(node *yaml.Node) any {
 	switch tag := node.ShortTag(); tag {
 	case "!!str", "!!timestamp":
