@@ -15,14 +15,16 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// What other plugins of the server block ask this one for.
+// The interfaces of other plugins of the server block: ready, cache, transfer and
+// metadata.
 
-// Ready implements ready.Readiness. Once true, it stays so.
+// Ready implements ready.Readiness. Once true, it stays true.
 func (f *Federation) Ready() bool {
 	if f.wasReady {
-		return true // also before there is a block
+		return true // even before there is a block
 	}
 	b := f.block.Load()
 	return b != nil && (*b).Ready()
@@ -30,7 +32,7 @@ func (f *Federation) Ready() bool {
 
 // CacheBypassZones implements cache.ZoneBypasser: the cache would keep names
 // that are gone, raise small TTLs and strip extended errors. Zones that fall
-// through hold names of other plugins, too, and are left to it.
+// through also hold names of other plugins, and are cached.
 func (f *Federation) CacheBypassZones() []string {
 	var zones []string
 	for _, z := range f.zones() {
@@ -50,7 +52,7 @@ func (f *Federation) zones() []string {
 	return zones
 }
 
-// shared tells whether names in the zone may be another plugin's.
+// shared reports whether names in the zone may be another plugin's.
 func (f *Federation) shared(zone string) bool {
 	return slices.ContainsFunc(f.origins, func(o origin) bool {
 		return o.name == zone && slices.ContainsFunc(o.through.Zones, func(through string) bool {
@@ -59,7 +61,7 @@ func (f *Federation) shared(zone string) bool {
 	})
 }
 
-// errUnsynced makes a transfer fail rather than hand out a part of the zone.
+// errUnsynced makes a transfer fail that would send a part of the zone.
 var errUnsynced = errors.New("catalog not received yet")
 
 // Transfer implements transfer.Transferer.
@@ -90,8 +92,9 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 }
 
 // Metadata implements metadata.Provider, for names in our zones. The values of
-// one query come from one version of the zone, and only when they are asked for.
-// They are for lines and options of other plugins, which take them as they are.
+// one query come from one version of the zone, which is looked at only when another
+// plugin asks for a value. Plugins put them into lines of a log and into EDNS
+// options unchanged, hence oneWord.
 func (f *Federation) Metadata(ctx context.Context, state request.Request) context.Context {
 	z := f.zone()
 	if !z.Has(state.Name()) {
@@ -102,7 +105,7 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 		return &r
 	})
 	set := func(label string, value func(*zone.Result) string) {
-		metadata.SetValueFunc(ctx, directive+"/"+label, func() string { return oneWord(value(lookup())) })
+		metadata.SetValueFunc(ctx, corefile.Directive+"/"+label, func() string { return oneWord(value(lookup())) })
 	}
 	set("owner", func(r *zone.Result) string { owner, _, _ := r.Source(); return owner })
 	set("service", func(r *zone.Result) string {
@@ -131,20 +134,20 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	return ctx
 }
 
-// maxWord is the length of a value that owners choose, in bytes.
+// maxWord is the greatest length of a metadata value, in bytes.
 const maxWord = 256
 
-// oneWord returns a value in which nothing can be taken for the end of a field, a
-// line or the value itself, and that terminals do not act on: bytes other than
-// the printable ones of ASCII, space, quote and backslash are \DDD, in decimal, as
-// in a zone file (RFC 1035 section 5.1). What is too long ends with \...
+// oneWord returns a value that cannot end a field or a line of a log, and on which
+// a terminal does not act. All bytes other than printable ASCII, and space, quote
+// and backslash, are escaped as \DDD, in decimal, as in a zone file (RFC 1035
+// section 5.1). A value longer than maxWord is cut off and ends with \...
 func oneWord(value string) string {
 	if len(value) <= maxWord && !strings.ContainsFunc(value, func(r rune) bool { return !plain(r) }) {
 		return value
 	}
 	const cut = `\...`
 	word := make([]byte, 0, maxWord+len(cut))
-	fits := 0 // what the sign of a cut may follow: no more than that, and whole bytes of the value
+	fits := 0 // the length up to which the word is kept when cut follows: it ends with a whole byte of the value
 	for i := range len(value) {
 		if len(word) <= maxWord-len(cut) {
 			fits = len(word)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 // transferred asks for a zone and returns the records, or the error.
@@ -38,9 +39,9 @@ func transferred(f *Federation, name string, serial uint32) ([]dns.RR, error) {
 }
 
 func TestTransferOfWhat(t *testing.T) {
-	through := newConfig(t, "through.example.")
+	through := newBlock(t, "through.example.")
 	through.Fall.SetZonesFromArgs(nil)
-	c := newChain(t, nil, []Config{newConfig(t), through}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	c := newChain(t, nil, []corefile.Block{newBlock(t), through}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	for _, tt := range []struct {
 		zone string
 		want error
@@ -63,7 +64,7 @@ func TestTransferOfWhat(t *testing.T) {
 }
 
 func TestTransferSerial(t *testing.T) {
-	c := newChain(t, nil, []Config{newConfig(t)}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	c.builder.Put(0, newService(t, "api.fed.example", "192.0.2.1:443"), 0)
 	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0
 	serial := c.zone().SOA("fed.example.").Serial
@@ -101,7 +102,7 @@ func TestTransferReceiverGone(t *testing.T) {
 		for i := range 2000 {
 			services = append(services, newService(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1:443", "192.0.2.2:443"))
 		}
-		c := newChain(t, nil, []Config{newConfig(t)}, services...)
+		c := newChain(t, nil, []corefile.Block{newBlock(t)}, services...)
 		controller := caddy.NewTestController("dns", "transfer {\nto *\n}")
 		controller.ServerBlockKeys = []string{"fed.example."}
 		setup, err := caddy.DirectiveAction("dns", "transfer")
@@ -143,9 +144,9 @@ func TestMetadata(t *testing.T) {
 	web.Name = "Web"
 	web.Instances[0].ID = "V1"
 	old := newService(t, "old.fed.example", "192.0.2.9:443")
-	second := newConfig(t)
-	second.Addresses = []string{"second.example:8008"}
-	c := newChain(t, nil, []Config{newConfig(t), second}, web, newService(t, "gw.fed.example", "old.fed.example:443"))
+	second := newBlock(t)
+	second.Owner.Addresses = []string{"second.example:8008"}
+	c := newChain(t, nil, []corefile.Block{newBlock(t), second}, web, newService(t, "gw.fed.example", "old.fed.example:443"))
 	c.builder.Put(1, old, 0)
 	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})
 	c.publish()
@@ -210,7 +211,7 @@ func TestMetadataIsOneWord(t *testing.T) {
 	} {
 		web := newService(t, "web.fed.example", "192.0.2.1:443")
 		web.Name = tt.value
-		c := newChain(t, nil, []Config{newConfig(t)}, web)
+		c := newChain(t, nil, []corefile.Block{newBlock(t)}, web)
 		query := new(dns.Msg)
 		query.SetQuestion("web.fed.example.", dns.TypeA)
 		ctx := c.Metadata(metadata.ContextWithMetadata(t.Context()), request.Request{W: &test.ResponseWriter{}, Req: query})
@@ -221,7 +222,7 @@ func TestMetadataIsOneWord(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	f := newFederation([]Config{newConfig(t)})
+	f := newFederation([]corefile.Block{newBlock(t)})
 	if f.Ready() {
 		t.Error("ready before start-up")
 	}
@@ -237,9 +238,9 @@ func TestReady(t *testing.T) {
 
 // The zones of a Corefile may be in any case.
 func TestCacheBypassZones(t *testing.T) {
-	through := newConfig(t, "Through.Example.")
+	through := newBlock(t, "Through.Example.")
 	through.Fall.SetZonesFromArgs([]string{"Sub.Through.Example."})
-	f := newFederation([]Config{newConfig(t, "FED.example.", "sub.fed.example."), newConfig(t), through})
+	f := newFederation([]corefile.Block{newBlock(t, "FED.example.", "sub.fed.example."), newBlock(t), through})
 	if d := cmp.Diff([]string{"fed.example.", "sub.fed.example."}, f.CacheBypassZones()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}

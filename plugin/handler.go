@@ -2,6 +2,7 @@ package federationplugin
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -13,8 +14,10 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 // Federation answers from the catalogs of the owners of one server block.
@@ -22,12 +25,12 @@ type Federation struct {
 	Next plugin.Handler
 
 	// Read-only after setup.
-	wasReady bool // the server is in service with an earlier configuration
-	configs  []Config
+	wasReady bool              // the server is in service with an earlier configuration
+	config   agent.BlockConfig // but for Configuration and the addresses of the server
 	origins  []origin
-	falls    bool                   // names of some origin go to the next plugin
-	policies map[string]wire.Policy // by the owner's ID
-	hosts    *resolver
+	falls    bool                             // names of some origin go to the next plugin
+	admits   map[string]func(netip.Addr) bool // which addresses an owner may publish, by its ID
+	hosts    *hostname.Resolver
 
 	block atomic.Pointer[block] // set at start-up, before the first query
 }
@@ -41,39 +44,46 @@ type block interface {
 // origin is one zone of the server block.
 type origin struct {
 	name    string // lower case, absolute
-	through fall.F // what the next plugin is asked for when it does not exist
+	through fall.F // names that go to the next plugin when they do not exist
 }
 
 // newFederation returns the handler of a server block, which answers once it
-// has its block.
-func newFederation(configs []Config) *Federation {
-	f := &Federation{configs: configs, policies: make(map[string]wire.Policy), hosts: newResolver()}
-	for _, c := range configs {
-		id := (&agent.OwnerConfig{Addresses: c.Addresses, ServerName: c.ServerName}).ID()
-		f.policies[id] = wire.Policy{AllowAddresses: slices.Concat(f.policies[id].AllowAddresses, c.AllowAddresses)}
-		f.hosts.admit(id, c.Retention)
-		for _, z := range c.Zones {
+// has its block. Blocks that name the same owner agree on the connection to it,
+// or the agent refuses them.
+func newFederation(blocks []corefile.Block) *Federation {
+	f := &Federation{admits: make(map[string]func(netip.Addr) bool)}
+	retentions := make(map[string]time.Duration)
+	for i := range blocks {
+		b := &blocks[i]
+		o := b.Zone
+		o.ID, o.Retention = b.Owner.ID(), b.Owner.Retention
+		o.Admits = wire.Policy{AllowAddresses: b.Owner.AllowAddresses}.Admits
+		f.config.Owners = append(f.config.Owners, b.Owner)
+		f.config.Zone.Owners = append(f.config.Zone.Owners, o)
+		f.admits[o.ID], retentions[o.ID] = o.Admits, o.Retention
+		for _, z := range o.Origins {
 			i := slices.IndexFunc(f.origins, func(o origin) bool { return o.name == z.String() })
 			if i < 0 {
 				i = len(f.origins)
 				f.origins = append(f.origins, origin{name: z.String()})
 			}
-			f.origins[i].through.Zones = append(f.origins[i].through.Zones, c.Fall.Zones...)
+			f.origins[i].through.Zones = append(f.origins[i].through.Zones, b.Fall.Zones...)
 		}
-		f.falls = f.falls || len(c.Fall.Zones) > 0
+		f.falls = f.falls || len(b.Fall.Zones) > 0
 	}
+	f.hosts = hostname.New(retentions)
 	return f
 }
 
-// serve answers from the block from now on.
+// serve makes f answer from the block from now on.
 func (f *Federation) serve(b block) { f.block.Store(&b) }
 
-// zone returns the version of the zone that answers a query. There is one for
-// each query: of two, one could say what the other denies.
+// zone returns the newest version of the zone. A query loads it once and is wholly
+// answered from it: of two versions, one could have what the other denies.
 func (f *Federation) zone() *zone.Zone { return (*f.block.Load()).Zone() }
 
 // Name implements plugin.Handler.
-func (f *Federation) Name() string { return directive }
+func (f *Federation) Name() string { return corefile.Directive }
 
 // ServeDNS implements plugin.Handler.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -117,14 +127,14 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 		f.answerIndirect(ctx, m, &state, &result)
 	}
 	annotate(m, r, &result)
-	_ = w.WriteMsg(m) // the client is gone; nobody is left to tell
+	_ = w.WriteMsg(m) // on failure the client is gone
 	return dns.RcodeSuccess, nil
 }
 
-// room is how many octets of a reply can reach the client. What is more would
-// only be made for the server to cut it off again. It is all of them for a reply
-// that somebody may keep who takes it for whole: a cache, where zones fall
-// through. A signed reply is not truncated, either.
+// room returns how many octets of a reply can reach the client: the server would
+// cut off what is made beyond that. Where zones fall through, plugin cache may keep
+// the reply for other clients, and it must be whole. A signed reply is not
+// truncated, either.
 func (f *Federation) room(state *request.Request) int {
 	if f.falls || state.Req.IsTsig() != nil {
 		return dns.MaxMsgSize
@@ -132,8 +142,8 @@ func (f *Federation) room(state *request.Request) int {
 	return state.Size()
 }
 
-// next hands the query on. Without a next plugin the server has no answer, which
-// is no failure.
+// next hands the query on. Without a next plugin it is refused, as the server does
+// with names outside its zones.
 func (f *Federation) next(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if f.Next == nil {
 		return dns.RcodeRefused, nil
@@ -141,8 +151,8 @@ func (f *Federation) next(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	return plugin.NextOrFailure(f.Name(), f.Next, ctx, w, r)
 }
 
-// fallsThrough reports whether a name that does not exist is handed on. Of zones
-// within each other, the one that has the name decides.
+// fallsThrough reports whether a name that does not exist is handed on. Of nested
+// zones, the innermost that contains the name decides.
 func (f *Federation) fallsThrough(name string) bool {
 	if !f.falls {
 		return false
@@ -156,8 +166,9 @@ func (f *Federation) fallsThrough(name string) bool {
 	return in.through.Through(name)
 }
 
-// annotate adds what a client should know of an answer that an owner is missing
-// from, or an address.
+// annotate adds the extended errors of an answer that is stale, or negative while
+// an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
+// is not allowed, and counts stale answers.
 func annotate(m, r *dns.Msg, result *zone.Result) {
 	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
 	switch {
@@ -174,16 +185,16 @@ func annotate(m, r *dns.Msg, result *zone.Result) {
 	}
 }
 
-// fail turns the reply into a failure that no resolver takes for an answer.
+// fail turns the reply into SERVFAIL with an extended error.
 func fail(m, r *dns.Msg, code uint16, text string) {
 	m.Rcode = dns.RcodeServerFailure
 	m.Authoritative = false
 	addError(m, r, code, text)
 }
 
-// addError adds an extended error (RFC 8914) for a client that speaks EDNS; to
-// others an OPT must not be sent (RFC 6891 section 7). The server fills in the
-// rest of the OPT. An error that is there already is not added again.
+// addError adds an extended error (RFC 8914), once, for a client that speaks EDNS:
+// to others an OPT must not be sent (RFC 6891 section 7). The server fills in the
+// rest of the OPT.
 func addError(m, r *dns.Msg, code uint16, text string) {
 	if r.IsEdns0() == nil {
 		return
@@ -207,13 +218,13 @@ const (
 	maxError = 2 + 2 + 2
 
 	// minGlue is the least size of an address record, in octets: a pointer to
-	// its owner, type, class, TTL, length and an IPv4 address.
+	// its name, type, class, TTL, length and an IPv4 address.
 	minGlue = 2 + 2 + 2 + 4 + 2 + 4
 )
 
 // addGlue adds as many whole RRsets as fit the client's buffer: what is
-// optional must not cause truncation (RFC 2181 section 9). Over UDP a signature
-// for each would follow for a client that sets DO, so it gets none.
+// optional must not cause truncation (RFC 2181 section 9). Over UDP a client that
+// sets DO gets none: plugin dnssec would add a signature for each RRset.
 func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, now time.Time) {
 	if state.Do() && state.Proto() == "udp" {
 		return
@@ -244,7 +255,7 @@ func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, now time.T
 	m.Extra = slices.Clip(glue[:fit])
 }
 
-// sameSet tells whether two records, which are in one class, are of one RRset.
+// sameSet reports whether two records of one class are in the same RRset.
 func sameSet(a, b dns.RR) bool {
 	return a.Header().Rrtype == b.Header().Rrtype && a.Header().Name == b.Header().Name
 }

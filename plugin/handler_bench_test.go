@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 // BenchmarkServeDNS measures this handler beside CoreDNS's own for the same
@@ -42,7 +43,7 @@ func BenchmarkServeDNS(b *testing.B) {
 		name string
 		plugin.Handler
 	}{
-		{"federation", newChain(b, nil, []Config{newConfig(b)}, catalog...).Federation},
+		{"federation", newChain(b, nil, []corefile.Block{newBlock(b)}, catalog...).Federation},
 		{"hosts", inTree(b, "hosts", "hosts "+os.DevNull+" {\n"+hosts.String()+"ttl 30\nreload 0\n}")},
 		{"file", inTree(b, "file", "file "+db+" {\nreload 0\n}")},
 	}
@@ -98,7 +99,7 @@ func BenchmarkServeDNSLargest(b *testing.B) {
 		}
 		largest.Endpoints, largest.Instances = append(largest.Endpoints, ep), append(largest.Instances, in)
 	}
-	h := newChain(b, nil, []Config{newConfig(b)}, largest)
+	h := newChain(b, nil, []corefile.Block{newBlock(b)}, largest)
 	for _, q := range []struct {
 		name  string
 		qtype uint16

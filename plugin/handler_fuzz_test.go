@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 // FuzzServeDNS asks random catalogs random questions and looks for a reply that
@@ -46,8 +47,8 @@ func FuzzServeDNS(f *testing.F) {
 		}
 		d := &dice{catalog}
 		next := &handedOn{}
-		c := newChain(t, next, d.configs(t), d.services(t)...)
-		defer c.hosts.close()
+		c := newChain(t, next, d.blocks(t), d.services(t)...)
+		defer c.hosts.Close()
 		if d.roll(4) == 0 {
 			c.builder.SetStatus(0, zone.Status{Live: 1})
 			c.publish()
@@ -201,15 +202,15 @@ func (d *dice) roll(n int) int {
 
 func pick[T any](d *dice, values ...T) T { return values[d.roll(len(values))] }
 
-func (d *dice) configs(t *testing.T) []Config {
-	configs := []Config{newConfig(t)}
+func (d *dice) blocks(t *testing.T) []corefile.Block {
+	blocks := []corefile.Block{newBlock(t)}
 	if d.roll(3) == 1 {
-		configs[0].Fall.SetZonesFromArgs(nil)
+		blocks[0].Fall.SetZonesFromArgs(nil)
 	}
 	if d.roll(3) == 1 {
-		configs = append(configs, newConfig(t, "web.fed.example."))
+		blocks = append(blocks, newBlock(t, "web.fed.example."))
 	}
-	return configs
+	return blocks
 }
 
 func (d *dice) services(t *testing.T) []*federation.Service {

@@ -20,7 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 // fixed is a block with one zone for ever.
@@ -32,10 +34,14 @@ type fixed struct {
 func (b fixed) Zone() *zone.Zone { return b.zone }
 func (b fixed) Ready() bool      { return b.ready }
 
-// newConfig is the shortest federation block, for zones that default to fed.example.
-func newConfig(t testing.TB, names ...string) Config {
+// newBlock returns the shortest federation block, for zones that default to
+// fed.example.
+func newBlock(t testing.TB, names ...string) corefile.Block {
 	t.Helper()
-	c := Config{Addresses: []string{"owner.example:8008"}, TTL: 30, NegativeTTL: 5}
+	b := corefile.Block{
+		Owner: agent.OwnerConfig{Addresses: []string{"owner.example:8008"}},
+		Zone:  zone.Owner{TTL: 30, NegativeTTL: 5},
+	}
 	if len(names) == 0 {
 		names = []string{"fed.example."}
 	}
@@ -44,9 +50,9 @@ func newConfig(t testing.TB, names ...string) Config {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Zones = append(c.Zones, z)
+		b.Zone.Origins = append(b.Zone.Origins, z)
 	}
-	return c
+	return b
 }
 
 // newService returns a service with one instance, v1, and endpoints of the
@@ -87,12 +93,12 @@ type chain struct {
 
 // newChain returns a chain in which every owner is synced and the first one has
 // the services.
-func newChain(t testing.TB, next plugin.Handler, configs []Config, services ...*federation.Service) *chain {
+func newChain(t testing.TB, next plugin.Handler, blocks []corefile.Block, services ...*federation.Service) *chain {
 	t.Helper()
-	c := &chain{Federation: newFederation(configs)}
-	block := c.blockConfig(nil, &dnsserver.Config{ListenHosts: []string{"192.0.2.53", "2001:db8::53"}})
-	c.builder = zone.NewBuilder(block.Zone, nil)
-	for i := range configs {
+	c := &chain{Federation: newFederation(blocks)}
+	attached := c.blockConfig(nil, &dnsserver.Config{ListenHosts: []string{"192.0.2.53", "2001:db8::53"}})
+	c.builder = zone.NewBuilder(attached.Zone, nil)
+	for i := range blocks {
 		c.builder.SetStatus(i, zone.Status{Known: true})
 	}
 	for _, s := range services {
@@ -180,7 +186,7 @@ func TestGlueFits(t *testing.T) {
 	cookie := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "24a5ac1223344556"}
 	for _, n := range []int{1, 2, 7, 20, 60} {
 		for _, stale := range []bool{false, true} {
-			c := newChain(t, nil, []Config{newConfig(t)}, manyEndpoints(t, "web.fed.example", n))
+			c := newChain(t, nil, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", n))
 			if stale {
 				c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
 				c.publish()
@@ -237,7 +243,7 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 // A host in the zone may have many addresses. They come all or not at all: a part
 // of an RRset would be taken for the whole (RFC 2181 section 9).
 func TestGlueIsWhole(t *testing.T) {
-	c := newChain(t, nil, []Config{newConfig(t)},
+	c := newChain(t, nil, []corefile.Block{newBlock(t)},
 		manyEndpoints(t, "few.fed.example", 1), newService(t, "many.fed.example", addressList(40)...),
 		newService(t, "web.fed.example", "few.fed.example:1", "many.fed.example:2", "web2.fed.example:3"), newService(t, "web2.fed.example", "192.0.2.9:1"))
 	for size := 512; size < 2048; size++ {
@@ -257,7 +263,7 @@ func addressList(n int) (endpoints []string) {
 }
 
 func TestGlueNeedsNoSecondTry(t *testing.T) {
-	c := newChain(t, nil, []Config{newConfig(t)}, manyEndpoints(t, "web.fed.example", 8))
+	c := newChain(t, nil, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", 8))
 	query := new(dns.Msg)
 	query.SetQuestion("web.fed.example.", dns.TypeSRV)
 	reply := c.ask(&test.ResponseWriter{}, query)
@@ -275,7 +281,7 @@ func TestGlueNeedsNoSecondTry(t *testing.T) {
 
 // What a zone within another says, and nobody else, decides about its names.
 func TestFallthroughOfNestedZones(t *testing.T) {
-	inner, outer := newConfig(t, "sub.fed.example."), newConfig(t)
+	inner, outer := newBlock(t, "sub.fed.example."), newBlock(t)
 	tests := []struct {
 		inner, outer []string // zones that fall through
 		want         map[string]bool
@@ -288,8 +294,8 @@ func TestFallthroughOfNestedZones(t *testing.T) {
 	}
 	for _, tt := range tests {
 		inner.Fall.Zones, outer.Fall.Zones = tt.inner, tt.outer
-		for _, configs := range [][]Config{{outer, inner}, {inner, outer}} {
-			f := newFederation(configs)
+		for _, blocks := range [][]corefile.Block{{outer, inner}, {inner, outer}} {
+			f := newFederation(blocks)
 			for name, want := range tt.want {
 				if got := f.fallsThrough(name); got != want {
 					t.Errorf("zones %v and %v: %s falls through: %t", tt.outer, tt.inner, name, got)
@@ -305,9 +311,9 @@ func TestFallthroughOfNestedZones(t *testing.T) {
 // A stale answer is counted for the owner that is lost, also where the name is
 // another owner's, and says that it is stale.
 func TestStaleThroughHost(t *testing.T) {
-	second := newConfig(t)
-	second.Addresses = []string{"lost.example:8008"}
-	c := newChain(t, nil, []Config{newConfig(t), second}, newService(t, "web.fed.example", "192.0.2.1:443", "old.fed.example:443"), newService(t, "fed.example", "web.fed.example:443"))
+	second := newBlock(t)
+	second.Owner.Addresses = []string{"lost.example:8008"}
+	c := newChain(t, nil, []corefile.Block{newBlock(t), second}, newService(t, "web.fed.example", "192.0.2.1:443", "old.fed.example:443"), newService(t, "fed.example", "web.fed.example:443"))
 	c.builder.Put(1, newService(t, "old.fed.example", "192.0.2.9:443"), 0)
 	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})
 	c.publish()
@@ -344,7 +350,7 @@ func TestStaleThroughHost(t *testing.T) {
 // While an owner is lost, what its zones deny may exist: the client is told,
 // whether the owner's services are still answered or gone.
 func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
-	c := newChain(t, nil, []Config{newConfig(t), newConfig(t, "other.example.")}, newService(t, "web.fed.example", "192.0.2.1:443"))
+	c := newChain(t, nil, []corefile.Block{newBlock(t), newBlock(t, "other.example.")}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	check := func(rows map[string]string) {
 		t.Helper()
 		c.publish()
@@ -381,9 +387,9 @@ func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
 // next plugin's are handed on when the owner has had its time, and others fail.
 func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	e := &elsewhereUDP{}
-	through := newConfig(t, "through.example.")
+	through := newBlock(t, "through.example.")
 	through.Fall.SetZonesFromArgs(nil)
-	c := newChain(t, e, []Config{newConfig(t), through})
+	c := newChain(t, e, []corefile.Block{newBlock(t), through})
 	for _, tt := range []struct {
 		grace   time.Duration
 		through string
@@ -405,18 +411,18 @@ func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 // So are hosts of endpoints.
 func TestHostOfSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.fed.example.": "20 A 198.51.100.7"}}
-	through := newConfig(t)
+	through := newBlock(t)
 	through.Fall.SetZonesFromArgs(nil)
 	for _, tt := range []struct {
-		config Config
-		grace  time.Duration
-		want   string
+		block corefile.Block
+		grace time.Duration
+		want  string
 	}{
 		{through, time.Hour, "SERVFAIL, EDE 22"},
 		{through, -time.Second, "NOERROR, 20 198.51.100.7"},
-		{newConfig(t), -time.Second, "SERVFAIL, EDE 22"},
+		{newBlock(t), -time.Second, "SERVFAIL, EDE 22"},
 	} {
-		c := newChain(t, e, []Config{tt.config}, newService(t, "web.fed.example", "gw.fed.example:443"))
+		c := newChain(t, e, []corefile.Block{tt.block}, newService(t, "web.fed.example", "gw.fed.example:443"))
 		c.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(tt.grace)})
 		c.publish()
 		if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.want {
@@ -438,10 +444,10 @@ func (*elsewhereUDP) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Ms
 // A host in our zones lends no address to an owner that could not publish it
 // itself, in no section of a reply.
 func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
-	trusted, other := newConfig(t), newConfig(t)
-	trusted.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	other.Addresses = []string{"other.example:8008"}
-	c := newChain(t, nil, []Config{trusted, other},
+	trusted, other := newBlock(t), newBlock(t)
+	trusted.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	other.Owner.Addresses = []string{"other.example:8008"}
+	c := newChain(t, nil, []corefile.Block{trusted, other},
 		newService(t, "lo.fed.example", "127.0.0.1:443", "192.0.2.1:443"), newService(t, "own.fed.example", "lo.fed.example:443"))
 	c.builder.Put(1, newService(t, "web.fed.example", "lo.fed.example:443"), 0)
 	c.builder.Put(1, newService(t, "far.fed.example", "web.fed.example:443", "127-0-0-1.addr.lo.fed.example:443"), 0)
@@ -468,7 +474,7 @@ func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
 // A stale answer that fails is a failure, and is not counted as an answer.
 func TestStaleFailure(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
-	c := newChain(t, e, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
+	c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
 	c.builder.SetStatus(0, zone.Status{Known: true, Live: 1, Lost: true})
 	c.publish()
 	for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "meta": "NOERROR, EDE 15, EDE 19, SOA"} {
@@ -507,9 +513,9 @@ func TestServeDNSOther(t *testing.T) {
 		{set(dns.OpcodeQuery, dns.TypeIXFR, dns.ClassINET, "nope.fed.example."), dns.RcodeRefused, dns.RcodeRefused},
 		{set(dns.OpcodeQuery, dns.TypeAXFR, dns.ClassINET, "other.example."), dns.RcodeRefused, handed},
 	} {
-		config := newConfig(t)
-		config.Fall.SetZonesFromArgs(nil)
-		c := newChain(t, nil, []Config{config}, newService(t, "web.fed.example", "192.0.2.1:443"))
+		block := newBlock(t)
+		block.Fall.SetZonesFromArgs(nil)
+		c := newChain(t, nil, []corefile.Block{block}, newService(t, "web.fed.example", "192.0.2.1:443"))
 		w := dnstest.NewRecorder(&test.ResponseWriter{})
 		if code, err := c.ServeDNS(t.Context(), w, tt.query); code != tt.last || err != nil || w.Msg != nil {
 			t.Errorf("%v: code is %d (%v), want %d", tt.query.Question, code, err, tt.last)

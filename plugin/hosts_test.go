@@ -7,7 +7,9 @@ import (
 	"fmt"
 	golog "log"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,29 +22,349 @@ import (
 	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/errors"
 	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/pkg/upstream"
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// twoOwners returns a chain of the first owner's services, which are loud, and
-// the second one's, which are quiet.
-func twoOwners(t testing.TB, next plugin.Handler, loud []*federation.Service, quiet ...*federation.Service) *chain {
-	t.Helper()
-	second := newConfig(t)
-	second.Addresses = []string{"quiet.example:8008"}
-	c := newChain(t, next, []Config{newConfig(t), second}, loud...)
-	for _, s := range quiet {
-		c.builder.Put(1, s, 0)
-	}
-	c.publish()
-	return c
+// elsewhere is the rest of DNS, as the next plugin. The text of a name is the
+// records of a chain, one a line in the form "TTL TYPE RDATA", in which the target
+// of a CNAME is the name of the next record; or it is an rcode, or one of the words
+// in ServeDNS. A name without a text does not exist.
+type elsewhere struct {
+	names map[string]string
+	asked atomic.Int32
 }
 
-// withErrors puts CoreDNS's plugin errors before the chain, and returns what it
-// logs.
+func (*elsewhere) Name() string { return "elsewhere" }
+
+func (e *elsewhere) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	e.asked.Add(1)
+	state := request.Request{W: w, Req: r}
+	if state.Proto() != "tcp" || r.IsEdns0() != nil {
+		return dns.RcodeServerFailure, errors.New("a look-up for ourselves goes over TCP and has no OPT")
+	}
+	m := new(dns.Msg)
+	m.SetReply(r)
+	says, ok := e.names[state.Name()]
+	switch {
+	case !ok:
+		m.Rcode = dns.RcodeNameError
+	case says == "drop":
+		return dns.RcodeSuccess, nil // as acl does
+	case says == "hang":
+		time.Sleep(5 * time.Second) // as forward does, which does not look at the context
+		return dns.RcodeServerFailure, nil
+	case says == "panic":
+		panic("a plugin's bug")
+	case strings.HasPrefix(says, "TC "):
+		m.Truncated = true
+		says = says[3:]
+	}
+	if code, ok := dns.StringToRcode[says]; ok {
+		return code, nil
+	}
+	name := state.QName()
+	for line := range strings.Lines(says) {
+		rr, err := dns.NewRR(name + " " + line)
+		if err != nil {
+			return dns.RcodeServerFailure, err
+		}
+		if cname, ok := rr.(*dns.CNAME); ok {
+			name = cname.Target
+		} else if rr.Header().Rrtype != state.QType() {
+			continue
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	_ = w.WriteMsg(m)
+	return dns.RcodeSuccess, nil
+}
+
+func TestHosts(t *testing.T) {
+	names := map[string]string{
+		"gw.example.net.":       "20 A 198.51.100.7",
+		"many.example.net.":     "20 A 198.51.100.9\n10 A 198.51.100.8\n25 A 198.51.100.7",
+		"same.example.net.":     "60 A 192.0.2.1",
+		"six.example.net.":      "20 AAAA 2001:db8::7",
+		"chain.example.net.":    "15 CNAME a.example.net.\n40 CNAME b.example.net.\n25 A 198.51.100.7",
+		"zero.example.net.":     "0 A 198.51.100.7",
+		"servfail.example.net.": "SERVFAIL",
+		"drop.example.net.":     "drop",
+		"hang.example.net.":     "hang",
+		"panic.example.net.":    "panic",
+		"tc.example.net.":       "TC 20 A 198.51.100.7",
+		"meta.example.net.":     "20 A 169.254.169.254",
+		"self.example.net.":     "20 A 127.0.0.1\n20 A 198.51.100.7",
+		"huge.example.net.":     "4294967295 A 198.51.100.7",
+	}
+	const failure = "SERVFAIL, EDE 22"
+	tests := []struct {
+		endpoints, want string
+	}{
+		{"gw.example.net", "NOERROR, 20 198.51.100.7"},
+		{"192.0.2.1 gw.example.net", "NOERROR, 20 192.0.2.1, 20 198.51.100.7"},
+		{"192.0.2.1 same.example.net gw.example.net", "NOERROR, 20 192.0.2.1, 20 198.51.100.7"},
+		{"same.example.net", "NOERROR, 30 192.0.2.1"},
+		{"many.example.net gw.example.net", "NOERROR, 10 198.51.100.7, 10 198.51.100.8, 10 198.51.100.9"},
+		{"chain.example.net", "NOERROR, 15 198.51.100.7"},
+		{"zero.example.net", "NOERROR, 0 198.51.100.7"},
+		{"huge.example.net", "NOERROR, 30 198.51.100.7"},
+		{"six.example.net", "NOERROR, SOA"},
+		{"nx.example.net", "NOERROR, SOA"},
+		{"nx.example.net 192.0.2.1", "NOERROR, 30 192.0.2.1"},
+		{"servfail.example.net", failure},
+		{"drop.example.net", failure},
+		{"hang.example.net", failure},
+		{"panic.example.net", failure},
+		{"hang.example.net 192.0.2.1", "NOERROR, 5 192.0.2.1"},
+		{"hang.example.net gw.example.net", "NOERROR, 5 198.51.100.7"},
+		{"tc.example.net", "NOERROR, 5 198.51.100.7"},
+		{"meta.example.net", "NOERROR, EDE 15, SOA"},
+		{"self.example.net", "NOERROR, EDE 15, 20 198.51.100.7"},
+		{"meta.example.net hang.example.net", "SERVFAIL, EDE 15, EDE 22"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.endpoints, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				endpoints := strings.Fields(tt.endpoints)
+				for i := range endpoints {
+					endpoints[i] += ":443"
+				}
+				c := newChain(t, &elsewhere{names: names}, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...))
+				defer c.hosts.Close()
+				start := time.Now()
+				if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.want {
+					t.Errorf("answer is %q, want %q", got, tt.want)
+				}
+				if d := time.Since(start); d > hostname.Patience {
+					t.Errorf("answer took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// An owner may publish addresses that are opened for it behind hosts as well.
+func TestHostsAllowed(t *testing.T) {
+	config := newBlock(t)
+	config.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1\n20 A 169.254.169.254"}}
+	c := newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
+	if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, EDE 15, 20 127.0.0.1"; got != want {
+		t.Errorf("answer is %q, want %q", got, want)
+	}
+}
+
+// The answer says where the addresses of a host are stale. It lacks nothing, so its
+// TTL is not that of a partial one.
+func TestHostsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
+		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"))
+		defer c.hosts.Close()
+		for _, want := range []string{
+			"NOERROR, 20 192.0.2.1, 20 198.51.100.7",
+			"NOERROR, EDE 3, 30 192.0.2.1, 30 198.51.100.7",
+		} {
+			if got := c.lookup("web.fed.example.", dns.TypeA); got != want {
+				t.Errorf("answer is %q, want %q", got, want)
+			}
+			e.names["gw.example.net."] = "SERVFAIL"
+			time.Sleep(20 * time.Second)
+		}
+	})
+}
+
+// The addresses of a host are kept no longer than the records of the owner that has
+// named it.
+func TestHostsStaleForRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
+		block := newBlock(t)
+		block.Owner.Retention = time.Hour
+		c := newChain(t, e, []corefile.Block{block}, newService(t, "web.fed.example", "gw.example.net:443"))
+		defer c.hosts.Close()
+		c.lookup("web.fed.example.", dns.TypeA)
+		e.names["gw.example.net."] = "SERVFAIL"
+		time.Sleep(20*time.Second + time.Hour)
+		if got, want := c.lookup("web.fed.example.", dns.TypeA), "SERVFAIL, EDE 22"; got != want {
+			t.Errorf("answer is %q, want %q", got, want)
+		}
+	})
+}
+
+// A look-up that fails is one line of plugin errors, however many clients need it.
+func TestHostsFailureIsOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
+			time.Sleep(time.Second)
+			return dns.RcodeServerFailure, errors.New("i/o timeout")
+		})
+		c := newChain(t, dead, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
+		lines := c.withErrors(t, dead)
+		var clients sync.WaitGroup
+		for range 100 {
+			clients.Go(func() { c.lookup("web.fed.example.", dns.TypeA) })
+		}
+		clients.Wait()
+		if got := strings.Count(lines.String(), "\n"); got != 1 {
+			t.Errorf("%d lines, want one:\n%s", got, lines)
+		}
+	})
+}
+
+// A host that leads back to us is a failure, at once.
+func TestHostsLoop(t *testing.T) {
+	up := upstream.New()
+	var asked atomic.Int32
+	// As plugin file does with a CNAME out of its zone.
+	back := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		asked.Add(1)
+		state := request.Request{W: w, Req: r}
+		loop, _ := ctx.Value(dnsserver.LoopKey{}).(int)
+		m := new(dns.Msg)
+		m.SetReply(r)
+		reply, err := up.Lookup(context.WithValue(ctx, dnsserver.LoopKey{}, loop+1), state, "web.fed.example.", state.QType())
+		if err != nil || reply == nil {
+			return dns.RcodeServerFailure, err
+		}
+		m.Rcode = reply.Rcode
+		m.Answer = append([]dns.RR{test.CNAME(state.QName() + " 20 IN CNAME web.fed.example.")}, reply.Answer...)
+		_ = w.WriteMsg(m)
+		return dns.RcodeSuccess, nil
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := newChain(t, back, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "gw2.example.net:443"))
+		start := time.Now()
+		if got, want := c.lookup("web.fed.example.", dns.TypeA), "SERVFAIL, EDE 22"; got != want {
+			t.Errorf("answer is %q, want %q", got, want)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("answer took %v", d)
+		}
+		if got := asked.Load(); got > 2*hostname.MaxDepth {
+			t.Errorf("%d look-ups for two hosts", got)
+		}
+	})
+}
+
+// A chain of hosts that is too long from its beginning is not too long from its
+// middle.
+func TestHostsLoopIsNotRemembered(t *testing.T) {
+	up := upstream.New()
+	next := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		state := request.Request{W: w, Req: r}
+		var n int
+		if _, err := fmt.Sscanf(state.Name(), "gw%d.example.net.", &n); err != nil {
+			return dns.RcodeServerFailure, err
+		}
+		target := fmt.Sprintf("s%d.fed.example.", n+1)
+		m := new(dns.Msg)
+		m.SetReply(r)
+		reply, err := up.Lookup(ctx, state, target, state.QType())
+		if err != nil || reply == nil {
+			return dns.RcodeServerFailure, err
+		}
+		m.Rcode = reply.Rcode
+		m.Answer = append([]dns.RR{test.CNAME(state.QName() + " 20 IN CNAME " + target)}, reply.Answer...)
+		_ = w.WriteMsg(m)
+		return dns.RcodeSuccess, nil
+	})
+	synctest.Test(t, func(t *testing.T) {
+		services := []*federation.Service{newService(t, "s10.fed.example", "192.0.2.1:443")}
+		for i := range 10 {
+			services = append(services, newService(t, fmt.Sprintf("s%d.fed.example", i), fmt.Sprintf("gw%d.example.net:443", i)))
+		}
+		c := newChain(t, next, []corefile.Block{newBlock(t)}, services...)
+		for _, step := range []struct{ name, want string }{
+			{"s0.fed.example.", "SERVFAIL, EDE 22"}, {"s5.fed.example.", "NOERROR, 20 192.0.2.1"}, {"s2.fed.example.", "NOERROR, 20 192.0.2.1"},
+		} {
+			if got := c.lookup(step.name, dns.TypeA); got != step.want {
+				t.Errorf("answer for %s is %q, want %q", step.name, got, step.want)
+			}
+		}
+	})
+}
+
+// A target in our own zones that no owner has may be the next plugin's.
+func TestHostsInZone(t *testing.T) {
+	e := &elsewhere{names: map[string]string{"gw.fed.example.": "20 A 198.51.100.7"}}
+	services := func() []*federation.Service {
+		return []*federation.Service{
+			newService(t, "web.fed.example", "gw.fed.example:443"), newService(t, "a.fed.example", "b.fed.example:443"),
+			newService(t, "b.fed.example", "a.fed.example:443"), newService(t, "c.fed.example", "web.fed.example:443", "192.0.2.1:443"),
+		}
+	}
+	own := newChain(t, e, []corefile.Block{newBlock(t)}, services()...)
+	if got, want := own.lookup("web.fed.example.", dns.TypeA), "NOERROR, SOA"; got != want {
+		t.Errorf("without fallthrough, answer is %q, want %q", got, want)
+	}
+	if e.asked.Load() != 0 {
+		t.Error("a name that is ours alone was looked up elsewhere")
+	}
+	through := newBlock(t)
+	through.Fall.SetZonesFromArgs(nil)
+	shared := newChain(t, e, []corefile.Block{through}, services()...)
+	for name, want := range map[string]string{
+		"web": "NOERROR, 20 198.51.100.7", "a": "NOERROR, SOA", "c": "NOERROR, 20 192.0.2.1, 20 198.51.100.7",
+	} {
+		if got := shared.lookup(name+".fed.example.", dns.TypeA); got != want {
+			t.Errorf("with fallthrough, answer for %s is %q, want %q", name, got, want)
+		}
+	}
+	// Before the other owner's catalog is here, its name may well exist.
+	for _, c := range []*chain{own, shared} {
+		c.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(time.Hour)})
+		c.publish()
+		for name, want := range map[string]string{"web": "SERVFAIL, EDE 22", "c": "NOERROR, 5 192.0.2.1"} {
+			if got := c.lookup(name+".fed.example.", dns.TypeA); got != want {
+				t.Errorf("unsynced, answer for %s is %q, want %q", name, got, want)
+			}
+		}
+	}
+}
+
+// Look-ups of one query run at the same time as each other and as the query,
+// whose metadata they must not write.
+func TestHostsMetadata(t *testing.T) {
+	e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7", "gw2.example.net.": "20 A 198.51.100.8"}}
+	labelling := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		for i := range 100 {
+			metadata.SetValueFunc(ctx, fmt.Sprintf("forward/%d", i), func() string { return "" })
+		}
+		return e.ServeDNS(ctx, w, r)
+	})
+	c := newChain(t, labelling, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "gw2.example.net:443"))
+	ctx := metadata.ContextWithMetadata(context.WithValue(t.Context(), dnsserver.Key{}, c.server))
+	query := new(dns.Msg)
+	query.SetQuestion("web.fed.example.", dns.TypeA)
+	c.server.ServeDNS(ctx, &test.ResponseWriter{}, query)
+	if labels := metadata.Labels(ctx); slices.Contains(labels, "forward/0") {
+		t.Errorf("metadata of the look-ups is in that of the query: %v", labels)
+	}
+}
+
+func TestOwnAddress(t *testing.T) {
+	for listen, want := range map[string]string{
+		"dns://:53": "127.0.0.1:53", "dns://0.0.0.0:1053": "127.0.0.1:1053", "tls://[::]:853": "127.0.0.1:853",
+		"dns://192.0.2.53:53": "192.0.2.53:53", "https://[2001:db8::53]:443": "[2001:db8::53]:443",
+		"dns://[fe80::1%eth0]:53": "[fe80::1%eth0]:53", "192.0.2.53:53": "192.0.2.53:53", "": "127.0.0.1:0",
+	} {
+		if got := ownAddress(listen); got.String() != want || got.Network() != "tcp" {
+			t.Errorf("own address of a server on %q is %v, want %s", listen, got, want)
+		}
+	}
+}
+
+// withErrors puts CoreDNS's plugin errors in front of the chain, and returns what
+// it logs.
 func (c *chain) withErrors(t testing.TB, next plugin.Handler) *bytes.Buffer {
 	t.Helper()
 	config := &dnsserver.Config{Zone: ".", Transport: "dns", ListenHosts: []string{""}, Port: "53"}
@@ -66,282 +388,7 @@ func (c *chain) withErrors(t testing.TB, next plugin.Handler) *bytes.Buffer {
 	return lines
 }
 
-// behind is a service with n hosts in a domain.
-func behind(t testing.TB, fqdn string, n int, domain string) *federation.Service {
-	t.Helper()
-	label, _, _ := strings.Cut(fqdn, ".")
-	var endpoints []string
-	for i := range n {
-		endpoints = append(endpoints, fmt.Sprintf("%s-gw%d.%s:443", label, i, domain))
-	}
-	return newService(t, fqdn, endpoints...)
-}
-
-// deadForwarder answers for hosts of one domain at once and for all others not
-// at all, as forward does whose servers are away: after five seconds with an error.
-type deadForwarder struct {
-	live  string
-	asked atomic.Int32 // in vain
-}
-
-func (*deadForwarder) Name() string { return "forward" }
-
-func (d *deadForwarder) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	state := request.Request{W: w, Req: r}
-	if !dns.IsSubDomain(d.live, state.Name()) {
-		d.asked.Add(1)
-		time.Sleep(5 * time.Second)
-		return dns.RcodeServerFailure, errors.New("i/o timeout")
-	}
-	m := new(dns.Msg)
-	m.SetReply(r)
-	if state.QType() == dns.TypeA {
-		m.Answer = []dns.RR{test.A(state.QName() + " 1 IN A 198.51.100.7")}
-	}
-	_ = w.WriteMsg(m)
-	return dns.RcodeSuccess, nil
-}
-
-// A minute in which clients ask ten times a second for hosts of one owner behind
-// a dead forwarder harms neither the host of another owner nor the log.
-func TestHostsOfOneOwnerStarveNoOther(t *testing.T) {
-	for _, domains := range []int{1, 1000} {
-		t.Run(fmt.Sprintf("%d domains", domains), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const minute = 600 // tenths of a second
-				var loud []*federation.Service
-				for i := range minute {
-					loud = append(loud, behind(t, fmt.Sprintf("s%d.fed.example", i), maxHosts, fmt.Sprintf("dead%d.example", i%domains)))
-				}
-				next := &deadForwarder{live: "live.example."}
-				c := twoOwners(t, next, loud, newService(t, "quiet.fed.example", "gw.live.example:443"))
-				lines := c.withErrors(t, next)
-				var clients sync.WaitGroup
-				failed := 0
-				for i := range minute {
-					clients.Go(func() { c.lookup(loud[i].FQDN.String(), dns.TypeA) })
-					synctest.Wait()
-					if got := c.lookup("quiet.fed.example.", dns.TypeA); !strings.HasSuffix(got, " 198.51.100.7") {
-						failed++
-					}
-					time.Sleep(time.Second / 10)
-				}
-				clients.Wait()
-				c.hosts.close()
-				logged := strings.Count(lines.String(), "\n")
-				t.Logf("%d of %d queries for the other owner's host failed; %d look-ups in vain, %d lines", failed, minute, next.asked.Load(), logged)
-				if failed > 0 {
-					t.Errorf("%d of %d queries for the other owner's host failed", failed, minute)
-				}
-				most := maxPlaces
-				if domains == 1 {
-					most = maxDomainPlaces
-				}
-				if logged > most+most/10 { // the minute has begun again for the first of them
-					t.Errorf("%d lines in a minute, want %d", logged, most)
-				}
-			})
-		})
-	}
-}
-
-// A dead domain harms no other domain of its owner, and is asked for again a
-// minute later.
-func TestHostsOfADeadDomainStarveNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var services []*federation.Service
-		for i := range 10 {
-			services = append(services, behind(t, fmt.Sprintf("s%d.fed.example", i), maxHosts, fmt.Sprintf("sub%d.dead.example", i)))
-		}
-		next := &deadForwarder{live: "live.example."}
-		c := newChain(t, next, []Config{newConfig(t)}, append(services, newService(t, "web.fed.example", "gw.live.example:443"))...)
-		defer c.hosts.close()
-		ask := func(name, want string, within time.Duration) {
-			t.Helper()
-			start := time.Now()
-			if got := c.lookup(name, dns.TypeA); got != want {
-				t.Errorf("answer for %s is %q, want %q", name, got, want)
-			}
-			if d := time.Since(start); d > within {
-				t.Errorf("answer for %s took %v", name, d)
-			}
-		}
-		const failure = "SERVFAIL, EDE 22"
-		ask("s0.fed.example.", failure, hostTimeout)
-		synctest.Wait()
-		for i := range 10 { // there is no place left, and so nothing to wait for
-			ask(fmt.Sprintf("s%d.fed.example.", i), failure, 0)
-		}
-		ask("web.fed.example.", "NOERROR, 1 198.51.100.7", 0)
-		if got := next.asked.Load(); got != maxDomainPlaces {
-			t.Errorf("%d look-ups in a dead domain, want %d", got, maxDomainPlaces)
-		}
-		time.Sleep(5*time.Second + placeHeld)
-		next.live = "dead.example."
-		ask("s1.fed.example.", "NOERROR, 1 198.51.100.7", 0)
-	})
-}
-
-// An owner that names hosts without end fills its own memory, and no other's.
-func TestHostsRememberedForEachOwner(t *testing.T) {
-	const hosts = maxKnown + 1000
-	e := &elsewhere{names: map[string]string{"quiet.example.net.": "600 A 198.51.100.7"}}
-	var services []*federation.Service
-	for i := 0; i < hosts; i += maxHosts {
-		services = append(services, behind(t, fmt.Sprintf("s%d.fed.example", i), maxHosts, "loud.example"))
-	}
-	c := twoOwners(t, e, services, newService(t, "quiet.fed.example", "quiet.example.net:443"))
-	want := "NOERROR, 30 198.51.100.7"
-	if got := c.lookup("quiet.fed.example.", dns.TypeA); got != want {
-		t.Fatalf("answer is %q, want %q", got, want)
-	}
-	for _, s := range services {
-		for i := range maxHosts {
-			label, _, _ := strings.Cut(s.FQDN.String(), ".")
-			e.names[fmt.Sprintf("%s-gw%d.loud.example.", label, i)] = "600 A 198.51.100.8"
-		}
-		c.lookup(s.FQDN.String(), dns.TypeA)
-	}
-	before := e.asked.Load()
-	if got := c.lookup("quiet.fed.example.", dns.TypeA); got != want || e.asked.Load() != before {
-		t.Errorf("after the flood the answer is %q and %d more look-ups, want %q and none", got, e.asked.Load()-before, want)
-	}
-	for owner, s := range c.hosts.shares {
-		size := 0
-		for _, k := range s.known {
-			size += 1 + len(k.addresses)
-		}
-		if size != s.size || size > maxKnown {
-			t.Errorf("memory of %s is %d large and counts as %d, want %d at most", owner, size, s.size, maxKnown)
-		}
-	}
-}
-
-// Addresses of a host that cannot be looked up any more are used for a while (RFC
-// 8767), and the answer says so.
-func TestHostsStale(t *testing.T) {
-	const (
-		fresh   = "NOERROR, 20 198.51.100.7"
-		stale   = "NOERROR, EDE 3, 30 198.51.100.7"
-		failure = "SERVFAIL, EDE 22"
-	)
-	const hour = time.Hour
-	for _, tt := range []struct {
-		name      string
-		retention time.Duration
-		then      string        // what becomes of the host after 20 s
-		at        time.Duration // when it is asked for, from then on
-		want      string
-		took      time.Duration
-	}{
-		{"refused", 0, "REFUSED", 1, stale, 0},
-		{"failed for nearly a day", 0, "SERVFAIL", maxStale - 1, stale, 0},
-		{"failed for a day", 0, "SERVFAIL", maxStale, failure, 0},
-		{"failed for as long as the owner's records are kept", hour, "SERVFAIL", hour, failure, 0},
-		{"failed for nearly as long", hour, "SERVFAIL", hour - 1, stale, 0},
-		{"retention of days", 1000 * hour, "SERVFAIL", maxStale, failure, 0},
-		{"hangs", 0, "hang", 1, stale, hostTimeout},
-		{"gone", 0, "", 1, "NOERROR, SOA", 0},
-		{"has another type", 0, "20 AAAA 2001:db8::7", 1, "NOERROR, SOA", 0},
-		{"has moved", 0, "20 A 198.51.100.8", 1, "NOERROR, 20 198.51.100.8", 0},
-		{"cut off", 0, "TC 20 A 198.51.100.8", 1, "NOERROR, 5 198.51.100.8", 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				config := newConfig(t)
-				config.Retention = tt.retention
-				e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
-				c := newChain(t, e, []Config{config}, newService(t, "web.fed.example", "gw.example.net:443"))
-				defer c.hosts.close()
-				if got := c.lookup("web.fed.example.", dns.TypeA); got != fresh {
-					t.Fatalf("answer is %q, want %q", got, fresh)
-				}
-				if e.names["gw.example.net."] = tt.then; tt.then == "" {
-					clear(e.names)
-				}
-				time.Sleep(20*time.Second + tt.at)
-				for _, took := range []time.Duration{tt.took, 0} { // the second one does not wait again
-					start := time.Now()
-					if got := c.lookup("web.fed.example.", dns.TypeA); got != tt.want {
-						t.Errorf("answer is %q, want %q", got, tt.want)
-					}
-					if d := time.Since(start); d != took {
-						t.Errorf("answer took %v, want %v", d, took)
-					}
-				}
-			})
-		})
-	}
-}
-
-// While the addresses of a host are stale, it is looked up now and then, and what
-// is found counts from then on. What is left out is not stale: the TTL is not cut.
-func TestHostsStaleRecheck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
-		c := newChain(t, e, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443", "192.0.2.1:443"))
-		c.lookup("web.fed.example.", dns.TypeA)
-		e.names["gw.example.net."] = "SERVFAIL"
-		time.Sleep(20 * time.Second)
-		for range 600 {
-			if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, EDE 3, 30 192.0.2.1, 30 198.51.100.7"; got != want {
-				t.Fatalf("answer is %q, want %q", got, want)
-			}
-			time.Sleep(time.Second)
-		}
-		// One before, three that are 30 s apart, and then one a minute.
-		if got, want := e.asked.Load(), int32(1+3+9); got < want-1 || got > want+1 {
-			t.Errorf("%d look-ups in ten minutes, want %d", got, want)
-		}
-		e.names["gw.example.net."] = "20 A 198.51.100.8"
-		time.Sleep(maxRetry)
-		if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, 20 192.0.2.1, 20 198.51.100.8"; got != want {
-			t.Errorf("answer is %q, want %q", got, want)
-		}
-	})
-}
-
-// A host that is asked for all the time is looked up before its TTL is over, once
-// each time, so that only the first client waits.
-func TestHostsPrefetched(t *testing.T) {
-	for _, tt := range []struct {
-		record string
-		asked  int32 // in five minutes
-	}{
-		{"20 A 198.51.100.7", 300 / 19},  // 2 s before the end, and it takes 1 s
-		{"100 A 198.51.100.7", 300 / 91}, // 10 s before the end
-		{"20 AAAA 2001:db8::7", 300 / 4}, // a negative answer is used for 5 s
-		{"2 A 198.51.100.7", 300 / 2},    // 1 s before the end
-	} {
-		t.Run(tt.record, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &elsewhere{names: map[string]string{"gw.example.net.": tt.record}}
-				slow := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-					time.Sleep(999 * time.Millisecond)
-					return e.ServeDNS(ctx, w, r)
-				})
-				c := newChain(t, slow, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
-				defer c.hosts.close()
-				c.lookup("web.fed.example.", dns.TypeA)
-				for range 3000 {
-					start := time.Now()
-					if got := c.lookup("web.fed.example.", dns.TypeA); strings.HasPrefix(got, "SERVFAIL") || strings.Contains(got, "EDE") {
-						t.Fatalf("answer is %q", got)
-					}
-					if d := time.Since(start); d != 0 {
-						t.Fatalf("a client waited for %v", d)
-					}
-					time.Sleep(100 * time.Millisecond)
-				}
-				if got := e.asked.Load(); got > tt.asked+1 {
-					t.Errorf("%d look-ups, want %d", got, tt.asked)
-				}
-			})
-		})
-	}
-}
-
-// As plugin acl does: the client's address decides.
+// byClient answers by the client's address, as plugins acl and view do.
 type byClient map[string]string
 
 func (byClient) Name() string { return "acl" }
@@ -361,8 +408,8 @@ func (b byClient) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) 
 	return dns.RcodeSuccess, nil
 }
 
-// What one client may not see, another does, and the other way round: the look-up
-// of a host is the server's, whoever asks first.
+// The look-up of a host is the server's, whoever asks first: what one client may not
+// see is not kept from another, and not shown to it.
 func TestHostsAreLookedUpForNoClient(t *testing.T) {
 	const server, one, two = "127.0.0.1", "192.0.2.1", "192.0.2.2"
 	const found = "NOERROR, 20 198.51.100.7"
@@ -379,7 +426,7 @@ func TestHostsAreLookedUpForNoClient(t *testing.T) {
 	} {
 		for _, clients := range [][]string{{one, two}, {two, one}} {
 			t.Run(tt.name+", first "+clients[0], func(t *testing.T) {
-				c := newChain(t, tt.rules, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
+				c := newChain(t, tt.rules, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
 				for _, client := range clients {
 					query := new(dns.Msg)
 					query.SetQuestion("web.fed.example.", dns.TypeA).SetEdns0(4096, false)
@@ -392,8 +439,8 @@ func TestHostsAreLookedUpForNoClient(t *testing.T) {
 	}
 }
 
-// Nothing of the query that began a look-up is in it: neither what its client
-// sent, nor what plugins made of it.
+// A look-up holds nothing of the query that began it: neither what its client sent,
+// nor what plugins added.
 func TestHostsAreLookedUpWithoutTheQuery(t *testing.T) {
 	type httpRequest struct{}
 	asked := false
@@ -425,7 +472,7 @@ func TestHostsAreLookedUpWithoutTheQuery(t *testing.T) {
 		_, err = w.Write(packed) // some plugins do
 		return dns.RcodeSuccess, err
 	})
-	c := newChain(t, next, []Config{newConfig(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
+	c := newChain(t, next, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"))
 	ctx := metadata.ContextWithMetadata(context.WithValue(t.Context(), dnsserver.Key{}, c.server))
 	ctx = context.WithValue(context.WithValue(ctx, dnsserver.ViewKey{}, "inside"), httpRequest{}, "GET")
 	metadata.SetValueFunc(ctx, "client/secret", func() string { return "" })

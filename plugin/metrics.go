@@ -10,10 +10,11 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// Labels are an owner's address and words of small fixed sets: never a name, a
-// type or a client.
+// Labels hold an owner's ID or a word of a small fixed set: never a name, a type
+// or a client.
 var (
 	responses = counter("responses_total", "Responses of an owner by operation.", "operation")
 	nacks     = counter("nacks_total", "Responses that were refused, by the kind of rule that they broke.", "reason")
@@ -23,7 +24,7 @@ var (
 	persistErrors = counter("persist_errors_total", "Catalogs that could not be saved or restored.")
 
 	updateDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: plugin.Namespace, Subsystem: directive, Name: "update_duration_seconds",
+		Namespace: plugin.Namespace, Subsystem: corefile.Directive, Name: "update_duration_seconds",
 		Help:    "Time from the receipt of an update to the answers that show it.",
 		Buckets: prometheus.ExponentialBuckets(0.00001, 4, 10), // 10 us to 2.6 s
 	})
@@ -31,12 +32,12 @@ var (
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: plugin.Namespace, Subsystem: directive, Name: name, Help: help,
+		Namespace: plugin.Namespace, Subsystem: corefile.Directive, Name: name, Help: help,
 	}, append([]string{"owner"}, labels...))
 }
 
-// registerMetrics makes the metrics known, once in a process: owners and their
-// series outlive a configuration.
+// registerMetrics registers the metrics, once in a process: owners and their series
+// outlive a configuration.
 var registerMetrics = sync.OnceFunc(func() {
 	prometheus.MustRegister(responses, nacks, sessions, staleAnswers, persistErrors, updateDuration, collector{owners})
 })
@@ -70,8 +71,8 @@ func (observer) Forgotten(owner string) {
 	}
 }
 
-// collector reads the state of the owners when it is asked for, so that a
-// series is there exactly as long as its owner is.
+// collector reads the state of the owners when it is scraped: a series exists for
+// exactly as long as its owner does.
 type collector struct{ agent *agent.Agent }
 
 var (
@@ -90,7 +91,7 @@ var (
 var states = []string{"connecting", "syncing", "synced", "stale", "expired", "parked"}
 
 func gauge(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, directive, name), help,
+	return prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, corefile.Directive, name), help,
 		append([]string{"owner"}, labels...), nil)
 }
 

@@ -16,26 +16,26 @@ import (
 	"github.com/coredns/coredns/plugin/transfer"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-var log = clog.NewWithPlugin(directive)
+var log = clog.NewWithPlugin(corefile.Directive)
 
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
 var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}})
 
-func init() { plugin.Register(directive, setup) }
+func init() { plugin.Register(corefile.Directive, setup) }
 
-// setup reads the federation blocks of one server block. What it starts, it
-// starts with the server, and ends with it.
+// setup reads the federation blocks of one server block. It starts nothing itself:
+// what runs, starts with the server and ends with it.
 func setup(c *caddy.Controller) error {
-	configs, err := parse(c)
+	blocks, err := corefile.Parse(c)
 	if err != nil {
-		return plugin.Error(directive, err)
+		return plugin.Error(corefile.Directive, err)
 	}
 	registerMetrics()
-	f := newFederation(configs)
+	f := newFederation(blocks)
 	f.wasReady = owners.Ready()
 	config := dnsserver.GetConfig(c)
 	configuration := configurationOf(c)
@@ -43,13 +43,13 @@ func setup(c *caddy.Controller) error {
 	var notifier sync.WaitGroup
 
 	c.OnStartup(func() error {
-		tellRunning()
+		watchRestart()
 		b, err := owners.Attach(f.blockConfig(configuration, config))
 		if wrong, ok := errors.AsType[*agent.OwnerError](err); ok {
-			return plugin.Error(directive, fmt.Errorf("%s - Error: %w", configs[wrong.Index].Position, err))
+			return plugin.Error(corefile.Directive, fmt.Errorf("%s - Error: %w", blocks[wrong.Index].Position, err))
 		}
 		if err != nil {
-			return plugin.Error(directive, err)
+			return plugin.Error(corefile.Directive, err)
 		}
 		attached = b
 		f.serve(b)
@@ -63,7 +63,7 @@ func setup(c *caddy.Controller) error {
 			owners.Detach(attached)
 		}
 		notifier.Wait()
-		f.hosts.close()
+		f.hosts.Close()
 		return nil
 	})
 	c.OnRestartFailed(retain)
@@ -87,10 +87,10 @@ func configurationOf(c *caddy.Controller) any {
 	return c.Get(storageKey{})
 }
 
-// tellRunning makes the configurations that run, and that may have no federation
-// block, take back what is attached from now on, should the start fail: only
-// they are told.
-func tellRunning() {
+// watchRestart registers retain with the configurations that run now, which may
+// have no federation block. When the new one fails to start, CoreDNS calls
+// OnRestartFailed of the running ones only.
+func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
 		if instance.Storage[storageKey{}] == nil {
@@ -101,7 +101,7 @@ func tellRunning() {
 	}
 }
 
-// retain takes back what configurations attached that are not running.
+// retain detaches the blocks of configurations that are not running.
 func retain() error {
 	var all []any
 	for _, instance := range caddy.Instances() {
@@ -113,31 +113,17 @@ func retain() error {
 	return nil
 }
 
-// blockConfig is what the agent needs to know.
+// blockConfig returns what the agent needs to know of the server block.
 func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) agent.BlockConfig {
-	b := agent.BlockConfig{Configuration: configuration, Zone: zone.Config{NameServer: boundAddresses(server.ListenHosts)}}
-	for i := range f.configs {
-		c := &f.configs[i]
-		o := agent.OwnerConfig{
-			Addresses: c.Addresses, Files: c.TLS, ServerName: c.ServerName, IDs: c.OwnerIDs, Version: c.API,
-			Retention: c.Retention, Settle: c.Settle, Keepalive: c.Keepalive, Persist: c.Persist,
-			MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog, MaxMessage: c.MaxMessage, AllowAddresses: c.AllowAddresses,
-		}
-		renames := make([]zone.Rename, len(c.Renames))
-		for j, r := range c.Renames {
-			renames[j] = zone.Rename(r)
-		}
-		b.Owners = append(b.Owners, o)
-		b.Zone.Owners = append(b.Zone.Owners, zone.Owner{
-			ID: o.ID(), Origins: c.Zones, Renames: renames,
-			TTL: c.TTL, NegativeTTL: c.NegativeTTL, Retention: c.Retention, Admits: f.policies[o.ID()].Admits,
-		})
-	}
-	return b
+	c := f.config
+	c.Configuration = configuration
+	c.Zone.NameServer = boundAddresses(server.ListenHosts)
+	return c
 }
 
-// boundAddresses returns the addresses that clients may reach the server at:
-// those that it is bound to, or all of the machine when it is bound to none.
+// boundAddresses returns the addresses at which clients may reach the server, sorted:
+// those that it is bound to, or those of all interfaces when it is bound to none.
+// Loopback and link-local addresses are left out.
 func boundAddresses(hosts []string) []netip.Addr {
 	if len(hosts) == 0 || hosts[0] == "" {
 		hosts = nil
@@ -166,10 +152,10 @@ func boundAddresses(hosts []string) []netip.Addr {
 // notifyDelay is the least time between two rounds of NOTIFY.
 const notifyDelay = time.Second
 
-// notify tells secondaries of every zone whose serial moved, until the block is
-// detached.
+// notify sends NOTIFY to the secondaries of every zone whose serial has changed,
+// until the block is detached.
 func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
-	told := make(map[string]uint32)
+	notified := make(map[string]uint32) // serial by origin
 	for {
 		select {
 		case <-b.Detached():
@@ -181,14 +167,14 @@ func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
 			if _, synced := z.Synced(origin, time.Now()); !synced || f.shared(origin) {
 				continue
 			}
-			if serial := z.SOA(origin).Serial; told[origin] != serial {
-				told[origin] = serial
+			if serial := z.SOA(origin).Serial; notified[origin] != serial {
+				notified[origin] = serial
 				if err := t.Notify(origin); err != nil {
 					log.Warningf("%v", err)
 				}
 			}
 		}
-		// What changes meanwhile waits in Changed.
+		// Changed remembers what changes during the pause.
 		pause := time.NewTimer(notifyDelay)
 		select {
 		case <-b.Detached():

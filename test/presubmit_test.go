@@ -66,8 +66,10 @@ var allowed = map[string][]string{
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
 		"federation/mirror", "federation/zone",
 	},
+	"federation/hostname": nil,
+	"plugin/corefile":     {"federation", "federation/mtls", "federation/wire", "federation/zone", "federation/agent"},
 	"plugin": {
-		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/catalog", "federation/zone", "federation/agent",
+		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/agent", "plugin/corefile",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "plugin"},
 	"cmd/federationctl/": {"cmd/federationctl/", "federation", "federation/", "proto/types/"},
@@ -206,10 +208,10 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		transfers = s.path == "plugin/chain.go" && function.Name.Name == "Transfer"
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
-		looksUp = s.path == "plugin/upstream.go" && function.Name.Name == "start"
-		starts  = s.test || setup || agent || transfers || looksUp || s.in("federation/consumer", "federation/mirror", "federation/owner", "federation/mtls", "cmd")
+		looksUp = s.path == "federation/hostname/resolver.go" && function.Name.Name == "start"
+		starts  = s.test || setup || agent || transfers || looksUp || s.in("federation/consumer", "federation/mirror", "federation/owner", "cmd")
 		// What the agent runs outlives the configuration that asked for it.
-		roots  = s.test || setup || agent || s.Name.Name == "main" && function.Name.Name == "main"
+		roots  = s.test || setup || agent || looksUp || s.Name.Name == "main" && function.Name.Name == "main"
 		timed  = !s.test && pure(s)
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)

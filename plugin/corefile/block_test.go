@@ -1,4 +1,4 @@
-package federationplugin
+package corefile
 
 import (
 	"net/netip"
@@ -13,13 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{})
 
-// controller is at the tokens of one server block for fed.example.
+// controller returns a controller for the tokens of a server block for fed.example.
 func controller(input string) *caddy.Controller {
 	c := caddy.NewTestController("dns", input)
 	c.ServerBlockKeys = []string{"dns://fed.example.:53", "tls://fed.example.:853"}
@@ -49,25 +51,25 @@ func id(t *testing.T, s string) mtls.ID {
 }
 
 func TestParse(t *testing.T) {
-	// minimal is what a block with only the required properties says.
-	minimal := func(change func(*Config)) Config {
-		cfg := Config{
-			Position:    "Testfile:1",
-			Zones:       zones(t, "fed.example."),
-			Addresses:   []string{"owner.example:8008"},
-			TLS:         mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"},
-			API:         wire.V1Alpha2,
-			TTL:         30,
-			NegativeTTL: 5,
-			Retention:   24 * time.Hour,
-			Settle:      5 * time.Second,
-			Keepalive:   time.Minute,
-			MaxServices: 1000000,
-			MaxCatalog:  1073741824,
-			MaxMessage:  16777216,
+	// minimal returns the block with only the required properties, changed.
+	minimal := func(change func(*Block)) Block {
+		b := Block{
+			Position: "Testfile:1",
+			Owner: agent.OwnerConfig{
+				Addresses:   []string{"owner.example:8008"},
+				Files:       mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"},
+				Version:     wire.V1Alpha2,
+				Retention:   24 * time.Hour,
+				Settle:      5 * time.Second,
+				Keepalive:   time.Minute,
+				MaxServices: 1000000,
+				MaxCatalog:  1073741824,
+				MaxMessage:  16777216,
+			},
+			Zone: zone.Owner{Origins: zones(t, "fed.example."), TTL: 30, NegativeTTL: 5},
 		}
-		change(&cfg)
-		return cfg
+		change(&b)
+		return b
 	}
 	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
 	block := func(properties string) string { return "federation {\n" + required + properties + "\n}" }
@@ -75,9 +77,9 @@ func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		input string
-		want  []Config
+		want  []Block
 	}{
-		{"defaults", block(""), []Config{minimal(func(*Config) {})}},
+		{"defaults", block(""), []Block{minimal(func(*Block) {})}},
 		{
 			"everything",
 			`federation Fed.Example mesh.example. {
@@ -101,29 +103,33 @@ func TestParse(t *testing.T) {
 				allow_addresses 169.254.0.0/16
 				fallthrough Fed.Example
 			}`,
-			[]Config{{
-				Position:    "Testfile:1",
-				Zones:       zones(t, "fed.example.", "mesh.example."),
-				Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
-				TLS:         mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"},
-				ServerName:  "gateway.example",
-				OwnerIDs:    []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
-				API:         wire.V1Alpha1,
-				TTL:         3600,
-				NegativeTTL: 1,
-				Retention:   90 * time.Minute,
-				Settle:      100 * time.Millisecond,
-				Keepalive:   10 * time.Second,
-				Persist:     "state/catalog.db",
-				Renames: []Rename{
-					{From: zones(t, "a.corp.internal.")[0], To: zones(t, "a.mesh.example.")[0]},
-					{From: zones(t, "corp.internal.")[0], To: zones(t, "fed.example.")[0]},
+			[]Block{{
+				Position: "Testfile:1",
+				Owner: agent.OwnerConfig{
+					Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
+					Files:       mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"},
+					ServerName:  "gateway.example",
+					IDs:         []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
+					Version:     wire.V1Alpha1,
+					Retention:   90 * time.Minute,
+					Settle:      100 * time.Millisecond,
+					Keepalive:   10 * time.Second,
+					Persist:     "state/catalog.db",
+					MaxServices: 1,
+					MaxCatalog:  1099511627776,
+					MaxMessage:  1073741824,
+					AllowAddresses: []netip.Prefix{
+						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+					},
 				},
-				MaxServices: 1,
-				MaxCatalog:  1099511627776,
-				MaxMessage:  1073741824,
-				AllowAddresses: []netip.Prefix{
-					netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+				Zone: zone.Owner{
+					Origins: zones(t, "fed.example.", "mesh.example."),
+					Renames: []zone.Rename{
+						{From: zones(t, "a.corp.internal.")[0], To: zones(t, "a.mesh.example.")[0]},
+						{From: zones(t, "corp.internal.")[0], To: zones(t, "fed.example.")[0]},
+					},
+					TTL:         3600,
+					NegativeTTL: 1,
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
 			}},
@@ -131,64 +137,64 @@ func TestParse(t *testing.T) {
 		{
 			"several blocks in Corefile order",
 			"federation b.example {\n" + required + "}\nfederation a.example {\n" + required + "}",
-			[]Config{
-				minimal(func(cfg *Config) { cfg.Zones = zones(t, "b.example.") }),
-				minimal(func(cfg *Config) { cfg.Position, cfg.Zones = "Testfile:5", zones(t, "a.example.") }),
+			[]Block{
+				minimal(func(b *Block) { b.Zone.Origins = zones(t, "b.example.") }),
+				minimal(func(b *Block) { b.Position, b.Zone.Origins = "Testfile:5", zones(t, "a.example.") }),
 			},
 		},
 		{
 			"two owners in one zone",
 			block("") + "\nfederation {\nowner other.example:8008\ntls cert.pem key.pem ca.pem\n}",
-			[]Config{
-				minimal(func(*Config) {}),
-				minimal(func(cfg *Config) { cfg.Position, cfg.Addresses = "Testfile:6", []string{"other.example:8008"} }),
+			[]Block{
+				minimal(func(*Block) {}),
+				minimal(func(b *Block) { b.Position, b.Owner.Addresses = "Testfile:6", []string{"other.example:8008"} }),
 			},
 		},
 		{
 			"two owners behind one address",
 			block("tls_servername a.example") + "\n" + block("tls_servername b.example"),
-			[]Config{
-				minimal(func(cfg *Config) { cfg.ServerName = "a.example" }),
-				minimal(func(cfg *Config) { cfg.Position, cfg.ServerName = "Testfile:6", "b.example" }),
+			[]Block{
+				minimal(func(b *Block) { b.Owner.ServerName = "a.example" }),
+				minimal(func(b *Block) { b.Position, b.Owner.ServerName = "Testfile:6", "b.example" }),
 			},
 		},
 		{
 			"the root zone",
 			"federation . {\n" + required + "}",
-			[]Config{minimal(func(cfg *Config) { cfg.Zones = zones(t, ".") })},
+			[]Block{minimal(func(b *Block) { b.Zone.Origins = zones(t, ".") })},
 		},
-		{"retention forever", block("retention forever"), []Config{minimal(func(cfg *Config) { cfg.Retention = 0 })}},
-		{"retention 0", block("retention 0"), []Config{minimal(func(cfg *Config) { cfg.Retention = 0 })}},
-		{"retention bare seconds", block("retention 7200"), []Config{minimal(func(cfg *Config) { cfg.Retention = 2 * time.Hour })}},
-		{"settle bare seconds", block("settle 600"), []Config{minimal(func(cfg *Config) { cfg.Settle = 10 * time.Minute })}},
-		{"max_catalog bytes", block("max_catalog 1048576"), []Config{minimal(func(cfg *Config) { cfg.MaxCatalog = 1048576 })}},
-		{"max_catalog GiB", block("max_catalog 4GiB"), []Config{minimal(func(cfg *Config) { cfg.MaxCatalog = 4294967296 })}},
-		{"max_message bytes", block("max_message 65536"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
-		{"max_message B", block("max_message 65537B"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65537 })}},
-		{"max_message K", block("max_message 64K"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 65536 })}},
-		{"max_message kib", block("max_message 65kib"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 66560 })}},
-		{"max_message M", block("max_message 1m"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 1048576 })}},
-		{"max_message MiB", block("max_message 4MiB"), []Config{minimal(func(cfg *Config) { cfg.MaxMessage = 4194304 })}},
-		{"fallthrough everything", block("fallthrough"), []Config{minimal(func(cfg *Config) { cfg.Fall = fall.Root })}},
+		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
+		{"retention 0", block("retention 0"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
+		{"retention bare seconds", block("retention 7200"), []Block{minimal(func(b *Block) { b.Owner.Retention = 2 * time.Hour })}},
+		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Settle = 10 * time.Minute })}},
+		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 1048576 })}},
+		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 4294967296 })}},
+		{"max_message bytes", block("max_message 65536"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65536 })}},
+		{"max_message B", block("max_message 65537B"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65537 })}},
+		{"max_message K", block("max_message 64K"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 65536 })}},
+		{"max_message kib", block("max_message 65kib"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 66560 })}},
+		{"max_message M", block("max_message 1m"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 1048576 })}},
+		{"max_message MiB", block("max_message 4MiB"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 4194304 })}},
+		{"fallthrough everything", block("fallthrough"), []Block{minimal(func(b *Block) { b.Fall = fall.Root })}},
 		{
 			"rename everything", block("rename . old.fed.example"),
-			[]Config{minimal(func(cfg *Config) {
-				cfg.Renames = []Rename{{From: zones(t, ".")[0], To: zones(t, "old.fed.example")[0]}}
+			[]Block{minimal(func(b *Block) {
+				b.Zone.Renames = []zone.Rename{{From: zones(t, ".")[0], To: zones(t, "old.fed.example")[0]}}
 			})},
 		},
 		{
 			"an internationalized zone", "federation bücher.example {\n" + required + "}",
-			[]Config{minimal(func(cfg *Config) { cfg.Zones = zones(t, "xn--bcher-kva.example.") })},
+			[]Block{minimal(func(b *Block) { b.Zone.Origins = zones(t, "xn--bcher-kva.example.") })},
 		},
 		{"no block at all", "", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := parse(controller(tc.input))
+			got, err := Parse(controller(tc.input))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, got, compareValues); diff != "" {
-				t.Errorf("configs (-want +got):\n%s", diff)
+				t.Errorf("blocks (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -197,24 +203,24 @@ func TestParse(t *testing.T) {
 func TestParseRoot(t *testing.T) {
 	c := controller("federation {\nowner owner.example:8008\ntls cert.pem /etc/key.pem ../ca.pem\npersist catalog.db\n}")
 	dnsserver.GetConfig(c).Root = "/srv/dns"
-	configs, err := parse(c)
+	blocks, err := Parse(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := mtls.Files{Cert: "/srv/dns/cert.pem", Key: "/etc/key.pem", CA: "/srv/ca.pem"}
-	if diff := cmp.Diff(want, configs[0].TLS); diff != "" {
+	if diff := cmp.Diff(want, blocks[0].Owner.Files); diff != "" {
 		t.Errorf("tls (-want +got):\n%s", diff)
 	}
-	if want := "/srv/dns/catalog.db"; configs[0].Persist != want {
-		t.Errorf("persist = %q, want %q", configs[0].Persist, want)
+	if want := "/srv/dns/catalog.db"; blocks[0].Owner.Persist != want {
+		t.Errorf("persist = %q, want %q", blocks[0].Owner.Persist, want)
 	}
 }
 
 func TestParseErrors(t *testing.T) {
 	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
 
-	// In a row with only a property, the property stands on line 4 of a block
-	// that is right but for it.
+	// In a row with only a property, the property stands on line 4 of an otherwise
+	// correct block.
 	for _, tc := range []struct{ property, input, want string }{
 		{input: "federation", want: "1: owner: is missing; it takes the owner's address as HOST:PORT"},
 		{input: "\n\nfederation {\ntls a b c\n}", want: "3: owner: is missing; it takes the owner's address as HOST:PORT"},
@@ -354,8 +360,8 @@ func TestParseErrors(t *testing.T) {
 		t.Run(strings.ReplaceAll(tc.property+tc.input, "\n", ";"), func(t *testing.T) {
 			line, text, _ := strings.Cut(tc.want, ": ")
 			want := "Testfile:" + line + " - Error during parsing: " + text
-			if configs, err := parse(controller(input)); err == nil {
-				t.Errorf("parse = %+v, want %q", configs, want)
+			if blocks, err := Parse(controller(input)); err == nil {
+				t.Errorf("Parse = %+v, want %q", blocks, want)
 			} else if err.Error() != want {
 				t.Errorf("error:\n got %s\nwant %s", err, want)
 			}
@@ -384,16 +390,16 @@ func TestParseServerBlockZones(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := caddy.NewTestController("dns", block)
 			c.ServerBlockKeys = tc.keys
-			configs, err := parse(c)
+			blocks, err := Parse(c)
 			switch {
 			case tc.err != "":
 				if err == nil || err.Error() != tc.err {
-					t.Errorf("parse = %v, want %q", err, tc.err)
+					t.Errorf("Parse = %v, want %q", err, tc.err)
 				}
 			case err != nil:
 				t.Error(err)
 			default:
-				if diff := cmp.Diff(zones(t, tc.want...), configs[0].Zones, compareValues); diff != "" {
+				if diff := cmp.Diff(zones(t, tc.want...), blocks[0].Zone.Origins, compareValues); diff != "" {
 					t.Errorf("zones (-want +got):\n%s", diff)
 				}
 			}

@@ -1,0 +1,191 @@
+// Package hostname resolves the host names that owners give as endpoints, for
+// names whose addresses are those of hosts elsewhere in DNS.
+//
+// Owners choose the hosts, and clients choose when they are asked for, so
+// everything here is bounded: the look-ups of one query, of one owner and of one
+// domain, the time that a query waits, and the memory. Each owner has a share of
+// its own of all that, and cannot use up that of another. A [Resolver] does the
+// bounding and the caching; an [Upstream] does the look-ups.
+package hostname
+
+import (
+	"context"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// The bounds of one query and of one look-up. Those of an owner are beside its
+// share.
+const (
+	// Patience is how long a query waits for its hosts at most.
+	Patience = 2 * time.Second
+
+	// MaxHosts is how many hosts one query waits for at most.
+	MaxHosts = 64
+
+	// MaxDepth is how deep look-ups may be nested: a host may lead back to a name
+	// of an owner, and that name to the next host.
+	MaxDepth = 8
+)
+
+// Upstream is the DNS in which hosts are looked up.
+type Upstream interface {
+	// Address distinguishes upstreams: what one has answered is not used for
+	// queries that came through another.
+	Address() string
+
+	// Ask asks for the records of a type at a host, an absolute name, and returns
+	// the reply, or nil when there is none. It may block, but ctx is over after
+	// Patience, and nobody waits for the reply any longer. It is called from
+	// several goroutines. Its ctx holds nothing of the query that needs the host:
+	// the reply is given to every client. Depth counts this look-up and those
+	// that it is part of; a query that Ask causes has it as Query.Depth.
+	Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg
+}
+
+// Query is what one DNS query needs to know.
+type Query struct {
+	Owner string   // who has named the hosts, one of those given to New
+	Type  uint16   // A or AAAA
+	Hosts []string // absolute, in lower case
+	Depth int      // how many look-ups the query is part of; 0 for a client's
+}
+
+// Answer is what was found for all hosts of one query.
+type Answer struct {
+	Addresses []netip.Addr // the caller's, unmapped, in no order; may repeat
+	TTL       uint32       // seconds; math.MaxUint32 without addresses
+	Stale     bool         // the TTL of some addresses is over, and there are no newer ones
+	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
+}
+
+func (a *Answer) add(h hostAnswer) {
+	a.Addresses = append(a.Addresses, h.addresses...)
+	if len(h.addresses) > 0 {
+		a.TTL = min(a.TTL, h.ttl)
+	}
+	a.Stale = a.Stale || h.stale
+	a.Failed = a.Failed || h.failed
+}
+
+// Resolver looks hosts up, each one once at a time, and remembers what it found.
+type Resolver struct {
+	shares  map[string]*share // by owner; read-only after New
+	running sync.WaitGroup    // look-ups
+}
+
+// New returns a resolver for owners and how long the records of each are kept
+// after its loss, where 0 is without end: addresses of its hosts are kept no
+// longer.
+func New(retentions map[string]time.Duration) *Resolver {
+	r := &Resolver{shares: make(map[string]*share)}
+	for owner, retention := range retentions {
+		r.shares[owner] = newShare(retention)
+	}
+	return r
+}
+
+// Close waits for the look-ups under way. From then on there are no more, and
+// Resolve returns what is remembered.
+func (r *Resolver) Close() {
+	for _, s := range r.shares {
+		s.close()
+	}
+	r.running.Wait()
+}
+
+// Resolve returns the addresses of hosts. It waits for Patience at most, and no
+// longer than ctx. An owner that is unknown and a nil Upstream have no addresses.
+func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
+	all := Answer{TTL: math.MaxUint32}
+	s := r.shares[q.Owner]
+	if s == nil || up == nil {
+		all.Failed = len(q.Hosts) > 0
+		return all
+	}
+	for _, w := range r.begin(s, up, q, &all) {
+		all.add(w.wait(ctx))
+	}
+	return all
+}
+
+// begin adds what is remembered to all, starts the look-ups that are due, and
+// returns those that the query has to wait for.
+func (r *Resolver) begin(s *share, up Upstream, q Query, all *Answer) (waits []wait) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, host := range q.Hosts {
+		k := lookupKey{question{up.Address(), host, q.Type}, q.Depth}
+		known, due := s.recall(k.question, now)
+		var l *lookup
+		if due && len(waits) < MaxHosts {
+			l = r.start(s, up, k, now)
+		}
+		if l == nil || known.fresh {
+			all.add(known)
+		} else {
+			waits = append(waits, wait{l, known})
+		}
+	}
+	return waits
+}
+
+// lookup is a look-up under way.
+type lookup struct {
+	result  result          // read-only once done is closed
+	done    chan struct{}   // closed when the result is there
+	overdue <-chan struct{} // closed after Patience
+}
+
+// start returns the look-up of a host, which may be under way already. It returns
+// nil when there are too many: of the owner, of the domain, or one within the
+// other. The caller holds the lock of the share.
+func (r *Resolver) start(s *share, up Upstream, k lookupKey, now time.Time) *lookup {
+	if l := s.lookups[k]; l != nil {
+		return l
+	}
+	if s.closed || k.depth >= MaxDepth || !s.slots.take(k.host, now) {
+		return nil
+	}
+	// Other queries may come to wait for it, so it does not end with the one that
+	// needs it first, and knows nothing of it.
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	l := &lookup{done: make(chan struct{}), overdue: ctx.Done()}
+	s.lookups[k] = l
+	r.running.Go(func() {
+		defer cancel()
+		reply := up.Ask(ctx, k.host, k.qtype, k.depth+1)
+		l.result = read(reply, k.question, time.Now())
+		s.finish(k, l.result)
+		close(l.done)
+	})
+	return l
+}
+
+// wait is a look-up that a query waits for, and its answer when the look-up fails.
+type wait struct {
+	*lookup
+
+	otherwise hostAnswer
+}
+
+func (w *wait) wait(ctx context.Context) hostAnswer {
+	select {
+	case <-w.done:
+	case <-w.overdue:
+	case <-ctx.Done():
+	}
+	select {
+	case <-w.done:
+		if w.result.usable() {
+			return w.result.answer(time.Now())
+		}
+	default:
+	}
+	return w.otherwise
+}

@@ -1,0 +1,600 @@
+package hostname
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// elsewhere is an upstream. The text of a name is the records of a chain, one a
+// line in the form "TTL TYPE RDATA", in which the target of a CNAME is the name of
+// the next record; or it is an rcode, or one of the words in Ask. A name without a
+// text does not exist.
+type elsewhere struct {
+	address string
+	names   map[string]string // as it was when Ask was called
+	delay   time.Duration     // of every reply
+	asked   atomic.Int32
+	depths  atomic.Int32 // the sum of those in Ask
+}
+
+func (e *elsewhere) Address() string { return e.address }
+
+func (e *elsewhere) Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg {
+	e.asked.Add(1)
+	e.depths.Add(int32(depth))
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > Patience || ctx.Value(secret{}) != nil {
+		panic("the context of a look-up is that of a query")
+	}
+	time.Sleep(e.delay)
+	m := new(dns.Msg)
+	m.SetQuestion(host, qtype)
+	m.Response = true
+	says, ok := e.names[host]
+	switch {
+	case !ok:
+		m.Rcode = dns.RcodeNameError
+	case says == "drop":
+		return nil
+	case says == "hang":
+		time.Sleep(5 * time.Second) // forward does not look at the context, either
+		return nil
+	case strings.HasPrefix(says, "TC "):
+		m.Truncated = true
+		says = says[3:]
+	}
+	if code, ok := dns.StringToRcode[says]; ok {
+		m.Rcode = code
+		return m
+	}
+	name := host
+	for line := range strings.Lines(says) {
+		rr, err := dns.NewRR(name + " " + line)
+		if err != nil {
+			panic(err)
+		}
+		if cname, ok := rr.(*dns.CNAME); ok {
+			name = cname.Target
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	return m
+}
+
+// secret is the key of a value in the context of a query.
+type secret struct{}
+
+// ask resolves hosts of the owner "one" for a client, and returns the answer as
+// text: the TTL and the addresses, or what is wrong.
+func ask(r *Resolver, up Upstream, hosts ...string) string {
+	return askFor(r, up, Query{Owner: "one", Type: dns.TypeA, Hosts: hosts})
+}
+
+func askFor(r *Resolver, up Upstream, q Query) string {
+	ctx := context.WithValue(context.Background(), secret{}, "value")
+	a := r.Resolve(ctx, up, q)
+	var words []string
+	if len(a.Addresses) > 0 {
+		words = append(words, fmt.Sprint(a.TTL))
+	}
+	for _, address := range a.Addresses {
+		words = append(words, address.String())
+	}
+	if a.Stale {
+		words = append(words, "stale")
+	}
+	if a.Failed {
+		words = append(words, "failed")
+	}
+	return strings.Join(words, " ")
+}
+
+func newResolver(retention time.Duration) *Resolver {
+	return New(map[string]time.Duration{"one": retention, "two": 0})
+}
+
+// cnames returns a chain of n.
+func cnames(n int) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, "20 CNAME c%d.example.\n", i)
+	}
+	lines.WriteString("20 A 198.51.100.7")
+	return lines.String()
+}
+
+func TestResolve(t *testing.T) {
+	names := map[string]string{
+		"gw.":       "20 A 198.51.100.7",
+		"many.":     "20 A 198.51.100.9\n10 A 198.51.100.8\n25 A 198.51.100.7",
+		"six.":      "20 AAAA 2001:db8::7",
+		"all.":      "7 AAAA 2001:db8::7\n8 TXT text\n20 A 198.51.100.7",
+		"mapped.":   "20 AAAA ::ffff:198.51.100.7",
+		"chain.":    "15 CNAME a.example.\n40 CNAME B.example.\n25 A 198.51.100.7",
+		"cut.":      "15 CNAME a.example.",
+		"eight.":    cnames(8),
+		"nine.":     cnames(9),
+		"loop.":     "20 CNAME LOOP.",
+		"zero.":     "0 A 198.51.100.7",
+		"huge.":     "4294967295 A 198.51.100.7",
+		"servfail.": "SERVFAIL",
+		"refused.":  "REFUSED",
+		"drop.":     "drop",
+		"hang.":     "hang",
+		"tc.":       "TC 20 A 198.51.100.7",
+	}
+	for _, tt := range []struct {
+		hosts string
+		qtype uint16
+		want  string
+	}{
+		{"", dns.TypeA, ""},
+		{"gw.", dns.TypeA, "20 198.51.100.7"},
+		{"many. gw.", dns.TypeA, "10 198.51.100.9 198.51.100.8 198.51.100.7 198.51.100.7"},
+		{"six.", dns.TypeA, ""},
+		{"six.", dns.TypeAAAA, "20 2001:db8::7"},
+		{"all.", dns.TypeA, "20 198.51.100.7"},
+		{"mapped.", dns.TypeAAAA, "20 198.51.100.7"},
+		{"chain.", dns.TypeA, "15 198.51.100.7"},
+		{"cut.", dns.TypeA, ""},
+		{"eight.", dns.TypeA, "20 198.51.100.7"},
+		{"zero.", dns.TypeA, "0 198.51.100.7"},
+		{"huge.", dns.TypeA, "3600 198.51.100.7"},
+		{"nx.", dns.TypeA, ""},
+		{"nx. gw.", dns.TypeA, "20 198.51.100.7"},
+		{"nine.", dns.TypeA, "failed"},
+		{"loop.", dns.TypeA, "failed"},
+		{"servfail.", dns.TypeA, "failed"},
+		{"refused.", dns.TypeA, "failed"},
+		{"drop.", dns.TypeA, "failed"},
+		{"hang.", dns.TypeA, "failed"},
+		{"nx. hang.", dns.TypeA, "failed"},
+		{"hang. gw.", dns.TypeA, "18 198.51.100.7 failed"},
+		{"tc.", dns.TypeA, "20 198.51.100.7 failed"},
+	} {
+		t.Run(tt.hosts+" "+dns.TypeToString[tt.qtype], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newResolver(0)
+				defer r.Close()
+				start := time.Now()
+				q := Query{Owner: "one", Type: tt.qtype, Hosts: strings.Fields(tt.hosts)}
+				if got := askFor(r, &elsewhere{names: names}, q); got != tt.want {
+					t.Errorf("answer is %q, want %q", got, tt.want)
+				}
+				if d := time.Since(start); d > Patience {
+					t.Errorf("answer took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestResolveWithoutUpstreamOrOwner(t *testing.T) {
+	r := newResolver(0)
+	for _, got := range []string{
+		ask(r, nil, "gw."),
+		askFor(r, &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}, Query{Owner: "three", Type: dns.TypeA, Hosts: []string{"gw."}}),
+	} {
+		if got != "failed" {
+			t.Errorf("answer is %q, want a failure", got)
+		}
+	}
+	if got := ask(r, nil); got != "" {
+		t.Errorf("answer without hosts is %q", got)
+	}
+}
+
+func TestResolveSeparatesUpstreams(t *testing.T) {
+	r := newResolver(0)
+	for range 2 {
+		for _, address := range []string{"198.51.100.7", "198.51.100.8"} {
+			up := &elsewhere{address: "dns://" + address, names: map[string]string{"gw.": "20 A " + address}}
+			if got, want := ask(r, up, "gw."), "20 "+address; got != want {
+				t.Errorf("answer is %q, want %q", got, want)
+			}
+		}
+	}
+}
+
+// What is known of a host is used for as long as its TTL, a negative answer for
+// five seconds, and a failure for longer each time (RFC 9520 section 3.2).
+func TestResolveRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{
+			"gw.": "20 A 198.51.100.7", "bad.": "SERVFAIL", "huge.": "4294967295 A 198.51.100.7",
+		}}
+		r := newResolver(0)
+		began := time.Now()
+		for _, s := range []struct {
+			at         time.Duration
+			host, want string
+			asked      int32
+		}{
+			{0, "gw.", "20 198.51.100.7", 1},
+			{time.Second / 2, "gw.", "20 198.51.100.7", 1},
+			{3 * time.Second, "gw.", "17 198.51.100.7", 1},
+			{17*time.Second + 999*time.Millisecond, "gw.", "3 198.51.100.7", 1},
+			{22 * time.Second, "gw.", "20 198.51.100.7", 2},
+			{30 * time.Second, "bad.", "failed", 3},
+			{34 * time.Second, "bad.", "failed", 3},
+			{35 * time.Second, "bad.", "failed", 4},
+			{44 * time.Second, "bad.", "failed", 4},
+			{45 * time.Second, "bad.", "failed", 5},
+			{50 * time.Second, "nx.", "", 6},
+			{52 * time.Second, "nx.", "", 6},
+			{55 * time.Second, "nx.", "", 7},
+			{60 * time.Second, "huge.", "3600 198.51.100.7", 8},
+			{60*time.Second + maxTTL*time.Second, "huge.", "3600 198.51.100.7", 9},
+		} {
+			time.Sleep(time.Until(began.Add(s.at)))
+			synctest.Wait()
+			if got := ask(r, e, s.host); got != s.want {
+				t.Errorf("after %v: answer is %q, want %q", s.at, got, s.want)
+			}
+			if got := e.asked.Load(); got != s.asked {
+				t.Errorf("after %v: %d look-ups, want %d", s.at, got, s.asked)
+			}
+		}
+	})
+}
+
+// A host that is asked for all the time is looked up before its TTL is over, once
+// each time, so that only the first client waits.
+func TestResolvePrefetches(t *testing.T) {
+	for _, tt := range []struct {
+		record string
+		asked  int32 // in five minutes
+	}{
+		{"20 A 198.51.100.7", 300 / 19},  // 2 s before the end, and it takes 1 s
+		{"100 A 198.51.100.7", 300 / 91}, // 10 s before the end
+		{"20 AAAA 2001:db8::7", 300 / 4}, // a negative answer is used for 5 s
+		{"2 A 198.51.100.7", 300 / 2},    // 1 s before the end
+	} {
+		t.Run(tt.record, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &elsewhere{names: map[string]string{"gw.": tt.record}, delay: 999 * time.Millisecond}
+				r := newResolver(0)
+				defer r.Close()
+				ask(r, e, "gw.")
+				for range 3000 {
+					start := time.Now()
+					if got := ask(r, e, "gw."); strings.Contains(got, "failed") || strings.Contains(got, "stale") {
+						t.Fatalf("answer is %q", got)
+					}
+					if d := time.Since(start); d != 0 {
+						t.Fatalf("a client waited for %v", d)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if got := e.asked.Load(); got > tt.asked+1 {
+					t.Errorf("%d look-ups, want %d", got, tt.asked)
+				}
+			})
+		})
+	}
+}
+
+// Addresses of a host that cannot be looked up any more are used for a while (RFC
+// 8767), and the answer says so.
+func TestResolveStale(t *testing.T) {
+	const (
+		fresh = "20 198.51.100.7"
+		stale = "30 198.51.100.7 stale"
+		hour  = time.Hour
+	)
+	for _, tt := range []struct {
+		name      string
+		retention time.Duration
+		then      string        // what becomes of the host after 20 s
+		at        time.Duration // when it is asked for, from then on
+		want      string
+		took      time.Duration
+	}{
+		{"refused", 0, "REFUSED", 1, stale, 0},
+		{"failed for nearly a day", 0, "SERVFAIL", maxStale - 1, stale, 0},
+		{"failed for a day", 0, "SERVFAIL", maxStale, "failed", 0},
+		{"failed for as long as the owner's records are kept", hour, "SERVFAIL", hour, "failed", 0},
+		{"failed for nearly as long", hour, "SERVFAIL", hour - 1, stale, 0},
+		{"retention of days", 1000 * hour, "SERVFAIL", maxStale, "failed", 0},
+		{"hangs", 0, "hang", 1, stale, Patience},
+		{"gone", 0, "", 1, "", 0},
+		{"has another type", 0, "20 AAAA 2001:db8::7", 1, "", 0},
+		{"has moved", 0, "20 A 198.51.100.8", 1, "20 198.51.100.8", 0},
+		{"truncated", 0, "TC 20 A 198.51.100.8", 1, "20 198.51.100.8 failed", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}
+				r := newResolver(tt.retention)
+				defer r.Close()
+				if got := ask(r, e, "gw."); got != fresh {
+					t.Fatalf("answer is %q, want %q", got, fresh)
+				}
+				if e.names["gw."] = tt.then; tt.then == "" {
+					clear(e.names)
+				}
+				time.Sleep(20*time.Second + tt.at)
+				for _, took := range []time.Duration{tt.took, 0} { // the second one does not wait again
+					start := time.Now()
+					if got := ask(r, e, "gw."); got != tt.want {
+						t.Errorf("answer is %q, want %q", got, tt.want)
+					}
+					if d := time.Since(start); d != took {
+						t.Errorf("answer took %v, want %v", d, took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// While the addresses of a host are stale, it is looked up now and then, and the
+// result counts from then on.
+func TestResolveRechecksStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}
+		r := newResolver(0)
+		ask(r, e, "gw.")
+		e.names["gw."] = "SERVFAIL"
+		time.Sleep(20 * time.Second)
+		for range 600 {
+			if got, want := ask(r, e, "gw."), "30 198.51.100.7 stale"; got != want {
+				t.Fatalf("answer is %q, want %q", got, want)
+			}
+			time.Sleep(time.Second)
+		}
+		// One before, three that are 30 s apart, and then one a minute.
+		if got, want := e.asked.Load(), int32(1+3+9); got < want-1 || got > want+1 {
+			t.Errorf("%d look-ups in ten minutes, want %d", got, want)
+		}
+		e.names["gw."] = "20 A 198.51.100.8"
+		time.Sleep(maxRetry)
+		if got, want := ask(r, e, "gw."), "20 198.51.100.8"; got != want {
+			t.Errorf("answer is %q, want %q", got, want)
+		}
+	})
+}
+
+// One look-up serves all queries that come meanwhile, nobody waits for it once it
+// is overdue, and there is none after Close.
+func TestResolveShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"hang.": "hang"}}
+		r := newResolver(0)
+		fails := func(within time.Duration) {
+			start := time.Now()
+			if got := ask(r, e, "hang."); got != "failed" {
+				t.Errorf("answer is %q", got)
+			}
+			if d := time.Since(start); d != within {
+				t.Errorf("answer took %v, want %v", d, within)
+			}
+		}
+		var clients sync.WaitGroup
+		for range 100 {
+			clients.Go(func() { fails(Patience) })
+		}
+		clients.Wait()
+		time.Sleep(time.Second)
+		fails(0) // three seconds after the start of the look-up, which goes on
+		if got := e.asked.Load(); got != 1 {
+			t.Errorf("%d look-ups, want 1", got)
+		}
+		r.Close()
+		r.Close()
+		fails(0) // remembered
+		time.Sleep(minRetry)
+		fails(0) // closed
+		if got := e.asked.Load(); got != 1 {
+			t.Errorf("%d look-ups after Close, want 1", got)
+		}
+	})
+}
+
+// A query that is cancelled ends at once, and the look-up that it has begun goes on.
+func TestResolveCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.": "60 A 198.51.100.7"}, delay: 1900 * time.Millisecond}
+		r := newResolver(0)
+		defer r.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		a := r.Resolve(ctx, e, Query{Owner: "one", Type: dns.TypeA, Hosts: []string{"gw."}})
+		if d := time.Since(start); d != time.Second || !a.Failed || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("answer is %+v after %v", a, d)
+		}
+		time.Sleep(time.Second)
+		if got, want := ask(r, e, "gw."), "60 198.51.100.7"; got != want || e.asked.Load() != 1 {
+			t.Errorf("answer is %q after %d look-ups, want %q after one", got, e.asked.Load(), want)
+		}
+	})
+}
+
+// One query begins a bounded number of look-ups and builds on those of the last
+// one.
+func TestResolveManyHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: make(map[string]string)}
+		var hosts []string
+		for i := range 150 {
+			host := fmt.Sprintf("gw%d.example.", i)
+			e.names[host] = fmt.Sprintf("60 A 198.51.100.%d", i)
+			hosts = append(hosts, host)
+		}
+		r := newResolver(0)
+		for _, want := range []int{MaxHosts, 2 * MaxHosts, 150, 150} {
+			a := r.Resolve(t.Context(), e, Query{Owner: "one", Type: dns.TypeA, Hosts: hosts})
+			if len(a.Addresses) != want || int(e.asked.Load()) != want || a.Failed != (want < 150) {
+				t.Errorf("%d addresses after %d look-ups, failed: %t; want %d", len(a.Addresses), e.asked.Load(), a.Failed, want)
+			}
+		}
+	})
+}
+
+// Look-ups within look-ups end at MaxDepth, and what they find is not remembered.
+func TestResolveDepth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7"}}
+		r := newResolver(0)
+		q := Query{Owner: "one", Type: dns.TypeA, Hosts: []string{"gw."}}
+		for range 2 {
+			for q.Depth = 1; q.Depth < MaxDepth; q.Depth++ {
+				if got, want := askFor(r, e, q), "20 198.51.100.7"; got != want {
+					t.Errorf("depth %d: answer is %q, want %q", q.Depth, got, want)
+				}
+			}
+		}
+		if got := askFor(r, e, q); got != "failed" {
+			t.Errorf("depth %d: answer is %q, want a failure", q.Depth, got)
+		}
+		if asked, depths := e.asked.Load(), e.depths.Load(); asked != 2*(MaxDepth-1) || depths != 2*(2+3+4+5+6+7+8) {
+			t.Errorf("%d look-ups with a sum of depths of %d", asked, depths)
+		}
+	})
+}
+
+// An owner that names hosts without end fills its own memory, and no other's.
+func TestMemoryOfEachOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hosts = maxRemembered + 1000
+		e := &elsewhere{names: map[string]string{"quiet.": "600 A 198.51.100.7"}}
+		r := newResolver(0)
+		quiet := Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}
+		const want = "600 198.51.100.7"
+		if got := askFor(r, e, quiet); got != want {
+			t.Fatalf("answer is %q, want %q", got, want)
+		}
+		for i := 0; i < hosts; i += MaxHosts {
+			var loud []string
+			for j := range MaxHosts {
+				loud = append(loud, fmt.Sprintf("gw%d.loud.example.", i+j))
+				e.names[loud[j]] = "600 A 198.51.100.8"
+			}
+			if got := ask(r, e, loud...); strings.Contains(got, "failed") {
+				t.Fatalf("answer is %q", got)
+			}
+		}
+		before := e.asked.Load()
+		if got := askFor(r, e, quiet); got != want || e.asked.Load() != before {
+			t.Errorf("after the flood the answer is %q and %d more look-ups, want %q and none", got, e.asked.Load()-before, want)
+		}
+		for owner, s := range r.shares {
+			size := 0
+			for _, e := range s.entries {
+				size += 1 + len(e.addresses)
+			}
+			if size != s.size || size > maxRemembered {
+				t.Errorf("memory of %s is %d large and counts as %d, want %d at most", owner, size, s.size, maxRemembered)
+			}
+		}
+	})
+}
+
+// A minute in which clients ask ten times a second for hosts of one owner behind
+// a dead forwarder does not harm the host of another owner. The number of
+// look-ups in vain is bounded.
+func TestSlotsOfEachOwner(t *testing.T) {
+	for _, domains := range []int{1, 1000} {
+		t.Run(fmt.Sprintf("%d domains", domains), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const minute = 600 // tenths of a second
+				e := &elsewhere{names: map[string]string{"quiet.": "1 A 198.51.100.7"}}
+				r := newResolver(0)
+				var clients sync.WaitGroup
+				failed, quiet := 0, int32(0)
+				for i := range minute {
+					var loud []string
+					for j := range MaxHosts {
+						loud = append(loud, fmt.Sprintf("s%d-gw%d.dead%d.example.", i, j, i%domains))
+						e.names[loud[j]] = "hang"
+					}
+					clients.Go(func() { ask(r, e, loud...) })
+					synctest.Wait()
+					before := e.asked.Load()
+					if got := askFor(r, e, Query{Owner: "two", Type: dns.TypeA, Hosts: []string{"quiet."}}); !strings.HasSuffix(got, "198.51.100.7") {
+						failed++
+					}
+					synctest.Wait()
+					quiet += e.asked.Load() - before
+					time.Sleep(time.Second / 10)
+				}
+				clients.Wait()
+				r.Close()
+				if failed > 0 {
+					t.Errorf("%d of %d queries for the other owner's host failed", failed, minute)
+				}
+				most := int32(maxSlots)
+				if domains == 1 {
+					most = maxDomainSlots
+				}
+				if got := e.asked.Load() - quiet; got < most || got > most+most/10 { // the minute has begun again for the first of them
+					t.Errorf("%d look-ups in vain, want %d", got, most)
+				}
+			})
+		})
+	}
+}
+
+// A dead domain harms no other domain of its owner, and is asked for again a
+// minute later.
+func TestSlotsOfEachDomain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.live.example.": "1 A 198.51.100.7"}}
+		dead := func(i int) (hosts []string) {
+			for j := range MaxHosts {
+				hosts = append(hosts, fmt.Sprintf("gw%d.sub%d.dead.example.", j, i))
+			}
+			return hosts
+		}
+		for i := range 10 {
+			for _, host := range dead(i) {
+				e.names[host] = "hang"
+			}
+		}
+		r := newResolver(0)
+		defer r.Close()
+		asks := func(hosts []string, want string, took time.Duration) {
+			t.Helper()
+			start := time.Now()
+			if got := ask(r, e, hosts...); got != want {
+				t.Errorf("answer for %.40q is %q, want %q", hosts, got, want)
+			}
+			if d := time.Since(start); d != took {
+				t.Errorf("answer for %.40q took %v, want %v", hosts, d, took)
+			}
+		}
+		asks(dead(0), "failed", Patience)
+		for i := range 10 { // there is no slot left, and so nothing to wait for
+			asks(dead(i), "failed", 0)
+		}
+		asks([]string{"gw.live.example."}, "1 198.51.100.7", 0)
+		if got := e.asked.Load(); got != maxDomainSlots+1 {
+			t.Errorf("%d look-ups, want %d in the dead domain and one in the other", got, maxDomainSlots)
+		}
+		time.Sleep(5*time.Second + failureHold)
+		for host := range e.names {
+			e.names[host] = "1 A 198.51.100.8"
+		}
+		asks(dead(1)[:1], "1 198.51.100.8", 0)
+	})
+}
+
+func TestDomain(t *testing.T) {
+	var got []string
+	for _, host := range []string{"a.b.c.example.", "c.example.", "example.", "."} {
+		got = append(got, domain(host))
+	}
+	if want := []string{"c.example", "c.example", "example", ""}; !slices.Equal(got, want) {
+		t.Errorf("domains are %q, want %q", got, want)
+	}
+}

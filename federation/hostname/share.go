@@ -1,0 +1,179 @@
+package hostname
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxRemembered bounds the memory of an owner, counted in hosts, each in one type,
+// and their addresses: an address costs a tenth of a host, and a reply can have
+// thousands.
+const maxRemembered = 16 * 1024
+
+// How long what was found is used.
+const (
+	// negativeLife is for hosts without an address of the type.
+	negativeLife = 5 * time.Second
+
+	// A failure is remembered for minRetry, and for twice as long with each that
+	// follows, up to maxRetry (RFC 9520 section 3.2: 1 s to 5 min). While there are
+	// stale addresses, staleRetry is the least: the failure recheck timer of
+	// RFC 8767 section 5.
+	minRetry   = 5 * time.Second
+	maxRetry   = time.Minute
+	staleRetry = 30 * time.Second
+
+	// staleTTL is the TTL of stale addresses in seconds, and maxStale how long they
+	// are used (RFC 8767 sections 4 and 5).
+	staleTTL = 30
+	maxStale = 24 * time.Hour
+)
+
+// share is what one owner has: its memory and its look-ups. Owners have nothing in
+// common, so that none can take anything from another: not by naming many hosts,
+// and not by naming hosts behind a server that does not answer.
+type share struct {
+	stale time.Duration // how long addresses are used after their TTL; read-only
+
+	// Guarded by mu.
+	mu      sync.Mutex
+	closed  bool
+	entries map[question]*entry
+	size    int // of entries, as maxRemembered counts
+	lookups map[lookupKey]*lookup
+	slots   slots
+}
+
+// question is what is looked up, and where.
+type question struct {
+	upstream string
+	host     string
+	qtype    uint16
+}
+
+// lookupKey is what makes two look-ups one. The look-up of a host may come to need
+// the same host: at its own depth it would wait for itself.
+type lookupKey struct {
+	question
+
+	depth int
+}
+
+// result is what a look-up has found. It is immutable.
+type result struct {
+	addresses []netip.Addr
+	ttl       uint32        // seconds, of the addresses
+	at        time.Time     // when it was found
+	life      time.Duration // how long it may be used from then on
+	failed    bool          // something is missing; a negative answer is no failure
+}
+
+// entry is what is remembered of a question. The lock of its share guards it.
+type entry struct {
+	result // the last one that was usable
+
+	failures int       // look-ups that have failed since
+	retry    time.Time // when the next look-up may begin
+}
+
+// hostAnswer is what one host adds to the answer of a query.
+type hostAnswer struct {
+	addresses []netip.Addr
+	ttl       uint32 // seconds
+	fresh     bool   // the query need not wait for a newer one
+	stale     bool   // the TTL is over, and there is nothing newer
+	failed    bool   // something is missing
+}
+
+func newShare(retention time.Duration) *share {
+	s := &share{
+		stale: maxStale, entries: make(map[question]*entry), lookups: make(map[lookupKey]*lookup),
+		slots: slots{domains: make(map[string]int)},
+	}
+	if retention > 0 {
+		s.stale = min(s.stale, retention)
+	}
+	return s
+}
+
+func (s *share) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// recall returns what is remembered of a question, and reports whether a look-up
+// is due. The caller holds the lock.
+func (s *share) recall(q question, now time.Time) (a hostAnswer, due bool) {
+	e := s.entries[q]
+	if e == nil {
+		return hostAnswer{failed: true}, true
+	}
+	due = !now.Before(e.retry)
+	switch age := now.Sub(e.at); {
+	case age < e.life:
+		return e.answer(now), due && age >= e.life-e.prefetch()
+	case len(e.addresses) > 0 && age < e.life+s.stale:
+		return hostAnswer{addresses: e.addresses, ttl: staleTTL, stale: true}, due
+	}
+	return hostAnswer{failed: true}, due
+}
+
+// finish ends a look-up and remembers its result.
+func (s *share) finish(k lookupKey, r result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lookups, k)
+	s.slots.release(k.host, r.usable(), r.at)
+	if k.depth > 0 {
+		return // it may lack what MaxDepth cut off
+	}
+	e := s.entries[k.question]
+	if e == nil {
+		e = new(entry)
+		s.entries[k.question] = e
+		s.size++
+	}
+	s.size -= len(e.addresses)
+	if r.usable() {
+		*e = entry{result: r}
+	} else {
+		e.failures++
+		e.retry = r.at.Add(e.backoff())
+	}
+	s.size += len(e.addresses)
+	for q, other := range s.entries { // in random order
+		if s.size <= maxRemembered {
+			break
+		}
+		if other != e {
+			s.size -= 1 + len(other.addresses)
+			delete(s.entries, q)
+		}
+	}
+}
+
+// backoff returns the time from a failure to the next look-up.
+func (e *entry) backoff() time.Duration {
+	d := minRetry
+	for i := 1; i < e.failures && d < maxRetry; i++ {
+		d *= 2
+	}
+	if len(e.addresses) > 0 {
+		d = max(d, staleRetry)
+	}
+	return min(d, maxRetry)
+}
+
+// usable reports whether it answers the question, if only in part.
+func (r *result) usable() bool { return !r.failed || len(r.addresses) > 0 }
+
+// prefetch returns how long before the end of its life a result is looked up
+// again, so that clients never wait for a host that is asked for all the time.
+func (r *result) prefetch() time.Duration { return max(r.life/10, min(r.life/2, Patience)) }
+
+func (r *result) answer(now time.Time) hostAnswer {
+	gone := uint32(max(now.Sub(r.at)/time.Second, 0)) //nolint:gosec // at most life, which is ttl seconds
+	return hostAnswer{addresses: r.addresses, ttl: r.ttl - min(gone, r.ttl), fresh: true, failed: r.failed}
+}

@@ -1,0 +1,306 @@
+// Package corefile reads the federation blocks of a Corefile. It turns tokens into
+// the configuration of the packages that use it, and does nothing else: no file
+// is opened, no name is looked up and nothing is started.
+//
+// To add a property: give it a case in set, and its default, if that is not the
+// zero value, a line in defaults.
+package corefile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/caddy/caddyfile"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// Directive is the name of the plugin in a Corefile.
+const Directive = "federation"
+
+// Block is one federation block: an owner, and what it may publish.
+type Block struct {
+	// Position is where the block begins, as FILE:LINE.
+	Position string
+
+	// Owner is the connection to the owner, complete and in the documented
+	// ranges. It has one address at least, and each once: host:port, where a host
+	// name is in lower case and without its final dot, and an IPv6 address in
+	// brackets. Relative paths of files are joined to the root of the server
+	// block; whether the files exist is not known yet.
+	Owner agent.OwnerConfig
+
+	// Zone is what the owner may publish, without the fields that are derived
+	// from Owner: ID, Retention and Admits. Its origins are in Corefile order:
+	// one at least, each once, none below in-addr.arpa or ip6.arpa. Of its
+	// renames, each From is there once, and the first that fits a name is the
+	// most specific one.
+	Zone zone.Owner
+
+	// Fall holds the zones whose NXDOMAIN goes to the next plugin.
+	Fall fall.F
+}
+
+func defaults() Block {
+	return Block{
+		Owner: agent.OwnerConfig{
+			Version:     wire.V1Alpha2,
+			Retention:   24 * time.Hour,
+			Settle:      5 * time.Second,
+			Keepalive:   time.Minute,
+			MaxServices: 1_000_000,
+			MaxCatalog:  1 << 30,
+			MaxMessage:  16 << 20,
+		},
+		Zone: zone.Owner{TTL: 30, NegativeTTL: 5},
+	}
+}
+
+// Parse returns the federation blocks of one server block, in Corefile order. Its
+// errors carry file and line and name the property, its value and the rule.
+func Parse(c *caddy.Controller) ([]Block, error) {
+	var blocks []Block
+	for c.Next() {
+		start := c.Dispenser
+		b, err := parseBlock(c)
+		if err != nil {
+			return nil, err
+		}
+		for i := range blocks {
+			if err := b.conflict(&blocks[i]); err != nil {
+				return nil, start.Errf("%v in the block at %s", err, blocks[i].Position)
+			}
+		}
+		blocks = append(blocks, b)
+		if err := checkNested(blocks); err != nil {
+			return nil, start.Errf("zones: %v", err)
+		}
+	}
+	return blocks, nil
+}
+
+func parseBlock(c *caddy.Controller) (Block, error) {
+	start := c.Dispenser // stays on the first line of the block
+	if c.Val() != Directive {
+		return Block{}, c.Errf("unexpected %q", c.Val()) // behind a brace too many
+	}
+	b := defaults()
+	b.Position = position(start)
+	var err error
+	if b.Zone.Origins, err = parseOrigins(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
+		return Block{}, c.Errf("zones: %v", err)
+	}
+	set := make(map[string]string) // property to position
+	for c.NextBlock() {
+		property := c.Val()
+		if at, ok := set[property]; ok && property != "rename" && property != "allow_addresses" {
+			return Block{}, c.Errf("%s: is already set at %s", property, at)
+		}
+		set[property] = position(c.Dispenser)
+		args := c.RemainingArgs()
+		if c.NextArg() { // RemainingArgs stops before nothing but a brace
+			return Block{}, c.Errf("%s: takes no block in braces", property)
+		}
+		if err := b.set(property, args); err != nil {
+			return Block{}, c.Errf("%s: %v", property, err)
+		}
+	}
+	files := &b.Owner.Files
+	switch {
+	case len(b.Owner.Addresses) == 0:
+		return Block{}, start.Err("owner: is missing; it takes the owner's address as HOST:PORT")
+	case *files == mtls.Files{}:
+		return Block{}, start.Err("tls: is missing; there is no unsecured mode, and it takes the files CERT KEY CA")
+	}
+	root := dnsserver.GetConfig(c).Root
+	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &b.Owner.Persist} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(root, *file)
+		}
+	}
+	if slices.ContainsFunc([]string{files.Cert, files.Key, files.CA}, sameFile(b.Owner.Persist)) {
+		return Block{}, start.Errf("persist: %q is a file of tls and would be written over", b.Owner.Persist)
+	}
+	return b, nil
+}
+
+// position returns where the token that d is at stands in the Corefile.
+func position(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.Itoa(d.Line()) }
+
+// set sets one property. The caller puts the property's name in front of its
+// errors.
+func (b *Block) set(property string, args []string) (err error) {
+	owner := &b.Owner
+	switch property {
+	case "owner":
+		owner.Addresses, err = list(nil, args, parseAddress)
+	case "tls":
+		owner.Files, err = parseFiles(args)
+	case "tls_servername":
+		owner.ServerName, err = single(args, parseHost)
+	case "owner_id":
+		owner.IDs, err = list(nil, args, mtls.ParseID)
+	case "api":
+		owner.Version, err = single(args, wire.ParseVersion)
+	case "ttl":
+		b.Zone.TTL, err = single(args, parseTTL)
+	case "negative_ttl":
+		b.Zone.NegativeTTL, err = single(args, parseTTL)
+	case "retention":
+		owner.Retention, err = single(args, parseRetention)
+	case "settle":
+		owner.Settle, err = single(args, durationBetween(minSettle, maxSettle))
+	case "keepalive":
+		owner.Keepalive, err = single(args, durationBetween(minKeepalive, maxKeepalive))
+	case "persist":
+		owner.Persist, err = single(args, parseFile)
+	case "rename":
+		err = b.rename(args)
+	case "max_services":
+		owner.MaxServices, err = single(args, parseCount)
+	case "max_catalog":
+		owner.MaxCatalog, err = single(args, sizeBetween[int64](minMaxCatalog, maxMaxCatalog, "1MiB to 1TiB"))
+	case "max_message":
+		owner.MaxMessage, err = single(args, sizeBetween[int](minMaxMessage, maxMaxMessage, "64KiB to 1GiB"))
+	case "allow_addresses":
+		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
+	case "fallthrough":
+		err = b.fallThrough(args)
+	default:
+		err = errors.New("is not a property of federation")
+	}
+	return err
+}
+
+// rename takes FROM TO.
+func (b *Block) rename(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("takes two arguments, FROM TO, not %d", len(args))
+	}
+	from, err := parseOrigin(args[0])
+	if err != nil {
+		return err
+	}
+	to, err := parseOrigin(args[1])
+	switch {
+	case err != nil:
+		return err
+	case from == to:
+		return fmt.Errorf("%q is renamed to itself", args[0])
+	case slices.ContainsFunc(b.Zone.Renames, func(r zone.Rename) bool { return r.From == from }):
+		return fmt.Errorf("%q is renamed twice", args[0])
+	case !slices.ContainsFunc(b.Zone.Origins, overlaps(to)):
+		return fmt.Errorf("%q is outside the zones of the block, so no name could be published", args[1])
+	}
+	b.Zone.Renames = append(b.Zone.Renames, zone.Rename{From: from, To: to})
+	// Of two names that one name is below, the longer is the more specific.
+	slices.SortStableFunc(b.Zone.Renames, func(x, y zone.Rename) int {
+		return cmp.Compare(len(y.From.String()), len(x.From.String()))
+	})
+	return nil
+}
+
+// fallThrough takes [ZONES...].
+func (b *Block) fallThrough(args []string) error {
+	if len(args) == 0 {
+		b.Fall.SetZonesFromArgs(nil) // every zone
+		return nil
+	}
+	origins, err := list(nil, args, parseOrigin)
+	if err != nil {
+		return err
+	}
+	for i, origin := range origins {
+		if !slices.ContainsFunc(b.Zone.Origins, overlaps(origin)) {
+			return fmt.Errorf("%q is outside the zones of the block", args[i])
+		}
+		b.Fall.Zones = append(b.Fall.Zones, origin.String())
+	}
+	return nil
+}
+
+// parseOrigins returns the zones of args, or those of the server block when there
+// are none.
+func parseOrigins(args, serverBlock []string) ([]federation.FQDN, error) {
+	if len(args) == 0 {
+		args = plugin.OriginsFromArgsOrServerBlock(nil, serverBlock)
+		// There, a zone stands once for each port and transport.
+		slices.Sort(args)
+		args = slices.Compact(args)
+	}
+	return list(nil, args, parseOrigin)
+}
+
+// checkNested refuses a zone that contains the name of another zone's name server,
+// dns.ZONE or a name below it: its owner could publish there, and clients of the
+// other zone would not find the name server.
+func checkNested(blocks []Block) error {
+	var origins []federation.FQDN
+	for i := range blocks {
+		origins = append(origins, blocks[i].Zone.Origins...)
+	}
+	for _, outer := range origins {
+		reserved, err := federation.ParseOrigin("dns." + strings.TrimPrefix(outer.String(), "."))
+		if err != nil {
+			continue // too long, so nothing is below
+		}
+		if i := slices.IndexFunc(origins, func(o federation.FQDN) bool { return o.Within(reserved) }); i >= 0 {
+			return fmt.Errorf("%s is within %s, which holds the name server of the zone %s", origins[i], reserved, outer)
+		}
+	}
+	return nil
+}
+
+// conflict returns why two blocks cannot stand in one server block, or nil. The
+// caller appends the position of the other block.
+func (b *Block) conflict(other *Block) error {
+	// Behind one address, different server names are different owners.
+	shared := slices.IndexFunc(b.Owner.Addresses, func(address string) bool {
+		return slices.Contains(other.Owner.Addresses, address) && b.serverName(address) == other.serverName(address)
+	})
+	if shared < 0 {
+		if sameFile(b.Owner.Persist)(other.Owner.Persist) {
+			return fmt.Errorf("persist: %q is the file of another owner", b.Owner.Persist)
+		}
+		return nil
+	}
+	for _, origin := range b.Zone.Origins {
+		if i := slices.IndexFunc(other.Zone.Origins, overlaps(origin)); i >= 0 {
+			return fmt.Errorf("owner: zone %s of %s overlaps its zone %s", origin, b.Owner.Addresses[shared], other.Zone.Origins[i])
+		}
+	}
+	return nil
+}
+
+// serverName returns the name to verify in the certificate of one replica.
+func (b *Block) serverName(address string) string {
+	host, _, _ := net.SplitHostPort(address) // parseAddress joined them
+	return cmp.Or(b.Owner.ServerName, host)
+}
+
+// sameFile returns a function that reports whether a path leads to a file, as far
+// as paths alone can say: the agent looks at links.
+func sameFile(file string) func(string) bool {
+	return func(path string) bool { return file != "" && filepath.Clean(file) == filepath.Clean(path) }
+}
+
+// overlaps returns a function that reports whether a zone has names in common
+// with a.
+func overlaps(a federation.FQDN) func(federation.FQDN) bool {
+	return func(b federation.FQDN) bool { return a.Within(b) || b.Within(a) }
+}

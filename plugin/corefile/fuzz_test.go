@@ -1,0 +1,155 @@
+package corefile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy/caddyfile"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// FuzzParse checks that Parse returns whatever the tokens are, that what it accepts
+// is in every documented range, and that this means the same when it is written out
+// as a Corefile.
+func FuzzParse(f *testing.F) {
+	f.Fuzz(func(t *testing.T, input string) {
+		blocks, err := Parse(controller(input))
+		if err != nil {
+			if blocks != nil {
+				t.Errorf("blocks beside the error %v", err)
+			}
+			return
+		}
+		for i, b := range blocks {
+			checkRanges(t, b)
+			for _, other := range blocks[:i] {
+				if err := b.conflict(&other); err != nil {
+					t.Errorf("accepted, although %v", err)
+				}
+			}
+		}
+		var written []caddyfile.Token
+		for _, b := range blocks {
+			written = appendBlock(written, b)
+		}
+		c := controller("")
+		c.Dispenser = caddyfile.NewDispenserTokens("Testfile", written)
+		again, err := Parse(c)
+		if err != nil {
+			t.Fatalf("what Parse accepted, written out: %v\n%v", err, written)
+		}
+		if diff := cmp.Diff(blocks, again, compareValues, cmpopts.IgnoreFields(Block{}, "Position")); diff != "" {
+			t.Errorf("what Parse accepted, written out (-first +second):\n%s", diff)
+		}
+	})
+}
+
+func checkRanges(t *testing.T, b Block) {
+	t.Helper()
+	var froms []any
+	for _, rename := range b.Zone.Renames {
+		froms = append(froms, rename.From)
+	}
+	for property, values := range map[string][]any{
+		"zones":           anys(b.Zone.Origins),
+		"owner":           anys(b.Owner.Addresses),
+		"owner_id":        anys(b.Owner.IDs),
+		"rename":          froms,
+		"allow_addresses": anys(b.Owner.AllowAddresses),
+	} {
+		for i, value := range values {
+			if slices.Contains(values[:i], value) {
+				t.Errorf("%s has %v twice", property, value)
+			}
+		}
+	}
+	for rule, ok := range map[string]bool{
+		"zones":           len(b.Zone.Origins) > 0,
+		"owner":           len(b.Owner.Addresses) > 0,
+		"tls":             b.Owner.Files.Cert != "" && b.Owner.Files.Key != "" && b.Owner.Files.CA != "",
+		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,
+		"ttl":             1 <= b.Zone.TTL && b.Zone.TTL <= 3600,
+		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
+		"retention":       b.Owner.Retention == 0 || b.Owner.Retention >= time.Second,
+		"settle":          100*time.Millisecond <= b.Owner.Settle && b.Owner.Settle <= 10*time.Minute,
+		"keepalive":       10*time.Second <= b.Owner.Keepalive && b.Owner.Keepalive <= 24*time.Hour,
+		"max_services":    b.Owner.MaxServices >= 1,
+		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
+		"max_message":     64<<10 <= b.Owner.MaxMessage && b.Owner.MaxMessage <= 1<<30,
+		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
+	} {
+		if !ok {
+			t.Errorf("%s is out of range: %+v", rule, b)
+		}
+	}
+	for i, rename := range b.Zone.Renames {
+		if slices.ContainsFunc(b.Zone.Renames[:i], func(r zone.Rename) bool { return rename.From.Within(r.From) }) {
+			t.Errorf("rename of %s stands behind a less specific one", rename.From)
+		}
+	}
+}
+
+// appendBlock appends the tokens of b, written out. Text would not do: not every
+// string can be quoted in a Corefile.
+func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
+	number := 1
+	if len(tokens) > 0 {
+		number = tokens[len(tokens)-1].Line + 1
+	}
+	line := func(words ...any) {
+		for _, word := range words {
+			text := fmt.Sprint(word)
+			tokens = append(tokens, caddyfile.Token{Line: number, Text: text})
+			number += strings.Count(text, "\n")
+		}
+		number++
+	}
+	line(append(append([]any{"federation"}, anys(b.Zone.Origins)...), "{")...)
+	line(append([]any{"owner"}, anys(b.Owner.Addresses)...)...)
+	line("tls", b.Owner.Files.Cert, b.Owner.Files.Key, b.Owner.Files.CA)
+	if b.Owner.ServerName != "" {
+		line("tls_servername", b.Owner.ServerName)
+	}
+	if len(b.Owner.IDs) > 0 {
+		line(append([]any{"owner_id"}, anys(b.Owner.IDs)...)...)
+	}
+	line("api", b.Owner.Version.String())
+	line("ttl", b.Zone.TTL)
+	line("negative_ttl", b.Zone.NegativeTTL)
+	line("retention", b.Owner.Retention)
+	line("settle", b.Owner.Settle)
+	line("keepalive", b.Owner.Keepalive)
+	if b.Owner.Persist != "" {
+		line("persist", b.Owner.Persist)
+	}
+	for _, rename := range b.Zone.Renames {
+		line("rename", rename.From, rename.To)
+	}
+	line("max_services", b.Owner.MaxServices)
+	line("max_catalog", b.Owner.MaxCatalog)
+	line("max_message", b.Owner.MaxMessage)
+	for _, prefix := range b.Owner.AllowAddresses {
+		line("allow_addresses", prefix)
+	}
+	if len(b.Fall.Zones) > 0 {
+		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)
+	}
+	line("}")
+	return tokens
+}
+
+func anys[T any](values []T) []any {
+	list := make([]any, len(values))
+	for i, value := range values {
+		list[i] = value
+	}
+	return list
+}

@@ -1,0 +1,183 @@
+package corefile
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// The ranges of the values in a block.
+const (
+	minTTL        = 1    // seconds: with 0, resolvers ask anew for every look-up
+	maxTTL        = 3600 // seconds
+	minRetention  = time.Second
+	minSettle     = 100 * time.Millisecond
+	maxSettle     = 10 * time.Minute
+	minKeepalive  = 10 * time.Second // the least that gRPC takes
+	maxKeepalive  = 24 * time.Hour
+	minMaxMessage = 64 << 10 // bytes
+	maxMaxMessage = 1 << 30  // bytes
+	minMaxCatalog = 1 << 20  // octets
+	maxMaxCatalog = 1 << 40  // octets
+)
+
+// single returns the value of the only argument.
+func single[T any](args []string, parse func(string) (T, error)) (T, error) {
+	if len(args) != 1 {
+		var none T
+		return none, fmt.Errorf("takes one argument, not %d", len(args))
+	}
+	return parse(args[0])
+}
+
+// list returns have and the values of the arguments, each once.
+func list[T comparable](have []T, args []string, parse func(string) (T, error)) ([]T, error) {
+	if len(args) == 0 {
+		return nil, errors.New("takes at least one argument")
+	}
+	for _, arg := range args {
+		value, err := parse(arg)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(have, value) {
+			return nil, fmt.Errorf("%q is given twice", arg)
+		}
+		have = append(have, value)
+	}
+	return have, nil
+}
+
+func parseOrigin(s string) (federation.FQDN, error) {
+	origin, err := federation.ParseOrigin(s)
+	_, cidrErr := netip.ParsePrefix(s)
+	switch name := "." + origin.String(); {
+	case cidrErr == nil, strings.HasSuffix(name, ".in-addr.arpa."), strings.HasSuffix(name, ".ip6.arpa."):
+		return federation.FQDN{}, fmt.Errorf("%q is a reverse zone, and services are published by name only", s)
+	case err != nil:
+		return federation.FQDN{}, fmt.Errorf("%q: %w", s, err)
+	}
+	return origin, nil
+}
+
+// parseAddress takes https://host:port as well, the form of the specification.
+func parseAddress(s string) (string, error) {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(s, "https://"))
+	if err != nil || host == "" {
+		return "", fmt.Errorf("%q is not HOST:PORT or https://HOST:PORT", s)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 {
+		return "", fmt.Errorf("%q has no port from 1 to 65535", s)
+	}
+	if host, err = parseHost(host); err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
+}
+
+func parseHost(s string) (string, error) {
+	address, err := federation.ParseAddress(s)
+	if err != nil {
+		return "", fmt.Errorf("%q: %w", s, err)
+	}
+	return strings.TrimSuffix(address.String(), "."), nil
+}
+
+func parseFiles(args []string) (mtls.Files, error) {
+	if len(args) != 3 {
+		return mtls.Files{}, fmt.Errorf("takes three arguments, CERT KEY CA, not %d", len(args))
+	}
+	for _, arg := range args {
+		if _, err := parseFile(arg); err != nil {
+			return mtls.Files{}, err
+		}
+	}
+	return mtls.Files{Cert: args[0], Key: args[1], CA: args[2]}, nil
+}
+
+func parseFile(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("the name of the file is empty")
+	}
+	return s, nil
+}
+
+func parseTTL(s string) (uint32, error) {
+	seconds, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || seconds < minTTL || seconds > maxTTL {
+		return 0, fmt.Errorf("%q is not a whole number of seconds from %d to %d", s, minTTL, maxTTL)
+	}
+	return uint32(seconds), nil
+}
+
+func parseRetention(s string) (time.Duration, error) {
+	if s == "forever" {
+		return 0, nil
+	}
+	retention, err := parseDuration(s)
+	if err != nil || retention != 0 && retention < minRetention {
+		return 0, fmt.Errorf("%q is not a duration from %v, 0, or forever", s, minRetention)
+	}
+	return retention, nil
+}
+
+func durationBetween(least, most time.Duration) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		duration, err := parseDuration(s)
+		if err != nil || duration < least || duration > most {
+			return 0, fmt.Errorf("%q is not a duration from %v to %v", s, least, most)
+		}
+		return duration, nil
+	}
+}
+
+// parseDuration takes a duration as Go writes it, or a bare number of seconds.
+func parseDuration(s string) (time.Duration, error) {
+	if _, err := strconv.ParseUint(s, 10, 64); err == nil {
+		s += "s"
+	}
+	return time.ParseDuration(s)
+}
+
+func parseCount(s string) (int, error) {
+	count, err := strconv.Atoi(s)
+	if err != nil || count < 1 {
+		return 0, fmt.Errorf("%q is not a whole number from 1", s)
+	}
+	return count, nil
+}
+
+// sizeBetween returns a function that takes a number of bytes, or a number with a unit
+// that is a power of 1024, in a range. inWords is that range for the error.
+func sizeBetween[T int | int64](least, most int64, inWords string) func(string) (T, error) {
+	return func(s string) (T, error) {
+		digits := strings.TrimRight(s, "BGKMTibgkmt")
+		shifts := map[string]uint{"": 0, "b": 0, "k": 10, "kib": 10, "m": 20, "mib": 20, "g": 30, "gib": 30, "t": 40, "tib": 40}
+		shift, ok := shifts[strings.ToLower(s[len(digits):])]
+		number, err := strconv.ParseInt(digits, 10, 64)
+		if ok && err == nil && number <= most>>shift && number >= 0 && least <= number<<shift {
+			return T(number << shift), nil
+		}
+		return 0, fmt.Errorf("%q is not a size from %s", s, inWords)
+	}
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil, prefix.Addr().Is4In6(): // endpoints have the IPv4 address instead
+		return netip.Prefix{}, fmt.Errorf("%q is not a prefix such as 127.0.0.0/8 or fe80::/10", s)
+	case prefix != prefix.Masked():
+		return netip.Prefix{}, fmt.Errorf("%q has host bits set; its prefix is %s", s, prefix.Masked())
+	}
+	return prefix, nil
+}
