@@ -1,26 +1,34 @@
-# Everything here needs Go, make, git and, for race, a C compiler. Tools are
-# built by Go at the versions below.
+# Everything here needs Go, make, git, bash and, for race, a C compiler. Go builds
+# the tools, at the versions below.
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOVULNCHECK_VERSION   := v1.9.0
+BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 
 # How long `make fuzz` spends on each target.
 FUZZTIME ?= 30s
 
-# How long `make soak` goes on, and the seed that it begins with.
+# How long `make soak` runs, and its first seed.
 SOAK ?= 10m
 SEED ?= $(shell date +%s)
 
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
-# often. A million services need 12 GB of memory and ten minutes for each count.
+# often: benchstat wants six samples. A million services need 12 GB of memory and
+# ten minutes for each count.
 SERVICES  ?= 1000,100000
-BENCHTIME ?= 300ms
-COUNT     ?= 3
+BENCHTIME ?= 150ms
+COUNT     ?= 6
+
+# What `make benchcmp` compares: benchmarks of a package, with a commit.
+BASE    ?= HEAD~1
+PACKAGE ?= ./plugin
+BENCH   ?= .
 
 # The size of the catalog of `make bench-e2e`.
 E2E_SERVICES ?= 1000
 
 GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
+BENCHSTAT     := bin/tools/benchstat-$(BENCHSTAT_VERSION)
 
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
@@ -50,8 +58,8 @@ test: ## run every test that needs nothing but Go
 race: ## run the same tests under the race detector
 	CGO_ENABLED=1 go test -race ./...
 
-# A minute of shrinking each new input, Go's default, would leave none to find
-# the next one.
+# Go's default is to minimize each new input for a minute, which would leave no
+# time to find others.
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
 	@grep -rE --include='*_test.go' --exclude-dir=bin -o '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file target; do \
@@ -60,26 +68,39 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$${file%/*}" || exit 1; done
 
 .PHONY: soak
-soak: ## run the whole fault matrix, with one seed after the other from SEED on, for SOAK (10m)
+soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)
 	go -C test/matrix test -run '^TestMatrix$$' -count=1 -timeout 0 -soak $(SOAK) -seed $(SEED)
 
+# Sets results side by side: first CoreDNS's own plugins against federation, then
+# what has no counterpart. With -alpha 1 every difference is shown beside its p, even
+# that of a single run. It fails when there are failures or no results.
+define benchstat
+	@! grep -E '^(--- )?FAIL' $(1) && grep -q '^Benchmark' $(1)
+	@$(BENCHSTAT) -alpha 1 -col /plugin -filter '/plugin:/./' $(1)
+	@$(BENCHSTAT) -filter '-/plugin:/./' $(1)
+endef
+
 .PHONY: bench
-bench: ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
+bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
 	@mkdir -p bin
 	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
-	@awk -f test/bench.awk bin/bench.txt
+	$(call benchstat,bin/bench.txt)
 
 .PHONY: bench-e2e
-bench-e2e: build ## compare with CoreDNS's own plugins over UDP, with updates flowing; needs dnsperf
+bench-e2e: build $(BENCHSTAT) ## compare with CoreDNS's own plugins over UDP, with updates flowing; needs dnsperf
 	go test ./test -run '^$$' -bench E2E -benchtime 1x -timeout 0 -e2e-services $(E2E_SERVICES) | tee bin/bench-e2e.txt
-	@awk -f test/bench.awk bin/bench-e2e.txt
+	$(call benchstat,bin/bench-e2e.txt)
+
+.PHONY: benchcmp
+benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
+	@BASE='$(BASE)' PACKAGE='$(PACKAGE)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' BENCHSTAT='$(BENCHSTAT)' test/benchcmp.sh
 
 .PHONY: attack
-attack: build ## set hostile owners, consumers, clients and files on real processes, ten minutes at most (ATTACK=regexp for some)
+attack: build ## attack real processes with hostile owners, consumers, clients and files, for ten minutes at most (ATTACK=regexp for some)
 	go run ./test/attack -run '$(ATTACK)'
 
 .PHONY: generate
-generate: ## make the generated files anew
+generate: ## write the generated files
 	go generate ./...
 
 .PHONY: lint
@@ -91,11 +112,11 @@ format: $(GOLANGCI_LINT) ## format every file
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: check
-check: lint generate ## hold the tree against the house rules: format, vet, lint, presubmit, generated files, go.mod
+check: lint generate ## check the house rules: format, vet, lint, presubmit, generated files, go.mod
 	go vet ./...
 	go test -count=1 -run '^TestPresubmit' ./test
 	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
-		{ echo 'proto: the generated files are not those of the sources; commit what make generate writes' >&2; exit 1; }
+		{ echo 'proto: the generated files do not match the sources; commit what make generate writes' >&2; exit 1; }
 	go mod tidy -diff
 
 .PHONY: unmodified
@@ -107,9 +128,13 @@ vuln: ## look for known vulnerabilities (needs the network and vuln.go.dev; CI d
 	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...
 
 .PHONY: clean
-clean: ## remove what the other targets made
+clean: ## remove what the other targets have made
 	rm -rf bin run
 
 $(GOLANGCI_LINT):
 	GOBIN=$(CURDIR)/bin/tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	mv bin/tools/golangci-lint $@
+
+$(BENCHSTAT):
+	GOBIN=$(CURDIR)/bin/tools go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION)
+	mv bin/tools/benchstat $@

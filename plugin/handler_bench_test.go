@@ -21,8 +21,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// BenchmarkServeDNS measures this handler beside CoreDNS's own for the same
-// records, from the query as the server has read it to the reply that it packs.
+// BenchmarkServeDNS compares this handler with CoreDNS's own for the same records,
+// from the query as the server has read it to the reply that it packs.
 func BenchmarkServeDNS(b *testing.B) {
 	const services = 1000
 	catalog := make([]*federation.Service, services)
@@ -62,7 +62,7 @@ func BenchmarkServeDNS(b *testing.B) {
 			if h.name == "hosts" && bench.qtype != dns.TypeA || h.name == "hosts" && bench.code != dns.RcodeSuccess {
 				continue // it has no such records, and no zone
 			}
-			b.Run(strings.Join([]string{dns.TypeToString[bench.qtype], dns.RcodeToString[bench.code], h.name}, "/"), func(b *testing.B) {
+			b.Run(fmt.Sprintf("type=%s/rcode=%s/plugin=%s", dns.TypeToString[bench.qtype], dns.RcodeToString[bench.code], h.name), func(b *testing.B) {
 				query := new(dns.Msg)
 				query.SetQuestion(bench.name, bench.qtype)
 				w := &lastReply{}
@@ -86,7 +86,7 @@ func BenchmarkServeDNS(b *testing.B) {
 }
 
 // BenchmarkServeDNSLargest measures what a client over UDP can make the server do
-// with the largest service that is taken: from the query as the server has read
+// with the largest service that is accepted: from the query as the server has read
 // it to the reply that it truncates and packs.
 func BenchmarkServeDNSLargest(b *testing.B) {
 	largest := newService(b, "largest.fed.example")
@@ -111,7 +111,7 @@ func BenchmarkServeDNSLargest(b *testing.B) {
 		{"largest.fed.example.", dns.TypeANY},
 		{"nope.largest.fed.example.", dns.TypeA},
 	} {
-		b.Run(dns.TypeToString[q.qtype]+"/"+q.name, func(b *testing.B) {
+		b.Run(fmt.Sprintf("type=%s/name=%s", dns.TypeToString[q.qtype], q.name), func(b *testing.B) {
 			query := new(dns.Msg)
 			query.SetQuestion(q.name, q.qtype).SetEdns0(1232, false)
 			w := &lastReply{}
