@@ -38,7 +38,7 @@ func transferred(f *Federation, name string, serial uint32) ([]dns.RR, error) {
 	return all, err
 }
 
-func TestTransferOfWhat(t *testing.T) {
+func TestTransferOrigins(t *testing.T) {
 	through := newBlock(t, "through.example.")
 	through.Fall.SetZonesFromArgs(nil)
 	c := newChain(t, nil, []corefile.Block{newBlock(t), through}, newService(t, "web.fed.example", "192.0.2.1:443"))
@@ -66,14 +66,14 @@ func TestTransferOfWhat(t *testing.T) {
 func TestTransferSerial(t *testing.T) {
 	c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	c.builder.Put(0, newService(t, "api.fed.example", "192.0.2.1:443"), 0)
-	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0
+	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0 (RFC 1982)
 	serial := c.zone().SOA("fed.example.").Serial
 	full, err := transferred(c.Federation, "fed.example.", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		ahead uint32 // theirs of ours
+		ahead uint32 // of our serial
 		want  int
 	}{
 		{0, 1},
@@ -94,8 +94,8 @@ func TestTransferSerial(t *testing.T) {
 	}
 }
 
-// A secondary that goes away in the middle leaves nothing behind: the bubble
-// would not end.
+// A secondary that goes away in the middle of a transfer leaves no goroutine behind:
+// the bubble would not end.
 func TestTransferReceiverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var services []*federation.Service
@@ -126,7 +126,7 @@ func TestTransferReceiverGone(t *testing.T) {
 	})
 }
 
-// hangingUp is a client that takes so many messages.
+// hangingUp is a client that accepts a number of messages and then closes.
 type hangingUp struct {
 	test.ResponseWriter
 	left atomic.Int32
@@ -175,7 +175,7 @@ func TestMetadata(t *testing.T) {
 		query.SetQuestion(tt.name, tt.qtype)
 		ctx := metadata.ContextWithMetadata(t.Context())
 		ctx = c.Metadata(ctx, request.Request{W: &test.ResponseWriter{}, Req: query})
-		c.builder.Remove(0, "Web") // what was asked for already keeps its version
+		c.builder.Remove(0, "Web") // the query keeps the version that it has begun with
 		c.publish()
 		got := make(map[string]string)
 		for label, value := range metadata.ValueFuncs(ctx) {
@@ -189,9 +189,9 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// Owners choose names and IDs. In metadata, nothing of them ends a field or a line
-// of a log, or reaches the terminal behind it.
-func TestMetadataIsOneWord(t *testing.T) {
+// Owners choose names and IDs. Their metadata cannot end a field or a line of a log,
+// and does not control the terminal that shows it.
+func TestMetadataEscapes(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	for _, tt := range []struct{ value, want string }{
 		{"web", "web"},

@@ -19,8 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// FuzzServeDNS asks random catalogs random questions and looks for a reply that
-// no catalog justifies.
+// FuzzServeDNS asks servers with random catalogs random questions, and checks what
+// is true of every reply.
 func FuzzServeDNS(f *testing.F) {
 	const udp, tcp = 0, 1
 	add := func(catalog, labels, name string, qtype, qclass uint16, opcode uint8, size uint16, over uint8) {
@@ -56,7 +56,7 @@ func FuzzServeDNS(f *testing.F) {
 		w := &test.ResponseWriter{TCP: over%2 == tcp}
 		first := c.ask(w, query.Copy())
 		if next.questions > 0 {
-			return // somebody else's
+			return // the next plugin's
 		}
 		verify(t, request.Request{W: w, Req: query}, first)
 		text := first.String()
@@ -71,7 +71,7 @@ func FuzzServeDNS(f *testing.F) {
 	})
 }
 
-// named joins labels that the catalogs know, in front of the zone.
+// named returns a name in the zone, made of labels that occur in the catalogs.
 func named(labels []byte) string {
 	var name strings.Builder
 	for _, l := range labels {
@@ -81,7 +81,7 @@ func named(labels []byte) string {
 	return name.String() + "fed.Example."
 }
 
-// fromWire returns the query as a server would see it, or nil when it would not.
+// fromWire returns the query as a server reads it, or nil when it cannot be sent.
 func fromWire(name string, qtype, qclass uint16, opcode int, size uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
@@ -97,7 +97,7 @@ func fromWire(name string, qtype, qclass uint16, opcode int, size uint16) *dns.M
 	return m
 }
 
-// verify checks what is true of every reply of ours.
+// verify checks what is true of every reply of this plugin.
 func verify(t *testing.T, state request.Request, m *dns.Msg) {
 	t.Helper()
 	if m == nil {
@@ -162,8 +162,8 @@ func verify(t *testing.T, state request.Request, m *dns.Msg) {
 	}
 }
 
-// handedOn is the next plugin. It counts questions of clients, and answers those
-// of ourselves in one of several ways.
+// handedOn is the next plugin. It counts the queries of clients, and answers those of
+// the server itself in one of several ways.
 type handedOn struct{ questions int }
 
 func (*handedOn) Name() string { return "next" }
@@ -187,7 +187,7 @@ func (n *handedOn) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 
 var _ plugin.Handler = (*handedOn)(nil)
 
-// dice makes choices out of what the fuzzer sends.
+// dice makes choices from the bytes of the fuzzer.
 type dice struct{ data []byte }
 
 // roll returns a number below n.

@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
-// fixed is a block with one zone for ever.
+// fixed is a block whose zone never changes.
 type fixed struct {
 	zone  *zone.Zone
 	ready bool
@@ -82,13 +82,13 @@ func newService(t testing.TB, fqdn string, endpoints ...string) *federation.Serv
 	return s
 }
 
-// chain is a server block without sockets: the handler, and a plugin behind it
-// that is the rest of DNS.
+// chain is a server block without sockets: the handler, and the next plugin, which
+// stands for the rest of DNS.
 type chain struct {
 	*Federation
 	server  *dnsserver.Server
 	builder *zone.Builder
-	glue    int // records that glueOf has seen at most
+	glue    int // the most records that glueOf has seen
 }
 
 // newChain returns a chain in which every owner is synced and the first one has
@@ -131,7 +131,7 @@ func (c *chain) ask(w dns.ResponseWriter, query *dns.Msg) *dns.Msg {
 }
 
 // lookup asks over UDP with EDNS and returns the reply in short: the code, the
-// extended error, and the answers without their owner.
+// extended error, and the answers without their names.
 func (c *chain) lookup(name string, qtype uint16) string {
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype).SetEdns0(4096, false)
@@ -191,7 +191,7 @@ func TestGlueFits(t *testing.T) {
 				c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
 				c.publish()
 			}
-			all := c.glueOf(t, 0xffff, nil) // everything, in the order in which it is given away
+			all := c.glueOf(t, 0xffff, nil) // everything, in the order in which records are dropped, last first
 			if want := n/4*2 + min(n%4, 1) + max(n%4-2, 0); len(all) != want {
 				t.Fatalf("%d endpoints have %d records of glue, want %d", n, len(all), want)
 			}
@@ -232,7 +232,7 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 		t.Fatalf("size %d: truncated with %d records of glue", size, len(glue))
 	}
 	room := int(size) - len(wire)
-	const record = 2 + 10 + 16 // of the type AAAA, its owner compressed
+	const record = 2 + 10 + 16 // of the type AAAA, its name compressed
 	if !reply.Truncated && room >= record+maxError+dns.Len(query.IsEdns0()) && len(glue) < c.glue {
 		t.Fatalf("size %d: room for %d octets, and only %d of %d records of glue", size, room, len(glue), c.glue)
 	}
@@ -240,9 +240,9 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 	return glue
 }
 
-// A host in the zone may have many addresses. They come all or not at all: a part
+// A host in the zone may have many addresses. The glue has all of them or none: a part
 // of an RRset would be taken for the whole (RFC 2181 section 9).
-func TestGlueIsWhole(t *testing.T) {
+func TestGlueHasWholeRRsets(t *testing.T) {
 	c := newChain(t, nil, []corefile.Block{newBlock(t)},
 		manyEndpoints(t, "few.fed.example", 1), newService(t, "many.fed.example", addressList(40)...),
 		newService(t, "web.fed.example", "few.fed.example:1", "many.fed.example:2", "web2.fed.example:3"), newService(t, "web2.fed.example", "192.0.2.9:1"))
@@ -262,7 +262,7 @@ func addressList(n int) (endpoints []string) {
 	return endpoints
 }
 
-func TestGlueNeedsNoSecondTry(t *testing.T) {
+func TestGlueOmitted(t *testing.T) {
 	c := newChain(t, nil, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", 8))
 	query := new(dns.Msg)
 	query.SetQuestion("web.fed.example.", dns.TypeSRV)
@@ -279,7 +279,7 @@ func TestGlueNeedsNoSecondTry(t *testing.T) {
 	}
 }
 
-// What a zone within another says, and nobody else, decides about its names.
+// Of nested zones, the innermost decides whether its names fall through.
 func TestFallthroughOfNestedZones(t *testing.T) {
 	inner, outer := newBlock(t, "sub.fed.example."), newBlock(t)
 	tests := []struct {
@@ -308,8 +308,8 @@ func TestFallthroughOfNestedZones(t *testing.T) {
 	}
 }
 
-// A stale answer is counted for the owner that is lost, also where the name is
-// another owner's, and says that it is stale.
+// A stale answer has an extended error, and counts for the owner that is lost even
+// where the name is another owner's.
 func TestStaleThroughHost(t *testing.T) {
 	second := newBlock(t)
 	second.Owner.Addresses = []string{"lost.example:8008"}
@@ -347,8 +347,8 @@ func TestStaleThroughHost(t *testing.T) {
 	}
 }
 
-// While an owner is lost, what its zones deny may exist: the client is told,
-// whether the owner's services are still answered or gone.
+// While an owner is lost, a name that its zones deny may exist: negative answers have
+// an extended error, both while the owner's services are kept and after.
 func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
 	c := newChain(t, nil, []corefile.Block{newBlock(t), newBlock(t, "other.example.")}, newService(t, "web.fed.example", "192.0.2.1:443"))
 	check := func(rows map[string]string) {
@@ -383,8 +383,8 @@ func TestLostOwnerMarksNegativeAnswers(t *testing.T) {
 	}
 }
 
-// Of an owner that never says anything nothing is known. Names that may be the
-// next plugin's are handed on when the owner has had its time, and others fail.
+// Nothing is known of an owner that has never sent anything. When its grace is over,
+// names that may be the next plugin's are handed on; others go on failing.
 func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	e := &elsewhereUDP{}
 	through := newBlock(t, "through.example.")
@@ -408,7 +408,7 @@ func TestSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	}
 }
 
-// So are hosts of endpoints.
+// Hosts of endpoints are handed on in the same way.
 func TestHostOfSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.fed.example.": "20 A 198.51.100.7"}}
 	through := newBlock(t)
@@ -431,7 +431,7 @@ func TestHostOfSilentOwnerFallsThroughAfterGrace(t *testing.T) {
 	}
 }
 
-// elsewhereUDP is the rest of DNS, which has no names.
+// elsewhereUDP is a next plugin without names.
 type elsewhereUDP struct{}
 
 func (*elsewhereUDP) Name() string { return "elsewhere" }
@@ -441,8 +441,8 @@ func (*elsewhereUDP) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Ms
 	return dns.RcodeSuccess, nil
 }
 
-// A host in our zones lends no address to an owner that could not publish it
-// itself, in no section of a reply.
+// A host in our zones lends an owner no address that the owner may not publish
+// itself: neither in the answer nor as glue.
 func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
 	trusted, other := newBlock(t), newBlock(t)
 	trusted.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -471,7 +471,7 @@ func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
 	}
 }
 
-// A stale answer that fails is a failure, and is not counted as an answer.
+// A query for a stale name that fails is not counted as a stale answer.
 func TestStaleFailure(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
 	c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443"), newService(t, "meta.fed.example", "meta.example.net:443"))
@@ -489,7 +489,7 @@ func TestStaleFailure(t *testing.T) {
 	}
 }
 
-// What is no plain query for a name of ours is handed on, or refused.
+// Anything but a plain query for a name in our zones is handed on or refused.
 func TestServeDNSOther(t *testing.T) {
 	const handed = -1
 	set := func(opcode int, qtype, qclass uint16, name string) *dns.Msg {

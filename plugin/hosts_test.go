@@ -151,7 +151,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// An owner may publish addresses that are opened for it behind hosts as well.
+// Addresses that allow_addresses opens are also allowed behind hosts.
 func TestHostsAllowed(t *testing.T) {
 	config := newBlock(t)
 	config.Owner.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -220,7 +220,7 @@ func TestHostsFailureIsOneLine(t *testing.T) {
 	})
 }
 
-// A host that leads back to us is a failure, at once.
+// A host that leads back to the server fails at once.
 func TestHostsLoop(t *testing.T) {
 	up := upstream.New()
 	var asked atomic.Int32
@@ -256,7 +256,7 @@ func TestHostsLoop(t *testing.T) {
 }
 
 // A chain of hosts that is too long from its beginning is not too long from its
-// middle.
+// middle: what the bound cut off is not remembered.
 func TestHostsLoopIsNotRemembered(t *testing.T) {
 	up := upstream.New()
 	next := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -319,7 +319,7 @@ func TestHostsInZone(t *testing.T) {
 			t.Errorf("with fallthrough, answer for %s is %q, want %q", name, got, want)
 		}
 	}
-	// Before the other owner's catalog is here, its name may well exist.
+	// Before the first catalog the name may exist.
 	for _, c := range []*chain{own, shared} {
 		c.builder.SetStatus(0, zone.Status{Grace: time.Now().Add(time.Hour)})
 		c.publish()
@@ -331,8 +331,8 @@ func TestHostsInZone(t *testing.T) {
 	}
 }
 
-// Look-ups of one query run at the same time as each other and as the query,
-// whose metadata they must not write.
+// The look-ups of a query run at the same time as the query, and must not write its
+// metadata.
 func TestHostsMetadata(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7", "gw2.example.net.": "20 A 198.51.100.8"}}
 	labelling := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
