@@ -9,8 +9,8 @@ import (
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 )
 
-// newLogger returns a logger whose lines are those of a CoreDNS plugin, with
-// the attributes behind the message.
+// newLogger returns a logger that writes the lines of a CoreDNS plugin, with the
+// attributes behind the message. CoreDNS has no handler for slog.
 func newLogger(p clog.P) *slog.Logger { return slog.New(&logHandler{plugin: p}) }
 
 type logHandler struct {

@@ -4,8 +4,9 @@
 // Owners choose the hosts, and clients choose when they are asked for, so
 // everything here is bounded: the look-ups of one query, of one owner and of one
 // domain, the time that a query waits, and the memory. Each owner has a share of
-// its own of all that, and cannot use up that of another. A [Resolver] does the
-// bounding and the caching; an [Upstream] does the look-ups.
+// its own of all that, and cannot use up that of another. A [Resolver] bounds and
+// remembers look-ups; an [Upstream] does them. The memory is of our own because
+// CoreDNS's plugin cache is not in every server, and has one memory for all names.
 package hostname
 
 import (

@@ -1,6 +1,6 @@
-// Package directives is the order in which a CoreDNS with this plugin asks its
-// plugins. It stands apart from the command so that a test can boot CoreDNS in
-// that order without linking every plugin there is.
+// Package directives holds the order in which a CoreDNS with this plugin asks its
+// plugins. It is not part of the command because tests boot CoreDNS in that order
+// without linking every plugin.
 package directives
 
 import (
@@ -17,7 +17,7 @@ const (
 )
 
 // Insert returns upstream, CoreDNS's own order, with federation right after
-// kubernetes. It fails when upstream has no kubernetes, or a federation already.
+// kubernetes. It fails when upstream has no kubernetes or already has a federation.
 func Insert(upstream []string) ([]string, error) {
 	if slices.Contains(upstream, name) {
 		return nil, fmt.Errorf("directive %q is there already", name)

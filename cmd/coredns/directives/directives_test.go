@@ -14,9 +14,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
 )
 
-// The order of this build is what plugin.cfg of the very CoreDNS that go.mod
-// names says, with one line more. Whoever builds from an unmodified tree adds
-// that line by hand and must get the same server.
+// The order of this build is that of plugin.cfg, of the CoreDNS version in go.mod,
+// with one more line. Whoever builds from an unmodified tree adds that line by hand,
+// and must get the same server.
 func TestInsertFollowsPluginCfg(t *testing.T) {
 	got, err := directives.Insert(dnsserver.Directives)
 	if err != nil {
