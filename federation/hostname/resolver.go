@@ -108,7 +108,7 @@ func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 		all.Failed = len(q.Hosts) > 0
 		return all
 	}
-	for _, w := range r.begin(s, up, q, &all) {
+	for _, w := range r.begin(s, up, q, &all) { //nolint:contextcheck // a look-up does not end with the query that begins it
 		all.add(w.wait(ctx))
 	}
 	return all
