@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,17 +26,20 @@ import (
 type want struct {
 	code    string
 	answers []string // "TTL TYPE RDATA" in order; a TTL of "<=20" may be less
-	soa     bool     // in authority, and nothing else there; without it authority is empty
-	extra   []string // "OWNER TTL TYPE RDATA" in order; in a small buffer, those of the front
-	ede     int      // for a client with EDNS; 0 is none
+	soa     bool     // the authority section holds the SOA alone; otherwise it is empty
+	extra   []string // "NAME TTL TYPE RDATA" in order; a small buffer may hold only the first of them
+	ede     int      // extended error for a client with EDNS; 0 is none
 	ours    bool     // authoritative
-	cut     bool     // TC, with some of the answers
+	cut     bool     // truncated (TC): only some of the answers are there
 }
 
+// found is an authoritative reply with these answers.
 func found(answers ...string) want { return want{code: "NOERROR", answers: answers, ours: true} }
 
+// with adds records of the additional section.
 func (w want) with(extra ...string) want { w.extra = extra; return w }
 
+// stale adds the extended error of a stale answer.
 func (w want) stale() want { w.ede = int(dns.ExtendedErrorCodeStaleAnswer); return w }
 
 var (
@@ -51,29 +53,29 @@ var (
 
 // tableRow is one row of the decision table, or a part of it.
 type tableRow struct {
-	number string // the row that it tests
-	name   string // below the zone unless it ends in a dot
-	types  string // of each of which the reply is the same
+	number string // of the row in the decision table
+	name   string // relative to the zone unless it ends in a dot
+	types  string // each of which gets the same reply
 	want
 }
 
-// transport is a way to ask.
+// transport is a way to send a query.
 type transport struct {
 	name    string
 	network string
 	size    uint16 // of the client's buffer; 0 is no EDNS
 	do      bool
-	mixed   bool // case of the name
+	mixed   bool // the name is in mixed case, with CD and without RD
 }
 
-// transports are the ways in which every row is asked.
+// transports are the ways in which every row is tested.
 var transports = []transport{
 	{"plain", "udp", 0, false, false},
 	{"edns", "udp", 4096, false, true},
 	{"tcp", "tcp", 1232, false, true},
 }
 
-// checkTable asks every row in every way.
+// checkTable tests every row over every transport.
 func checkTable(t *testing.T, address, zone string, rows []tableRow) {
 	t.Helper()
 	for _, row := range rows {
@@ -91,7 +93,7 @@ func checkTable(t *testing.T, address, zone string, rows []tableRow) {
 	}
 }
 
-// check asks once and compares all there is to a reply.
+// check sends one query and compares the whole reply.
 func (w want) check(t *testing.T, address, name, qtype string, over transport) {
 	t.Helper()
 	number, ok := dns.StringToType[qtype]
@@ -133,7 +135,8 @@ func mixedCase(name string) string {
 	return string(b)
 }
 
-// exchangeRaw asks, and checks that the question comes back byte by byte.
+// exchangeRaw sends a query and returns the reply. It is an error if the question
+// does not come back byte by byte, the case of its letters included.
 func exchangeRaw(network, address string, query *dns.Msg) (*dns.Msg, error) {
 	sent, err := query.Pack()
 	if err != nil {
@@ -159,6 +162,7 @@ func exchangeRaw(network, address string, query *dns.Msg) (*dns.Msg, error) {
 	return m, nil
 }
 
+// exchangeBytes sends a packed query over udp or tcp and returns the packed reply.
 func exchangeBytes(network, address string, sent []byte) ([]byte, error) {
 	conn, err := net.Dial(network, address)
 	if err != nil {
@@ -186,7 +190,7 @@ func exchangeBytes(network, address string, sent []byte) ([]byte, error) {
 	return buf[:n], err
 }
 
-// compare returns what is wrong with a reply.
+// compare returns what is wrong with a reply, and nothing where it is as wanted.
 func (w want) compare(query, m *dns.Msg) (wrong []string) {
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	code, _ := strings.CutPrefix(dns.RcodeToString[m.Rcode], "RCODE")
@@ -219,7 +223,7 @@ func (w want) compare(query, m *dns.Msg) (wrong []string) {
 	complaints(complain, "answer", w.answers, m.Answer, query.Question[0].Name, w.cut, true)
 	for _, rr := range m.Answer {
 		if rr.Header().Name != query.Question[0].Name {
-			complain("answer has the owner %s", rr.Header().Name)
+			complain("answer has the name %s", rr.Header().Name)
 		}
 	}
 	switch {
@@ -236,14 +240,17 @@ func (w want) compare(query, m *dns.Msg) (wrong []string) {
 	extra := slices.DeleteFunc(slices.Clone(m.Extra), func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT })
 	expected := w.extra
 	if size == 512 {
-		expected = expected[:min(len(expected), len(extra))] // each record is an RRset
+		expected = expected[:min(len(expected), len(extra))] // each record is an RRset, which is there as a whole or not at all
 	}
 	complaints(complain, "additional", expected, extra, "", false, false)
 	return wrong
 }
 
-// complaints compares a section with text.
-func complaints(complain func(string, ...any), section string, expected []string, got []dns.RR, owner string, cut, oneTTL bool) {
+// complaints compares a section with text, and calls complain for each difference.
+// With an empty name the text begins with the names of the records. Of a section
+// that was cut only the first records need be there. With oneTTL all records must
+// have the same TTL.
+func complaints(complain func(string, ...any), section string, expected []string, got []dns.RR, name string, cut, oneTTL bool) {
 	var lines []string
 	for i, rr := range got {
 		h := rr.Header()
@@ -254,7 +261,7 @@ func complaints(complain func(string, ...any), section string, expected []string
 		ttl := strconv.Itoa(int(h.Ttl))
 		if i < len(expected) {
 			fields := strings.Fields(expected[i])
-			if owner == "" {
+			if name == "" {
 				fields = fields[1:]
 			}
 			if most, ok := strings.CutPrefix(fields[0], "<="); ok {
@@ -264,7 +271,7 @@ func complaints(complain func(string, ...any), section string, expected []string
 			}
 		}
 		line = ttl + " " + dns.TypeToString[h.Rrtype] + " " + line
-		if owner == "" {
+		if name == "" {
 			line = h.Name + " " + line
 		}
 		lines = append(lines, line)
@@ -283,22 +290,23 @@ func complaints(complain func(string, ...any), section string, expected []string
 	}
 }
 
-// nameserver is the rest of DNS: it answers for hosts of endpoints. What stands
-// for a name is records as "TTL TYPE RDATA", each with the target of a CNAME as
-// the owner of the next; or a code, or "hang".
+// nameserver is a name server elsewhere in DNS, which answers for the hosts of
+// endpoints. Its reply for a name is given as text: lines of "TTL TYPE RDATA", in
+// which a CNAME gives the following lines the name that it points to, the name of
+// an rcode, or "hang" for no reply at all. Other names do not exist.
 type nameserver struct {
 	address string
+	names   map[string]string // replies by name; read-only
 
 	mu    sync.Mutex
-	names map[string]string
-	asked map[string]int // by name and type
+	asked map[string]int // by name and type; guarded by mu
 }
 
 func startNameserver(t testing.TB, names map[string]string) *nameserver {
 	t.Helper()
 	n := &nameserver{address: freeAddress(t), names: names, asked: make(map[string]int)}
 	var running sync.WaitGroup
-	t.Cleanup(running.Wait) // after the shutdowns below
+	t.Cleanup(running.Wait) // cleanups run in reverse: after the shutdowns below
 	for _, network := range []string{"udp", "tcp"} {
 		started := make(chan struct{})
 		server := &dns.Server{Addr: n.address, Net: network, Handler: n, NotifyStartedFunc: func() { close(started) }}
@@ -318,11 +326,11 @@ func (n *nameserver) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 	name, qtype := strings.ToLower(r.Question[0].Name), r.Question[0].Qtype
 	n.mu.Lock()
 	n.asked[name+" "+dns.TypeToString[qtype]]++
-	says, ok := n.names[name]
 	n.mu.Unlock()
+	says, ok := n.names[name]
 	m := new(dns.Msg)
 	m.SetReply(r)
-	owner := r.Question[0].Name
+	name = r.Question[0].Name // in the case in which it was asked
 	code, isCode := dns.StringToRcode[says]
 	switch {
 	case says == "hang":
@@ -333,22 +341,23 @@ func (n *nameserver) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 		m.Rcode = code
 	}
 	for line := range strings.Lines(says) {
-		rr, err := dns.NewRR(owner + " " + line)
+		rr, err := dns.NewRR(name + " " + line)
 		if err != nil {
-			break // a code
+			break // it is an rcode
 		}
 		if cname, ok := rr.(*dns.CNAME); ok {
-			owner = cname.Target
+			name = cname.Target
 		} else if rr.Header().Rrtype != qtype {
 			continue
 		}
 		m.Answer = append(m.Answer, rr)
 	}
-	_ = w.WriteMsg(m) // the client may be gone
+	_ = w.WriteMsg(m) // a client that is gone needs no reply
 }
 
-// fixtureService is a service of the decision table's notation: endpoints as
-// "address:port[label]", instances as "id PROTOCOL [label]".
+// fixtureService returns a service from the notation of the decision table:
+// endpoints as "address:port" or "address:port@[label]", instances as
+// "id PROTOCOL" or "id PROTOCOL@[selector]".
 func fixtureService(t testing.TB, name, fqdn string, endpoints, instances []string) *federation.Service {
 	t.Helper()
 	parsed, err := federation.ParseFQDN(fqdn)
@@ -391,7 +400,7 @@ func fixtureService(t testing.TB, name, fqdn string, endpoints, instances []stri
 	return s
 }
 
-// webService is W of the decision table.
+// webService returns the service W of the decision table.
 func webService(t testing.TB, zone string) *federation.Service {
 	t.Helper()
 	web := fixtureService(t, "web", "web."+zone,
@@ -403,8 +412,8 @@ func webService(t testing.TB, zone string) *federation.Service {
 	return web
 }
 
-// firstOwner is what o1 of the decision table publishes, and more that some rows
-// need.
+// firstOwner returns the services of the owner o1 of the decision table, and more
+// that some rows need.
 func firstOwner(t testing.TB) []*federation.Service {
 	t.Helper()
 	service := func(name string, endpoints, instances []string) *federation.Service {
@@ -449,8 +458,8 @@ func firstOwner(t testing.TB) []*federation.Service {
 	}
 }
 
-// hugeService has as many endpoints and instances as the border lets in. Its
-// transfer would be two million records.
+// hugeService returns a service with as many endpoints and instances as package
+// wire accepts. Its transfer would be two million records.
 func hugeService(t testing.TB) *federation.Service {
 	t.Helper()
 	var endpoints, instances []string
@@ -465,12 +474,13 @@ func hugeService(t testing.TB) *federation.Service {
 	return huge
 }
 
-// longName is a name of n characters without its final dot.
+// longName returns a name of n characters, without a final dot, that repeats a
+// label of one character.
 func longName(label string, n int) string {
 	return strings.Trim(strings.Repeat(strings.Repeat(label, 62)+".", n/63)+strings.Repeat(label, n%63), ".")
 }
 
-// textMetadata has pairs that TXT records hold, and some that they cannot.
+// textMetadata returns pairs that a TXT record can hold, and some that it cannot.
 func textMetadata() []federation.Pair {
 	pairs := []federation.Pair{
 		{Key: "back", Value: `C:\dir\065x`},
@@ -492,8 +502,8 @@ func textMetadata() []federation.Pair {
 	return pairs
 }
 
-// TestAnswers has the rows of the decision table that one server answers, with
-// its fixture: one owner that is live and one that is lost.
+// TestAnswers has the rows of the decision table that one server answers, with the
+// fixture of the table: one owner that is live and one that is lost.
 func TestAnswers(t *testing.T) {
 	p := newPKI(t)
 	n := startNameserver(t, map[string]string{
@@ -511,7 +521,7 @@ func TestAnswers(t *testing.T) {
 	o2 := startOwner(t, p.owner, "", fixtureService(t, "old", "old.fed.example", []string{"203.0.113.5:443"}, []string{"i1 MTLS"}))
 	o3 := startOwner(t, p.owner, "", webService(t, "ten.example"))
 	back := filepath.Join(t.TempDir(), "back.example")
-	writeZone(t, back, "@ 60 IN SOA ns hostmaster 1 60 60 60 60\n@ 60 IN NS ns\ngw 20 IN CNAME back.fed.example.\n")
+	writeFile(t, back, "@ 60 IN SOA ns hostmaster 1 60 60 60 60\n@ 60 IN NS ns\ngw 20 IN CNAME back.fed.example.\n")
 	d := startCoreDNS(t, fmt.Sprintf(`Fed.Example:PORT {
 	bind 127.0.0.1
 	federation {
@@ -557,12 +567,7 @@ back.example:PORT {
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
 	d.awaitAnswer(t, "nope.ten.example", dns.TypeA, "NXDOMAIN")
 	o2.stop()
-	eventually(t, patience, func() string {
-		if got := extendedError(mustQuery(t, d.address, "old.fed.example", dns.TypeA, withEDNS)); got != int(dns.ExtendedErrorCodeStaleAnswer) {
-			return fmt.Sprintf("extended error is %d", got)
-		}
-		return ""
-	})
+	d.awaitStale(t, "old.fed.example")
 	checkTable(t, d.address, "fed.example.", lost(answerRows()))
 	checkTable(t, d.address, "fed.example.", lost(issueRows()))
 	checkTable(t, d.address, "ten.example.", []tableRow{
@@ -574,8 +579,8 @@ back.example:PORT {
 	t.Run("sizes", func(t *testing.T) { checkSizes(t, d.address) })
 }
 
-// lost returns the rows of a zone that has a lost owner: row 7.7 marks what is
-// negative.
+// lost returns the rows for a zone with a lost owner: negative answers have the
+// extended error of row 7.7.
 func lost(rows []tableRow) []tableRow {
 	for i := range rows {
 		if w := &rows[i].want; w.soa && (w.ede == 0 || w.ede == int(dns.ExtendedErrorCodeStaleAnswer)) {
@@ -585,6 +590,7 @@ func lost(rows []tableRow) []tableRow {
 	return rows
 }
 
+// answerRows returns the rows of sections 1 to 8 about fed.example.
 func answerRows() []tableRow {
 	const (
 		v4     = "192-0-2-1.addr.web.fed.example."
@@ -738,14 +744,15 @@ func answerRows() []tableRow {
 		{"7.9", "old", "AAAA MX", noData.stale()},
 		{"7.9", "old-too", "A", found("30 A 192.0.2.1", "30 A 203.0.113.5").stale()},
 
-		// 8. What there is not
+		// 8. What does not exist
 		{"8.12", "1.2.0.192.in-addr.arpa", "PTR", nxDomain},
 		{"8.13", "_services._dns-sd._udp", every, nxDomain},
 		{"8.6", "", "AXFR", refused},
 	}
 }
 
-// issueRows are bugs that CoreDNS's own plugins had, by the number of the issue.
+// issueRows returns rows for bugs that CoreDNS's own plugins had, with the numbers
+// of their issues.
 func issueRows() []tableRow {
 	return []tableRow{
 		{"coredns#5283 several hosts", "mixed", "A", found("<=20 A 192.0.2.1", "<=20 A 198.51.100.7")},
@@ -769,7 +776,7 @@ func issueRows() []tableRow {
 	}
 }
 
-// TestTXT has the rows of section 3 whose strings are long or odd.
+// TestTXT has the rows of section 3 about strings that are long or need escapes.
 func TestTXT(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", firstOwner(t)...)
@@ -810,13 +817,12 @@ func TestTXT(t *testing.T) {
 	})
 }
 
-// checkMessages has the rows of section 5 about messages that are no plain
-// queries.
+// checkMessages has the rows of section 5 about messages other than plain queries.
 func checkMessages(t *testing.T, address string) {
 	tests := []struct {
 		number, name string
 		change       func(*dns.Msg)
-		want         string // the code, with aa where it is set
+		want         string // the code, and " aa" where that flag is set
 	}{
 		{"5.8 another class", "web.fed.example.", func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }, "REFUSED"},
 		{"5.8 any class", "web.fed.example.", func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY }, "REFUSED"},
@@ -861,7 +867,7 @@ func checkMessages(t *testing.T, address string) {
 	}
 }
 
-// checkSizes has the rows of sections 2 and 7 about answers that are large.
+// checkSizes has the rows of sections 2 and 7 about large answers.
 func checkSizes(t *testing.T, address string) {
 	tests := []struct {
 		number  string
@@ -921,7 +927,7 @@ func checkSizes(t *testing.T, address string) {
 	}
 }
 
-// cnameChain is n records of the type CNAME and an address.
+// cnameChain returns n CNAME records and an address, in the form of nameserver.
 func cnameChain(n int) string {
 	var lines strings.Builder
 	for i := range n {
@@ -931,16 +937,9 @@ func cnameChain(n int) string {
 	return lines.String()
 }
 
-func writeZone(t testing.TB, path, records string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(records), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// federationBlock is a server block of a Corefile for a zone, with a federation
-// block for each owner and properties.
-func federationBlock(p *pki, zone string, extra string, owners ...string) string {
+// federationBlock returns a server block for a zone: the lines of extra, and a
+// federation block for each owner, which is "ADDRESS" or "ADDRESS PROPERTY".
+func federationBlock(p *pki, zone, extra string, owners ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:PORT {\n\tbind 127.0.0.1\n", zone)
 	for line := range strings.Lines(extra) {
@@ -954,8 +953,8 @@ func federationBlock(p *pki, zone string, extra string, owners ...string) string
 	return b.String()
 }
 
-// TestConflicts has the rows of section 6, between owners in the order of the
-// Corefile.
+// TestConflicts has the rows of section 6: names that two services claim, of one
+// owner or of two, of which the first in the Corefile wins.
 func TestConflicts(t *testing.T) {
 	p := newPKI(t)
 	simple := func(name, fqdn, address string) *federation.Service {
@@ -970,35 +969,35 @@ func TestConflicts(t *testing.T) {
 	}
 	t.Run("6 one fqdn of two owners", func(t *testing.T) {
 		dup1, dup2 := simple("dup", "dup.fed.example", "10.0.0.1"), simple("other", "dup.fed.example", "10.0.0.2")
-		o2.Upsert(dup2)
+		mustUpsert(t, o2, dup2)
 		await("dup.fed.example", "NOERROR 10.0.0.2")
-		o1.Upsert(dup1)
+		mustUpsert(t, o1, dup1)
 		await("dup.fed.example", "NOERROR 10.0.0.1")
 		await("10-0-0-2.addr.dup.fed.example", "NXDOMAIN")
 		o1.Delete("dup")
 		await("dup.fed.example", "NOERROR 10.0.0.2")
-		o1.Upsert(dup1)
+		mustUpsert(t, o1, dup1)
 		await("dup.fed.example", "NOERROR 10.0.0.1")
 		o2.Delete("other")
-		o2.Upsert(dup2)
-		o2.Upsert(simple("seen", "seen.fed.example", "10.0.0.9")) // behind it in order
+		mustUpsert(t, o2, dup2)
+		mustUpsert(t, o2, simple("seen", "seen.fed.example", "10.0.0.9")) // once it is seen, so is what came before
 		await("seen.fed.example", "NOERROR 10.0.0.9")
 		await("dup.fed.example", "NOERROR 10.0.0.1")
 	})
 	t.Run("6 one fqdn of one owner", func(t *testing.T) {
-		o1.Upsert(simple("b", "same.fed.example", "10.0.0.2"))
+		mustUpsert(t, o1, simple("b", "same.fed.example", "10.0.0.2"))
 		await("same.fed.example", "NOERROR 10.0.0.2")
-		o1.Upsert(simple("a", "same.fed.example", "10.0.0.1"))
+		mustUpsert(t, o1, simple("a", "same.fed.example", "10.0.0.1"))
 		await("same.fed.example", "NOERROR 10.0.0.1")
 		o1.Delete("a")
 		await("same.fed.example", "NOERROR 10.0.0.2")
 	})
 	t.Run("6 a service at the name of an instance", func(t *testing.T) {
-		o1.Upsert(webService(t, "fed.example"))
+		mustUpsert(t, o1, webService(t, "fed.example"))
 		await("v1.web.fed.example", "NOERROR 192.0.2.1")
-		o1.Upsert(simple("x", "v1.web.fed.example", "192.0.2.77"))
+		mustUpsert(t, o1, simple("x", "v1.web.fed.example", "192.0.2.77"))
 		await("v1.web.fed.example", "NOERROR 192.0.2.77")
-		// Its instance has the service's place, and the set of web is what it was.
+		// The service takes the name of the instance. Nothing else of web changes.
 		await("v1.v1.web.fed.example", "NOERROR 192.0.2.77")
 		web := mustQuery(t, d.address, "web.fed.example", dns.TypeSRV)
 		if len(web.Answer) != 3 {
@@ -1008,25 +1007,24 @@ func TestConflicts(t *testing.T) {
 		await("v1.web.fed.example", "NOERROR 192.0.2.1")
 	})
 	t.Run("6 a service of a later owner at the name of an instance", func(t *testing.T) {
-		o1.Upsert(webService(t, "fed.example"))
-		o2.Upsert(simple("x", "v1.web.fed.example", "192.0.2.77"))
-		o2.Upsert(simple("seen", "seen.fed.example", "10.0.0.9")) // behind it in order
-		o2.Upsert(simple("below", "y.v1.web.fed.example", "192.0.2.78"))
-		await("y.v1.web.fed.example", "NOERROR 192.0.2.78") // a name of its own
+		mustUpsert(t, o1, webService(t, "fed.example"))
+		mustUpsert(t, o2, simple("x", "v1.web.fed.example", "192.0.2.77"))
+		mustUpsert(t, o2, simple("below", "y.v1.web.fed.example", "192.0.2.78"))
+		await("y.v1.web.fed.example", "NOERROR 192.0.2.78") // no conflict; what came before it is seen as well
 		await("v1.web.fed.example", "NOERROR 192.0.2.1")
 		await("v1.v1.web.fed.example", "NXDOMAIN")
 		o1.Delete("web")
 		await("v1.web.fed.example", "NOERROR 192.0.2.77")
 		await("v1.v1.web.fed.example", "NOERROR 192.0.2.77")
-		o1.Upsert(webService(t, "fed.example"))
+		mustUpsert(t, o1, webService(t, "fed.example"))
 		await("v1.web.fed.example", "NOERROR 192.0.2.1")
 		o2.Delete("x")
 		o2.Delete("below")
 	})
 	t.Run("6 names within each other", func(t *testing.T) {
-		o1.Upsert(simple("inner", "a.b.fed.example", "10.0.0.1"))
+		mustUpsert(t, o1, simple("inner", "a.b.fed.example", "10.0.0.1"))
 		await("b.fed.example", "NOERROR")
-		o2.Upsert(simple("outer", "b.fed.example", "10.0.0.2"))
+		mustUpsert(t, o2, simple("outer", "b.fed.example", "10.0.0.2"))
 		await("b.fed.example", "NOERROR 10.0.0.2")
 		await("a.b.fed.example", "NOERROR 10.0.0.1")
 		o1.Delete("inner")
@@ -1034,16 +1032,16 @@ func TestConflicts(t *testing.T) {
 		await("b.fed.example", "NOERROR 10.0.0.2")
 	})
 	t.Run("6 zones within each other", func(t *testing.T) {
-		o2.Upsert(simple("deep", "deep.sub.fed.example", "10.0.0.2"))
+		mustUpsert(t, o2, simple("deep", "deep.sub.fed.example", "10.0.0.2"))
 		await("deep.sub.fed.example", "NOERROR 10.0.0.2")
 	})
 	t.Run("6 names that an owner cannot have", func(t *testing.T) {
 		for i, name := range []string{
 			"dns.fed.example", "ns.dns.fed.example", "x.ns.dns.fed.example", "web.other.example", "10-0-0-9.addr.seen.fed.example",
 		} {
-			o1.Upsert(simple(fmt.Sprint("bad", i), name, "10.0.0.66"))
+			mustUpsert(t, o1, simple(fmt.Sprint("bad", i), name, "10.0.0.66"))
 		}
-		o1.Upsert(simple("last", "last.fed.example", "10.0.0.1"))
+		mustUpsert(t, o1, simple("last", "last.fed.example", "10.0.0.1"))
 		await("last.fed.example", "NOERROR 10.0.0.1")
 		await("dns.fed.example", "NOERROR")
 		await("ns.dns.fed.example", "NOERROR")
@@ -1051,22 +1049,22 @@ func TestConflicts(t *testing.T) {
 		await("10-0-0-9.addr.seen.fed.example", "NOERROR 10.0.0.9")
 	})
 	t.Run("6 derived names that an owner cannot have", func(t *testing.T) {
-		o1.Upsert(fixtureService(t, "apex", "fed.example", []string{"10.0.0.66:443"}, []string{"dns HTTP", "ns.dns HTTP", "ok HTTP"}))
+		mustUpsert(t, o1, fixtureService(t, "apex", "fed.example", []string{"10.0.0.66:443"}, []string{"dns HTTP", "ns.dns HTTP", "ok HTTP"}))
 		await("ok.fed.example", "NOERROR 10.0.0.66")
 		await("dns.fed.example", "NOERROR")
 		await("ns.dns.fed.example", "NOERROR")
 	})
 	t.Run("6 a service that moves", func(t *testing.T) {
-		o1.Upsert(simple("moving", "before.fed.example", "10.0.0.1"))
+		mustUpsert(t, o1, simple("moving", "before.fed.example", "10.0.0.1"))
 		await("before.fed.example", "NOERROR 10.0.0.1")
-		o1.Upsert(simple("moving", "after.fed.example", "10.0.0.1"))
+		mustUpsert(t, o1, simple("moving", "after.fed.example", "10.0.0.1"))
 		await("after.fed.example", "NOERROR 10.0.0.1")
 		await("before.fed.example", "NXDOMAIN")
 	})
 }
 
-// TestUnsynced has the rows of what is not known yet, for an owner that is not
-// there and one that is.
+// TestUnsynced has the rows about owners that are not synced yet, for one that
+// cannot be reached and for one that is known beside it.
 func TestUnsynced(t *testing.T) {
 	p := newPKI(t)
 	here := startOwner(t, p.owner, "", fixtureService(t, "web", "web.fed.example", []string{"192.0.2.1:443", "other.fed.example:443"}, []string{"v1 HTTPS"}))
@@ -1096,36 +1094,22 @@ func TestUnsynced(t *testing.T) {
 		{"7.10 the apex", "", "SOA", notReady},
 	})
 	t.Run("8.9", func(t *testing.T) {
-		reply, err := http.Get("http://" + ready + "/ready")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reply.Body.Close()
-		if reply.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("ready says %s without an owner", reply.Status)
+		if status, body, err := get("http://" + ready + "/ready"); err != nil || status != http.StatusServiceUnavailable {
+			t.Errorf("ready without an owner: %d %s %v", status, body, err)
 		}
 	})
-	// The owner comes: everything is known, in one step.
+	// The owner starts: everything is known at once.
 	startOwner(t, p.owner, away, fixtureService(t, "other", "other.fed.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}))
 	d.awaitAnswer(t, "nope.through.example", dns.TypeA, "NOERROR 198.51.100.1")
 	d.awaitAnswer(t, "none.example", dns.TypeA, "NOERROR")
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2")
 	checkTable(t, d.address, "fed.example.", []tableRow{{"7.10 all known", "nope", "A", nxDomain}})
 	t.Run("8.9 once all are here", func(t *testing.T) {
-		eventually(t, patience, func() string {
-			reply, err := http.Get("http://" + ready + "/ready")
-			if err != nil {
-				return err.Error()
-			}
-			defer reply.Body.Close()
-			if reply.StatusCode != http.StatusOK {
-				return reply.Status
-			}
-			return ""
-		})
+		awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 	})
 }
 
+// serialOf returns the serial of a zone.
 func serialOf(t testing.TB, address, zone string) uint32 {
 	t.Helper()
 	m := mustQuery(t, address, zone, dns.TypeSOA)
@@ -1135,8 +1119,8 @@ func serialOf(t testing.TB, address, zone string) uint32 {
 	return m.Answer[0].(*dns.SOA).Serial
 }
 
-// settledSerial returns the serial once it will not move by itself: of changes
-// within one second, the last ones move it when that is over.
+// settledSerial returns the serial of a zone once it can only move with another
+// change. The serial of several changes within a second moves when that is over.
 func settledSerial(t testing.TB, address, zone string) uint32 {
 	t.Helper()
 	var serial uint32
@@ -1150,7 +1134,7 @@ func settledSerial(t testing.TB, address, zone string) uint32 {
 	return serial
 }
 
-// TestExpiry has the rows of a short retention, and of the serial.
+// TestExpiry has the rows about the end of a retention and about the serial.
 func TestExpiry(t *testing.T) {
 	p := newPKI(t)
 	web := func(address string) *federation.Service {
@@ -1169,15 +1153,15 @@ func TestExpiry(t *testing.T) {
 	}
 	t.Run("5.2 and coredns#1516, #8338: nothing changed", func(t *testing.T) {
 		for range 3 {
-			o.Upsert(web("192.0.2.1"))
+			mustUpsert(t, o, web("192.0.2.1"))
 		}
-		o.Upsert(fixtureService(t, "marker", "marker.fed.example", []string{"192.0.2.9:443"}, []string{"v1 TCP"}))
+		mustUpsert(t, o, fixtureService(t, "marker", "marker.fed.example", []string{"192.0.2.9:443"}, []string{"v1 TCP"}))
 		d.awaitAnswer(t, "marker.fed.example", dns.TypeA, "NOERROR 192.0.2.9")
 		o.Delete("marker")
 		d.awaitAnswer(t, "marker.fed.example", dns.TypeA, "NXDOMAIN")
 		settled := settledSerial(t, d.address, "fed.example")
 		for range 20 {
-			o.Upsert(web("192.0.2.1"))
+			mustUpsert(t, o, web("192.0.2.1"))
 			mustQuery(t, d.address, "nope.fed.example", dns.TypeA)
 		}
 		if got := serial(); got != settled {
@@ -1186,7 +1170,7 @@ func TestExpiry(t *testing.T) {
 	})
 	t.Run("5.2: one RRset changed", func(t *testing.T) {
 		before := serial()
-		o.Upsert(web("192.0.2.2"))
+		mustUpsert(t, o, web("192.0.2.2"))
 		d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 		eventually(t, patience, func() string {
 			if got := serial(); int32(got-before) <= 0 {
@@ -1198,7 +1182,7 @@ func TestExpiry(t *testing.T) {
 	before := serial()
 	lost := time.Now()
 	o.stop()
-	t.Run("7.6, 7.7 and 7.9: what is left", func(t *testing.T) {
+	t.Run("7.6, 7.7 and 7.9: stale, then gone", func(t *testing.T) {
 		var ttls []uint32
 		eventually(t, patience, func() string {
 			m := mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)
@@ -1206,7 +1190,7 @@ func TestExpiry(t *testing.T) {
 				t.Error("OPT for a client that sent none")
 			}
 			switch {
-			case m.Rcode == dns.RcodeNameError: // not SERVFAIL, which lets resolvers go on with what they have
+			case m.Rcode == dns.RcodeNameError: // not SERVFAIL: resolvers would go on with what they have cached
 				return ""
 			case m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1:
 				t.Fatalf("reply is %v", m)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -24,30 +23,29 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
-// truth is the names of a zone, each with what it may be answered: as summary
-// says it, or several of that with "|" in between.
+// truth has the allowed answers by name, relative to a zone: one answer in the form
+// of summary, or several with "|" between them.
 type truth map[string]string
 
-// watched is a zone that somebody asks for all the while.
+// watched is a zone that is queried all the time.
 type watched struct {
 	dns, zone string
 
-	mu      sync.Mutex
-	epochs  []epoch
-	rounds  int
-	wrong   []string
-	unheard int // queries without an answer
+	mu         sync.Mutex // guards the fields below
+	epochs     []epoch
+	rounds     int      // how often all names were asked for
+	wrong      []string // answers that were not allowed
+	unanswered int      // queries
 }
 
-// epoch is what may be answered from some time on.
+// epoch is a truth and the time from which it holds, until the next one does.
 type epoch struct {
 	from time.Time
 	truth
 }
 
-// watch asks for the names one after the other, over and over, until the test
-// ends. Each answer must be one of those given for its name at some time
-// between the query and the answer.
+// watch asks for the names of first, over and over, until the test ends. It fails
+// the test where an answer was allowed at no time between the query and its reply.
 func watch(t *testing.T, server, zone string, first truth) *watched {
 	t.Helper()
 	w := &watched{dns: server, zone: zone}
@@ -80,27 +78,28 @@ func watch(t *testing.T, server, zone string, first truth) *watched {
 		if len(w.wrong) > 5 {
 			t.Errorf("and %d more", len(w.wrong)-5)
 		}
-		if w.unheard > w.rounds/20 {
-			t.Errorf("%d queries got no answer in %d rounds", w.unheard, w.rounds)
+		if w.unanswered > w.rounds/20 {
+			t.Errorf("%d queries got no answer in %d rounds", w.unanswered, w.rounds)
 		}
 	})
 	return w
 }
 
-// expect changes what may be answered from now on.
+// expect changes what is allowed from now on.
 func (w *watched) expect(a truth) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.epochs = append(w.epochs, epoch{time.Now(), a})
 }
 
+// ask asks for one name and judges the answer.
 func (w *watched) ask(name string) {
 	asked := time.Now()
 	m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.unheard++
+		w.unanswered++
 		return
 	}
 	got := summary(m)
@@ -116,7 +115,7 @@ func (w *watched) ask(name string) {
 	}
 }
 
-// more waits for so many rounds of questions.
+// more waits for n more rounds.
 func (w *watched) more(t *testing.T, n int) {
 	t.Helper()
 	count := func() int {
@@ -124,16 +123,16 @@ func (w *watched) more(t *testing.T, n int) {
 		defer w.mu.Unlock()
 		return w.rounds
 	}
-	first := count() + 1 // the one under way began before
+	first := count() + 1 // the current round has begun before
 	eventually(t, 3*patience, func() string {
 		if got := count() - first; got < n {
-			return fmt.Sprintf("%d rounds of questions, want %d", got, n)
+			return fmt.Sprintf("%d more rounds, want %d", got, n)
 		}
 		return ""
 	})
 }
 
-// await waits until the answers are these, and lets no others pass from then on.
+// await waits until all answers are as given. From then on no others are allowed.
 func (w *watched) await(t *testing.T, a truth) {
 	t.Helper()
 	eventually(t, 5*patience, func() string {
@@ -151,8 +150,9 @@ func (w *watched) await(t *testing.T, a truth) {
 	w.expect(a)
 }
 
-// What is answered before a fault and during it, while it ends, and after that:
-// web stays, api moves, old goes. The others never exist.
+// The allowed answers of most rows: before and during a fault, while it ends, and
+// after it. The service web stays, api changes its address, old is deleted. The
+// other names never exist.
 var (
 	before = truth{
 		"web": "NOERROR 192.0.2.1", "api": "NOERROR 192.0.2.2", "old": "NOERROR 192.0.2.3",
@@ -168,7 +168,8 @@ var (
 	}
 )
 
-// unsynced may also be answered before the first catalog is complete.
+// unsynced returns the answers that are allowed before the first catalog is
+// complete: those of a, and SERVFAIL.
 func unsynced(a truth) truth {
 	b := make(truth)
 	for name, want := range a {
@@ -177,7 +178,8 @@ func unsynced(a truth) truth {
 	return b
 }
 
-// through follows a zone through a fault and its end.
+// through follows a zone from before a fault to after its end. The functions bring
+// the fault about and end it.
 func (w *watched) through(t *testing.T, fault, end func()) {
 	t.Helper()
 	w.await(t, before)
@@ -190,34 +192,36 @@ func (w *watched) through(t *testing.T, fault, end func()) {
 	w.more(t, 5)
 }
 
-// The catalogs for that, as steps of a script in which ZONE stands for the zone.
+// The catalogs before and after, as steps of a script. ZONE stands for the zone.
 const (
 	original = "\nupsert web web.ZONE 192.0.2.1\nupsert api api.ZONE 192.0.2.2\nupsert old old.ZONE 192.0.2.3"
 	changed  = "\nupsert web web.ZONE 192.0.2.1\nupsert api api.ZONE 192.0.2.9"
 
-	again = "\n---\nawait" + changed // on the next stream
+	again = "\n---\nawait" + changed // all of changed, on the next stream
 )
 
-// lies are a service that must not come to be, and a change of one that is.
+// lies returns two bad steps: a new service and a change of web. Both must be
+// refused.
 func lies(step string) string {
 	return fmt.Sprintf("\n%s evil evil.ZONE 192.0.2.66\n%s web web.ZONE 192.0.2.66", step, step)
 }
 
-// faulty is one row of the table at work.
+// faulty is the owner of one row of the table, and its consumer.
 type faulty struct {
 	t       *testing.T
 	d       *coreDNS
 	pki     *pki
 	files   mtls.Files // of the consumer
 	zone    string
-	address string
-	replica string // another address of the owner, if it has one
+	address string // of the owner
+	replica string // another address of the owner, or ""
 
 	owner *faultowner.Owner
-	stop  func()
+	stop  func() // ends the owner and waits for the end
 }
 
-// serve runs an owner at the address.
+// serve starts an owner at f.address. It takes pings at most once in the interval
+// given by pings; 0 takes any.
 func (f *faulty) serve(script string, c credentials.TransportCredentials, pings time.Duration) {
 	f.t.Helper()
 	parsed, err := faultowner.Parse(strings.ReplaceAll(script, "ZONE", f.zone))
@@ -226,13 +230,7 @@ func (f *faulty) serve(script string, c credentials.TransportCredentials, pings 
 	}
 	o := faultowner.New(faultowner.Config{Script: parsed, Credentials: c, Pings: pings})
 	f.owner = o
-	var listener net.Listener
-	eventually(f.t, patience, func() string {
-		if listener, err = net.Listen("tcp", f.address); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
+	listener := listen(f.t, f.address)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -244,7 +242,7 @@ func (f *faulty) serve(script string, c credentials.TransportCredentials, pings 
 	f.t.Cleanup(f.stop)
 }
 
-// next lets the script go on, which must come to an await.
+// next waits until the script has come to an await, and lets it go on.
 func (f *faulty) next() {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
@@ -254,24 +252,19 @@ func (f *faulty) next() {
 	}
 }
 
-// until waits for a condition that says why it is not met, or "".
+// until is eventually with the patience that a test of many owners needs.
 func (f *faulty) until(condition func() string) {
 	f.t.Helper()
 	eventually(f.t, 5*patience, condition)
 }
 
-// logged waits for a line about the owner.
+// logged waits until CoreDNS has logged so many lines with the text about the owner.
 func (f *faulty) logged(text string, times int) {
 	f.t.Helper()
-	f.until(func() string {
-		if n := f.d.log.count(f.address, text); n < times {
-			return fmt.Sprintf("%q was logged %d times, want %d", text, n, times)
-		}
-		return ""
-	})
+	f.until(func() string { return f.d.unlogged(times, f.address, text) })
 }
 
-// streams waits for that many streams.
+// streams waits until the owner has had that many streams.
 func (f *faulty) streams(want int) {
 	f.t.Helper()
 	f.until(func() string {
@@ -282,7 +275,7 @@ func (f *faulty) streams(want int) {
 	})
 }
 
-// refusals waits for that many of them.
+// refusals waits until the owner has had that many responses refused.
 func (f *faulty) refusals(want int) {
 	f.t.Helper()
 	f.until(func() string {
@@ -311,7 +304,7 @@ func (f *faulty) rotate() {
 	}
 }
 
-// load reads certificate files of an owner.
+// load returns the credentials of an owner with these files.
 func (f *faulty) load(files mtls.Files) credentials.TransportCredentials {
 	f.t.Helper()
 	source, err := mtls.Load(files, nil)
@@ -321,23 +314,24 @@ func (f *faulty) load(files mtls.Files) credentials.TransportCredentials {
 	return source.Server()
 }
 
-// row starts an owner, before CoreDNS. It returns what may be answered at first,
-// and what follows the owner through its fault.
+// row starts an owner, before CoreDNS starts. It returns the answers that are
+// allowed at first, and the story that leads the owner through its fault.
 type row func(f *faulty) (first truth, story func(w *watched))
 
-// fault is the usual row. The script of the owner comes to an await before its
-// fault, and to one before the end of it.
+// fault is the usual row. The script of the owner has an await before the fault,
+// and one before its end.
 type fault struct {
 	script string
 	pings  time.Duration
 
-	// during waits until the fault shows. It may be nil.
+	// during waits until the fault has had its effect. It may be nil.
 	during func(f *faulty)
 
-	// reset ends a stream that hangs.
+	// reset ends the stream, which hangs, to end the fault.
 	reset bool
 }
 
+// row implements the type row.
 func (r fault) row(f *faulty) (truth, func(*watched)) {
 	f.serve(r.script, f.load(f.pki.owner), r.pings)
 	return unsynced(before), func(w *watched) {
@@ -355,20 +349,21 @@ func (r fault) row(f *faulty) (truth, func(*watched)) {
 	}
 }
 
-// settle is the property of all owners.
+// settle is the property settle of all rows.
 const settle = 3 * time.Second
 
-// ends is a fault after which the owner comes back by itself.
+// ends is a fault that ends the stream. The owner then comes back by itself.
 func ends(script string) row {
 	return fault{script: original + "\nawait" + script + again}.row
 }
 
-// goesOn is a fault with which the stream goes on.
+// goesOn is a fault that the stream survives. start comes before the catalog.
 func goesOn(start, script string) row {
 	return fault{script: start + original + "\nawait" + script + "\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old"}.row
 }
 
-// hangs is a fault of the second stream.
+// hangs is a second stream that follows the script and then says nothing for longer
+// than settle.
 func hangs(script string) row {
 	return fault{
 		script: original + "\nawait\nreset\n---\n" + script + "\nhang" + again,
@@ -386,15 +381,15 @@ func hangs(script string) row {
 	}.row
 }
 
-// impostor is somebody else at the owner's address. The credentials are nil for
-// plain text.
-func impostor(who func(f *faulty) credentials.TransportCredentials) row {
+// impostor is another owner at the address of the first one, which publishes lies.
+// It has the credentials that the function returns; nil is plain text.
+func impostor(identity func(f *faulty) credentials.TransportCredentials) row {
 	return func(f *faulty) (truth, func(*watched)) {
 		f.serve(original, f.load(f.pki.owner), 0)
 		return unsynced(before), func(w *watched) {
 			w.through(f.t, func() {
 				f.stop()
-				f.serve("upsert web web.ZONE 192.0.2.66\nupsert evil evil.ZONE 192.0.2.66", who(f), 0)
+				f.serve("upsert web web.ZONE 192.0.2.66\nupsert evil evil.ZONE 192.0.2.66", identity(f), 0)
 				f.logged("TLS handshake", 1)
 			}, func() {
 				f.stop()
@@ -405,8 +400,8 @@ func impostor(who func(f *faulty) credentials.TransportCredentials) row {
 	}
 }
 
-// half comes back with less than half of its services and does not mark the end
-// of its catalog.
+// half is an owner that comes back with a quarter of its services and does not mark
+// the end of its catalog. The others must be kept until a later catalog.
 func half(f *faulty) (truth, func(*watched)) {
 	f.serve("services 0 20 ZONE\nawait\nreset\n---\nservices 0 5 ZONE\nhang\n---\nawait\nservices 0 19 ZONE", f.load(f.pki.owner), 0)
 	all := truth{"s1": "NOERROR 10.0.0.1", "s18": "NOERROR 10.0.0.18", "s19": "NOERROR 10.0.0.19", "nope": "NXDOMAIN"}
@@ -423,8 +418,8 @@ func half(f *faulty) (truth, func(*watched)) {
 	}
 }
 
-// crash has 10,000 services, and crashes each time that half of them are sent,
-// but twice.
+// crash is an owner with 10,000 services. It crashes in the middle of its first,
+// third and fourth catalog, and completes the second and the fifth.
 func crash(f *faulty) (truth, func(*watched)) {
 	const part, whole = "announce\nservices 0 5000 ZONE\nreset", "announce\nservices 0 10000 ZONE\nend"
 	f.serve(strings.Join([]string{part, whole + "\nawait\nreset", part, part, whole}, "\n---\n"), f.load(f.pki.owner), 0)
@@ -438,7 +433,7 @@ func crash(f *faulty) (truth, func(*watched)) {
 	}
 }
 
-// replicas are two, of which the first one goes.
+// replicas is an owner with two replicas, of which the first ends for good.
 func replicas(f *faulty) (truth, func(*watched)) {
 	f.serve(original, f.load(f.pki.owner), 0)
 	first, stop := f.address, f.stop
@@ -453,32 +448,53 @@ func replicas(f *faulty) (truth, func(*watched)) {
 	}
 }
 
-// publishing is an owner that is a process with a catalog file. The story gets
-// functions that write the file and that start the owner with it.
-func publishing(story func(f *faulty, w *watched, o *process, write func(services ...string), start func() *process)) row {
+// publisher is an owner process, federationctl serve, with a catalog file.
+type publisher struct {
+	*faulty
+	*process
+
+	catalog string // path
+}
+
+// write replaces the catalog. Services are NAME=ADDRESS.
+func (p *publisher) write(services ...string) {
+	p.t.Helper()
+	content := "services: []\n"
+	if len(services) > 0 {
+		for i := range services {
+			services[i] = strings.Replace(services[i], "=", "."+p.zone+"=", 1)
+		}
+		content = catalogOf(services...)
+	}
+	writeFile(p.t, p.catalog, content)
+}
+
+// start starts the process, or another one after its end.
+func (p *publisher) start() {
+	p.t.Helper()
+	p.process = serveCatalog(p.t, p.address, p.catalog, p.pki.owner)
+}
+
+// kill ends the process with SIGKILL.
+func (p *publisher) kill() {
+	p.t.Helper()
+	p.end(p.t, syscall.SIGKILL)
+}
+
+// publishing is a row with a publisher.
+func publishing(story func(p *publisher, w *watched)) row {
 	return func(f *faulty) (truth, func(*watched)) {
 		f.t.Helper()
-		catalog := filepath.Join(f.t.TempDir(), "catalog.yaml")
-		write := func(services ...string) {
-			for i := range services {
-				services[i] = strings.Replace(services[i], "=", "."+f.zone+"=", 1)
-			}
-			content := catalogOf(services...)
-			if len(services) == 0 {
-				content = "services: []\n"
-			}
-			writeFile(f.t, catalog, content)
-		}
-		start := func() *process { return serveCatalog(f.t, f.address, catalog, f.pki.owner) }
-		write("web=192.0.2.1", "api=192.0.2.2", "old=192.0.2.3")
-		o := start()
-		return unsynced(before), func(w *watched) { story(f, w, o, write, start) }
+		p := &publisher{faulty: f, catalog: filepath.Join(f.t.TempDir(), "catalog.yaml")}
+		p.write("web=192.0.2.1", "api=192.0.2.2", "old=192.0.2.3")
+		p.start()
+		return unsynced(before), func(w *watched) { story(p, w) }
 	}
 }
 
-// scripted is an owner with a script that is a process. The fault is what the
-// signal does to it after the second stream, which the script begins, got a part
-// of the catalog.
+// scripted is a scripted owner in a process of its own. The fault is what a signal
+// does to the process in the middle of the second catalog. The signal end ends the
+// fault; after SIGKILL a new process is started.
 func scripted(fault, end syscall.Signal) row {
 	return func(f *faulty) (truth, func(*watched)) {
 		f.t.Helper()
@@ -492,12 +508,7 @@ func scripted(fault, end syscall.Signal) row {
 		o := start("announce" + original + "\nend\nwait 1s\nreset\n---\nannounce\nupsert web web.ZONE 192.0.2.1\nhang\n---\nannounce" + changed + "\nend")
 		return unsynced(before), func(w *watched) {
 			w.await(f.t, before)
-			f.until(func() string {
-				if o.log.count("ack 2 1") == 0 {
-					return "the second stream has not begun"
-				}
-				return ""
-			})
+			f.until(func() string { return o.unlogged(1, "ack 2 1") }) // the second stream has begun
 			o.signal(fault)
 			f.logged("owner is lost", 2)
 			w.more(f.t, 5)
@@ -511,6 +522,7 @@ func scripted(fault, end syscall.Signal) row {
 	}
 }
 
+// faults returns the rows of TestFaults by name.
 func faults(p *pki) map[string]row {
 	rows := map[string]row{
 		"empty nonces":      goesOn("nonce empty", ""),
@@ -562,52 +574,53 @@ func faults(p *pki) map[string]row {
 			return f.load(files)
 		}),
 
-		"process killed": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
-			w.through(f.t, func() { o.end(f.t, syscall.SIGKILL) }, func() {
-				write("web=192.0.2.1", "api=192.0.2.9")
-				start()
+		"process killed": publishing(func(p *publisher, w *watched) {
+			w.through(p.t, p.kill, func() {
+				p.write("web=192.0.2.1", "api=192.0.2.9")
+				p.start()
 			})
 		}),
-		"process killed five times": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
-			w.through(f.t, func() {
+		"process killed five times": publishing(func(p *publisher, w *watched) {
+			w.through(p.t, func() {
 				for i := range 5 {
-					o.end(f.t, syscall.SIGKILL)
-					o = start()
-					f.logged("owner is synced", i+2)
+					p.kill()
+					p.start()
+					p.logged("owner is synced", i+2)
 				}
-			}, func() { write("web=192.0.2.1", "api=192.0.2.9") })
+			}, func() { p.write("web=192.0.2.1", "api=192.0.2.9") })
 		}),
-		"process stopped": publishing(func(f *faulty, w *watched, o *process, write func(...string), _ func() *process) {
-			w.through(f.t, func() {
-				o.signal(syscall.SIGSTOP)
-				f.logged("owner is lost", 1)
+		"process stopped": publishing(func(p *publisher, w *watched) {
+			w.through(p.t, func() {
+				p.signal(syscall.SIGSTOP)
+				p.logged("owner is lost", 1)
 			}, func() {
-				write("web=192.0.2.1", "api=192.0.2.9")
-				o.signal(syscall.SIGCONT)
+				p.write("web=192.0.2.1", "api=192.0.2.9")
+				p.signal(syscall.SIGCONT)
 			})
 		}),
-		"process back without services": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
-			w.await(f.t, before)
-			o.end(f.t, syscall.SIGKILL)
-			write()
-			w.more(f.t, 2)
+		"process back without services": publishing(func(p *publisher, w *watched) {
+			w.await(p.t, before)
+			p.kill()
+			p.write()
+			w.more(p.t, 2)
 			gone := make(truth)
 			for name, want := range before {
 				gone[name] = want + "|NXDOMAIN"
 			}
 			w.expect(gone)
-			start()
-			w.await(f.t, truth{"web": "NXDOMAIN", "api": "NXDOMAIN", "old": "NXDOMAIN", "nope": "NXDOMAIN", "evil": "NXDOMAIN"})
-			w.more(f.t, 2)
+			p.start()
+			w.await(p.t, truth{"web": "NXDOMAIN", "api": "NXDOMAIN", "old": "NXDOMAIN", "nope": "NXDOMAIN", "evil": "NXDOMAIN"})
+			w.more(p.t, 2)
 		}),
-		"process back with a broken catalog": publishing(func(f *faulty, w *watched, o *process, write func(...string), start func() *process) {
-			w.through(f.t, func() {
-				o.end(f.t, syscall.SIGKILL)
-				write("web=nowhere at all", "api=192.0.2.9")
-				<-start().done
+		"process back with a broken catalog": publishing(func(p *publisher, w *watched) {
+			w.through(p.t, func() {
+				p.kill()
+				p.write("web=nowhere at all", "api=192.0.2.9")
+				p.start()
+				<-p.done
 			}, func() {
-				write("web=192.0.2.1", "api=192.0.2.9")
-				start()
+				p.write("web=192.0.2.1", "api=192.0.2.9")
+				p.start()
 			})
 		}),
 		"process killed within its catalog":  scripted(syscall.SIGKILL, syscall.SIGKILL),
@@ -615,7 +628,8 @@ func faults(p *pki) map[string]row {
 	}
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		status := fmt.Sprintf("status %v", code)
-		r := fault{script: original + "\nawait\n" + status + "\n---\n" + status + again} // after a catalog, and at once
+		// Once after a whole catalog, and once as the first thing on a stream.
+		r := fault{script: original + "\nawait\n" + status + "\n---\n" + status + again}
 		if code == codes.Unauthenticated || code == codes.InvalidArgument {
 			r.during = func(f *faulty) {
 				f.logged("owner is parked", 1)
@@ -629,8 +643,9 @@ func faults(p *pki) map[string]row {
 	return rows
 }
 
-// TestFaults shows that no fault of an owner makes a wrong answer, of its own
-// names or of another's. All rows are at work at once, in one CoreDNS.
+// TestFaults leads owners through faults. No fault may cause a wrong answer, for the
+// owner's own names or for those of a healthy owner beside it. All rows run at the
+// same time, in one CoreDNS.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -642,8 +657,8 @@ func TestFaults(t *testing.T) {
 	var d *coreDNS
 	var running sync.WaitGroup
 	defer running.Wait()
-	started := make(chan struct{}) // closed when CoreDNS is up, or cannot be
-	var prepared sync.WaitGroup    // the owners
+	started := make(chan struct{}) // closed when CoreDNS has started, or has failed to
+	var prepared sync.WaitGroup    // every row has started its owner
 	var mu sync.Mutex              // guards corefile
 	for i, name := range slices.Sorted(maps.Keys(rows)) {
 		prepared.Add(1)
@@ -662,7 +677,7 @@ func TestFaults(t *testing.T) {
 				once.Do(prepared.Done)
 				<-started
 				if f.d = d; d == nil {
-					return
+					return // startCoreDNS has failed the test
 				}
 				story(watch(t, d.address, zone, first))
 				f.until(func() string {
@@ -681,7 +696,7 @@ func TestFaults(t *testing.T) {
 	}()
 	d.awaitAnswer(t, "web.healthy.example", dns.TypeA, "NOERROR 192.0.2.0")
 
-	// The neighbour of all of them.
+	// The healthy owner changes its service until all rows have ended.
 	done := make(chan struct{})
 	go func() {
 		running.Wait()
@@ -696,7 +711,7 @@ func TestFaults(t *testing.T) {
 		case <-pace.C:
 		}
 		address := netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String()
-		healthy.Upsert(simpleService(t, "web", "web.healthy.example", address))
+		mustUpsert(t, healthy, simpleService(t, "web", "web.healthy.example", address))
 		start := time.Now()
 		d.awaitAnswer(t, "web.healthy.example", dns.TypeA, "NOERROR "+address)
 		if took := time.Since(start); took > patience/2 {

@@ -4,19 +4,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -53,11 +52,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
-// roleVariable makes this test binary be CoreDNS instead, or an owner with a
-// script: a real process, with the plugins that the tests need and no others,
-// without building it.
+// roleVariable is the environment variable that turns this test binary into
+// CoreDNS, or into a scripted owner (package faultowner). Tests get real
+// processes that way, with only the plugins that they need and without a build.
 const roleVariable = "FEDERATION_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 		defer stop()
 		if err := faultowner.Run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1) //nolint:gocritic // the process ends, and its handler of signals with it
+			os.Exit(1) //nolint:gocritic // the process ends, so its signal handler needs no stop
 		}
 		return
 	}
@@ -89,10 +89,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds every wait for a condition that is expected to come.
+// patience bounds each wait for something that must happen.
 const patience = time.Minute
 
-// eventually waits for the condition, which says why it is not met yet or "".
+// eventually calls condition until it returns "", and fails the test after the
+// given time. Any other result says why the condition is not met yet.
 func eventually(t testing.TB, within time.Duration, condition func() string) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -112,15 +113,16 @@ func eventually(t testing.TB, within time.Duration, condition func() string) {
 	}
 }
 
-// pki is a throwaway authority with the files of an owner and of a consumer.
+// pki is a throwaway authority, and the certificate files of an owner and a
+// consumer that it signed.
 type pki struct {
 	authority       *mtls.Authority
 	dir             string
 	owner, consumer mtls.Files
 }
 
-// ownerID is the SPIFFE ID in the certificate of an owner; its DNS name is
-// localhost.
+// ownerID is the SPIFFE ID in the certificate of every owner. The certificate
+// is also valid for localhost and 127.0.0.1.
 const ownerID = "spiffe://owner.example/hamlet"
 
 func newPKI(t testing.TB) *pki {
@@ -138,7 +140,8 @@ func newPKI(t testing.TB) *pki {
 	return p
 }
 
-// issue writes a certificate, its key and the authority's certificate.
+// issue writes a new certificate, its key and the authority's certificate. Files
+// of the same name are replaced.
 func (p *pki) issue(t testing.TB, name string, leaf mtls.Leaf) mtls.Files {
 	t.Helper()
 	issued, err := p.authority.Issue(leaf)
@@ -154,21 +157,21 @@ func (p *pki) issue(t testing.TB, name string, leaf mtls.Leaf) mtls.Files {
 	return files
 }
 
-// tls is the property of a Corefile.
+// tls returns the Corefile property tls with the consumer's files.
 func (p *pki) tls() string {
 	return fmt.Sprintf("tls %s %s %s", p.consumer.Cert, p.consumer.Key, p.consumer.CA)
 }
 
-// realOwner is an owner in this process, on a real socket.
+// realOwner is an owner of package owner, in this process and on a real socket.
 type realOwner struct {
 	*owner.Registry
 	server  *owner.Server
 	address string
-	stop    func() // ends it and waits
+	stop    func() // ends the owner and waits for the end
 }
 
-// startOwner serves the services. With an address it listens there, as an owner
-// that comes back does.
+// startOwner starts an owner with the services. It listens on the address, as an
+// owner that comes back does, or on a free one where the address is empty.
 func startOwner(t testing.TB, files mtls.Files, address string, services ...*federation.Service) *realOwner {
 	t.Helper()
 	registry := owner.NewRegistry()
@@ -178,25 +181,45 @@ func startOwner(t testing.TB, files mtls.Files, address string, services ...*fed
 	return serveRegistry(t, files, address, registry, 1)
 }
 
-// serveRegistry is an owner that keeps up to window responses in flight.
+// mustUpsert publishes a service. The test fails here if the registry refuses it.
+func mustUpsert(t testing.TB, to interface {
+	Upsert(s *federation.Service) (bool, error)
+}, s *federation.Service,
+) {
+	t.Helper()
+	if _, err := to.Upsert(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen listens on an address that may still be in use, by an owner that has
+// just been stopped.
+func listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	var listener net.Listener
+	eventually(t, patience, func() string {
+		var err error
+		if listener, err = net.Listen("tcp", address); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return listener
+}
+
+// serveRegistry is startOwner for a registry. The owner keeps up to window
+// responses in flight.
 func serveRegistry(t testing.TB, files mtls.Files, address string, registry *owner.Registry, window int) *realOwner {
 	t.Helper()
 	if address == "" {
 		address = freeAddress(t)
 	}
-	var listener net.Listener
-	eventually(t, patience, func() string {
-		var err error
-		if listener, err = net.Listen("tcp", address); err != nil {
-			return err.Error() // the port of the one before may be in use still
-		}
-		return ""
-	})
-	server, stop := serveOn(t, listener, files, registry, window)
+	server, stop := serveOn(t, listen(t, address), files, registry, window)
 	return &realOwner{Registry: registry, server: server, address: address, stop: stop}
 }
 
-// serveOn is serveRegistry on any listener. The function ends it and waits.
+// serveOn is serveRegistry on any listener. The function that it returns ends the
+// owner and waits for the end.
 func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *owner.Registry, window int) (*owner.Server, func()) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -221,7 +244,8 @@ func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *ow
 	return server, stop
 }
 
-// simpleService is a service with one instance and one endpoint.
+// simpleService returns a service with the instance v1 (HTTPS) and one endpoint,
+// port 443 of the address.
 func simpleService(t testing.TB, name, fqdn, address string) *federation.Service {
 	t.Helper()
 	n, err := federation.ParseFQDN(fqdn)
@@ -239,15 +263,15 @@ func simpleService(t testing.TB, name, fqdn, address string) *federation.Service
 	}
 }
 
-// process is a program that a test started.
+// process is a program that a test has started.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	log  *logBuffer
 }
 
-// startProcess starts the command with its output in the log, and ends it with
-// the test.
+// startProcess starts the command and collects its output in log. The process is
+// ended when the test ends, and a test that failed logs the output.
 func startProcess(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{cmd: cmd, done: make(chan struct{}), log: new(logBuffer)}
@@ -271,23 +295,40 @@ func startProcess(t testing.TB, cmd *exec.Cmd) *process {
 
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// end sends a signal and waits for the end.
+// end sends a signal and waits until the process has ended.
 func (p *process) end(t testing.TB, s syscall.Signal) {
 	t.Helper()
 	p.signal(s)
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-deadline.C:
 		p.signal(syscall.SIGKILL)
 		<-p.done
 		t.Errorf("%s did not end on %v", p.cmd.Path, s)
 	}
 }
 
-// logBuffer collects output that is read while it is written.
+// unlogged returns "" once at least n lines of the output contain all of the
+// texts, and says what is missing until then. It is a condition for eventually.
+func (p *process) unlogged(n int, texts ...string) string {
+	if got := p.log.count(texts...); got < n {
+		return fmt.Sprintf("%d lines of %s contain %q, want %d", got, filepath.Base(p.cmd.Path), texts, n)
+	}
+	return ""
+}
+
+// awaitLog waits until at least n lines of the output contain all of the texts.
+func (p *process) awaitLog(t testing.TB, n int, texts ...string) {
+	t.Helper()
+	eventually(t, patience, func() string { return p.unlogged(n, texts...) })
+}
+
+// logBuffer collects the output of a process, and can be read meanwhile.
 type logBuffer struct {
 	mu  sync.Mutex
-	buf bytes.Buffer
+	buf bytes.Buffer // guarded by mu
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
@@ -302,31 +343,37 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
-// count returns how many lines hold all of the strings.
-func (b *logBuffer) count(all ...string) int {
+// count returns the number of lines that contain all of the texts.
+func (b *logBuffer) count(texts ...string) int {
 	n := 0
 	for line := range strings.Lines(b.String()) {
-		if !slices.ContainsFunc(all, func(s string) bool { return !strings.Contains(line, s) }) {
+		if containsAll(line, texts) {
 			n++
 		}
 	}
 	return n
 }
 
+// containsAll reports whether s contains every one of the texts.
+func containsAll(s string, texts []string) bool {
+	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(s, text) })
+}
+
 // coreDNS is a running CoreDNS.
 type coreDNS struct {
 	*process
-	address  string // of DNS, over UDP and TCP
-	corefile string // path
+	address  string // where it answers, over UDP and TCP
+	corefile string // path of its Corefile
 }
 
-// startCoreDNS runs CoreDNS with the Corefile, in which PORT stands for its
-// port, and waits until it answers.
+// startCoreDNS starts CoreDNS with the Corefile, in which PORT stands for its
+// port, and waits until it answers. The test fails if CoreDNS had a data race or
+// recovered from a panic.
 func startCoreDNS(t testing.TB, corefile string) *coreDNS {
 	t.Helper()
 	d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
 	d.write(t, corefile)
-	t.Cleanup(func() { // after its end
+	t.Cleanup(func() { // runs after CoreDNS has ended
 		if d.log.count("DATA RACE")+d.log.count("Recovered from panic") > 0 {
 			t.Errorf("race or panic in CoreDNS:\n%s", d.log)
 		}
@@ -336,7 +383,7 @@ func startCoreDNS(t testing.TB, corefile string) *coreDNS {
 	return d
 }
 
-// await waits until it answers.
+// await waits until CoreDNS answers.
 func (d *coreDNS) await(t testing.TB) {
 	t.Helper()
 	eventually(t, patience, func() string {
@@ -352,7 +399,7 @@ func (d *coreDNS) await(t testing.TB) {
 	})
 }
 
-// write replaces the Corefile.
+// write replaces the Corefile. CoreDNS reads it at its next reload.
 func (d *coreDNS) write(t testing.TB, corefile string) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(d.address)
@@ -362,58 +409,29 @@ func (d *coreDNS) write(t testing.TB, corefile string) {
 	}
 }
 
-// coreDNSCommand is CoreDNS, in this binary.
+// coreDNSCommand returns the command that runs this binary as CoreDNS.
 func coreDNSCommand(corefile string, flags ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], append([]string{"-conf", corefile}, flags...)...)
 	cmd.Env = append(os.Environ(), roleVariable+"=coredns")
 	return cmd
 }
 
-// Ports that are free are looked for below those that the system gives to
-// clients and to listeners of port 0 (32768 and above on Linux): nobody takes one
-// between the choice and the use, or while the server that has it is down.
-const (
-	firstPort = 10_000
-	lastPort  = 32_000
-)
-
-// portsTried is how many ports were looked at. It begins anywhere, for another
-// process of tests that is at it as well.
-var portsTried = func() *atomic.Int64 {
-	n := new(atomic.Int64)
-	n.Store(rand.Int64N(lastPort - firstPort))
-	return n
-}()
-
-// freeAddress returns a loopback address whose port is free for UDP and TCP, and
-// was not returned before.
+// freeAddress is loopback.FreeAddress.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		port := firstPort + portsTried.Add(1)%(lastPort-firstPort)
-		address := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		p, err := net.ListenPacket("udp", address)
-		if err != nil {
-			continue
-		}
-		_ = p.Close()
-		return address
+	address, err := loopback.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free for both UDP and TCP")
-	return ""
+	return address
 }
 
-// option changes a query.
+// option changes a query before it is sent.
 type option func(*dns.Msg)
 
 func withEDNS(m *dns.Msg) { m.SetEdns0(1232, false) }
 
-// query asks once over UDP.
+// query sends one query over UDP and returns the reply. It does not try again.
 func query(address, name string, qtype uint16, options ...option) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
@@ -425,7 +443,7 @@ func query(address, name string, qtype uint16, options ...option) (*dns.Msg, err
 	return reply, err
 }
 
-// mustQuery is query for a server that is up.
+// mustQuery is query, and fails the test where there is no reply.
 func mustQuery(t testing.TB, address, name string, qtype uint16, options ...option) *dns.Msg {
 	t.Helper()
 	m, err := query(address, name, qtype, options...)
@@ -435,8 +453,8 @@ func mustQuery(t testing.TB, address, name string, qtype uint16, options ...opti
 	return m
 }
 
-// summary is a reply in one line: the code, then the answers without their
-// owners and TTLs, sorted.
+// summary returns a reply as one line: the code, then the sorted data of the
+// answers, without their names, TTLs and types.
 func summary(m *dns.Msg) string {
 	var answers []string
 	for _, rr := range m.Answer {
@@ -447,7 +465,8 @@ func summary(m *dns.Msg) string {
 	return strings.Join(append([]string{dns.RcodeToString[m.Rcode]}, answers...), " ")
 }
 
-// awaitAnswer waits until the name is answered as said in summary's form.
+// awaitAnswer waits until the answer for a name is want, in the form of summary,
+// and returns the reply.
 func (d *coreDNS) awaitAnswer(t testing.TB, name string, qtype uint16, want string) *dns.Msg {
 	t.Helper()
 	var reply *dns.Msg
@@ -464,7 +483,23 @@ func (d *coreDNS) awaitAnswer(t testing.TB, name string, qtype uint16, want stri
 	return reply
 }
 
-// extendedError returns the code of RFC 8914 in a reply, or -1.
+// awaitStale waits until the answer for a name is marked as stale (RFC 8914
+// section 4.4), and returns the reply.
+func (d *coreDNS) awaitStale(t testing.TB, name string) *dns.Msg {
+	t.Helper()
+	var reply *dns.Msg
+	eventually(t, patience, func() string {
+		reply = mustQuery(t, d.address, name, dns.TypeA, withEDNS)
+		if got := extendedError(reply); got != int(dns.ExtendedErrorCodeStaleAnswer) {
+			return fmt.Sprintf("%s has the extended error %d, want that of a stale answer", name, got)
+		}
+		return ""
+	})
+	return reply
+}
+
+// extendedError returns the info code of the extended error (RFC 8914) in a reply,
+// or -1 where there is none.
 func extendedError(m *dns.Msg) int {
 	if opt := m.IsEdns0(); opt != nil {
 		for _, o := range opt.Option {
@@ -476,9 +511,10 @@ func extendedError(m *dns.Msg) int {
 	return -1
 }
 
-// awaitEnd waits until there is no such name, and returns how long after since
-// there certainly was one: when the last query was sent that got an answer.
-func (d *coreDNS) awaitEnd(t testing.TB, name string, since time.Time) (held time.Duration) {
+// awaitNXDOMAIN waits until a name does not exist any more. It returns the time
+// from since to the last query that still found the name, so that the name lived
+// for at least as long.
+func (d *coreDNS) awaitNXDOMAIN(t testing.TB, name string, since time.Time) (held time.Duration) {
 	t.Helper()
 	eventually(t, patience, func() string {
 		sent := time.Since(since)
@@ -490,4 +526,30 @@ func (d *coreDNS) awaitEnd(t testing.TB, name string, since time.Time) (held tim
 		return summary(m)
 	})
 	return held
+}
+
+// get fetches a page and returns its status and body.
+func get(url string) (status int, body string, err error) {
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(content), err
+}
+
+// awaitStatus waits until a page has the status.
+func awaitStatus(t testing.TB, url string, want int) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		status, body, err := get(url)
+		if err != nil {
+			return err.Error()
+		}
+		if status != want {
+			return fmt.Sprintf("%s: %d %s", url, status, body)
+		}
+		return ""
+	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// queryFrom is query from an address of this machine.
+// queryFrom asks for the A records of a name, from an address of this machine.
 func queryFrom(t testing.TB, source, address, name string) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg)
@@ -24,12 +24,14 @@ func queryFrom(t testing.TB, source, address, name string) *dns.Msg {
 	return reply
 }
 
-// TestHostLookUpsAreTheServersOwn: what acl and view make of the client that asks
-// first is not what the others get.
-func TestHostLookUpsAreTheServersOwn(t *testing.T) {
-	const server, other = "127.0.0.1", "127.0.0.2" // the server is bound to the former, and one client has it as well
+// TestHostLookupsIgnoreTheClient has the hosts of endpoints in server blocks with
+// plugins acl and view, which treat the server and another client differently. The
+// look-up of a host is the server's own: its result is the same for all clients,
+// whichever of them asks first.
+func TestHostLookupsIgnoreTheClient(t *testing.T) {
+	const server, other = "127.0.0.1", "127.0.0.2" // of the two clients; the server is bound to the first
 	if p, err := net.ListenPacket("udp", other+":0"); err != nil {
-		t.Skipf("a client at another address: %v", err)
+		t.Skipf("there can be no client at %s: %v", other, err)
 	} else if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +45,13 @@ func TestHostLookUpsAreTheServersOwn(t *testing.T) {
 		{"blocked", "acl {\n\tblock net " + other + "/32\n}", seen},
 		{"alone", "acl {\n\tallow net " + other + "/32\n\tfilter\n}", "NOERROR"},
 		{"viewed", "view server {\n\texpr client_ip() == '" + server + "'\n}", seen},
-		{"elsewhere", "view other {\n\texpr client_ip() == '" + other + "'\n}", "SERVFAIL"}, // the server has no view
+		{"elsewhere", "view other {\n\texpr client_ip() == '" + other + "'\n}", "SERVFAIL"}, // no view matches the server
 	}
 	for _, c := range cases {
 		blocks += fmt.Sprintf("%s.example:PORT {\nbind %s\n%s\ntemplate IN A {\nanswer \"{{ .Name }} 20 IN A 198.51.100.7\"\n}\n}\n", c.name, server, c.plugins)
 		for _, first := range []string{server, other} {
 			name := strings.ReplaceAll(c.name+"-"+first, ".", "-")
-			o.Upsert(fixtureService(t, name, name+".fed.example", []string{"gw-" + name + "." + c.name + ".example:443"}, []string{"v1 HTTPS"}))
+			mustUpsert(t, o, fixtureService(t, name, name+".fed.example", []string{"gw-" + name + "." + c.name + ".example:443"}, []string{"v1 HTTPS"}))
 		}
 	}
 	d := startCoreDNS(t, blocks)
@@ -66,23 +68,19 @@ func TestHostLookUpsAreTheServersOwn(t *testing.T) {
 	}
 }
 
-// TestControlCharactersInLoggedMetadata: a name in a catalog neither ends a line
-// of the log nor reaches the terminal.
+// TestControlCharactersInLoggedMetadata logs a service whose name has control
+// characters, which must be escaped: it can neither forge a line of the log nor
+// control a terminal.
 func TestControlCharactersInLoggedMetadata(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", fixtureService(t, "web\n[INFO] forged\x1b[31m\u009b\u202e\x7f", "web.fed.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "metadata\nlog . \"{name} service={/federation/service} state={/federation/state}\"", o.address))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	want := `web.fed.example. service=web\010[INFO]\032forged\027[31m\194\155\226\128\174\127 state=live`
-	eventually(t, patience, func() string {
-		if d.log.count(want) == 0 {
-			return fmt.Sprintf("no line with %s in\n%q", want, d.log)
-		}
-		return ""
-	})
+	d.awaitLog(t, 1, want)
 	for _, raw := range []string{"\n[INFO] forged", "\x1b", "\u009b", "\u202e", "\x7f"} {
 		if strings.Contains(d.log.String(), raw) {
-			t.Errorf("log has %q", raw)
+			t.Errorf("the log contains %q", raw)
 		}
 	}
 }

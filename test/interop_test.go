@@ -27,11 +27,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// The peers of this file are those of another maker: they know the protocol from
-// its public definitions alone. They put messages together from field numbers and
-// send them as bytes, and share neither stubs nor package wire with us.
+// The peers in this file stand for another implementation, which knows the protocol
+// only from its public definitions. They build messages from field numbers and send
+// them as bytes, and use neither the generated stubs nor package wire.
 
-// str, msg and num are fields of a message.
+// str, msg and num return an encoded field of a message.
 func str(number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
 }
@@ -44,8 +44,8 @@ func num(number protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
 }
 
-// read returns the fields of a message by number: strings and messages as they
-// are, numbers in decimal.
+// read returns the fields of a message by number: strings and messages as their
+// bytes, numbers in decimal.
 func read(t testing.TB, message string) map[protowire.Number]string {
 	t.Helper()
 	fields := make(map[protowire.Number]string)
@@ -75,16 +75,16 @@ func read(t testing.TB, message string) map[protowire.Number]string {
 	return fields
 }
 
-// dialect is how one version of the API lays out its messages.
+// dialect describes the messages of one version of the API.
 type dialect struct {
 	version string
-	wrapped bool // requests and responses stand in fields 1 and 2 of a message that holds either
+	wrapped bool // a request is field 1 of a message of both directions, a response field 2
 
 	// Fields of a response, and the values of its operation.
 	idField, resourceField, operationField protowire.Number // 0: there is no such field
 	create, update, remove                 uint64
 
-	// Fields of a context, in a request and in a response; 0: there is none.
+	// Fields of the context in a request and in a response; 0: there is no such field.
 	requestContext, responseContext protowire.Number
 }
 
@@ -107,12 +107,12 @@ func (d *dialect) service() string {
 	return "federation.resourcediscovery." + d.version + ".DiscoveryService"
 }
 
-// request returns a request that ends with the context.
+// request returns a request with these fields, followed by the context.
 func (d *dialect) request(context string, fields ...[]byte) []byte {
 	return d.message(1, d.requestContext, context, fields)
 }
 
-// response returns a response that ends with the context.
+// response returns a response with these fields, followed by the context.
 func (d *dialect) response(context string, fields ...[]byte) []byte {
 	return d.message(2, d.responseContext, context, fields)
 }
@@ -136,17 +136,17 @@ func (d *dialect) unwrap(t testing.TB, wrapper protowire.Number, message []byte)
 	}
 	inner, ok := fields[wrapper]
 	if !ok || len(fields) != 1 {
-		t.Fatalf("message is %x, want only field %d in it", message, wrapper)
+		t.Fatalf("message is %x, want field %d and no other", message, wrapper)
 	}
 	return read(t, inner)
 }
 
-// resource returns the field of a response with a service of those fields.
+// resource returns the field of a response that holds a service with these fields.
 func (d *dialect) resource(fields ...[]byte) []byte {
 	return msg(d.resourceField, str(1, d.url()), msg(2, fields...))
 }
 
-// offer returns the fields of a whole service.
+// offer returns the fields of a complete service.
 func (d *dialect) offer(name, fqdn, address string) []byte {
 	endpoint := msg(9, str(1, address), num(2, 443))
 	san := "spiffe://owner.example/" + name
@@ -156,7 +156,7 @@ func (d *dialect) offer(name, fqdn, address string) []byte {
 	return bytes.Join([][]byte{str(1, name), str(5, fqdn), endpoint, str(10, san), msg(11, str(1, "v1"), str(2, "HTTPS"))}, nil)
 }
 
-// identity returns the fields of a service that only say which it is.
+// identity returns the one field of a service that identifies it.
 func (d *dialect) identity(name string) []byte {
 	if d.version == "v1alpha1" {
 		return str(6, name)
@@ -164,7 +164,7 @@ func (d *dialect) identity(name string) []byte {
 	return str(1, name)
 }
 
-// rawCodec passes messages as they are.
+// rawCodec sends and receives messages as bytes.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -176,14 +176,13 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// rawStream is either side of a stream. Only the test uses it, from one
-// goroutine.
+// rawStream is one side of a stream. Only the goroutine of the test uses it.
 type rawStream struct {
 	stream interface {
 		SendMsg(m any) error
 		RecvMsg(m any) error
 	}
-	abort func() // ends what blocks in the stream
+	abort func() // ends a call that blocks
 }
 
 func (s *rawStream) send(t testing.TB, message []byte) {
@@ -203,7 +202,7 @@ func (s *rawStream) receive(t testing.TB) []byte {
 	return message
 }
 
-// keyPair reads the files of a party.
+// keyPair reads a certificate with its key, and the authorities, from files.
 func keyPair(t testing.TB, files mtls.Files) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	certificate, err := tls.LoadX509KeyPair(files.Cert, files.Key)
@@ -221,7 +220,7 @@ func keyPair(t testing.TB, files mtls.Files) (tls.Certificate, *x509.CertPool) {
 	return certificate, roots
 }
 
-// foreignOwner serves one version, and hands its streams to the test.
+// foreignOwner serves one version of the API, and hands its streams to the test.
 type foreignOwner struct {
 	address string
 	streams chan *rawStream
@@ -276,10 +275,10 @@ func (o *foreignOwner) accept(t testing.TB) *rawStream {
 	}
 }
 
-// TestForeignOwner is CoreDNS at an owner of another maker, which behaves as the
-// public reference implementation does: nonces are empty, nothing ends its
-// catalog, it blocks after each response until it has read one request, and some
-// of its services have neither fqdn nor endpoints.
+// TestForeignOwner subscribes CoreDNS to an owner of another implementation, which
+// behaves as the public reference implementation does: its nonces are empty, it
+// does not mark the end of its catalog, it waits for one request after each
+// response, and some of its services have neither an fqdn nor endpoints.
 func TestForeignOwner(t *testing.T) {
 	t.Parallel()
 	for i := range dialects {
@@ -302,10 +301,10 @@ func TestForeignOwner(t *testing.T) {
 			first := stream.receive(t)
 			session := d.unwrap(t, 1, first)[d.requestContext]
 			if d.requestContext != 0 && session == "" {
-				t.Errorf("the initial request %x has no context", first)
+				t.Errorf("the first request %x has no context", first)
 			}
 			if want := d.request(session, str(1, d.url())); !bytes.Equal(first, want) {
-				t.Fatalf("the initial request is\n%x, want\n%x", first, want)
+				t.Fatalf("the first request is\n%x, want\n%x", first, want)
 			}
 			accepted := func(nonce string, fields ...[]byte) {
 				t.Helper()
@@ -341,7 +340,7 @@ func TestForeignOwner(t *testing.T) {
 			accepted("n-6", url, d.resource(d.offer("api", "api.fed.example", "192.0.2.2")), operation(d.create))
 			c.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 			c.awaitAnswer(t, "api.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
-			c.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN") // complete, by silence
+			c.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN") // complete after the silence of settle
 
 			accepted("", d.resource(d.offer("web", "web.fed.example", "192.0.2.3")), operation(d.update)) // without resource_url
 			c.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
@@ -352,16 +351,16 @@ func TestForeignOwner(t *testing.T) {
 			c.awaitAnswer(t, "_https._tcp.web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 192-0-2-3.addr.web.fed.example.")
 
 			if extra := len(o.streams); extra != 0 {
-				t.Errorf("the stream did not live on: %d more were opened", extra)
+				t.Errorf("%d more streams were opened, want the first to stay open", extra)
 			}
 		})
 	}
 }
 
-// TestForeignConsumer is our owner with a consumer of another maker, which
-// behaves as the public reference implementation does: its answers have no
-// resource_url, every refusal has the code Unavailable, and an operation that it
-// does not know is acknowledged.
+// TestForeignConsumer subscribes a consumer of another implementation to our owner.
+// It behaves as the public reference implementation does: its answers have no
+// resource_url, every refusal has the code Unavailable, and it acknowledges an
+// operation that it does not know.
 func TestForeignConsumer(t *testing.T) {
 	t.Parallel()
 	for i := range dialects {
@@ -394,10 +393,10 @@ func TestForeignConsumer(t *testing.T) {
 			}
 			stream := &rawStream{stream: client, abort: cancel}
 
-			const session = "what the consumer calls it"
+			const session = "the context that the consumer chose"
 			stream.send(t, d.request(session, str(1, d.url())))
-			// next returns the nonce of the next response, which must have these
-			// fields behind nonce and resource_url.
+			// next returns the nonce of the next response, in which nonce and resource_url
+			// must be followed by these fields.
 			next := func(fields ...[]byte) string {
 				t.Helper()
 				got := stream.receive(t)
@@ -433,11 +432,11 @@ func TestForeignConsumer(t *testing.T) {
 			if diff := cmp.Diff([]string{"marked"}, header.Get("federation-catalog-end")); diff != "" {
 				t.Errorf("the announcement (-want +got):\n%s", diff)
 			}
-			o.Upsert(offered("web", "192.0.2.3"))
+			mustUpsert(t, o, offered("web", "192.0.2.3"))
 			refuse(next(about("web", d.offer("web", "web.fed.example", "192.0.2.3"), d.update)...))
 			o.Delete("api")
 			accept(next(about("api", d.identity("api"), d.remove)...))
-			o.Upsert(offered("new", "192.0.2.4"))
+			mustUpsert(t, o, offered("new", "192.0.2.4"))
 			accept(next(about("new", d.offer("new", "new.fed.example", "192.0.2.4"), d.create)...))
 
 			if err := client.CloseSend(); err != nil {
@@ -446,14 +445,15 @@ func TestForeignConsumer(t *testing.T) {
 			var rest []byte
 			defer time.AfterFunc(patience, cancel).Stop()
 			if err := client.RecvMsg(&rest); !errors.Is(err, io.EOF) {
-				t.Errorf("the stream ends with %v, want no error", err)
+				t.Errorf("the stream ends with %v, want EOF", err)
 			}
 		})
 	}
 }
 
-// TestV1Alpha1 follows a service through our owner and our consumer in the older
-// version, through reloads that change it, and through a restart.
+// TestV1Alpha1 follows a service from our owner to CoreDNS in the older version of
+// the API: through changes, through reloads that change the version, and through a
+// restart without the owner.
 func TestV1Alpha1(t *testing.T) {
 	t.Parallel()
 	offered := func(address string, protocols ...federation.Protocol) *federation.Service {
@@ -465,7 +465,8 @@ func TestV1Alpha1(t *testing.T) {
 		}
 		return s
 	}
-	unsaid := simpleService(t, "unsaid", "unsaid.fed.example", "192.0.2.9") // has no SAN
+	// A service without a SAN cannot be expressed in v1alpha1.
+	unsaid := simpleService(t, "unsaid", "unsaid.fed.example", "192.0.2.9")
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", unsaid, offered("192.0.2.1", federation.HTTPS))
 	corefile := fmt.Sprintf(`fed.example:PORT {
@@ -506,19 +507,19 @@ func TestV1Alpha1(t *testing.T) {
 	}
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN") // the end is marked
-	o.Upsert(offered("192.0.2.2", federation.HTTPS, federation.GRPC))
+	mustUpsert(t, o, offered("192.0.2.2", federation.HTTPS, federation.GRPC))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 	expect()
 
-	// What cannot be said any more is gone, and comes back when it can.
+	// A service that cannot be expressed any more is gone until it can be again.
 	secret := offered("192.0.2.2", federation.HTTPS, federation.GRPC)
 	secret.SANs = nil
-	o.Upsert(secret)
+	mustUpsert(t, o, secret)
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NXDOMAIN")
-	o.Upsert(offered("192.0.2.2", federation.HTTPS, federation.GRPC))
+	mustUpsert(t, o, offered("192.0.2.2", federation.HTTPS, federation.GRPC))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 
-	// A reload changes the version and keeps the names that both have.
+	// A reload changes the version.
 	d.write(t, strings.Replace(corefile, "api v1alpha1", "api v1alpha2", 1))
 	d.reload(t)
 	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NOERROR 192.0.2.9")
@@ -528,13 +529,13 @@ func TestV1Alpha1(t *testing.T) {
 	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NXDOMAIN")
 	expect()
 
-	// A restart while the owner is away answers the same.
+	// A restart without the owner gives the same answers from the file.
 	d.end(t, syscall.SIGTERM)
 	o.stop()
 	d = startCoreDNS(t, corefile)
 	expect()
 	stale := d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 	if got := extendedError(stale); got != int(dns.ExtendedErrorCodeStaleAnswer) {
-		t.Errorf("extended error of a restored answer is %d", got)
+		t.Errorf("extended error of a restored answer is %d, want that of a stale one", got)
 	}
 }

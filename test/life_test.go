@@ -7,7 +7,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestLifeOfAService follows a service through a real owner and a real CoreDNS.
+// TestLifeOfAService adds, changes and deletes services of a real owner behind a
+// real CoreDNS, then stops the owner and starts it again.
 func TestLifeOfAService(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
@@ -23,9 +24,9 @@ func TestLifeOfAService(t *testing.T) {
 }`, o.address, p.tls()))
 
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-	o.Upsert(simpleService(t, "web", "web.fed.example", "192.0.2.2"))
+	mustUpsert(t, o, simpleService(t, "web", "web.fed.example", "192.0.2.2"))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
-	o.Upsert(simpleService(t, "api", "api.fed.example", "192.0.2.3"))
+	mustUpsert(t, o, simpleService(t, "api", "api.fed.example", "192.0.2.3"))
 	d.awaitAnswer(t, "v1.api.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
 	o.Delete("api")
 	gone := d.awaitAnswer(t, "api.fed.example", dns.TypeA, "NXDOMAIN")
@@ -34,16 +35,9 @@ func TestLifeOfAService(t *testing.T) {
 	}
 
 	o.stop()
-	eventually(t, patience, func() string {
-		m := mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)
-		if got := extendedError(m); got != int(dns.ExtendedErrorCodeStaleAnswer) {
-			return fmt.Sprintf("extended error is %d", got)
-		}
-		if m.Answer[0].Header().Ttl > 30 {
-			return fmt.Sprintf("TTL of a stale answer is %d", m.Answer[0].Header().Ttl)
-		}
-		return ""
-	})
+	if ttl := d.awaitStale(t, "web.fed.example").Answer[0].Header().Ttl; ttl > 30 {
+		t.Errorf("TTL of a stale answer is %d, want at most 30", ttl)
+	}
 	startOwner(t, p.owner, o.address, simpleService(t, "web", "web.fed.example", "192.0.2.4"))
 	back := d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.4")
 	if got := extendedError(back); got != -1 {

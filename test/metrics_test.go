@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,8 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// TestMetrics holds the metrics against the README, and their values against
-// what happened.
+// TestMetrics compares the values of the metrics with what happened, and their
+// names with those in the README.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -45,17 +44,7 @@ func TestMetrics(t *testing.T) {
 	}
 }`, metrics, ready, o.address, p.tls(), kept))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-	eventually(t, patience, func() string {
-		response, err := http.Get("http://" + ready + "/ready")
-		if err != nil {
-			return err.Error()
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return response.Status
-		}
-		return ""
-	})
+	awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 	owner := fmt.Sprintf("owner=%q", o.address)
 	expect := func(want map[string]float64) {
 		t.Helper()
@@ -98,12 +87,7 @@ func TestMetrics(t *testing.T) {
 
 	o.stop()
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-	eventually(t, patience, func() string {
-		if extendedError(mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)) < 0 {
-			return "the answer is not stale"
-		}
-		return ""
-	})
+	d.awaitStale(t, "web.fed.example")
 	samples = scrape(t, metrics)
 	if left := sum(samples, "coredns_federation_retention_remaining_seconds", owner); left < 3500 || left > 3600 {
 		t.Errorf("%v s of the retention are left, want nearly 3600", left)
@@ -115,14 +99,14 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%v stale answers", n)
 	}
 
-	// All of them are there now.
+	// Every metric has a series by now.
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	documented := regexp.MustCompile(`coredns_federation_[a-z_]+`).FindAllString(string(readme), -1)
 	var exported []string
-	for series := range federationSeries(samples) {
+	for _, series := range federationSeries(samples) {
 		name, _, _ := strings.Cut(series, "{")
 		if strings.HasPrefix(name, "coredns_federation_update_duration_seconds") {
 			name = "coredns_federation_update_duration_seconds"
@@ -151,21 +135,10 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// get returns the status and the body of a page.
-func get(url string) (status int, body string, err error) {
-	response, err := http.Get(url)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(content), err
-}
-
-// TestSeriesStandOnce shows that owners that have something in common are told
-// apart, also in the middle of reloads: one series that stands twice makes an
-// error of the whole page. And it holds all labels against their sets.
-func TestSeriesStandOnce(t *testing.T) {
+// TestSeriesAreUnique has two owners at one address, and two roles in one
+// certificate file, through reloads. A series that is exported twice would make the
+// whole page an error. The values of all labels must be of a fixed set.
+func TestSeriesAreUnique(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "two", "web.two.example", "192.0.2.2"))
@@ -200,28 +173,25 @@ func TestSeriesStandOnce(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "web.two.example", dns.TypeA, "NOERROR 192.0.2.2")
 
-	stop := make(chan struct{})
-	var scraping sync.WaitGroup
-	scraping.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if status, body, err := get("http://" + metrics + "/metrics"); err == nil && status != http.StatusOK {
-				t.Errorf("metrics: %d %.300s", status, body)
-				return
-			}
+	stop := keepFetching(t, "http://"+metrics+"/metrics", func(status int, body string) string {
+		if status != http.StatusOK {
+			return fmt.Sprintf("metrics: %d %.300s", status, body)
 		}
+		return ""
 	})
 	for i := range 20 {
 		d.write(t, corefile([]string{"localhost", ownerID}[i%2]))
 		d.reload(t)
 		d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	}
-	close(stop)
-	scraping.Wait()
+	stop()
+	o.stop() // so that there are sessions that have ended, with a code
+	eventually(t, patience, func() string {
+		if sum(scrape(t, metrics), "coredns_federation_sessions_total") < 2 {
+			return "the sessions have not ended"
+		}
+		return ""
+	})
 
 	words := map[string][]string{
 		"owner":     {o.address, o.address + "/localhost"},
@@ -235,18 +205,61 @@ func TestSeriesStandOnce(t *testing.T) {
 		"code": {"OK", "Canceled", "Unavailable"},
 	}
 	label := regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
-	for series := range federationSeries(scrape(t, metrics)) {
+	seen := make(map[string]bool)
+	for _, series := range federationSeries(scrape(t, metrics)) {
 		for _, m := range label.FindAllStringSubmatch(series, -1) {
+			seen[m[1]] = true
 			if m[1] != "le" && !slices.Contains(words[m[1]], m[2]) {
 				t.Errorf("%s: the label %s has the value %q", series, m[1], m[2])
 			}
 		}
 	}
+	for name := range words {
+		if !seen[name] {
+			t.Errorf("no series has the label %s", name)
+		}
+	}
 }
 
-// TestReadyAndHealthy shows that a server is ready once its owners are known,
-// stays so whatever becomes of them, and that its health has nothing to do with
-// them.
+// keepFetching fetches a page until stop is called, and fails the test when wrong
+// returns what is wrong with it. That there is no reply at all is no failure, as
+// the page is restarted with each reload; that there never is one is.
+func keepFetching(t testing.TB, url string, wrong func(status int, body string) string) (stop func()) {
+	t.Helper()
+	done := make(chan struct{})
+	var fetching sync.WaitGroup
+	fetching.Go(func() {
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
+		fetched := 0
+		for {
+			select {
+			case <-done:
+				if fetched == 0 {
+					t.Errorf("%s was never there", url)
+				}
+				return
+			case <-pace.C:
+			}
+			status, body, err := get(url)
+			if err != nil {
+				continue
+			}
+			fetched++
+			if why := wrong(status, body); why != "" {
+				t.Error(why)
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { close(done); fetching.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestReadyAndHealthy shows when a server is ready: once its owners are known, and
+// from then on, even when an owner is lost or a new one cannot be reached. Its
+// health does not depend on owners.
 func TestReadyAndHealthy(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -265,52 +278,22 @@ func TestReadyAndHealthy(t *testing.T) {
 }`, ready, health, address, p.tls(), more)
 	}
 	d := startCoreDNS(t, corefile(""))
-	page := func(url string, want int) {
-		t.Helper()
-		eventually(t, patience, func() string {
-			status, body, err := get(url)
-			if err != nil {
-				return err.Error()
-			}
-			if status != want {
-				return fmt.Sprintf("%s: %d %s", url, status, body)
-			}
-			return ""
-		})
-	}
-	page("http://"+health+"/health", http.StatusOK)
+	awaitStatus(t, "http://"+health+"/health", http.StatusOK)
 	if status, body, err := get("http://" + ready + "/ready"); err != nil || status != http.StatusServiceUnavailable || body != "federation" {
-		t.Errorf("without an owner: %d %s %v", status, body, err)
+		t.Errorf("ready without an owner: %d %s %v, want %d federation", status, body, err, http.StatusServiceUnavailable)
 	}
 	o := startOwner(t, p.owner, address, simpleService(t, "web", "web.fed.example", "192.0.2.1"))
-	page("http://"+ready+"/ready", http.StatusOK)
+	awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		pace := time.NewTicker(5 * time.Millisecond)
-		defer pace.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-pace.C:
-			}
-			// The page itself shuts down with each configuration.
-			if status, body, err := get("http://" + ready + "/ready"); err == nil && strings.Contains(body, "federation") {
-				t.Errorf("ready once, and then: %d %s", status, body)
-				return
-			}
-		}
-	})
-	// An owner that is lost, and a reload with one that was never there.
-	o.stop()
-	eventually(t, patience, func() string {
-		if d.log.count("owner is lost") == 0 {
-			return "the owner is not lost"
+	stop := keepFetching(t, "http://"+ready+"/ready", func(status int, body string) string {
+		if strings.Contains(body, "federation") { // the plugins that are not ready
+			return fmt.Sprintf("not ready any more: %d %s", status, body)
 		}
 		return ""
 	})
+	// The owner is lost, and reloads add and remove one that was never there.
+	o.stop()
+	d.awaitLog(t, 1, "owner is lost")
 	for i := range 10 {
 		more := ""
 		if i%2 == 0 {
@@ -319,8 +302,7 @@ func TestReadyAndHealthy(t *testing.T) {
 		d.write(t, corefile(more))
 		d.reload(t)
 	}
-	close(stop)
-	asking.Wait()
-	page("http://"+health+"/health", http.StatusOK)
-	page("http://"+ready+"/ready", http.StatusOK)
+	stop()
+	awaitStatus(t, "http://"+health+"/health", http.StatusOK)
+	awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 }

@@ -119,7 +119,7 @@ func TestCatalogFile(t *testing.T) {
 		}
 		return ""
 	})
-	held := d.awaitEnd(t, "web.fed.example", killed)
+	held := d.awaitNXDOMAIN(t, "web.fed.example", killed)
 	if gone := time.Since(killed); gone < retention || held > retention+2*time.Second {
 		t.Errorf("the records were there %v after the kill and gone after %v, want %v to %v", held, gone, retention, retention+2*time.Second)
 	}

@@ -31,17 +31,17 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// raced tells whether this binary looks for races, which makes it many times
-// slower.
+// raced reports whether this binary was built with the race detector, which makes
+// it many times slower.
 func raced() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
 }
 
-// loadPatience bounds the wait for many messages on a busy machine.
+// loadPatience is patience for many messages on a busy machine.
 const loadPatience = 5 * time.Minute
 
-// versioned is the i-th service of a catalog in some version.
+// versioned returns the i-th service of a catalog, with its version as description.
 func versioned(t testing.TB, i, version int) *federation.Service {
 	t.Helper()
 	s := simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1")
@@ -49,8 +49,8 @@ func versioned(t testing.TB, i, version int) *federation.Service {
 	return s
 }
 
-// crowd is an owner and many light consumers of it: over memory, as there may be
-// more of them than a process may have sockets, and with mutual TLS.
+// crowd is an owner with many light consumers. Their connections have mutual TLS
+// and are in memory, as a process may not have that many sockets.
 type crowd struct {
 	*owner.Registry
 	server      *owner.Server
@@ -70,22 +70,24 @@ func newCrowd(t *testing.T, window, services int) *crowd {
 	for i := range all {
 		all[i] = versioned(t, i, 1)
 	}
-	c.Set(all)
+	if _, err := c.Set(all); err != nil {
+		t.Fatal(err)
+	}
 	c.server, _ = serveOn(t, c.listener, p.owner, c.Registry, window)
 	return c
 }
 
-// member is one of the consumers. It keeps no more of a service than its version.
+// member is one of the consumers. It keeps only the version of each service.
 type member struct {
-	versions []int // by service, 0 for none, nil where nobody cares; owned by follow
+	versions []int // by service, 0 for none; nil keeps no versions; owned by follow
 
 	sum      atomic.Int64 // of the versions
-	messages atomic.Int64
-	ended    atomic.Bool // whether the catalog was complete
+	messages atomic.Int64 // responses so far
+	ended    atomic.Bool  // the catalog is complete
 }
 
-// join subscribes a consumer. follow is called in a goroutine of its own, unless
-// it is nil.
+// join subscribes a consumer. It calls follow in a goroutine of its own; a nil
+// follow leaves the stream unread.
 func (c *crowd) join(t *testing.T, follow func(grpc.ClientStream) error) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///owner",
@@ -115,7 +117,8 @@ func (c *crowd) join(t *testing.T, follow func(grpc.ClientStream) error) {
 	t.Cleanup(func() { conn.Close(); following.Wait() })
 }
 
-// follow takes what the owner says until the stream ends.
+// follow acknowledges each response until the stream ends. It fails where a service
+// goes back to an older version.
 func (m *member) follow(stream grpc.ClientStream) error {
 	for {
 		var message []byte
@@ -132,8 +135,11 @@ func (m *member) follow(stream grpc.ClientStream) error {
 				return err
 			}
 			version, err := strconv.Atoi(string(rawField(rawField(rawField(response, 4), 2), 2)))
-			if err != nil || version < m.versions[i] {
-				return fmt.Errorf("service %d: version %d (%w) after %d", i, version, err, m.versions[i])
+			if err != nil {
+				return err
+			}
+			if version < m.versions[i] {
+				return fmt.Errorf("service %d has version %d after version %d", i, version, m.versions[i])
 			}
 			m.sum.Add(int64(version - m.versions[i]))
 			m.versions[i] = version
@@ -145,7 +151,7 @@ func (m *member) follow(stream grpc.ClientStream) error {
 	}
 }
 
-// rawField returns a field of bytes in a message, nil where there is none.
+// rawField returns the first field of bytes with the number in a message, or nil.
 func rawField(message []byte, number protowire.Number) []byte {
 	for len(message) > 0 {
 		n, kind, tag := protowire.ConsumeTag(message)
@@ -166,7 +172,8 @@ func rawField(message []byte, number protowire.Number) []byte {
 	return nil
 }
 
-// rawRequest is the initial request, or an ACK of the response with the nonce.
+// rawRequest returns the first request of a stream, or, with a nonce, the ACK of
+// the response with that nonce.
 func rawRequest(nonce string) *[]byte {
 	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), wire.ResourceURL)
 	if nonce != "" {
@@ -177,24 +184,25 @@ func rawRequest(nonce string) *[]byte {
 	return &message
 }
 
-// heapAtRest is heap once what earlier tests have left behind is gone.
+// heapAtRest returns the size of the heap in bytes, once the garbage of earlier
+// tests has been collected.
 func heapAtRest(t *testing.T) int64 {
 	t.Helper()
 	last := heap()
 	eventually(t, patience, func() string {
 		before := last
 		if last = heap(); before-last > 64<<10 {
-			return fmt.Sprintf("the heap shrinks still, from %d to %d", before, last)
+			return fmt.Sprintf("the heap is still shrinking, from %d to %d bytes", before, last)
 		}
 		return ""
 	})
 	return last
 }
 
-// TestOwnerServesACrowd lets 1,000 consumers follow a catalog of 1,000 services
-// of which some change many times. Each consumer must end in the state of the
-// owner, which takes that it hears of every change of state at least once, and
-// see no service go back to an older version.
+// TestOwnerServesACrowd lets 1,000 consumers follow a catalog of 1,000 services, of
+// which 100 change ten times. Every consumer must get the last version of each
+// service, and none may see a service go back to an older one. An owner may leave
+// out versions in between, so the number of messages has a lower and an upper bound.
 func TestOwnerServesACrowd(t *testing.T) {
 	consumers, services, changing, rounds := 1000, 1000, 100, 10
 	if raced() || testing.Short() {
@@ -242,19 +250,19 @@ func TestOwnerServesACrowd(t *testing.T) {
 	}
 	all(services)
 	if n := messages(); n != int64(consumers*(services+1)) {
-		t.Errorf("%d messages told of the catalog, expected one for each service and the end, %d", n, consumers*(services+1))
+		t.Errorf("%d messages for the catalog, want one for each service and one for the end, %d", n, consumers*(services+1))
 	}
 	t.Logf("%d messages after %v", messages(), time.Since(begin))
 
 	for round := range rounds {
 		for i := range changing {
-			c.Upsert(versioned(t, i*services/changing, round+2))
+			mustUpsert(t, c, versioned(t, i*services/changing, round+2))
 		}
 	}
 	all(services + changing*rounds)
 	told := messages() - int64(consumers*(services+1))
 	if least, most := int64(consumers*changing), int64(consumers*changing*rounds); told < least || told > most {
-		t.Errorf("%d messages told of the changes, expected %d to %d", told, least, most)
+		t.Errorf("%d messages for the changes, want %d to %d", told, least, most)
 	}
 	t.Logf("%d messages for %d changes of state at %d consumers; all after %v", told, changing*rounds, consumers, time.Since(begin))
 	eventually(t, patience, func() string {
@@ -266,16 +274,16 @@ func TestOwnerServesACrowd(t *testing.T) {
 	})
 }
 
-// TestOwnerMemoryOfAConsumer takes the memory that a consumer costs an owner of
-// 100,000 services, the consumer itself included, as it is in the same process.
-func TestOwnerMemoryOfAConsumer(t *testing.T) {
+// TestOwnerMemoryPerConsumer measures the memory that a consumer costs an owner of
+// 100,000 services. It includes the consumer itself, which is in the same process.
+func TestOwnerMemoryPerConsumer(t *testing.T) {
 	const consumers, window = 10, 256
 	services := 100_000
 	if raced() || testing.Short() {
 		services = 10_000
 	}
 	c := newCrowd(t, window, services)
-	// join lets consumers come, and waits until they have the catalog.
+	// join subscribes n consumers, and waits until each has the whole catalog.
 	join := func(n int) {
 		t.Helper()
 		for range n {
@@ -289,12 +297,12 @@ func TestOwnerMemoryOfAConsumer(t *testing.T) {
 			})
 		}
 	}
-	// held waits until the owner has done all it can, and returns the heap.
+	// held waits until the owner can send nothing more, and returns the size of the heap.
 	held := func(inFlight, unsent int) int64 {
 		t.Helper()
 		eventually(t, loadPatience, func() string {
 			if stats := c.server.Stats(); (stats.InFlight != inFlight || stats.Unsent != unsent) && !t.Failed() {
-				return fmt.Sprintf("the figures are %+v, expected %d in flight and %d unsent", stats, inFlight, unsent)
+				return fmt.Sprintf("the figures are %+v, want %d in flight and %d unsent", stats, inFlight, unsent)
 			}
 			return ""
 		})
@@ -302,16 +310,17 @@ func TestOwnerMemoryOfAConsumer(t *testing.T) {
 	}
 	growth := func(what string, before, after int64) {
 		t.Helper()
-		// Both ends of TLS, HTTP/2 and a stream with a window in flight, whatever the
-		// number of services: 50 bytes for each of 100,000 would be ten times more.
+		// This pays for both ends of TLS, HTTP/2 and a stream with a window in flight. It
+		// does not depend on the number of services: 50 bytes for each of 100,000 would
+		// be ten times more.
 		const most = 512 << 10
 		each := (after - before) / consumers
 		t.Logf("%s: %d bytes for each consumer, both ends", what, each)
 		if each > most {
-			t.Errorf("%s: %d bytes for each consumer, expected at most %d", what, each, most)
+			t.Errorf("%s: %d bytes for each consumer, want at most %d", what, each, most)
 		}
 	}
-	join(1) // each service is encoded from now on
+	join(1) // from now on the encoded form of each service is kept
 	first := held(0, 0)
 	join(consumers)
 	synced := held(0, 0)
@@ -323,23 +332,24 @@ func TestOwnerMemoryOfAConsumer(t *testing.T) {
 	waiting := held(consumers*window, consumers*(services-window))
 	growth("has subscribed and reads nothing", synced, waiting)
 
-	// Who was far behind for a moment, as the followers are here, is not more
-	// expensive afterwards.
+	// The consumers that do read are far behind for a moment. They must cost no more
+	// afterwards.
 	for i := range services {
-		c.Upsert(versioned(t, i, 2))
+		mustUpsert(t, c, versioned(t, i, 2))
 	}
 	growth("every service has changed", waiting, held(consumers*window, consumers*services))
 	runtime.KeepAlive(c)
 }
 
-// TestSleepingConsumerCostsNothing stops a consumer for a while, in which the
-// owner changes 100,000 times, and continues it.
+// TestSleepingConsumerCostsNothing stops the process of a consumer while its owner
+// makes 100,000 changes. The owner needs no memory for them. When the process
+// continues, it gets each service once, in its last version.
 func TestSleepingConsumerCostsNothing(t *testing.T) {
 	const services, changes = 1000, 100_000
 	p := newPKI(t)
 	registry := owner.NewRegistry()
 	for i := range services {
-		registry.Upsert(simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1"))
+		mustUpsert(t, registry, simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1"))
 	}
 	o := serveRegistry(t, p.owner, "", registry, 1)
 
@@ -358,37 +368,37 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 		return stats
 	}
 	if synced := caughtUp(); synced.Acknowledged != services+1 {
-		t.Errorf("%d responses were acknowledged, expected %d", synced.Acknowledged, services+1)
+		t.Errorf("%d responses were acknowledged, want %d", synced.Acknowledged, services+1)
 	}
 
 	d.signal(syscall.SIGSTOP)
 	change := func(from, to int) {
 		for n := from; n < to; n++ {
 			i := n % services
-			registry.Upsert(simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), address(n)))
+			mustUpsert(t, registry, simpleService(t, fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), address(n)))
 		}
 	}
-	change(0, services) // from here on there is nothing more to remember
+	change(0, services) // every service waits to be sent: more changes add nothing to remember
 	held := heapAtRest(t)
 	change(services, changes)
 	const most = 2 << 20
 	grown := heapAtRest(t) - held
 	t.Logf("%d changes of %d services let the heap grow by %d bytes while the consumer slept: %+v", changes-services, services, grown, o.server.Stats())
 	if grown > most {
-		t.Errorf("the heap grew by %d bytes, expected at most %d", grown, most)
+		t.Errorf("the heap grew by %d bytes, want at most %d", grown, most)
 	}
-	// A signal takes a moment to stop every thread: what the consumer acknowledged
-	// in it is not counted below.
+	// A signal takes a moment to stop every thread, in which the consumer may have
+	// acknowledged more. So the count below starts here, and not before the signal.
 	asleep := o.server.Stats()
 	if asleep.Unsent+asleep.InFlight < services || asleep.Unsent > services || asleep.InFlight > 1 {
-		t.Errorf("the figures of the owner are %+v, expected at most 1 response in flight and the others unsent", asleep)
+		t.Errorf("the figures of the owner are %+v, want at most 1 response in flight and the others unsent", asleep)
 	}
 
 	d.signal(syscall.SIGCONT)
 	after := caughtUp()
-	// What was in flight when it fell asleep may be out of date.
+	// The response that was in flight may be out of date: then its service is sent twice.
 	if told := after.Acknowledged - asleep.Acknowledged; told < services || told > services+1 {
-		t.Errorf("the consumer was told %d times, expected once of each of %d services", told, services)
+		t.Errorf("the consumer got %d responses, want one for each of %d services", told, services)
 	}
 	if len(after.Ended) > 0 {
 		t.Errorf("streams have ended: %v", after.Ended)
@@ -397,10 +407,10 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	for i := range services {
 		name, want := fmt.Sprintf("s%06d.fed.example", i), "NOERROR "+address(changes-services+i)
 		if i == 0 {
-			d.awaitAnswer(t, last, dns.TypeA, "NOERROR "+address(changes-1)) // the last to be told
+			d.awaitAnswer(t, last, dns.TypeA, "NOERROR "+address(changes-1)) // it is sent last
 		}
 		if got := summary(mustQuery(t, d.address, name, dns.TypeA)); got != want {
-			wrong = append(wrong, fmt.Sprintf("%s is %s, expected %s", name, got, want))
+			wrong = append(wrong, fmt.Sprintf("%s is %s, want %s", name, got, want))
 		}
 	}
 	if len(wrong) > 0 {
@@ -408,5 +418,5 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	}
 }
 
-// address returns the n-th address of a large network.
+// address returns the n-th address of 10.0.0.0/8.
 func address(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// TestStoppedWithinCatalog stops CoreDNS in the middle of the catalog of an owner
-// that does not mark the end, for longer than settle. That was no silence of the
-// owner: no name may be swept.
-func TestStoppedWithinCatalog(t *testing.T) {
+// TestCoreDNSStoppedWithinCatalog stops the process of CoreDNS in the middle of the
+// catalog of an owner that does not mark its end, for longer than settle. Time in
+// which the process did not run is not silence of the owner: no name may be swept.
+func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	t.Parallel()
-	for name, early := range map[string]bool{"rest comes later": false, "more comes meanwhile": true} {
+	for name, meanwhile := range map[string]bool{"rest comes later": false, "rest comes meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPKI(t)
@@ -38,11 +38,11 @@ func TestStoppedWithinCatalog(t *testing.T) {
 				}
 				return ""
 			})
-			if early {
+			if meanwhile {
 				f.next()
 			}
 			f.d.signal(syscall.SIGCONT)
-			if !early {
+			if !meanwhile {
 				w.more(t, 2)
 				f.next()
 			}

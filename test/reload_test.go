@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bufio"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,70 +17,76 @@ import (
 // scrape returns the samples of a /metrics page by series.
 func scrape(t testing.TB, address string) map[string]float64 {
 	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	status, body, err := get("http://" + address + "/metrics")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("metrics: %d %.300s %v", status, body, err)
 	}
-	defer response.Body.Close()
 	samples := make(map[string]float64)
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		series, value, ok := strings.Cut(lines.Text(), "} ")
-		if !ok {
-			series, value, ok = strings.Cut(lines.Text(), " ")
-		} else {
-			series += "}"
+	for line := range strings.Lines(body) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
 		}
-		if v, err := strconv.ParseFloat(value, 64); ok && err == nil && !strings.HasPrefix(series, "#") {
-			samples[series] = v
+		i := strings.LastIndexByte(line, ' ') // values of labels may have spaces, too
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if i < 0 || err != nil {
+			t.Fatalf("metrics: line %q has no value", line)
 		}
+		samples[line[:i]] = v
 	}
 	return samples
 }
 
-// sum adds up the series of a metric whose labels contain all of the strings.
+// sum adds up the series of a metric that contain all of the labels.
 func sum(samples map[string]float64, metric string, labels ...string) float64 {
 	total := 0.0
-next:
 	for series, v := range samples {
-		name, _, _ := strings.Cut(series, "{")
-		if name != metric {
-			continue
+		if name, _, _ := strings.Cut(series, "{"); name == metric && containsAll(series, labels) {
+			total += v
 		}
-		for _, l := range labels {
-			if !strings.Contains(series, l) {
-				continue next
-			}
-		}
-		total += v
 	}
 	return total
 }
 
-// reload makes CoreDNS read its Corefile again and waits for the outcome.
+// federationSeries returns the names of the plugin's series that contain all of
+// the labels.
+func federationSeries(samples map[string]float64, labels ...string) []string {
+	var ours []string
+	for series := range samples {
+		if strings.HasPrefix(series, "coredns_federation_") && containsAll(series, labels) {
+			ours = append(ours, series)
+		}
+	}
+	return ours
+}
+
+// reload makes CoreDNS read its Corefile again, and waits until it has either
+// taken or refused it.
 func (d *coreDNS) reload(t testing.TB) {
 	t.Helper()
-	done := d.log.count("Reloading complete") + d.log.count("Restart failed")
+	over := func() int { return d.log.count("Reloading complete") + d.log.count("Restart failed") }
+	before := over()
 	d.signal(syscall.SIGUSR1)
 	eventually(t, patience, func() string {
-		if d.log.count("Reloading complete")+d.log.count("Restart failed") == done {
+		if over() == before {
 			return "the reload is not over"
 		}
 		return ""
 	})
 }
 
-// asker asks for names until it is stopped, and counts what is not as it should
-// be.
+// asker asks for names until it is stopped, and collects the wrong answers.
 type asker struct {
-	stop   func()
-	asked  int
-	wrong  []string
+	stop   func() // ends the asking and waits for the end
 	closed chan struct{}
+
+	// Owned by the goroutine that asks, until stop has returned.
+	asked int
+	wrong []string
 }
 
-// keepAsking asks for A records of the names, of which every answer must be
-// the one given, in summary's form.
+// keepAsking asks for the A records of the names over and over. Each answer must
+// be the one given for its name, in the form of summary.
 func keepAsking(t testing.TB, address string, want map[string]string) *asker {
 	t.Helper()
 	a := &asker{closed: make(chan struct{})}
@@ -112,7 +117,7 @@ func keepAsking(t testing.TB, address string, want map[string]string) *asker {
 	return a
 }
 
-// check ends the asking and reports what was wrong.
+// check ends the asking, and fails the test where an answer was wrong.
 func (a *asker) check(t testing.TB) {
 	t.Helper()
 	a.stop()
@@ -132,6 +137,21 @@ func (p *process) openFiles(t testing.TB) int {
 		t.Skipf("file descriptors cannot be counted here: %v", err)
 	}
 	return len(entries)
+}
+
+// leaked returns "" once CoreDNS has hardly more goroutines than before, and
+// hardly more open files than given. The sockets of the last configuration and the
+// goroutines of the last queries may take a moment to end.
+func (d *coreDNS) leaked(t testing.TB, before, after map[string]float64, files int) string {
+	t.Helper()
+	const goroutines = "go_goroutines"
+	if got, want := after[goroutines], before[goroutines]; got == 0 || got > want+3 {
+		return fmt.Sprintf("%v goroutines, %v before", got, want)
+	}
+	if got := d.openFiles(t); got > files+2 {
+		return fmt.Sprintf("%d file descriptors, %d before", got, files)
+	}
+	return ""
 }
 
 // TestReloads reloads a hundred times under load: no query fails, the stream
@@ -154,7 +174,7 @@ func TestReloads(t *testing.T) {
 	d := startCoreDNS(t, corefile(30))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1", "nope.fed.example": "NXDOMAIN"})
-	d.reload(t) // what the first reload makes, such as a second socket, is not a leak
+	d.reload(t) // the first one may keep something, such as a second socket: that is no leak
 	before, files := scrape(t, metrics), d.openFiles(t)
 	for i := range 100 {
 		d.write(t, corefile(30+i%2))
@@ -167,37 +187,21 @@ func TestReloads(t *testing.T) {
 	if n := d.log.count("owner is synced"); n != 1 {
 		t.Errorf("the owner was synced %d times, want once:\n%s", n, d.log)
 	}
-	// Sockets of the last instance and goroutines of the last queries end soon.
 	eventually(t, patience, func() string {
 		after := scrape(t, metrics)
-		if got, want := after["go_goroutines"], before["go_goroutines"]; got > want+3 {
-			return fmt.Sprintf("%v goroutines, %v before", got, want)
-		}
-		if got := d.openFiles(t); got > files+2 {
-			return fmt.Sprintf("%d file descriptors, %d before", got, files)
-		}
-		if got, want := len(federationSeries(after)), len(federationSeries(before)); got != want {
+		if got, want := len(federationSeries(after)), len(federationSeries(before)); got == 0 || got != want {
 			return fmt.Sprintf("%d series, %d before", got, want)
 		}
-		return ""
+		return d.leaked(t, before, after, files)
 	})
 	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total"); got != 0 {
 		t.Errorf("%v streams have ended", got)
 	}
 }
 
-func federationSeries(samples map[string]float64) map[string]float64 {
-	ours := make(map[string]float64)
-	for series, v := range samples {
-		if strings.HasPrefix(series, "coredns_federation_") {
-			ours[series] = v
-		}
-	}
-	return ours
-}
-
-// TestReloadChanges shows what a reload changes: the TTL and the zones of an
-// owner without a loss, and an owner that is left is forgotten at once.
+// TestReloadChanges changes the TTL, the zones and the fallthrough of an owner,
+// which keeps its stream and its records. Then it removes another owner, which is
+// forgotten at once. A reload that fails changes nothing.
 func TestReloadChanges(t *testing.T) {
 	p := newPKI(t)
 	one := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "wide", "wide.more.example", "192.0.2.2"))
@@ -219,7 +223,7 @@ func TestReloadChanges(t *testing.T) {
 	if m := mustQuery(t, d.address, "web.fed.example", dns.TypeA); m.Answer[0].Header().Ttl != 7 {
 		t.Errorf("TTL after the reload is %d, want 7", m.Answer[0].Header().Ttl)
 	}
-	// It was refused before, so the owner has to send it again.
+	// The zones did not include it before, so it was refused, and has to be sent again.
 	d.awaitAnswer(t, "wide.more.example", dns.TypeA, "NOERROR 192.0.2.2")
 
 	for more, want := range map[string]string{"fallthrough": "REFUSED", "": "NXDOMAIN"} { // there is no other plugin
@@ -233,13 +237,19 @@ func TestReloadChanges(t *testing.T) {
 	d.write(t, corefile(block(one, "fed.example", "")))
 	d.reload(t)
 	if m := mustQuery(t, d.address, "two.fed.example", dns.TypeA); summary(m) != "NXDOMAIN" {
-		t.Errorf("a service of an owner that was left: %s", summary(m))
+		t.Errorf("a service of an owner that was removed: %s, want NXDOMAIN", summary(m))
 	}
-	for series := range federationSeries(scrape(t, metrics)) {
-		if strings.Contains(series, two.address) {
-			t.Errorf("series of an owner that was left: %s", series)
+	checkSeries := func(when string) {
+		t.Helper()
+		samples := scrape(t, metrics)
+		if len(federationSeries(samples, one.address)) == 0 {
+			t.Errorf("%s: no series of the owner that stayed", when)
+		}
+		if left := federationSeries(samples, two.address); len(left) > 0 {
+			t.Errorf("%s: series of an owner that is not configured: %q", when, left)
 		}
 	}
+	checkSeries("after the removal")
 
 	for name, broken := range map[string]string{
 		"a mistake":     corefile(block(one, "fed.example", "ttl never")),
@@ -256,11 +266,7 @@ func TestReloadChanges(t *testing.T) {
 			t.Errorf("%s: TTL after a failed reload is %d, want 30", name, m.Answer[0].Header().Ttl)
 		}
 	}
-	for series := range federationSeries(scrape(t, metrics)) {
-		if strings.Contains(series, two.address) {
-			t.Errorf("series of an owner of a reload that failed: %s", series)
-		}
-	}
+	checkSeries("after the failed reloads")
 	a.check(t)
 	if got := sum(scrape(t, metrics), "coredns_federation_sessions_total", one.address); got != 0 {
 		t.Errorf("%v streams to the owner that stayed were lost", got)
@@ -269,8 +275,9 @@ func TestReloadChanges(t *testing.T) {
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
-// TestFailedReloads shows that reloads that fail leave nothing behind, whatever
-// they fail of, and whether what runs has an owner or not.
+// TestFailedReloads reloads Corefiles that are broken in different ways. The
+// failures leave nothing behind, whether or not the running configuration has an
+// owner, and a correct Corefile is taken afterwards.
 func TestFailedReloads(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
@@ -290,8 +297,8 @@ func TestFailedReloads(t *testing.T) {
 			if running != "" {
 				d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 			}
-			// A port that another process has: the owners of the new
-			// configuration are at work by then.
+			// The port is in use, which CoreDNS finds only after the owners of the new
+			// configuration have been started.
 			occupied := fmt.Sprintf(".:%s {\nbind 127.0.0.1\n}\n", portOf(o.address))
 			good := block("new.example", other.address, p.consumer.Cert)
 			broken := []string{
@@ -303,7 +310,7 @@ func TestFailedReloads(t *testing.T) {
 			var before map[string]float64
 			var files int
 			for i := range 40 {
-				if i == 4 { // what the first ones make is no leak
+				if i == 4 { // the first ones may keep something: that is no leak
 					before, files = scrape(t, metrics), d.openFiles(t)
 				}
 				d.write(t, broken[i%len(broken)])
@@ -314,29 +321,23 @@ func TestFailedReloads(t *testing.T) {
 			}
 			eventually(t, patience, func() string {
 				after := scrape(t, metrics)
-				for series := range federationSeries(after) {
-					if strings.Contains(series, other.address) {
-						return "left behind: " + series
-					}
+				if left := federationSeries(after, other.address); len(left) > 0 {
+					return fmt.Sprintf("left behind: %q", left)
 				}
-				if got, want := after["go_goroutines"], before["go_goroutines"]; got > want+3 {
-					return fmt.Sprintf("%v goroutines, %v before", got, want)
-				}
-				if got := d.openFiles(t); got > files+2 {
-					return fmt.Sprintf("%d file descriptors, %d before", got, files)
-				}
-				return ""
+				return d.leaked(t, before, after, files)
 			})
 			if running != "" {
 				d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 				if n := d.log.count("owner is lost") + d.log.count(o.address, "connected to owner"); n != 1 {
-					t.Errorf("the owner that runs was connected or lost %d times:\n%s", n, d.log)
+					t.Errorf("the running owner was connected or lost %d times, want 1:\n%s", n, d.log)
 				}
 			}
-			// It can still be done right.
 			d.write(t, corefile(good, ""))
 			d.reload(t)
 			d.awaitAnswer(t, "new.new.example", dns.TypeA, "NOERROR 192.0.2.2")
+			if len(federationSeries(scrape(t, metrics), other.address)) == 0 {
+				t.Error("no series of the owner that was added")
+			}
 		})
 	}
 }

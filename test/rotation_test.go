@@ -13,11 +13,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// TestRotation replaces the consumer's certificate, its key and the authority
-// under a running stream, in the usual order: the new authority joins the bundle,
-// the owner gets a certificate of it, the old one leaves. The streams stay, and
-// each next one uses the new ones. Only a bundle without the owner's authority
-// ends a stream, and it is back when the authority is.
+// TestRotation replaces the consumer's certificate, its key and the authority under
+// a running stream, in the usual order: the new authority joins the CA bundle, the
+// owner gets a certificate of it, the old authority leaves the bundle. No stream
+// ends, and each new one uses the new files. Only a bundle without the owner's
+// authority ends the stream, which comes back with that authority.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	old := newPKI(t)
@@ -38,23 +38,18 @@ func TestRotation(t *testing.T) {
 	}
 	before := expiry()
 
-	// Half a file is not used.
+	// A truncated file is reported and not used.
 	good, err := os.ReadFile(old.consumer.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, old.consumer.Cert, string(good[:len(good)/2]))
-	eventually(t, patience, func() string {
-		if d.log.count(old.consumer.Cert) == 0 {
-			return "the broken file is not reported"
-		}
-		return ""
-	})
+	d.awaitLog(t, 1, old.consumer.Cert)
 	if got := expiry(); got != before {
-		t.Errorf("a broken certificate is used: it expires at %v, not %v", got, before)
+		t.Errorf("with a broken certificate the expiry is %v, want %v as before", got, before)
 	}
 
-	// A certificate of another authority, with another life, and both authorities.
+	// A certificate of another authority, with another expiry, and both authorities.
 	young := newPKI(t)
 	issued, err := young.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}, Lifetime: 12 * time.Hour})
 	if err != nil {
@@ -72,53 +67,38 @@ func TestRotation(t *testing.T) {
 	})
 	sessions := func() float64 { return sum(scrape(t, metrics), "coredns_federation_sessions_total") }
 	if got := sessions(); got != 0 {
-		t.Errorf("%v streams have ended through the rotation", got)
+		t.Errorf("%v streams have ended because of the rotation, want none", got)
 	}
 	o.stop()
 	startOwner(t, young.owner, o.address, simpleService(t, "web", "web.fed.example", "192.0.2.1"))
-	eventually(t, patience, func() string {
-		if d.log.count("owner is synced") < 2 {
-			return "the owner with a certificate of the new authority is not back"
-		}
-		return ""
-	})
-	trust := func(authority *pki) {
+	d.awaitLog(t, 2, "owner is synced")
+	trust := func(only *pki) {
 		t.Helper()
 		changes := d.log.count("certificates changed")
-		writeFile(t, old.consumer.CA, string(authority.authority.PEM()))
-		eventually(t, patience, func() string {
-			if d.log.count("certificates changed") == changes {
-				return "the new bundle is not used"
-			}
-			return ""
-		})
+		writeFile(t, old.consumer.CA, string(only.authority.PEM()))
+		d.awaitLog(t, changes+1, "certificates changed")
 	}
 	ended := sessions()
 	trust(young)
 	if got := sessions(); got != ended {
-		t.Errorf("%v streams have ended when the old authority left", got-ended)
+		t.Errorf("%v streams have ended when the old authority left the bundle, want none", got-ended)
 	}
 	trust(old)
 	eventually(t, patience, func() string {
 		if sessions() == ended {
-			return "the stream of an owner whose authority has left goes on"
+			return "the stream of an owner whose authority has left the bundle goes on"
 		}
 		return ""
 	})
 	synced := d.log.count("owner is synced")
 	trust(young)
-	eventually(t, patience, func() string {
-		if d.log.count("owner is synced") == synced {
-			return "the owner is not back with its authority"
-		}
-		return ""
-	})
+	d.awaitLog(t, synced+1, "owner is synced")
 	a.check(t)
 }
 
-// TestParkedOwnerComesBack shows that a consumer that its owner refuses asks
-// once, and again when its certificate has changed.
-func TestParkedOwnerComesBack(t *testing.T) {
+// TestParkedUntilTheCertificateChanges has an owner that refuses its consumer. The
+// consumer tries once, and again only when its certificate has changed.
+func TestParkedUntilTheCertificateChanges(t *testing.T) {
 	t.Parallel()
 	p := newPKI(t)
 	catalog := filepath.Join(t.TempDir(), "catalog.yaml")

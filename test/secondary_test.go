@@ -14,15 +14,15 @@ import (
 	"github.com/miekg/dns"
 )
 
-// program returns the path of a program of another project, from a package of
-// Debian. Without it the test is skipped, except in CI, which installs it.
+// program returns the path of a program of another project, which is in the Debian
+// package pkg. Where it is not installed the test is skipped, except in CI.
 func program(t testing.TB, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err == nil {
 		return path
 	}
-	path = filepath.Join("/usr/sbin", name) // not on everybody's path
+	path = filepath.Join("/usr/sbin", name) // may not be in PATH
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
@@ -33,12 +33,12 @@ func program(t testing.TB, name, pkg string) string {
 	return ""
 }
 
-// startNSD serves a zone as NSD's secondary of a primary.
+// startNSD runs NSD as a secondary of the zone at primary.
 func startNSD(t testing.TB, address, zone, primary string) {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nsd.conf")
-	writeZone(t, config, fmt.Sprintf(`server:
+	writeFile(t, config, fmt.Sprintf(`server:
 	ip-address: %[1]s
 	username: ""
 	chroot: ""
@@ -61,12 +61,12 @@ zone:
 	startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
 }
 
-// startKnot serves a zone as Knot DNS's secondary of a primary.
+// startKnot runs Knot DNS as a secondary of the zone at primary.
 func startKnot(t testing.TB, address, zone, primary string) {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "knot.conf")
-	writeZone(t, config, fmt.Sprintf(`server:
+	writeFile(t, config, fmt.Sprintf(`server:
   rundir: "%[2]s"
   listen: %[1]s
 log:
@@ -91,8 +91,8 @@ zone:
 	startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
 }
 
-// TestSecondaries lets other name servers transfer a federated zone. They must
-// take it, follow it, and answer what we answer.
+// TestSecondaries lets other name servers transfer a federated zone. They must take
+// it, follow its changes, and give the same answers.
 func TestSecondaries(t *testing.T) {
 	kinds := []struct {
 		name  string
@@ -125,7 +125,7 @@ func TestSecondaries(t *testing.T) {
 		})
 	}
 	t.Run("8.5 a change", func(t *testing.T) {
-		o.Upsert(fixtureService(t, "new", "new.fed.example", []string{"192.0.2.200:443"}, []string{"v1 HTTPS"}))
+		mustUpsert(t, o, fixtureService(t, "new", "new.fed.example", []string{"192.0.2.200:443"}, []string{"v1 HTTPS"}))
 		o.Delete("s-eight")
 		for _, address := range addresses {
 			other := &coreDNS{address: address}
@@ -139,9 +139,9 @@ func TestSecondaries(t *testing.T) {
 	})
 }
 
-// TestSecondariesReferToNestedZones lets other name servers transfer the outer
-// one of two zones. They know nothing of the names of the inner one, and refer to
-// it.
+// TestSecondariesReferToNestedZones lets other name servers transfer the outer of
+// two nested zones. They do not know the names of the inner zone, and must answer
+// with a referral to it.
 func TestSecondariesReferToNestedZones(t *testing.T) {
 	program(t, "nsd", "nsd")
 	program(t, "knotd", "knot")
@@ -172,7 +172,7 @@ func TestSecondariesReferToNestedZones(t *testing.T) {
 		other := &coreDNS{address: address}
 		other.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 		for _, name := range []string{"x.in.fed.example.", "deep.x.in.fed.example.", "v1.deep.x.in.fed.example.", "nope.x.in.fed.example."} {
-			// A server that has just taken the zone may answer without it once more.
+			// A server that has just transferred the zone may answer once more without it.
 			eventually(t, patience, func() string {
 				m, err := query(address, name, dns.TypeA)
 				switch {
@@ -182,7 +182,7 @@ func TestSecondariesReferToNestedZones(t *testing.T) {
 					t.Fatalf("%s is denied:\n%v", name, m)
 				case m.Rcode != dns.RcodeSuccess || m.Authoritative || len(m.Answer) > 0 || len(m.Ns) != 1 ||
 					m.Ns[0].Header().Name != "x.in.fed.example." || m.Ns[0].(*dns.NS).Ns != "ns.dns.x.in.fed.example.":
-					return fmt.Sprintf("%s is no referral but\n%v", name, m)
+					return fmt.Sprintf("%s: want a referral, the reply is\n%v", name, m)
 				}
 				return ""
 			})
@@ -191,12 +191,12 @@ func TestSecondariesReferToNestedZones(t *testing.T) {
 	}
 }
 
-// compareServers asks two servers for every name of a zone, and some that are
-// not in it. Below dns.<zone> there is nothing to transfer: the server is bound
-// to loopback only, so the name server has no address.
+// compareServers asks two servers for every name of a transferred zone, and for
+// some that are not in it. Below dns.<zone> there is nothing to transfer: the
+// server is bound to loopback only, so its name has no address.
 func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
 	t.Helper()
-	names := make(map[string]bool) // to whether an address is elsewhere
+	names := make(map[string]bool) // to whether one of its hosts is elsewhere, so that a transfer lacks addresses
 	for _, rr := range zone {
 		srv, ok := rr.(*dns.SRV)
 		names[rr.Header().Name] = names[rr.Header().Name] || ok && !dns.IsSubDomain("fed.example.", srv.Target)
@@ -212,8 +212,8 @@ func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
 			if names[name] && (qtype == dns.TypeA || qtype == dns.TypeAAAA) {
 				continue
 			}
-			// A server that takes a new version may close what is connected to the old
-			// one, and answers with the old one until then.
+			// A secondary that takes a new version answers with the old one until then, and
+			// may close the connections to it.
 			eventually(t, patience, func() string {
 				var replies [2]string
 				for i, address := range []string{ours, theirs} {
@@ -232,8 +232,9 @@ func compareServers(t *testing.T, zone []dns.RR, ours, theirs string) {
 	t.Logf("%d names", len(names))
 }
 
-// transferred is what the server says of the name, as far as a transfer decides
-// it. The serial does not count, as a newer one may be on its way.
+// transferred returns the parts of a reply that follow from the transferred zone:
+// code, flags and answers, or the authority section where there are none. The
+// serial is left out, as a newer one may be on its way.
 func transferred(address, name string, qtype uint16) (string, error) {
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype)
