@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // publisher is federationctl serve under attack.
@@ -25,14 +26,14 @@ type publisher struct {
 	arena   *arena
 }
 
-// publish starts an owner with a catalog of so many services; setup is a line of
-// sh before it.
-func (a *arena) publish(ctx context.Context, setup string, services int) (*publisher, error) {
-	catalog, err := a.write("catalog.yaml", catalogOf(services))
+// publish starts an owner with a catalog of n services. setup is shell commands that
+// run before it, as for start.
+func (a *arena) publish(ctx context.Context, setup string, n int) (*publisher, error) {
+	catalog, err := a.write("catalog.yaml", catalogOf(n))
 	if err != nil {
 		return nil, err
 	}
-	address, err := freeAddress()
+	address, err := loopback.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func (a *arena) publish(ctx context.Context, setup string, services int) (*publi
 	return o, err
 }
 
-// catalogOf is a catalog file with n services.
+// catalogOf returns a catalog file with n services.
 func catalogOf(n int) string {
 	var b strings.Builder
 	b.WriteString("services:\n")
@@ -68,13 +69,13 @@ func catalogOf(n int) string {
 	return b.String()
 }
 
-// dial connects as a consumer that the owner lets in.
+// dial connects to the owner with a certificate that it accepts.
 func (o *publisher) dial() (*grpc.ClientConn, error) {
 	source, err := mtls.Load(o.arena.consumer, nil)
 	if err != nil {
 		return nil, err
 	}
-	// From another address than idle connections: one address has a share.
+	// Idle connections come from another address, and one address gets only a share.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	return grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", nil)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -82,7 +83,21 @@ func (o *publisher) dial() (*grpc.ClientConn, error) {
 		}))
 }
 
-// subscribe opens a stream and subscribes.
+// publishAndDial starts an owner with one service and connects to it.
+func (a *arena) publishAndDial(ctx context.Context) (*publisher, *grpc.ClientConn, error) {
+	o, err := a.publish(ctx, "", 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := o.dial()
+	if err != nil {
+		return nil, nil, err
+	}
+	a.closers = append(a.closers, func() { _ = conn.Close() })
+	return o, conn, nil
+}
+
+// subscribe opens a stream and sends the first request.
 func subscribe(ctx context.Context, conn *grpc.ClientConn) (rdpb.DiscoveryService_EstablishStreamClient, error) {
 	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err == nil {
@@ -91,7 +106,7 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn) (rdpb.DiscoveryServic
 	return stream, err
 }
 
-// refuse refuses everything, with the text of refusal, until n responses came.
+// refuse refuses the next n responses, the i-th with the text refusal(i).
 func refuse(stream rdpb.DiscoveryService_EstablishStreamClient, n int, refusal func(i int) string) error {
 	for i := range n {
 		m, err := stream.Recv()
@@ -109,7 +124,8 @@ func refuse(stream rdpb.DiscoveryService_EstablishStreamClient, n int, refusal f
 	return nil
 }
 
-// served returns how long a good consumer takes to get its first service.
+// served returns how long a well-behaved consumer takes to get its first service. It
+// tries again until the bound.
 func (o *publisher) served(ctx context.Context, bound time.Duration) (time.Duration, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -151,7 +167,8 @@ var consumerAttacks = []attack{
 	{"consumer that only responds", respondingConsumer},
 }
 
-// refusing is a consumer that refuses everything, three times over.
+// refusing is a consumer that refuses every service, on three streams one after the
+// other.
 func refusing(ctx context.Context, a *arena, text func(round, i int) string) (damage, error) {
 	const services = 20_000
 	o, err := a.publish(ctx, "", services)
@@ -180,18 +197,13 @@ func refusing(ctx context.Context, a *arena, text func(round, i int) string) (da
 	return d, nil
 }
 
-// comingAndGoing subscribes and ends the stream at once.
+// comingAndGoing is a consumer that ends each stream after its first response.
 func comingAndGoing(ctx context.Context, a *arena) (damage, error) {
-	o, err := a.publish(ctx, "", 1)
+	o, conn, err := a.publishAndDial(ctx)
 	if err != nil {
 		return damage{}, err
 	}
 	d := damage{victim: o.process}
-	conn, err := o.dial()
-	if err != nil {
-		return d, err
-	}
-	defer conn.Close()
 	begun := time.Now()
 	for range 5000 {
 		once, cancel := context.WithCancel(ctx)
@@ -210,7 +222,8 @@ func comingAndGoing(ctx context.Context, a *arena) (damage, error) {
 	return d, nil
 }
 
-// idleConnections takes all the file descriptors that it gets and says nothing.
+// idleConnections keeps as many connections as the owner accepts, and sends nothing
+// on them.
 func idleConnections(ctx context.Context, a *arena) (damage, error) {
 	o, err := a.publish(ctx, "ulimit -n 128;", 1)
 	if err != nil {
@@ -223,7 +236,7 @@ func idleConnections(ctx context.Context, a *arena) (damage, error) {
 	defer stop()
 	for range 300 {
 		idle.Go(func() {
-			for load.Err() == nil { // one that is closed comes back
+			for load.Err() == nil { // after a connection that was closed comes another
 				conn, err := new(net.Dialer).DialContext(load, "tcp", o.address)
 				if err != nil {
 					pause(load, 100*time.Millisecond)
@@ -258,30 +271,28 @@ func idleConnections(ctx context.Context, a *arena) (damage, error) {
 	return d, nil
 }
 
-// respondingConsumer is an owner itself, and subscribes beside that.
+// respondingConsumer is a consumer that sends responses, as an owner does, on the
+// stream on which it subscribes.
 func respondingConsumer(ctx context.Context, a *arena) (damage, error) {
-	o, err := a.publish(ctx, "", 1)
+	o, conn, err := a.publishAndDial(ctx)
 	if err != nil {
 		return damage{}, err
 	}
 	d := damage{victim: o.process}
-	conn, err := o.dial()
-	if err != nil {
-		return d, err
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	defer cancel()
 	stream, err := subscribe(ctx, conn)
 	if err != nil {
 		return d, err
 	}
 	const n = 1000
-	go func() {
+	sending.Go(func() {
 		for i := range n {
 			_ = stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: fmt.Sprint("r", i), ResourceUrl: resourceURL}})
 		}
-	}()
+	})
 	answers := 0
 	for answers < n {
 		m, err := stream.Recv()

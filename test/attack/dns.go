@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // server is CoreDNS under attack.
@@ -18,10 +20,11 @@ type server struct {
 	address string
 }
 
-// serveDNS starts CoreDNS with the Corefile, in which PORT stands for its port
-// and TLS for the property tls, and waits until it answers.
+// serveDNS starts CoreDNS with the Corefile, in which PORT stands for its port and
+// TLS for the properties tls and owner_id, and waits until it answers. With some
+// errors it also returns the server, so that its log can be read.
 func (a *arena) serveDNS(ctx context.Context, corefile string) (*server, error) {
-	address, err := freeAddress()
+	address, err := loopback.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +49,7 @@ func (a *arena) serveDNS(ctx context.Context, corefile string) (*server, error) 
 	return s, nil
 }
 
-// ask asks once over UDP. It returns nil when there is no answer in time.
+// ask sends one query over UDP. It returns nil where there is no reply in time.
 func (s *server) ask(name string, qtype uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
@@ -68,8 +71,8 @@ func (s *server) says(name, address string) bool {
 	})
 }
 
-// survey asks for a name at a rate until ctx ends, and counts the answers by
-// their code; "none" stands for no answer.
+// survey asks for the A records of a name in the given interval until ctx ends. It
+// counts the replies by rcode; "none" is no reply.
 func (s *server) survey(ctx context.Context, name string, every time.Duration) map[string]int {
 	counts := make(map[string]int)
 	tick := time.NewTicker(every)
@@ -88,13 +91,14 @@ func (s *server) survey(ctx context.Context, name string, every time.Duration) m
 	}
 }
 
-// rate returns how many queries a second two clients get answered.
+// rate returns how many queries a second are answered, for eight clients that each
+// wait for a reply before they send the next query.
 func (s *server) rate(ctx context.Context, name string, qtype uint16, d time.Duration) float64 {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	answered := 0
+	answered := 0 // guarded by mu
 	for range 8 {
 		wg.Go(func() {
 			conn, err := dns.Dial("udp", s.address)
@@ -125,7 +129,7 @@ func (s *server) rate(ctx context.Context, name string, qtype uint16, d time.Dur
 	return float64(answered) / d.Seconds()
 }
 
-// percentile returns that of durations.
+// percentile returns the p-th percentile of durations, which it sorts; 0 of none.
 func percentile(all []time.Duration, p int) time.Duration {
 	if len(all) == 0 {
 		return 0

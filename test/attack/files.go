@@ -22,7 +22,7 @@ var fileAttacks = []attack{
 		}
 		d := damage{victim: o.process}
 		slip := strings.ReplaceAll(catalogOf(1900), "- name", "  name")
-		slip = strings.Replace(slip, "  name", "- name", 1) // all services are one
+		slip = strings.Replace(slip, "  name", "- name", 1) // one service with all the keys
 		if _, err := a.write("catalog.yaml", slip); err != nil {
 			return d, err
 		}
@@ -64,7 +64,9 @@ var fileAttacks = []attack{
 	{"FIFO as the file of persist", persistFIFO},
 }
 
-// lint runs federationctl lint on a catalog; without one there is a file already.
+// lint runs federationctl lint on a catalog that it must find fault with. An empty
+// catalog stands for the file that is there already. The bounds are in MiB and
+// seconds.
 func lint(ctx context.Context, a *arena, catalog string, memory, seconds float64) (damage, error) {
 	if catalog != "" {
 		if _, err := a.write("catalog.yaml", catalog); err != nil {
@@ -83,6 +85,8 @@ func lint(ctx context.Context, a *arena, catalog string, memory, seconds float64
 	d.effect = fmt.Sprintf("%.1f s", took)
 	if err != nil {
 		d.effect = "not over after a minute"
+	} else {
+		d.require(p.cmd.ProcessState.ExitCode() == 1 && p.size > 0, fmt.Sprintf("lint reports no problem, but ends with %v", p.cmd.ProcessState))
 	}
 	d.limit("memory in MiB", float64(p.peak.Load()), memory)
 	d.limit("bytes printed", float64(d.victim.size), 1<<20)
@@ -90,8 +94,8 @@ func lint(ctx context.Context, a *arena, catalog string, memory, seconds float64
 	return d, nil
 }
 
-// fifo puts a FIFO in the place of a file of serve for a moment. The owner must
-// follow its files afterwards, and end when it is told to.
+// fifo puts a FIFO in the place of a file of serve for two seconds. The owner must
+// follow its files afterwards, and end on SIGTERM.
 func fifo(ctx context.Context, a *arena, name string) (damage, error) {
 	o, err := a.publish(ctx, "", 1)
 	if err != nil {
@@ -119,7 +123,7 @@ func fifo(ctx context.Context, a *arena, name string) (damage, error) {
 		followed = "no change is read within 30 s"
 	}
 	d.limit("seconds until a change is read", took.Seconds(), 20)
-	if name != "catalog.yaml" { // the key: a new certificate must be noticed
+	if name != "catalog.yaml" { // it has been told of the key as well
 		pause(ctx, time.Second)
 	}
 	ended, ok := o.end()
@@ -131,7 +135,7 @@ func fifo(ctx context.Context, a *arena, name string) (damage, error) {
 	return d, nil
 }
 
-// persistFIFO keeps a catalog in a FIFO.
+// persistFIFO has a FIFO as the file of the property persist.
 func persistFIFO(ctx context.Context, a *arena) (damage, error) {
 	if err := syscall.Mkfifo(a.path("persist"), 0o600); err != nil {
 		return damage{}, err

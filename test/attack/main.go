@@ -1,11 +1,12 @@
-// Command attack sets hostile owners, consumers, clients and files on real
-// processes of this project, CoreDNS with the plugin and federationctl, and prints
-// what that did to them and to their neighbours: a row of a table for each attack.
-// It fails when an attack did more than it may.
+// Command attack lets hostile owners, consumers, clients and files attack real
+// processes of this project: CoreDNS with the plugin, and federationctl. It prints a
+// table with one row for each attack: what it did to the process, and to a healthy
+// owner or consumer beside it. Each attack has bounds for what it may do; the exit
+// code is 1 when one of them was exceeded.
 //
 // Everything is on loopback, and bounded in count and time. The programs under
-// attack are those in the folder that -bin names, so that two versions of them
-// can be compared by one version of this.
+// attack are taken from the folder that -bin names, so that one version of this
+// command can compare two versions of them.
 package main
 
 import (
@@ -32,25 +33,25 @@ type attack struct {
 // damage is what an attack did.
 type damage struct {
 	victim   *process // whose memory and log are shown
-	effect   string   // what else there is to say, in a few words
-	exceeded []string // bounds that were not kept
+	effect   string   // in a few words, for the table
+	exceeded []string // bounds that were exceeded, one sentence each
 }
 
-// limit notes that a value is over its bound.
+// limit records that a value is over its bound, if it is.
 func (d *damage) limit(what string, value, bound float64) {
 	if value > bound {
 		d.exceeded = append(d.exceeded, fmt.Sprintf("%s is %.4g, the bound is %.4g", what, value, bound))
 	}
 }
 
-// require notes that something is not so.
-func (d *damage) require(ok bool, what string) {
+// require records what is wrong, unless ok.
+func (d *damage) require(ok bool, wrong string) {
 	if !ok {
-		d.exceeded = append(d.exceeded, what)
+		d.exceeded = append(d.exceeded, wrong)
 	}
 }
 
-// attackTimeout ends an attack that hangs. The longest take a minute.
+// attackTimeout ends an attack that hangs. The longest ones take a minute.
 const attackTimeout = 3 * time.Minute
 
 func main() {
@@ -72,16 +73,19 @@ func main() {
 	}
 }
 
-// runAll reports whether every attack that matches did no more than it may.
+// runAll runs the attacks whose names match, and reports whether all of them kept
+// their bounds. It is an error if none matches.
 func runAll(ctx context.Context, out io.Writer, bin string, pattern *regexp.Regexp) (bool, error) {
 	attacks := slices.Concat(ownerAttacks, consumerAttacks, fileAttacks)
 	fmt.Fprintln(out, "| attack | peak memory | log lines | log bytes | effect |")
 	fmt.Fprintln(out, "|---|---|---|---|---|")
 	var exceeded []string
+	matched := 0
 	for _, at := range attacks {
 		if !pattern.MatchString(at.name) {
 			continue
 		}
+		matched++
 		d, err := runOne(ctx, bin, at)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
@@ -97,9 +101,13 @@ func runAll(ctx context.Context, out io.Writer, bin string, pattern *regexp.Rege
 	if len(exceeded) > 0 {
 		fmt.Fprintf(out, "\nOver a bound:\n\n- %s\n", strings.Join(exceeded, "\n- "))
 	}
+	if matched == 0 {
+		return false, fmt.Errorf("no attack matches %q", pattern)
+	}
 	return len(exceeded) == 0, nil
 }
 
+// runOne runs one attack in an arena of its own.
 func runOne(ctx context.Context, bin string, at attack) (damage, error) {
 	ctx, cancel := context.WithTimeout(ctx, attackTimeout)
 	defer cancel()
@@ -107,9 +115,9 @@ func runOne(ctx context.Context, bin string, at attack) (damage, error) {
 	if err != nil {
 		return damage{}, err
 	}
-	defer debug.FreeOSMemory() // the victims need it
+	defer debug.FreeOSMemory() // the next victim needs it
 	defer a.close()
 	d, err := at.run(ctx, a)
-	d.victim.measure() // while it is there
+	d.victim.measure() // before its log is removed
 	return d, err
 }

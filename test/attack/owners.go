@@ -22,7 +22,7 @@ import (
 
 const resourceURL = "type.googleapis.com/federation.types.v1alpha2.FederatedService"
 
-// hostileOwner is an owner that does on each of its streams what behave says.
+// hostileOwner is an owner that calls behave for each of its streams.
 type hostileOwner struct {
 	rdpb.UnimplementedDiscoveryServiceServer
 
@@ -31,7 +31,8 @@ type hostileOwner struct {
 	streams atomic.Int64 // opened so far
 }
 
-// serveOwner starts an owner without the library, which could not lie.
+// serveOwner starts a hostile owner. It does not use package owner, which sends only
+// what is valid.
 func (a *arena) serveOwner(ctx context.Context, behave func(s *ownerStream) error) (*hostileOwner, error) {
 	source, err := mtls.Load(a.owner, nil)
 	if err != nil {
@@ -51,7 +52,7 @@ func (a *arena) serveOwner(ctx context.Context, behave func(s *ownerStream) erro
 	return o, nil
 }
 
-// EstablishStream implements the service.
+// EstablishStream implements rdpb.DiscoveryServiceServer.
 func (o *hostileOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	o.streams.Add(1)
 	first, err := stream.Recv()
@@ -61,21 +62,21 @@ func (o *hostileOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStr
 	return o.behave(&ownerStream{stream, first.GetRequest().GetContext(), 0})
 }
 
+// ownerStream is one stream of a hostile owner.
 type ownerStream struct {
 	rdpb.DiscoveryService_EstablishStreamServer
 
-	session string
-	sent    int
+	session string // the consumer's context
+	sent    int    // responses
 }
 
-// hang waits until the consumer goes.
+// hang says nothing until the stream ends.
 func (s *ownerStream) hang() error {
 	<-s.Context().Done()
 	return s.Context().Err()
 }
 
-// upsert announces a service and reads the answer. An answer that refuses it is
-// no error.
+// upsert announces a service and waits for the answer, which may be a refusal.
 func (s *ownerStream) upsert(m *typespb.FederatedService) error {
 	value, err := proto.Marshal(m)
 	if err != nil {
@@ -93,7 +94,7 @@ func (s *ownerStream) upsert(m *typespb.FederatedService) error {
 	return err
 }
 
-// simple is a good service.
+// simple returns a service that breaks no rule.
 func simple(name, zone, address string) *typespb.FederatedService {
 	return &typespb.FederatedService{
 		Name: name, Fqdn: name + "." + zone,
@@ -102,7 +103,7 @@ func simple(name, zone, address string) *typespb.FederatedService {
 	}
 }
 
-// wide is a service with many endpoints, which fill may change.
+// wide returns a service with many endpoints, each of which fill may change.
 func wide(name, zone string, endpoints int, fill func(i int, e *typespb.FederatedService_Endpoint)) *typespb.FederatedService {
 	m := simple(name, zone, "10.0.0.1")
 	m.Endpoints = make([]*typespb.FederatedService_Endpoint, endpoints)
@@ -115,7 +116,8 @@ func wide(name, zone string, endpoints int, fill func(i int, e *typespb.Federate
 	return m
 }
 
-// oneOwner takes the addresses of the replicas, and perhaps more properties.
+// oneOwner is a Corefile. Its argument is the addresses of the owner, and may be
+// followed by lines with more properties.
 const oneOwner = `
 a.fed.example:PORT {
     bind 127.0.0.1
@@ -127,6 +129,8 @@ a.fed.example:PORT {
 }
 `
 
+// twoOwners is a Corefile with a hostile owner and its neighbour. Its arguments are
+// their addresses.
 const twoOwners = `
 fed.example:PORT {
     bind 127.0.0.1
@@ -144,20 +148,22 @@ fed.example:PORT {
 }
 `
 
-// neighbour is a good owner beside the hostile one. Its service beat.b.fed.example
-// changes its address again and again, and how long that takes to be answered is
-// measured.
+// neighbour is a healthy owner beside the hostile one. Its service
+// beat.b.fed.example changes its address over and over, and the time until that is
+// answered is measured.
 type neighbour struct {
 	*hostileOwner
 
-	next    chan string // addresses to announce
-	mu      sync.Mutex
+	next chan string // addresses to announce
+
+	mu      sync.Mutex      // guards the fields below
 	delays  []time.Duration // from the change to the answer
 	missing int             // changes that were not answered within a second
 }
 
 const beat = "beat.b.fed.example."
 
+// serveNeighbour starts the neighbour.
 func (a *arena) serveNeighbour(ctx context.Context) (*neighbour, error) {
 	n := &neighbour{next: make(chan string)}
 	var err error
@@ -177,7 +183,7 @@ func (a *arena) serveNeighbour(ctx context.Context) (*neighbour, error) {
 	return n, err
 }
 
-// watch changes the neighbour's service until ctx ends.
+// watch changes the neighbour's service, and measures, until ctx ends.
 func (n *neighbour) watch(ctx context.Context, s *server) {
 	for i := 0; ctx.Err() == nil; i++ {
 		address := fmt.Sprintf("10.8.%d.%d", i/250%250, i%250+1)
@@ -201,8 +207,9 @@ func (n *neighbour) watch(ctx context.Context, s *server) {
 	}
 }
 
-// beside runs CoreDNS with a hostile owner and a good neighbour until the attack
-// is over, as done says, and reports what the neighbour saw of it.
+// beside runs CoreDNS with a hostile owner and its neighbour until done reports that
+// the attack is over, and measures what the neighbour notices. An attack that is not
+// over within the bound has failed: its other results would mean nothing.
 func beside(ctx context.Context, a *arena, bound time.Duration, behave func(s *ownerStream) error, done func(*server, *hostileOwner) bool) (damage, error) {
 	hostile, err := a.serveOwner(ctx, behave)
 	if err != nil {
@@ -235,15 +242,15 @@ func beside(ctx context.Context, a *arena, bound time.Duration, behave func(s *o
 	d.require(good.missing <= len(good.delays)/100, "updates of the neighbour are late")
 	d.require(len(good.delays) > 0, "no update of the neighbour was answered")
 	if err != nil {
-		d.effect += fmt.Sprintf("; not over after %.0f s", took.Seconds())
+		d.require(false, fmt.Sprintf("the attack was not over after %.0f s", took.Seconds()))
 	}
 	return d, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// sendAll announces so many services, then hangs. The number that was sent is
-// counted in done.
+// sendAll returns a behaviour that announces n services and then hangs. done counts
+// the services that were sent and answered.
 func sendAll(n int, done *atomic.Int64, nth func(i int) *typespb.FederatedService) func(s *ownerStream) error {
 	return func(s *ownerStream) error {
 		for i := range n {
@@ -256,8 +263,8 @@ func sendAll(n int, done *atomic.Int64, nth func(i int) *typespb.FederatedServic
 	}
 }
 
-// heavy is an attack on memory: the owner sends services without more to them
-// than their shape.
+// heavy is an attack on memory: the owner sends services of an expensive shape. The
+// bound is in MiB.
 func heavy(services int, bound float64, nth func(i int) *typespb.FederatedService) func(context.Context, *arena) (damage, error) {
 	return func(ctx context.Context, a *arena) (damage, error) {
 		var sent atomic.Int64
@@ -312,7 +319,8 @@ var ownerAttacks = []attack{
 	{"queries for the largest service", largestAnswers},
 }
 
-// silentOwner opens the stream and says nothing, so nothing is known.
+// silentOwner opens a stream and says nothing. So nothing is known of its names, and
+// none of them may be denied.
 func silentOwner(ctx context.Context, a *arena) (damage, error) {
 	begun := time.Now()
 	codes := map[string]int{}
@@ -324,10 +332,11 @@ func silentOwner(ctx context.Context, a *arena) (damage, error) {
 	})
 	d.effect = fmt.Sprintf("names of the owner: %v; %s", codes, d.effect)
 	d.limit("false NXDOMAIN", float64(codes["NXDOMAIN"]), 0)
+	d.require(len(codes) > 0, "no name of the owner was answered")
 	return d, err
 }
 
-// silentReplica stands before a good one.
+// silentReplica has a replica that says nothing before one that works.
 func silentReplica(ctx context.Context, a *arena) (damage, error) {
 	silent, err := a.serveOwner(ctx, (*ownerStream).hang)
 	if err != nil {
@@ -352,9 +361,9 @@ func silentReplica(ctx context.Context, a *arena) (damage, error) {
 	return d, nil
 }
 
-// refusedOwner sends services of another zone each time that the stream opens.
+// refusedOwner sends services of another zone, which are refused, on three streams.
 func refusedOwner(ctx context.Context, a *arena) (damage, error) {
-	var ended atomic.Int64
+	var ended atomic.Int64 // streams
 	d, err := beside(ctx, a, 2*time.Minute, func(s *ownerStream) error {
 		for i := range 20_000 {
 			if err := s.upsert(simple(fmt.Sprintf("s%d-%d", ended.Load(), i), "elsewhere.example", "10.0.0.1")); err != nil {
@@ -371,7 +380,8 @@ func refusedOwner(ctx context.Context, a *arena) (damage, error) {
 	return d, err
 }
 
-// flappingOwner announces a service and ends the stream, for half a minute.
+// flappingOwner announces a service and ends the stream, over and over for 45
+// seconds.
 func flappingOwner(ctx context.Context, a *arena) (damage, error) {
 	begun := time.Now()
 	var streams int64
@@ -385,12 +395,12 @@ func flappingOwner(ctx context.Context, a *arena) (damage, error) {
 	if err == nil {
 		d.victim.measure()
 		d.limit("log lines", float64(d.victim.lines), 100)
+		d.require(streams > 1, "the owner had no second stream")
 	}
 	return d, err
 }
 
-// oversizedOwner sends one message of 20 MiB in the middle, where 16 MiB are
-// allowed.
+// oversizedOwner sends one message of 20 MiB among others. The limit is 16 MiB.
 func oversizedOwner(ctx context.Context, a *arena) (damage, error) {
 	begun := time.Now()
 	served := false
@@ -416,11 +426,11 @@ func oversizedOwner(ctx context.Context, a *arena) (damage, error) {
 	return d, err
 }
 
-// expensiveOwner changes a service that takes long to compile all the time.
+// expensiveOwner changes services that take long to compile, without a pause.
 func expensiveOwner(ctx context.Context, a *arena) (damage, error) {
 	begun := time.Now()
 	var sent atomic.Int64
-	return beside(ctx, a, time.Minute, func(s *ownerStream) error {
+	d, err := beside(ctx, a, time.Minute, func(s *ownerStream) error {
 		for i := 0; ; i++ {
 			if err := s.upsert(expensive(fmt.Sprintf("s%d", i%10), i)); err != nil {
 				return err
@@ -428,9 +438,12 @@ func expensiveOwner(ctx context.Context, a *arena) (damage, error) {
 			sent.Add(1)
 		}
 	}, func(*server, *hostileOwner) bool { return time.Since(begun) > 20*time.Second })
+	d.require(err != nil || sent.Load() > 10, "the owner got no service changed")
+	return d, err
 }
 
-// expensive is the largest service that the limits allow, in one version.
+// expensive returns the largest service that the limits allow, with its version as
+// description.
 func expensive(name string, version int) *typespb.FederatedService {
 	m := wide(name, "a.fed.example", 1000, func(i int, e *typespb.FederatedService_Endpoint) {
 		for j := range 8 {
@@ -450,8 +463,8 @@ func expensive(name string, version int) *typespb.FederatedService {
 	return m
 }
 
-// deadHosts has endpoints that are hosts in a zone whose forwarder says nothing,
-// beside an owner whose host is answered at once.
+// deadHosts has endpoints with hosts in a zone whose forwarder does not reply. The
+// host of the other owner is answered at once.
 func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	dead, err := new(net.ListenConfig).ListenPacket(ctx, "udp", "127.0.0.1:0")
 	if err != nil {
@@ -459,7 +472,7 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	}
 	defer dead.Close()
 	var sent, other atomic.Int64
-	// As many hosts as one query waits for.
+	// A service has as many hosts as one query waits for.
 	hostile, err := a.serveOwner(ctx, sendAll(500, &sent, func(i int) *typespb.FederatedService {
 		return wide(fmt.Sprintf("s%d", i), "a.fed.example", 64, func(j int, e *typespb.FederatedService_Endpoint) {
 			e.Address = fmt.Sprintf("h%d-%d.dead.example", i, j)
@@ -494,7 +507,7 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	load, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
 	var flood sync.WaitGroup
-	for i := range 40 { // each waits for its answer; together they are some 10 to 20 queries a second
+	for i := range 40 { // each client waits for its answer; together they send some 10 to 20 queries a second
 		flood.Go(func() {
 			for n := i; load.Err() == nil; n += 40 {
 				s.ask(fmt.Sprintf("s%d.a.fed.example.", n%500), dns.TypeA)
@@ -516,7 +529,8 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	return d, nil
 }
 
-// largestAnswers asks for what the largest service has, over UDP.
+// largestAnswers compares the rates of queries for the largest service with that of
+// a small one, over UDP.
 func largestAnswers(ctx context.Context, a *arena) (damage, error) {
 	var sent atomic.Int64
 	o, err := a.serveOwner(ctx, sendAll(2, &sent, func(i int) *typespb.FederatedService {
@@ -541,6 +555,7 @@ func largestAnswers(ctx context.Context, a *arena) (damage, error) {
 	}
 	const each = 3 * time.Second
 	small := s.rate(ctx, "small.a.fed.example.", dns.TypeA, each)
+	d.require(small > 0, "no query for the small service was answered")
 	rates := []string{fmt.Sprintf("small A %.0f/s", small)}
 	for _, q := range []struct {
 		what, name string

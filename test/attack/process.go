@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,17 +17,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// arena is where one attack takes place: a folder with certificates, and the
-// processes that were started for it.
+// arena is what one attack needs: a folder with certificates, and the processes and
+// servers that were started for it.
 type arena struct {
-	bin             string
-	dir             string
+	bin             string // folder of the programs
+	dir             string // folder of the arena
 	authority       *mtls.Authority
 	owner, consumer mtls.Files
 	processes       []*process
-	closers         []func()
+	closers         []func() // end the servers
 }
 
+// ownerID is the SPIFFE ID in the certificate of every owner.
 const ownerID = "spiffe://owner.example/hamlet"
 
 func newArena(bin string) (*arena, error) {
@@ -52,6 +50,7 @@ func newArena(bin string) (*arena, error) {
 	return a, err
 }
 
+// issue writes a new certificate, its key and the authority's certificate.
 func (a *arena) issue(name string, leaf mtls.Leaf) (mtls.Files, error) {
 	issued, err := a.authority.Issue(leaf)
 	files := mtls.Files{Cert: a.path(name + ".pem"), Key: a.path(name + "-key.pem"), CA: a.path("ca.pem")}
@@ -63,12 +62,12 @@ func (a *arena) issue(name string, leaf mtls.Leaf) (mtls.Files, error) {
 
 func (a *arena) path(name string) string { return filepath.Join(a.dir, name) }
 
-// write makes a file and returns its path.
+// write writes a file of the arena and returns its path.
 func (a *arena) write(name, content string) (string, error) {
 	return a.path(name), os.WriteFile(a.path(name), []byte(content), 0o600)
 }
 
-// close ends what was started, and removes the folder.
+// close ends the processes and servers, and removes the folder.
 func (a *arena) close() {
 	for _, p := range a.processes {
 		_, _ = p.end()
@@ -79,24 +78,24 @@ func (a *arena) close() {
 	_ = os.RemoveAll(a.dir)
 }
 
-// maxMemory keeps a victim that takes all the memory it can get from taking that
-// of the machine, in KiB of address space.
+// maxMemory is the address space that a victim may have, in KiB. One that takes all
+// the memory it can get must not take that of the machine.
 const maxMemory = 14 << 20
 
-// process is a program under attack. Its output is in a file.
+// process is a program under attack.
 type process struct {
 	cmd  *exec.Cmd
-	log  string
+	log  string        // path of the file with its output
 	done chan struct{} // closed when it has ended
 
-	program string       // path
+	program string       // path of the program
 	peak    atomic.Int64 // most memory so far, in MiB
 
-	// Of the log when it was measured last, in lines and bytes.
-	lines, size int
+	lines, size int // of the log in lines and bytes, by the last measure
 }
 
-// start runs a program of the folder bin; setup is a line of sh before it.
+// start runs a program of the folder bin. setup is shell commands that run before
+// it, each with a final semicolon.
 func (a *arena) start(ctx context.Context, setup, program string, arguments ...string) (*process, error) {
 	p := &process{log: a.path(fmt.Sprintf("%s-%d.log", program, len(a.processes))), done: make(chan struct{})}
 	out, err := os.Create(p.log)
@@ -130,8 +129,8 @@ func (a *arena) start(ctx context.Context, setup, program string, arguments ...s
 // endTimeout is how long a process may take to end.
 const endTimeout = 20 * time.Second
 
-// end sends SIGTERM and returns how long the process took to end, and false when
-// it had to be killed.
+// end sends SIGTERM, and returns how long the process took to end and whether it did
+// so by itself: after endTimeout it is killed.
 func (p *process) end() (time.Duration, bool) {
 	p.measure()
 	begun := time.Now()
@@ -148,11 +147,12 @@ func (p *process) end() (time.Duration, bool) {
 	}
 }
 
-// sampleInterval is short, for a process may be over soon. What the kernel says
-// of one that has ended includes the memory of this program, which it began as.
+// sampleInterval is short, as a process may end soon. The figure that the kernel
+// keeps of a process that has ended cannot be used: it includes the memory of this
+// program, from before exec.
 const sampleInterval = 5 * time.Millisecond
 
-// sample follows how much memory the process has, until it has ended.
+// sample follows the memory of the process until it has ended.
 func (p *process) sample() {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -168,7 +168,7 @@ func (p *process) sample() {
 	}
 }
 
-// measure reads the log as it is now.
+// measure counts the lines and bytes of the log.
 func (p *process) measure() {
 	if p == nil {
 		return
@@ -178,11 +178,11 @@ func (p *process) measure() {
 	}
 }
 
-// usage returns the most memory that the process has had since it became the
-// program that it is.
+// usage returns the most memory that the program has had so far. It is not known
+// before the shell has become the program, and after its end.
 func (p *process) usage() (mib int, ok bool) {
 	if name, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.cmd.Process.Pid)); err != nil || name != p.program {
-		return 0, false // still the shell
+		return 0, false // it is still the shell
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -196,13 +196,13 @@ func (p *process) usage() (mib int, ok bool) {
 	return kib >> 10, err == nil
 }
 
-// count returns how many lines of the log hold the text.
+// count returns how often the log contains the text.
 func (p *process) count(text string) int {
 	data, _ := os.ReadFile(p.log)
 	return strings.Count(string(data), text)
 }
 
-// cost is what the table shows of the process.
+// cost returns the columns of the table that are about the process.
 func (p *process) cost() string {
 	if p == nil {
 		return "- | - | -"
@@ -220,32 +220,8 @@ func (p *process) running() bool {
 	}
 }
 
-// Ports below those that the system gives to clients.
-const (
-	firstPort = 10_000
-	lastPort  = 32_000
-)
-
-// freeAddress returns a loopback address whose port is free for UDP and TCP.
-func freeAddress() (string, error) {
-	for range 100 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort)))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		p, err := net.ListenPacket("udp", address)
-		_ = l.Close()
-		if err == nil {
-			_ = p.Close()
-			return address, nil
-		}
-	}
-	return "", errors.New("no port is free for both UDP and TCP")
-}
-
-// until waits for the condition, and returns how long that took. It fails after
-// the bound.
+// until waits until the condition is true, and returns how long that took. It fails
+// after the bound.
 func until(ctx context.Context, bound time.Duration, condition func() bool) (time.Duration, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -262,7 +238,7 @@ func until(ctx context.Context, bound time.Duration, condition func() bool) (tim
 	return time.Since(begun), nil
 }
 
-// pause waits.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
