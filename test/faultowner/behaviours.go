@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Identity is which certificate an owner has.
+// Identity says which certificate an owner has.
 type Identity string
 
 // The identities.
@@ -13,30 +13,29 @@ const (
 	Right   Identity = ""        // what the consumer expects
 	Other   Identity = "other"   // of the right authority, for another name
 	Foreign Identity = "foreign" // for the right name, of an authority that the consumer does not know
-	Expired Identity = "expired" // right once
-	Early   Identity = "early"   // right in a quarter of a minute: one of the two clocks is wrong
-	Strict  Identity = "strict"  // right, but it does not know the consumer's authority
-	Nobody  Identity = "nobody"  // nobody listens
+	Expired Identity = "expired" // right, but no longer valid
+	Early   Identity = "early"   // right, but valid only in 15 seconds: one of the two clocks is wrong
+	Strict  Identity = "strict"  // right, but the owner does not know the consumer's authority
+	Nobody  Identity = "nobody"  // there is no owner at the address
 )
 
-// Behaviour is one way to be an owner: most of them wrong, some of them odd and
-// within the protocol.
+// Behaviour is one way in which an owner may act. Most of them break the protocol;
+// some are within it, and only unusual.
 type Behaviour struct {
 	Name     string
 	Identity Identity
-	Text     string // of the script
+	Text     string // the script, with the words that the method Script replaces
 }
 
-// Script is what the behaviour does to a catalog of n services s<i> and the
-// services web, deep and moved in the zone; other is a zone that belongs to
-// somebody else.
+// Script returns the script of the behaviour for a catalog of n services s<i> and
+// the services web, deep and moved in the zone. other is the zone of another owner.
 func (b Behaviour) Script(zone, other string, n int) (Script, error) {
 	return Parse(strings.NewReplacer("OTHER", other, "ZONE", zone,
 		"HALF", strconv.Itoa(n/2), "MORE", strconv.Itoa(n+3), "ALL", strconv.Itoa(n),
 	).Replace(strings.ReplaceAll(b.Text, "WHOLE", Catalog)))
 }
 
-// Catalog is a good one, as text of a Behaviour.
+// Catalog is the whole catalog, as Text of a Behaviour.
 const Catalog = `
 services 0 ALL ZONE
 upsert web web.ZONE 192.0.2.1
@@ -44,9 +43,9 @@ upsert deep deep.x.y.ZONE 192.0.2.2
 upsert moved before.ZONE 192.0.2.3
 `
 
-// Behaviours are what is known to go wrong, and what owners may do.
+// Behaviours are the ways in which owners are known to fail, and some that are valid.
 var Behaviours = []Behaviour{
-	// Nothing is said.
+	// Nothing is published.
 	{Name: "nobody", Identity: Nobody},
 	{Name: "mute", Text: "mute"},
 	{Name: "close", Text: "mute\nreset"},
@@ -82,7 +81,7 @@ var Behaviours = []Behaviour{
 	{Name: "unauthenticated-late", Text: "wait 4s\nstatus Unauthenticated"},
 	{Name: "invalid", Text: "status InvalidArgument"},
 
-	// Half of it is said.
+	// A part of the catalog is published.
 	{Name: "half-cut", Text: "services 0 HALF ZONE\ncut\nupsert web web.ZONE 192.0.2.4"},
 	{Name: "half-reset", Text: "services 0 HALF ZONE\nwait 2s\nreset"},
 	{Name: "half-hang", Text: "services 0 HALF ZONE\nhang"},
@@ -100,7 +99,7 @@ var Behaviours = []Behaviour{
 	{Name: "flapping-half", Text: "services 0 HALF ZONE\nwait 1s\nstatus Unavailable"},
 	{Name: "first-half-then-other", Text: "services 0 HALF ZONE\nwait 1s\nreset\n---\nservices HALF ALL ZONE\nhang"},
 
-	// All of it is refused, or a part.
+	// The catalog, or a part of it, is refused.
 	{Name: "refused-all", Text: "services 0 ALL OTHER.invalid\nhang"},
 	{Name: "refused-address", Text: "WHOLE\nupsert web web.ZONE 127.0.0.1\nupsert deep deep.x.y.ZONE 169.254.169.254\nhang"},
 	{Name: "truncated", Text: "announce\ntruncated web web.ZONE 192.0.2.4\nservices 0 ALL ZONE\nend"},
@@ -114,7 +113,7 @@ var Behaviours = []Behaviour{
 		"upsert t1 n0.OTHER 192.0.2.66\nupsert t2 v1.n0.OTHER 192.0.2.66\nupsert t3 n1.OTHER 192.0.2.66\n" +
 		"upsert t4 ns.dns.ZONE 192.0.2.66\nupsert t5 x.v1.n1.OTHER 192.0.2.66\nend"},
 
-	// All of it is said, in odd ways.
+	// The whole catalog is published, sometimes in unusual ways.
 	{Name: "whole", Text: "WHOLE"},
 	{Name: "whole-marked", Text: "announce\nWHOLE\nend"},
 	{Name: "emptied-marked", Text: "announce\nend"},

@@ -22,8 +22,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// entrance keeps the connections back that a session gets as a whole. gRPC has
-// the others.
+// entrance is the listener of the gRPC server. It keeps the connections for itself
+// whose session gets a whole connection, and passes on the others.
 type entrance struct {
 	net.Listener
 
@@ -31,6 +31,7 @@ type entrance struct {
 	ctx   context.Context //nolint:containedctx // of Serve, which returns when all of it has ended
 }
 
+// Accept implements net.Listener.
 func (e *entrance) Accept() (net.Conn, error) {
 	for {
 		raw, err := e.Listener.Accept()
@@ -43,7 +44,7 @@ func (e *entrance) Accept() (net.Conn, error) {
 		if !whole {
 			return raw, nil
 		}
-		// Before the next connection, which has the next session.
+		// Here, and not in the goroutine: the next connection gets the next session.
 		ctx, cancel := context.WithCancel(e.ctx)
 		t, session := e.owner.talk(ctx)
 		t.conn = e.owner.track(raw)
@@ -56,13 +57,14 @@ func (e *entrance) Accept() (net.Conn, error) {
 	}
 }
 
-// below carries out a step that is not one of gRPC.
+// below carries out a step that is below gRPC. It reports whether the session is
+// over.
 func (t *talk) below(step Step) (done bool, err error) {
 	switch step.Verb {
 	case "mute":
 		return false, nil
 	case "plain":
-		// What a load balancer makes of the TLS handshake, that it does not read.
+		// A load balancer does this, without reading the TLS handshake.
 		_, err := io.WriteString(t.conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		return true, err
 	case "tls", "frames":
@@ -86,7 +88,8 @@ func (t *talk) below(step Step) (done bool, err error) {
 	return t.framed(f, step)
 }
 
-// framed carries out a step of frames.
+// framed carries out a step that needs frames. It reports whether the session is
+// over.
 func (t *talk) framed(f *frames, step Step) (done bool, err error) {
 	repeat := func(frame func() error) error {
 		for err == nil {
@@ -146,8 +149,9 @@ type frames struct {
 	begun  bool         // the header is sent
 	pause  func() error // between the octets of messages; nil sends them whole
 
-	// A channel and no mutex: a bubble of testing/synctest knows that who waits for
-	// it may wait for long.
+	// writing is a lock: it holds an element while a frame is written. It is not a
+	// mutex, as testing/synctest takes a goroutine that waits for a mutex for one that
+	// is about to run, and would not advance the time.
 	writing chan struct{}
 }
 
@@ -160,14 +164,15 @@ func newFrames(ctx context.Context, conn net.Conn) *frames {
 	return f
 }
 
+// write writes a frame, one at a time.
 func (f *frames) write(frame func() error) error {
 	f.writing <- struct{}{}
 	defer func() { <-f.writing }()
 	return frame()
 }
 
-// read takes what the consumer sends until the connection ends, and answers what
-// HTTP/2 wants answered.
+// read reads frames of the consumer until the connection ends, and sends the answers
+// that HTTP/2 requires.
 func (f *frames) read() {
 	defer f.end()
 	if _, err := io.CopyN(io.Discard, f.conn, int64(len(http2.ClientPreface))); err != nil {
@@ -185,6 +190,7 @@ func (f *frames) read() {
 	}
 }
 
+// take handles one frame of the consumer. body collects its DATA frames.
 func (f *frames) take(frame http2.Frame, body *bytes.Buffer) error {
 	switch frame := frame.(type) {
 	case *http2.SettingsFrame:
@@ -216,9 +222,9 @@ func (f *frames) take(frame http2.Frame, body *bytes.Buffer) error {
 	return nil
 }
 
-const prefix = 5 // octets before a message: not compressed, and its length
+const prefix = 5 // octets before a message: a flag (compressed or not) and its length
 
-// messagesOf passes on what is whole.
+// messagesOf takes the complete messages out of body and passes them to Recv.
 func (f *frames) messagesOf(body *bytes.Buffer) error {
 	for body.Len() >= prefix {
 		size := int(binary.BigEndian.Uint32(body.Bytes()[1:]))
@@ -281,7 +287,7 @@ func (f *frames) SetHeader(header metadata.MD) error {
 	return nil
 }
 
-// SendHeader implements stream. A second time it does nothing.
+// SendHeader implements stream. A second call does nothing.
 func (f *frames) SendHeader(header metadata.MD) error {
 	if f.begun {
 		return nil

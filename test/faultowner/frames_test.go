@@ -2,6 +2,8 @@ package faultowner
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -18,8 +20,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// A client of gRPC finds what is written frame by frame to be what the script
-// says.
+// TestFrames runs scripts of frames against a client of grpc-go, which must see what
+// the script says.
 func TestFrames(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
@@ -71,7 +73,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// subscribe takes responses for at most an hour.
+// subscribe acknowledges responses until the stream ends, for at most an hour. It
+// returns their number, and nil for a clean end.
 func subscribe(t *testing.T, listener *bufconn.Listener) (heard int, err error) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///owner", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -93,7 +96,7 @@ func subscribe(t *testing.T, listener *bufconn.Listener) (heard int, err error) 
 	for {
 		message, err := stream.Recv()
 		if err != nil {
-			if err.Error() == "EOF" {
+			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 			return heard, err

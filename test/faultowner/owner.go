@@ -26,45 +26,48 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// What is written here again is not taken from the library on purpose.
+// These repeat constants of the library on purpose: a mistake there must not go
+// unnoticed here.
 const (
 	resourceURL = "type.googleapis.com/federation.types.v1alpha2.FederatedService"
 	endHeader   = "federation-catalog-end"
 	endMarked   = "marked"
 )
 
-// Config is an owner.
+// Config configures an Owner.
 type Config struct {
 	Script Script
 
 	// Credentials of the owner; nil speaks plain text.
 	Credentials credentials.TransportCredentials
 
-	// Pings is the interval at which an owner takes pings. 0 takes any. A
-	// consumer that pings more often is told too_many_pings.
+	// Pings is the shortest interval at which a consumer may send pings; 0 allows
+	// any. One that sends more is answered with too_many_pings.
 	Pings time.Duration
 
-	// Fact is told what is said, and what of it was answered, for tests that hold
-	// answers against it. It may be nil, and is called from several goroutines: a
-	// response is not sent before the call that tells of it has returned.
+	// Fact is called for each thing that happens on a stream, so that a test can
+	// compare answers with what the owner really published. It may be nil. It is
+	// called from several goroutines. A response is sent only after the call for
+	// Sending has returned.
 	Fact func(Fact)
 
-	// Event is told what happens: "stream 1", "ack 1 NONCE", "nack 1 NONCE TEXT",
-	// "end 1", with the number of the stream. It may be nil, and is called from
-	// several goroutines.
+	// Event is called with one line for each thing that happens: "stream 1",
+	// "ack 1 NONCE", "nack 1 NONCE TEXT", "wrong TEXT" (an answer that does not fit
+	// its response) and "end 1", with the number of the stream. It may be nil. It is
+	// called from several goroutines.
 	Event func(string)
 }
 
 // Owner is an owner that follows a script.
 type Owner struct {
 	config Config
-	steps  chan struct{} // lets one await go on
+	steps  chan struct{} // an element lets one await go on
 
 	running sync.WaitGroup // what Serve waits for
 
-	mu          sync.Mutex
-	streams     int
-	open        int
+	mu          sync.Mutex // guards the fields below
+	streams     int        // sessions begun
+	open        int        // streams
 	connections map[*conn]struct{}
 	answers     []Answer
 }
@@ -72,12 +75,12 @@ type Owner struct {
 // What is the kind of a Fact.
 type What uint8
 
-// What happens on a stream, in this order.
+// The kinds of Facts, in the order in which they happen on a stream.
 const (
 	Opened   What = iota // the consumer has subscribed
 	Sending              // a response is about to be sent
-	Answered             // and was answered
-	Ended                // nothing more is said or heard
+	Answered             // a response was answered
+	Ended                // nothing more is sent or received
 )
 
 // Fact is something that happened on one stream.
@@ -90,17 +93,17 @@ type Fact struct {
 	Code     codes.Code           // of Ended
 }
 
-// Answer is what a consumer said of a response.
+// Answer is a consumer's answer to a response.
 type Answer struct {
 	Stream  int // from 1
 	Nonce   string
 	Refusal string // "" is an acknowledgement
 }
 
-// maxAnswers bounds what is remembered.
+// maxAnswers bounds the answers that are remembered.
 const maxAnswers = 100_000
 
-// New returns an owner, which does nothing before Serve.
+// New returns an owner. It does nothing until Serve is called.
 func New(config Config) *Owner {
 	if config.Credentials == nil {
 		config.Credentials = insecure.NewCredentials()
@@ -108,12 +111,12 @@ func New(config Config) *Owner {
 	return &Owner{config: config, steps: make(chan struct{}), connections: make(map[*conn]struct{})}
 }
 
-// Serve accepts consumers until ctx ends, and returns nil then. The connections
-// end without a word. It closes the listener.
+// Serve accepts consumers until ctx ends, and then returns nil. It closes the
+// listener and resets all connections.
 func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
 	enforcement := keepalive.EnforcementPolicy{MinTime: o.config.Pings, PermitWithoutStream: true}
 	if o.config.Pings == 0 {
-		enforcement.MinTime = time.Nanosecond // 0 would be the default of gRPC, 5 min
+		enforcement.MinTime = time.Nanosecond // 0 is the default of gRPC, 5 minutes
 	}
 	server := grpc.NewServer(
 		grpc.Creds(tracked{o.config.Credentials, o}),
@@ -140,7 +143,8 @@ func (o *Owner) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// Go lets the script go on where it awaits that, and waits until it comes there.
+// Go waits until the script has come to an await, and lets it go on. It returns an
+// error only if ctx ends first.
 func (o *Owner) Go(ctx context.Context) error {
 	select {
 	case o.steps <- struct{}{}:
@@ -150,7 +154,7 @@ func (o *Owner) Go(ctx context.Context) error {
 	}
 }
 
-// Reset ends all connections, as a crash does.
+// Reset ends all connections without a message of TLS or HTTP/2, as a crash does.
 func (o *Owner) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,14 +163,14 @@ func (o *Owner) Reset() {
 	}
 }
 
-// Streams returns how many streams there were, and how many are open.
+// Streams returns the number of streams so far, and of those that are open.
 func (o *Owner) Streams() (all, open int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams, o.open
 }
 
-// Answers returns what consumers have said so far.
+// Answers returns the answers of consumers so far, the first 100,000 of them.
 func (o *Owner) Answers() []Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,7 +189,7 @@ func (o *Owner) eventf(format string, args ...any) {
 	}
 }
 
-// track knows the connection until it is closed.
+// track adds a connection to those that Reset ends, until it is closed.
 func (o *Owner) track(raw net.Conn) *conn {
 	c := &conn{Conn: raw}
 	o.mu.Lock()
@@ -199,12 +203,13 @@ func (o *Owner) track(raw net.Conn) *conn {
 	return c
 }
 
-// tracked are credentials that keep the connections below TLS at hand.
+// tracked are credentials that track the connections below TLS.
 type tracked struct {
 	credentials.TransportCredentials
 	owner *Owner
 }
 
+// ServerHandshake implements credentials.TransportCredentials.
 func (t tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c := t.owner.track(raw)
 	above, info, err := t.TransportCredentials.ServerHandshake(c)
@@ -215,22 +220,26 @@ func (t tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	return above, trackedInfo{info, c}, nil
 }
 
+// Clone implements credentials.TransportCredentials.
 func (t tracked) Clone() credentials.TransportCredentials {
 	return tracked{t.TransportCredentials.Clone(), t.owner}
 }
 
+// trackedInfo passes the connection below TLS to the handler of a stream.
 type trackedInfo struct {
 	credentials.AuthInfo
 	conn *conn
 }
 
-// conn is a connection that can end in the middle of something.
+// conn is a connection that can be cut in the middle of a write.
 type conn struct {
 	net.Conn
-	closed func()
+	closed func()      // is called when it is closed; may be called again
 	armed  atomic.Bool // the next write is cut
 }
 
+// Write implements net.Conn. Where the connection is armed, it writes half of p and
+// closes the connection.
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.armed.Load() {
 		return c.Conn.Write(p)
@@ -240,12 +249,13 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, net.ErrClosed
 }
 
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }
 
-// reset ends the connection without a word of TLS or HTTP/2.
+// reset ends the connection without a message of TLS or HTTP/2.
 func (c *conn) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // RST instead of FIN
@@ -253,7 +263,7 @@ func (c *conn) reset() {
 	_ = c.Conn.Close()
 }
 
-// service speaks the protocol.
+// service is the gRPC service.
 type service struct {
 	rdpb.UnimplementedDiscoveryServiceServer
 	owner *Owner
@@ -265,7 +275,7 @@ func (s service) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSer
 	t, session := s.owner.talk(stream.Context())
 	t.stream, t.conn = stream, p.AuthInfo.(trackedInfo).conn //nolint:forcetypeassert // the credentials are ours
 	t.began()
-	// Some owners end the stream before they have read anything.
+	// An owner that ends the stream at once does so before it has read anything.
 	if len(session) == 0 || session[0].Verb != "status" {
 		if err := t.subscribed(); err != nil {
 			return t.ended(err)
@@ -274,23 +284,24 @@ func (s service) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSer
 	return t.ended(t.follow(session))
 }
 
-// talk is one stream, or a connection that may never have one.
+// talk carries out one session: on a stream of gRPC, or on a connection that may
+// never have one.
 type talk struct {
 	owner   *Owner
-	ctx     context.Context //nolint:containedctx // ends with it
-	conn    *conn           // below it
+	ctx     context.Context //nolint:containedctx // ends with the stream or connection
+	conn    *conn           // below TLS
 	stream  stream          // nil while there is none
-	number  int
-	session string // the consumer's context
-	sent    int
-	open    bool // it is counted
-	told    bool // that it is over
+	number  int             // of the session, from 1
+	session string          // the consumer's context
+	sent    int             // responses with a counted nonce
+	open    bool            // the stream is counted in Owner.open
+	told    bool            // the Fact Ended was told
 
-	marked          bool
-	nonces, context string // how responses look
+	marked          bool   // the header announces the end of the catalog
+	nonces, context string // the words of the steps nonce and context
 }
 
-// stream is what a script needs of a stream of gRPC.
+// stream is the part of a gRPC stream that a script needs.
 type stream interface {
 	Send(message *rdpb.BidirectionalStream) error
 	Recv() (*rdpb.BidirectionalStream, error)
@@ -298,7 +309,7 @@ type stream interface {
 	SendHeader(header metadata.MD) error
 }
 
-// talk begins the next session of the script.
+// talk begins the next session of the script, and returns it.
 func (o *Owner) talk(ctx context.Context) (*talk, Session) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -307,7 +318,7 @@ func (o *Owner) talk(ctx context.Context) (*talk, Session) {
 	return &talk{owner: o, ctx: ctx, number: o.streams, nonces: "counted", context: "right"}, session
 }
 
-// upcoming is the session that is next. The caller holds the lock.
+// upcoming returns the next session. The caller holds the lock.
 func (o *Owner) upcoming() Session {
 	if n := len(o.config.Script); n > 0 {
 		return o.config.Script[min(o.streams, n-1)]
@@ -315,7 +326,7 @@ func (o *Owner) upcoming() Session {
 	return nil
 }
 
-// began tells that there is a stream.
+// began counts a new stream.
 func (t *talk) began() {
 	t.open = true
 	t.owner.mu.Lock()
@@ -324,7 +335,7 @@ func (t *talk) began() {
 	t.owner.eventf("stream %d", t.number)
 }
 
-// subscribed takes the consumer's first message.
+// subscribed receives the consumer's first message.
 func (t *talk) subscribed() error {
 	request, err := t.stream.Recv()
 	if err != nil {
@@ -335,7 +346,7 @@ func (t *talk) subscribed() error {
 	return nil
 }
 
-// over tells, once, that nothing more is said or heard.
+// over tells the Fact Ended. Only the first call does.
 func (t *talk) over(code codes.Code) {
 	if !t.told {
 		t.told = true
@@ -343,7 +354,7 @@ func (t *talk) over(code codes.Code) {
 	}
 }
 
-// ended tells of the end of a stream, for which err is the reason.
+// ended counts the end of a stream, and returns err, the reason for it.
 func (t *talk) ended(err error) error {
 	t.over(status.Code(err))
 	if t.open {
@@ -355,7 +366,7 @@ func (t *talk) ended(err error) error {
 	return err
 }
 
-// follow carries out the session.
+// follow carries out the steps of the session, and then hangs.
 func (t *talk) follow(session Session) error {
 	for _, step := range session {
 		if done, err := t.do(step); done || err != nil {
@@ -464,7 +475,7 @@ func (t *talk) do(step Step) (done bool, err error) {
 	return false, nil
 }
 
-// wait lets the time pass.
+// wait waits for d, or until the stream ends.
 func (t *talk) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -476,23 +487,24 @@ func (t *talk) wait(d time.Duration) error {
 	}
 }
 
-// hang waits until the consumer goes.
+// hang waits until the stream ends.
 func (t *talk) hang() error {
 	<-t.ctx.Done()
 	return t.ctx.Err()
 }
 
-// numbered is the i-th of many good services.
+// numbered returns the response with the i-th of many good services.
 func (t *talk) numbered(i int, zone string) *rdpb.StreamResponse {
 	name := "s" + strconv.Itoa(i)
 	return t.upsert(name, name+"."+zone, fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
 }
 
-// upsert is a good service.
+// upsert returns the response with a good service.
 func (t *talk) upsert(name, fqdn, address string) *rdpb.StreamResponse {
 	return t.described(name, fqdn, address, "")
 }
 
+// described is upsert with a description.
 func (t *talk) described(name, fqdn, address, description string) *rdpb.StreamResponse {
 	value, _ := proto.Marshal(&typespb.FederatedService{ // of valid strings, so it cannot fail
 		Name: name, Fqdn: fqdn, Description: description,
@@ -505,6 +517,7 @@ func (t *talk) described(name, fqdn, address, description string) *rdpb.StreamRe
 	}
 }
 
+// send completes a response with nonce and context, and sends it.
 func (t *talk) send(response *rdpb.StreamResponse) error {
 	response.ResourceUrl = resourceURL
 	switch t.nonces {
@@ -528,7 +541,7 @@ func (t *talk) send(response *rdpb.StreamResponse) error {
 	return t.stream.Send(&rdpb.BidirectionalStream{Response: response})
 }
 
-// exchange sends a response and waits for its answer.
+// exchange sends a response and waits for the answer.
 func (t *talk) exchange(response *rdpb.StreamResponse) error {
 	if err := t.send(response); err != nil {
 		return err
@@ -536,7 +549,7 @@ func (t *talk) exchange(response *rdpb.StreamResponse) error {
 	return t.receive(response)
 }
 
-// receive takes the answer to the response.
+// receive receives the answer to a response, and checks that it belongs to it.
 func (t *talk) receive(response *rdpb.StreamResponse) error {
 	message, err := t.stream.Recv()
 	if err != nil {
@@ -563,8 +576,8 @@ func (t *talk) receive(response *rdpb.StreamResponse) error {
 	return nil
 }
 
-// ahead sends n responses as fast as the connection takes them. Something has to
-// read the answers meanwhile, or the connection is full of them.
+// ahead sends n responses as fast as the connection takes them. A goroutine receives
+// the answers meanwhile, so that they do not fill the connection.
 func (t *talk) ahead(n int, response func(i int) *rdpb.StreamResponse) error {
 	sent := make(chan *rdpb.StreamResponse, 1024)
 	var reader sync.WaitGroup
@@ -584,6 +597,6 @@ func (t *talk) ahead(n int, response func(i int) *rdpb.StreamResponse) error {
 		}
 	}
 	close(sent)
-	reader.Wait() // the end of the stream ends it, too
+	reader.Wait() // it also ends with the stream
 	return errors.Join(err, failed)
 }

@@ -14,14 +14,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// Run is an owner as a process, for faults that only a process can have. It
-// takes the arguments LISTEN CERT KEY CA SCRIPT [PINGS], of which SCRIPT is a
-// file, writes "serving ADDRESS" and then what happens, one line each, to
-// stdout, and takes each line of stdin as a call of Owner.Go. It runs until ctx
-// ends.
+// Run runs an owner as a process of its own, for faults that only a process can
+// have. Its arguments are LISTEN CERT KEY CA SCRIPT [PINGS]; SCRIPT is a file, and
+// PINGS a duration (see Config). It writes "serving ADDRESS" and then each Event as
+// a line to stdout. Each line of stdin is a call of Owner.Go. It runs until ctx ends.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) < 5 || len(args) > 6 {
-		return errors.New("takes LISTEN CERT KEY CA SCRIPT [PINGS]")
+		return errors.New("the arguments are LISTEN CERT KEY CA SCRIPT [PINGS]")
 	}
 	text, err := os.ReadFile(args[4])
 	if err != nil {
@@ -52,7 +51,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	}
 	owner := New(config)
 	config.Event("serving " + listener.Addr().String())
-	go func() { // ends with the process: a read of stdin cannot be interrupted
+	go func() { // it ends with the process, as a read of stdin cannot be interrupted
 		for lines := bufio.NewScanner(stdin); lines.Scan(); {
 			if owner.Go(ctx) != nil {
 				return

@@ -1,7 +1,8 @@
-// Package faultowner is an owner that misbehaves as it is told. It speaks the
-// messages of the protocol without the library, which could not lie.
+// Package faultowner is an owner that misbehaves according to a script. It does not
+// use package owner, which sends only what is valid, but the messages of the
+// protocol themselves.
 //
-// What it does is a [Script], written as text with one step a line:
+// A [Script] is text with one step a line:
 //
 //	upsert web web.fed.example 192.0.2.1
 //	end
@@ -11,8 +12,8 @@
 //	upsert web web.fed.example 192.0.2.2
 //	hang
 //
-// The first stream gets what stands above the line of dashes, the second what
-// stands below it, and all later ones that as well.
+// Lines of dashes divide it into sessions. The first stream gets the first session,
+// the second stream the second one, and so on. All further streams get the last one.
 //
 // These steps send responses, and wait for the answer to each:
 //
@@ -22,51 +23,53 @@
 //	operation N NAME FQDN ADDRESS a good service with that operation
 //	foreign NAME FQDN ADDRESS     a good service as a resource of another type
 //	truncated NAME FQDN ADDRESS   a good service, cut in the middle
-//	resend NAME FQDN ADDRESS      a good service again and again, for ever
+//	resend NAME FQDN ADDRESS      the same good service, for ever
 //	named ID NAME FQDN ADDRESS    a good service whose resource_id is not its name
 //	oversized N NAME FQDN ADDRESS a good service with a description of N octets
 //	heartbeats DURATION           empty responses for ever, one every DURATION
-//	updates DURATION NAME FQDN    a good service for ever, each time with the next address of 10.255.0.0/24
-//	slowly DURATION FROM TO ZONE  as services, but one every DURATION
+//	updates DURATION NAME FQDN    a good service every DURATION, for ever, each time with the next address of 10.255.0.0/24
+//	slowly DURATION FROM TO ZONE  the same as services, one every DURATION
 //
-// These send as fast as the connection takes it, and then wait for the answers:
+// These send without waiting, as fast as the connection takes it; the answers are
+// received meanwhile:
 //
-//	services FROM TO ZONE         good services s<i>, with the fqdn s<i>.ZONE and 10.x.x.x
+//	services FROM TO ZONE         good services s<i> for i from FROM up to, but not including, TO, with the fqdn s<i>.ZONE and the address 10.x.x.x
 //	flood N NAME FQDN ADDRESS     a good service N times
 //
 // These change how the following responses look:
 //
-//	announce                      the header says that the end is marked
+//	announce                      the header announces that the end of the catalog is marked
 //	nonce counted|empty|same
 //	context right|wrong|none
 //
-// And these end it, or let it wait:
+// These let the session wait, or end it:
 //
 //	header                        sends the header now, not with the first response
 //	await                         until Owner.Go is called
 //	wait DURATION
-//	hang                          until the consumer goes
+//	hang                          until the consumer ends the stream
 //	status CODE                   ends the stream; OK is a clean end
 //	cut                           the next write to the connection is cut in the middle, and the connection with it
 //	reset                         ends the connection at once
 //
-// A session that begins with one of these gets a whole connection, and the script
-// stands where TLS, HTTP/2 and gRPC do elsewhere:
+// A session that begins with one of these gets a whole connection. The script takes
+// the place of TLS, HTTP/2 and gRPC:
 //
 //	mute                          neither reads nor writes
-//	plain                         answers in plain text as a load balancer without an owner does
-//	tls                           the handshake, and nothing of HTTP/2
-//	frames                        the handshake, and HTTP/2 frame by frame
+//	plain                         answers in plain text, as a load balancer does that has no owner to connect to
+//	tls                           completes the TLS handshake, and sends nothing
+//	frames                        completes the TLS handshake, and speaks HTTP/2 frame by frame
 //
-// Behind frames there are these, and of those above all that make one response:
+// After frames there may be these, and those of the steps above that send one
+// response:
 //
-//	stream                        waits for the consumer's stream
+//	stream                        waits until the consumer opens a stream
 //	drip DURATION NAME FQDN ADDRESS  a good service, one octet every DURATION
 //	pings DURATION N              N pings every DURATION, for ever
 //	settings DURATION N           N SETTINGS frames every DURATION, for ever
-//	goaway N                      GOAWAY; N is the last stream that was seen
+//	goaway N                      GOAWAY with the last stream ID N
 //	rst                           RST_STREAM
-//	http N                        an answer of HTTP with the status N, which is none of gRPC
+//	http N                        an answer of plain HTTP with the status N, without gRPC
 //
 // A session that comes to its end hangs.
 package faultowner
@@ -82,11 +85,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Script is what an owner does on its first stream, on its second, and so on.
-// The last session is for all streams that follow.
+// Script has the sessions of an owner: for its first stream, its second, and so on.
+// The last session is for all further streams.
 type Script []Session
 
-// Session is what an owner does on one stream.
+// Session has the steps of an owner on one stream.
 type Session []Step
 
 // Step is one line of a script. The fields that its verb does not take are zero.
@@ -103,7 +106,7 @@ type Step struct {
 	Code    codes.Code
 }
 
-// verbs are the verbs with their arguments.
+// verbs has the arguments of each verb.
 var verbs = map[string]string{
 	"upsert":     "NAME FQDN ADDRESS",
 	"delete":     "NAME",
@@ -142,7 +145,7 @@ var verbs = map[string]string{
 	"http":       "N",
 }
 
-// below are the verbs with which a session gets a whole connection.
+// below has the first verbs of sessions that get a whole connection.
 var below = []string{"mute", "plain", "tls", "frames"}
 
 // below reports whether the session gets a whole connection.
@@ -172,6 +175,7 @@ func Parse(text string) (Script, error) {
 	return script, nil
 }
 
+// parse returns the step of one line.
 func parse(verb string, words []string) (Step, error) {
 	arguments, ok := verbs[verb]
 	if !ok {
@@ -213,7 +217,7 @@ func parse(verb string, words []string) (Step, error) {
 	return step, nil
 }
 
-// parseCode returns the code with the name that metrics and logs show.
+// parseCode returns the code with a name such as ResourceExhausted.
 func parseCode(name string) (codes.Code, error) {
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		if code.String() == name {

@@ -57,7 +57,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Every behaviour has a script, and a name of its own.
+// TestBehaviours checks that each behaviour has a unique name and a script in which
+// all words were replaced. Only the one without an owner has no steps.
 func TestBehaviours(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, b := range Behaviours {
@@ -68,6 +69,10 @@ func TestBehaviours(t *testing.T) {
 		script, err := b.Script("fed.example", "other.example", 24)
 		if err != nil {
 			t.Errorf("%s: %v", b.Name, err)
+			continue
+		}
+		if empty := len(script[0]) == 0; empty != (b.Identity == Nobody) {
+			t.Errorf("%s: the script has no first step: %t, and the identity is %q", b.Name, empty, b.Identity)
 		}
 		for _, session := range script {
 			for _, step := range session {
