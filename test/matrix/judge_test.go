@@ -18,7 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
-// tick looks at everything, once all is at rest.
+// tick waits until all goroutines are idle, and then checks all answers and states.
 func (r *run) tick() {
 	if r.dead {
 		return
@@ -55,11 +55,12 @@ func (r *run) tick() {
 	r.previous = allowed
 }
 
+// permits reports whether one of the options is the answer.
 func permits(options []option, a answer) bool {
 	return slices.ContainsFunc(options, func(o option) bool { return o.allows(a) })
 }
 
-// judgeState holds the state of the owner against what it must be.
+// judgeState compares the state of the owner with what it must be.
 func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	o := r.oracle
 	o.advance(now)
@@ -68,7 +69,7 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	case s.State == catalog.Synced && !synced:
 		from, _, ok := o.window()
 		if !ok || s.LastSync.Before(from.Add(-slack)) {
-			r.wrongf("owner is synced with %d services; nothing says that its catalog is complete", s.Services)
+			r.wrongf("owner is synced with %d services, although its catalog may not be complete", s.Services)
 			return
 		}
 		o.complete(false)
@@ -78,9 +79,9 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 	must := len(o.refusedBy) == len(r.config.Addresses)
 	switch {
 	case s.Parked && !must:
-		r.wrongf("owner is parked; refused by %v of %v", o.refusedBy, r.config.Addresses)
+		r.wrongf("owner is parked, although only %v of %v have refused", o.refusedBy, r.config.Addresses)
 	case !s.Parked && must:
-		r.wrongf("owner is not parked, although all replicas have said so")
+		r.wrongf("owner is not parked, although all replicas have refused")
 	}
 	switch {
 	case !s.Parked:
@@ -91,25 +92,26 @@ func (r *run) judgeState(s agent.OwnerStatus, now time.Time, attempts int) {
 		r.wrongf("%d attempts although the owner is parked", attempts-r.parked)
 		r.parked = attempts
 	}
-	// A good replica is found beside a bad one, while there is no reason to stay with
-	// that. Its return is what recover waits for.
+	// A good replica must be found beside a bad one, unless the bad one is heard. The
+	// return of all replicas is what recover waits for.
 	if r.fault && !r.healthy.IsZero() && (o.open == nil || !o.open.said) && !s.Parked {
 		since := o.lastSaid
 		if r.healthy.After(since) {
 			since = r.healthy
 		}
-		// A connection that is not made, a stream on which nothing comes, a delay.
+		// This covers a connection that is not made, a silent stream, and a delay.
 		bound := 35 * time.Second
 		if r.state == "stale" {
-			bound += time.Minute // attempts may have failed for long
+			bound += time.Minute // after many failed attempts the delay is longer
 		}
 		if now.Sub(since) > bound {
-			r.wrongf("a good replica is there since %v, and nothing was heard since %v", now.Sub(r.healthy), now.Sub(since))
+			r.wrongf("a good replica has been up for %v, and nothing was heard for %v", now.Sub(r.healthy), now.Sub(since))
 		}
 	}
 }
 
-// judgeNeighbour sees to it that the other owner has noticed nothing.
+// judgeNeighbour checks that the neighbour was not affected: neither its state nor
+// its one connection, nor the answers for its names.
 func (r *run) judgeNeighbour(s agent.OwnerStatus, now time.Time) {
 	if s.State != catalog.Synced || s.Stale != 0 {
 		r.wrongf("neighbour is %v, %d stale", s.State, s.Stale)
@@ -153,8 +155,8 @@ func (r *run) look(b *agent.Block, name string) answer {
 	return a
 }
 
-// told takes a fact of an owner. What was acknowledged must be seen at that very
-// moment.
+// told takes in a fact of an owner. A service that was acknowledged must be visible
+// at that moment.
 func (r *run) told(address string, f faultowner.Fact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +172,7 @@ func (r *run) told(address string, f faultowner.Fact) {
 			name := s.fqdn + "."
 			got, allowed := r.look(b, name), r.oracle.allowed(name, time.Now())
 			if !permits(allowed, got) && !r.theirs(name) {
-				r.wrongf("%s is %v, may be %v: acknowledged before it was to be seen", name, got, allowed)
+				r.wrongf("%s is %v, may be %v: it was acknowledged before it was visible", name, got, allowed)
 			}
 		}
 	}
@@ -181,6 +183,7 @@ func (r *run) theirs(name string) bool {
 	return slices.Contains([]string{"n0", "v1.n0", "n1"}, strings.TrimSuffix(name, "."+r.next+"."))
 }
 
+// closed takes in that a connection with the owner was closed.
 func (r *run) closed(address string) {
 	if address == neighbour {
 		return
@@ -191,7 +194,8 @@ func (r *run) closed(address string) {
 	r.keep(func() { r.oracle.closed(address) })
 }
 
-// keep does something to the oracle, and remembers what was allowed before.
+// keep calls f, which changes the oracle, and adds what is allowed after it to what
+// was allowed since the last tick.
 func (r *run) keep(f func()) {
 	f()
 	now := time.Now()
@@ -204,7 +208,7 @@ func (r *run) keep(f func()) {
 	}
 }
 
-// sample looks at everything in the middle of things, to be judged at the next
+// sample looks all names up while goroutines run. The answers are judged at the next
 // tick.
 func (r *run) sample(b *agent.Block, what string) {
 	r.mu.Lock()
@@ -217,7 +221,7 @@ func (r *run) sample(b *agent.Block, what string) {
 	}
 }
 
-// watch samples every version of a block, as far as it is fast enough.
+// watch samples the versions of a block; it may miss some.
 func (r *run) watch(b *agent.Block) {
 	for {
 		select {
@@ -229,7 +233,8 @@ func (r *run) watch(b *agent.Block) {
 	}
 }
 
-// wrongf reports what is wrong. The caller holds the lock.
+// wrongf reports what is wrong, with what is needed to find out why. The caller
+// holds the lock.
 func (r *run) wrongf(format string, args ...any) {
 	r.t.Helper()
 	if r.dead {
@@ -248,7 +253,7 @@ func (r *run) wrongf(format string, args ...any) {
 	}
 }
 
-// observer looks at answers whenever the agent tells that something happened.
+// observer samples answers when the agent reports an update.
 type observer struct{ r *run }
 
 // Responded implements agent.Observer.
@@ -280,7 +285,7 @@ func (o observer) Visible(time.Duration) {
 	}
 }
 
-// follow has certificates that never change.
+// follow stands for a follower of certificate files, which never change here.
 func follow(ctx context.Context, _ *mtls.Source) error {
 	<-ctx.Done()
 	return nil

@@ -2,4 +2,5 @@
 
 package matrix
 
+// race reports whether the race detector is on.
 const race = false

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
-// answer is what the zone says of a name.
+// answer is the zone's answer for a name.
 type answer struct {
 	kind    zone.Kind
 	address string
@@ -28,7 +28,7 @@ func (a answer) String() string {
 	case zone.Unsynced:
 		return "SERVFAIL"
 	case zone.Unheard:
-		return "SERVFAIL or somebody else's"
+		return "SERVFAIL or the next plugin's"
 	case zone.NameError:
 		return "NXDOMAIN"
 	case zone.NoData:
@@ -43,14 +43,15 @@ func (a answer) String() string {
 	return fmt.Sprintf("%s for %d s", a.address, a.ttl)
 }
 
-// option is an answer that may be given.
+// option is an answer that is allowed.
 type option struct {
 	kind        zone.Kind
 	address     string
 	live, stale bool
-	from, to    uint32 // bounds of the TTL
+	from, to    uint32 // least and greatest TTL
 }
 
+// allows reports whether a is the answer of the option.
 func (o option) allows(a answer) bool {
 	return o.kind == a.kind && (o.kind != zone.Success ||
 		o.address == a.address && o.from <= a.ttl && a.ttl <= o.to && (a.stale && o.stale || !a.stale && o.live))
@@ -64,28 +65,27 @@ func (o option) String() string {
 	return fmt.Sprintf("%s %s for %d to %d s", o.address, flag, o.from, o.to)
 }
 
-// slack is how late an event may show, in either direction: what is seen within a
-// second is judged by what holds before and after it.
+// slack is how late, or early, an event may have its effect. Within a second of it
+// an answer may be as before or as after it.
 const slack = time.Second
 
-// rules is what the configuration says.
+// rules is the part of the configuration that decides what is allowed.
 type rules struct {
 	zone      string // of the owner
-	shared    bool   // with the neighbour, which is known whenever it matters
+	shared    bool   // with the neighbour, whose catalog is always known
 	retention time.Duration
 	settle    time.Duration
 	ttl       uint32
-	largest   int // octets of a message
+	largest   int // message, in octets
 }
 
-// oracle knows what may be answered for one owner. It is fed with what the owner
-// really said, as the owner itself tells it, and with nothing of the agent's but
-// the moment at which a catalog was taken for complete, where the rules leave one
-// to choose; it checks that moment, too.
+// oracle knows which answers are allowed for one owner. It learns what the owner
+// really said from the owner itself. It learns only one thing from the agent: the
+// moment at which a catalog was taken for complete, where the rules allow more than
+// one; and it checks that moment.
 //
-// It is written from the documents and shares no code with what it judges: it
-// holds records in a list, asks for the time again and again, and knows no
-// generations.
+// It is written from the documents and shares no code with what it judges: it keeps
+// records in a list, recomputes everything from the time, and has no generations.
 type oracle struct {
 	rules
 
@@ -93,31 +93,31 @@ type oracle struct {
 	open    *speech // the stream that is open, or nil
 
 	started        time.Time // of the process
-	knows, mayKnow bool      // a catalog was complete, or restored: surely, or perhaps
-	clock          time.Time // when the retention began to count; zero while it does not
-	expired        bool      // it has run out
-	ended          bool      // ... once in this process: names may be denied since
-	guarded        bool      // the last catalog that was complete left out what the guard held
+	knows, mayKnow bool      // a catalog has been complete, or was restored: certainly, or perhaps
+	clock          time.Time // when the retention began to run; zero while it does not
+	expired        bool      // the retention has ended
+	ended          bool      // it has ended once in this process: names may be denied since then
+	guarded        bool      // the last complete catalog lacked services that the guard kept
 
-	refusedBy map[string]bool // replicas that must not be tried again
-	lastSaid  time.Time       // when there was last an open stream on which something was said
+	refusedBy map[string]bool // replicas that refused the consumer and must not be tried again
+	lastSaid  time.Time       // when a stream was last open on which something had been said
 
 	now      func() time.Time
-	wrong    func(format string, args ...any) // is told what breaks a rule
+	wrong    func(format string, args ...any) // reports that a rule was broken
 	trace    []string                         // what happened, for reports
-	messages int                              // that were answered
+	messages int                              // answered
 }
 
-// record is one service, in the last version that the owner said and we took.
+// record is one service, in the last version that was acknowledged.
 type record struct {
 	id, name, fqdn, address string
-	stream                  *speech   // that announced it last
-	lost                    time.Time // when that was lost; zero while it is open
-	held                    bool      // a complete catalog was without it, and the guard kept it
-	vague                   bool      // a bad version was refused since: it stays, live or stale
+	stream                  *speech   // on which it was announced last
+	lost                    time.Time // when that stream was lost; zero while it is open
+	held                    bool      // a complete catalog lacked it, and it was kept
+	vague                   bool      // a bad version was refused since then: it is kept, live or stale
 	perhaps                 bool      // it may be gone
-	tentative               bool      // sent and not answered
-	next                    []*record // versions that were sent and not answered; nil in it stands for a deletion
+	tentative               bool      // new: sent and not answered
+	next                    []*record // versions that were sent and not answered; a nil element is a deletion
 }
 
 func isVague(r *record) bool { return r.vague }
@@ -126,14 +126,15 @@ func isVague(r *record) bool { return r.vague }
 type speech struct {
 	replica string
 	number  int
-	marked  bool
-	content bool      // a good service, or a deletion
-	said    bool      // anything
+	marked  bool      // its header announced the end of the catalog
+	content bool      // a good service, or a deletion, was said
+	said    bool      // anything was said
 	synced  bool      // its catalog is complete
-	changed time.Time // when a new service, or a refused one, was last said
-	heard   time.Time // when anything was
+	changed time.Time // when a service was last said that is new to the stream, or refused
+	heard   time.Time // when anything was last said
 }
 
+// notef adds a line to the trace.
 func (o *oracle) notef(format string, args ...any) {
 	o.trace = append(o.trace, o.now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 	if len(o.trace) > 400 {
@@ -141,14 +142,14 @@ func (o *oracle) notef(format string, args ...any) {
 	}
 }
 
-// tell takes a fact about a replica.
+// tell takes in a fact about a replica.
 func (o *oracle) tell(replica string, f faultowner.Fact) {
 	now := o.now()
 	o.advance(now)
 	switch f.What {
 	case faultowner.Opened:
 		o.notef("%s stream %d opens", replica, f.Stream)
-		if o.open != nil { // of which the end shows at the same instant, or there are two connections
+		if o.open != nil { // it ends at the same instant; tick finds more than one connection
 			o.lose(now)
 		}
 		o.open = &speech{replica: replica, number: f.Stream, heard: now, changed: now}
@@ -168,7 +169,7 @@ func (o *oracle) tell(replica string, f faultowner.Fact) {
 	}
 }
 
-// closed tells that the connection with a replica is closed, by whomever.
+// closed takes in that the connection with a replica is closed, by either side.
 func (o *oracle) closed(replica string) {
 	now := o.now()
 	o.advance(now)
@@ -178,18 +179,18 @@ func (o *oracle) closed(replica string) {
 	}
 }
 
-// rearm tells that there is a reason to try again.
+// rearm takes in that there is a reason to try all replicas again.
 func (o *oracle) rearm() { clear(o.refusedBy) }
 
-// said is a response, as far as it is understood here.
+// said is a response, as far as the oracle understands it.
 type said struct {
 	id, name, fqdn, address string
 	operation               rdpb.StreamResponse_Operation
 	empty                   bool
-	good                    bool // must be acknowledged
+	good                    bool // it must be acknowledged
 }
 
-// understand judges a response without the help of the library.
+// understand judges a response without the library.
 func (o *oracle) understand(r *rdpb.StreamResponse) said {
 	s := said{id: r.GetResourceId(), operation: r.GetOperation()}
 	ours := r.GetContext() != "of another session"
@@ -217,6 +218,8 @@ func (o *oracle) understand(r *rdpb.StreamResponse) said {
 	return s
 }
 
+// sending takes in a response that is about to be sent, and may be applied from now
+// on.
 func (o *oracle) sending(f faultowner.Fact) {
 	if o.open == nil {
 		return
@@ -240,10 +243,12 @@ func (o *oracle) sending(f faultowner.Fact) {
 	}
 }
 
+// version returns the record of a service as the open stream announces it.
 func (o *oracle) version(s said) *record {
 	return &record{id: s.id, name: s.name, fqdn: s.fqdn, address: s.address, stream: o.open}
 }
 
+// named returns the record with the name, or nil.
 func (o *oracle) named(name string) *record {
 	for _, r := range o.records {
 		if r.name == name {
@@ -253,7 +258,7 @@ func (o *oracle) named(name string) *record {
 	return nil
 }
 
-// insert keeps the records in the order of their names.
+// insert adds a record. The records are in the order of their names.
 func (o *oracle) insert(r *record) {
 	i, _ := slices.BinarySearchFunc(o.records, r, func(a, b *record) int { return strings.Compare(a.name, b.name) })
 	o.records = slices.Insert(o.records, i, r)
@@ -269,6 +274,8 @@ func (o *oracle) about(s said) (about []*record) {
 	return about
 }
 
+// answered takes in the answer to a response. It must be an ACK or a NACK as the
+// response is good or bad.
 func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 	o.messages++
 	s := o.understand(f.Response)
@@ -289,13 +296,13 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		stream.changed = now
 		for _, r := range o.about(s) {
 			r.next = nil
-			// What is said badly is still offered, but for a deletion.
+			// The owner still offers a service that it announces badly.
 			r.vague = r.vague || s.operation != rdpb.StreamResponse_DELETE
 		}
 		if s.operation == rdpb.StreamResponse_DELETE {
 			return
 		}
-		// A service of which only the resource_id could be read.
+		// Of some bad messages only the resource_id can be read.
 		for _, r := range o.records {
 			if r.name == s.id || r.id == s.id {
 				r.vague = true
@@ -324,7 +331,7 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		stream.changed = now
 	}
 	if i := slices.Index(o.records, old); i >= 0 {
-		// What was sent after it is not answered yet.
+		// The versions that were sent after this one are not answered yet.
 		next := o.version(s)
 		if len(old.next) > 0 {
 			next.next = old.next[1:]
@@ -335,9 +342,9 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 	o.insert(o.version(s))
 }
 
-// complete tells that the catalog of the open stream is complete: by the word of
-// the owner (rule 1), or by silence (rule 2), where most of a catalog is not given
-// up.
+// complete takes in that the catalog of the open stream is complete: because the
+// owner has marked its end (rule 1), or after silence (rule 2). After silence a guard
+// keeps the services that are missing if they are the larger part of a catalog.
 func (o *oracle) complete(marked bool) {
 	stream := o.open
 	o.notef("catalog is complete, marked %v", marked)
@@ -366,8 +373,8 @@ func (o *oracle) complete(marked bool) {
 	o.clock, o.expired = time.Time{}, false
 }
 
-// window returns when the catalog of the open stream may be complete by silence,
-// and when it must be.
+// window returns from when the catalog of the open stream may be complete after
+// silence, and when it must be. It is not ok where silence does not complete it.
 func (o *oracle) window() (from, to time.Time, ok bool) {
 	s := o.open
 	if s == nil || s.synced || s.marked || !s.content {
@@ -376,7 +383,7 @@ func (o *oracle) window() (from, to time.Time, ok bool) {
 	return s.changed.Add(o.settle), s.heard.Add(o.settle), true
 }
 
-// advance lets the time pass.
+// advance takes in that it is now.
 func (o *oracle) advance(now time.Time) {
 	if _, to, ok := o.window(); ok && now.After(to) {
 		o.complete(false)
@@ -395,12 +402,12 @@ func (o *oracle) advance(now time.Time) {
 	})
 }
 
-// lose tells that the open stream is lost.
+// lose takes in that the open stream is lost.
 func (o *oracle) lose(now time.Time) {
 	stream := o.open
 	o.open = nil
-	// What was not answered did not arrive as a whole: owners of the matrix wait for
-	// answers before they end a stream.
+	// A response without an answer has not arrived completely: the owners of the matrix
+	// wait for the answers before they end a stream.
 	o.records = slices.DeleteFunc(o.records, func(r *record) bool { return r.tentative })
 	for _, r := range o.records {
 		r.next = nil
@@ -419,8 +426,8 @@ func (o *oracle) lose(now time.Time) {
 	}
 }
 
-// restart tells that the process ended in good order, and a new one begins.
-// kept says that the catalog is in a file.
+// restart takes in that the process has shut down. A new one will start; kept says
+// that it finds the catalog in a file.
 func (o *oracle) restart(now time.Time, kept bool) {
 	o.advance(now)
 	if o.open != nil {
@@ -443,11 +450,11 @@ func (o *oracle) restart(now time.Time, kept bool) {
 	o.rearm()
 }
 
-// start tells that a process begins.
+// start takes in that a process has started.
 func (o *oracle) start(now time.Time) {
-	o.notef("a process begins")
+	o.notef("a process starts")
 	o.started, o.lastSaid, o.ended = now, now, false
-	// The file may have become too old meanwhile.
+	// The retention of the file may have ended meanwhile.
 	if o.retention > 0 && !o.clock.IsZero() && !now.Before(o.clock.Add(o.retention-slack)) {
 		o.expired = true
 	}
@@ -465,16 +472,16 @@ func (o *oracle) start(now time.Time) {
 	}
 }
 
-// grace is how long a name is not denied on behalf of an owner that nothing is
-// known of, and that another one shares the zone with.
+// grace is how long names are not denied because of an owner that nothing is known
+// of, in a zone that it shares with another owner.
 const grace = 30 * time.Second
 
-// allowed returns what may be answered for a name at the time.
+// allowed returns the answers that are allowed for a name now.
 func (o *oracle) allowed(name string, now time.Time) []option {
 	o.advance(now)
 	var all []option
 	fqdn := strings.TrimSuffix(strings.TrimPrefix(name, "v1."), ".")
-	for _, r := range o.records { // of two services with one name, the smaller one is answered
+	for _, r := range o.records { // of services with one fqdn, the one with the first name wins
 		if !r.concerns(func(name string) bool { return name == fqdn }) {
 			continue
 		}
@@ -516,13 +523,13 @@ func (o *oracle) allowed(name string, now time.Time) []option {
 	return all
 }
 
-// concerns reports whether a version of the record may have such an fqdn.
+// concerns reports whether a version of the record has such an fqdn.
 func (r *record) concerns(such func(fqdn string) bool) bool {
 	return such(r.fqdn) || slices.ContainsFunc(r.next, func(n *record) bool { return n != nil && such(n.fqdn) })
 }
 
-// versions returns the versions of a record that may hold, and whether one of
-// them does.
+// versions returns the versions of a record that may be answered now, and whether
+// one of them certainly is.
 func (o *oracle) versions(r *record, now time.Time) (versions []*record, sure bool) {
 	sure = !r.perhaps
 	versions = []*record{r}
@@ -537,12 +544,12 @@ func (o *oracle) versions(r *record, now time.Time) (versions []*record, sure bo
 		sure = false // it may be swept
 	}
 	if o.retention > 0 && !r.lost.IsZero() && !now.Before(r.lost.Add(o.retention-slack)) {
-		sure = false // it may be over
+		sure = false // its retention may have ended
 	}
 	return versions, sure
 }
 
-// options returns how version v of the record r may be answered.
+// options returns the allowed answers with the version v of the record r.
 func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 	live := option{kind: zone.Success, address: v.address, live: true, from: o.ttl, to: o.ttl}
 	if o.retention > 0 {
@@ -562,7 +569,7 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 		stale.to = min(stale.to, uint32(left)+2)
 		stale.from = min(stale.from, uint32(max(left-1, 1)))
 		if o.guarded {
-			stale.from = 1 // what goes first bounds them all
+			stale.from = 1 // the service that expires first bounds the TTL of all
 		}
 	}
 	if r.vague {
@@ -579,14 +586,13 @@ func (o *oracle) options(r, v *record, now time.Time) (all []option) {
 	return all
 }
 
-// mayKnowAt reports whether names may be denied on the strength of what the owner
-// said.
+// mayKnowAt reports whether names may be denied now.
 func (o *oracle) mayKnowAt(now time.Time) bool {
 	from, _, ok := o.window()
 	return o.mayKnow || o.ended || ok && !now.Before(from.Add(-slack)) || o.shared && now.After(o.started.Add(grace-slack))
 }
 
-// negative returns what may be answered for a name that nobody has.
+// negative returns the allowed answers for a name that does not exist.
 func (o *oracle) negative(now time.Time) (all []option) {
 	if o.mayKnowAt(now) {
 		all = append(all, option{kind: zone.NameError})

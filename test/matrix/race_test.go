@@ -2,5 +2,5 @@
 
 package matrix
 
-// race means that everything takes ten times as long, so that a quarter must do.
+// race reports whether the race detector is on.
 const race = true

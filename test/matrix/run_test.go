@@ -21,7 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
-// run is one cell at work.
+// run is one cell while it runs.
 type run struct {
 	cell
 	figures
@@ -31,41 +31,42 @@ type run struct {
 	network   *network
 	random    *rand.Rand
 	config    agent.OwnerConfig
-	services  int                  // of the catalog, beside some that have names
+	services  int                  // numbered ones of the catalog; there are three with names beside them
 	too       faultowner.Behaviour // of the other replica, where it misbehaves as well
-	first     bool                 // in the Corefile, before the neighbour
+	first     bool                 // it comes before the neighbour in the Corefile
 	zone      string
-	next      string // the zone of the neighbour
-	fault     bool   // the owners misbehave
-	failing   bool   // TLS handshakes have failed: the next attempt may be far away
-	healthy   time.Time
-	names     []string
+	next      string    // the zone of the neighbour
+	fault     bool      // the owners misbehave
+	failing   bool      // TLS handshakes have failed: the next attempt may be minutes away
+	healthy   time.Time // since when there is a good replica; zero where there is none
+	names     []string  // that are looked up
 
 	agent         *agent.Agent
 	blocks        []*agent.Block
 	configuration int
 	stops         map[string]func() // by address
 	registry      *owner.Registry
-	version       int // of the neighbour's service that changes
-	lives         int // of the process
-	parked        int // attempts when it was parked; -1 while it is not
-	fresh         bool
+	version       int  // of the neighbour's service that changes
+	lives         int  // processes so far
+	parked        int  // attempts at the time at which it was parked; -1 while it is not
+	fresh         bool // there was no tick since the process has started
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below, and some that other goroutines read
 	oracle   *oracle
-	previous map[string][]option // what was allowed since the last look
-	samples  []sample            // seen since then
-	dead     bool                // enough is wrong
+	previous map[string][]option // what was allowed since the last tick, by name
+	samples  []sample            // taken since then
+	dead     bool                // enough is wrong: the rest is not checked
 }
 
-// sample is an answer that was seen in the middle of things.
+// sample is an answer that was seen while goroutines ran.
 type sample struct {
 	at     time.Time
 	name   string
 	answer answer
-	what   string
+	what   string // when it was seen, in words
 }
 
+// newRun draws the parameters of a cell. file is for the property persist.
 func newRun(t *testing.T, c cell, p *passports, file string) *run {
 	t.Helper()
 	r := &run{
@@ -77,7 +78,8 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 	}
 	r.services = pick(r.random, 3, 24)
 	r.too = pick(r.random, faultowner.Behaviours...)
-	// Whoever comes first in the Corefile has a name that both offer.
+	// A name that both owners publish goes to the first one in the Corefile. So a thief
+	// must not be first: it would get the names of the neighbour.
 	r.first = r.random.IntN(2) == 0 && c.behaviour.Name != "thief" && r.too.Name != "thief"
 	r.zone, r.next = "fed.example", "fed.example"
 	if c.beside == "apart" {
@@ -117,14 +119,16 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 	return r
 }
 
+// pick draws one of the values.
 func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
 
-// seconds draws a duration, which is no whole number of seconds.
+// seconds draws a duration between two numbers of seconds, in milliseconds.
 func (r *run) seconds(from, to int) time.Duration {
 	return time.Duration(from)*time.Second + time.Duration(r.random.IntN((to-from)*1000))*time.Millisecond
 }
 
-// run is the story of a cell.
+// run runs the cell: the state before, the fault, perhaps a reload or a restart, and
+// the recovery.
 func (r *run) run() {
 	start := time.Now()
 	fault := start.Add(begin)
@@ -161,7 +165,7 @@ func (r *run) run() {
 		r.end()
 		r.sleepUntil(time.Now().Add(r.seconds(0, 10)))
 		if r.random.IntN(2) == 0 {
-			r.halt() // nothing but the file is left
+			r.halt() // only the file is left
 		}
 		r.start()
 		r.pass(r.seconds(10, 40))
@@ -179,7 +183,7 @@ func (r *run) run() {
 	r.simulated, r.messages = time.Since(start), r.oracle.messages
 }
 
-// sleepUntil lets the time pass in which nothing is looked at.
+// sleepUntil lets the time pass without checks in between.
 func (r *run) sleepUntil(at time.Time) {
 	if d := time.Until(at); d > 0 {
 		time.Sleep(d)
@@ -189,7 +193,7 @@ func (r *run) sleepUntil(at time.Time) {
 	}
 }
 
-// behave has good replicas at all addresses.
+// behave starts good replicas at all addresses.
 func (r *run) behave() {
 	text := faultowner.Catalog
 	if r.random.IntN(2) == 0 {
@@ -202,8 +206,8 @@ func (r *run) behave() {
 	r.fault, r.healthy = false, time.Now()
 }
 
-// misbehave has the fault at the first address, and what the cell says at the
-// other one.
+// misbehave starts the behaviour of the cell at the first address, and the other
+// replica of the cell at the second.
 func (r *run) misbehave() {
 	r.fault, r.healthy = true, time.Time{}
 	r.serve(replicaA, r.behaviour)
@@ -218,6 +222,7 @@ func (r *run) misbehave() {
 	}
 }
 
+// serve starts an owner with a behaviour.
 func (r *run) serve(address string, b faultowner.Behaviour) {
 	r.mu.Lock()
 	r.oracle.notef("%s is %s", address, b.Name)
@@ -252,7 +257,7 @@ func (r *run) serve(address string, b faultowner.Behaviour) {
 func (r *run) halt() {
 	for _, address := range r.config.Addresses {
 		if stop := r.stops[address]; stop != nil {
-			r.closed(address) // before anybody can notice
+			r.closed(address) // first: what the consumer does next must find the oracle up to date
 			stop()
 			delete(r.stops, address)
 		}
@@ -260,8 +265,8 @@ func (r *run) halt() {
 	r.healthy = time.Time{}
 }
 
-// The services of the neighbour: one that stays, one that changes, and one that
-// comes and goes.
+// neighbour starts the neighbour with two services: n0 stays and n1 changes. A third
+// one, n2, comes and goes.
 func (r *run) neighbour() {
 	r.registry = owner.NewRegistry()
 	r.upsert("n0", "198.51.100.1")
@@ -275,6 +280,7 @@ func (r *run) neighbour() {
 	r.stops[neighbour] = r.network.serve(r.t, neighbour, s)
 }
 
+// upsert publishes a service of the neighbour.
 func (r *run) upsert(name, address string) {
 	fqdn, err := federation.ParseFQDN(name + "." + r.next)
 	if err != nil {
@@ -292,7 +298,7 @@ func (r *run) upsert(name, address string) {
 	}
 }
 
-// start begins a process.
+// start starts a process of the consumer: an agent.
 func (r *run) start() {
 	r.mu.Lock()
 	r.oracle.start(time.Now())
@@ -307,7 +313,7 @@ func (r *run) start() {
 	r.tick()
 }
 
-// end ends the process, in good order.
+// end shuts the process down.
 func (r *run) end() {
 	r.tick()
 	for _, b := range r.blocks {
@@ -321,7 +327,7 @@ func (r *run) end() {
 	r.samples = nil
 }
 
-// attach attaches the block, or another one that is the same.
+// attach attaches a block with the configuration of the cell to the agent.
 func (r *run) attach() {
 	mine, other := r.config, agent.OwnerConfig{
 		Addresses: []string{neighbour}, Files: r.passports.consumer, Retention: r.config.Retention,
@@ -356,8 +362,8 @@ func (r *run) attach() {
 	go r.watch(b)
 }
 
-// reload attaches the same again, or with another connection, and detaches what
-// was there.
+// reload attaches the same configuration again, or one that needs a new connection,
+// and detaches the old block.
 func (r *run) reload() {
 	r.tick()
 	r.mu.Lock()
@@ -378,7 +384,8 @@ func (r *run) reload() {
 	r.tick()
 }
 
-// pass lets the time pass, and looks at everything all the time.
+// pass lets the time pass, with a tick about once a second and some updates of the
+// neighbour.
 func (r *run) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end) && !r.dead; {
 		time.Sleep(min(time.Until(end), 900*time.Millisecond+time.Duration(r.random.IntN(200))*time.Millisecond))
@@ -389,9 +396,10 @@ func (r *run) pass(d time.Duration) {
 	}
 }
 
-// recover waits until all is right again, as it must be.
+// recover waits until the good catalog is complete again. It must be so within a
+// bound, and stay so.
 func (r *run) recover() {
-	bound := time.Minute + 35*time.Second // a whole step, and streams that are waited for
+	bound := time.Minute + 35*time.Second // the longest delay, and the wait for a silent stream
 	if r.failing {
 		bound = 5*time.Minute + 35*time.Second
 	}
@@ -402,18 +410,19 @@ func (r *run) recover() {
 	if !r.right() && !r.dead {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.wrongf("not right again %v after the owner is", time.Since(back))
+		r.wrongf("the good catalog is not complete %v after the owner is back", time.Since(back))
 		return
 	}
 	r.pass(r.config.Settle + 3*time.Second)
 }
 
-// right reports whether the good catalog is there, alive, and nothing else.
+// right reports whether the good catalog is complete, live, and all there is.
 func (r *run) right() bool {
 	s := r.status(r.config.ID())
 	return s.State == catalog.Synced && s.Stale == 0 && s.Services == r.services+3
 }
 
+// status returns the status of an owner.
 func (r *run) status(id string) agent.OwnerStatus {
 	for _, s := range r.agent.Status() {
 		if s.ID == id {
@@ -423,7 +432,7 @@ func (r *run) status(id string) agent.OwnerStatus {
 	return agent.OwnerStatus{}
 }
 
-// update changes what the neighbour has.
+// update changes the catalog of the neighbour.
 func (r *run) update() {
 	r.mu.Lock()
 	r.version++

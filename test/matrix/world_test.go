@@ -23,24 +23,24 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
-// begin is when the fault comes, counted from when the clock of a bubble starts.
-// What an owner was before lies in the time until then.
+// begin is when the fault begins, from the start of the clock of a bubble. The state
+// before the fault is reached in the time before.
 const begin = 24 * time.Hour
 
-// replicas and neighbour are where the owners are.
+// The addresses of the owners: two replicas of the one, and its neighbour.
 const (
 	replicaA  = "a.example:8008"
 	replicaB  = "b.example:8008"
 	neighbour = "n.example:8008"
 )
 
-// passports are the certificates of everybody, made once: the clock of all
-// bubbles starts at the same moment.
+// passports are all certificates. They are made once for all bubbles, as the clocks
+// of all bubbles start at the same time.
 type passports struct {
 	consumer mtls.Files
 	owners   map[faultowner.Identity]map[string]tls.Certificate // by address
-	roots    *x509.CertPool
-	foreign  *x509.CertPool
+	roots    *x509.CertPool                                     // of the authority that consumers and owners know
+	foreign  *x509.CertPool                                     // of another one
 }
 
 // mint makes the certificates in files below dir.
@@ -97,7 +97,9 @@ func mint(t *testing.T, dir string) *passports {
 			old.Lifetime = begin / 2
 			issue(faultowner.Expired, authority, address, old)
 		}
-		time.Sleep(begin + 15*time.Second + time.Hour) // a certificate is valid from an hour before it is made
+		// The last certificates are valid from 15 seconds after the fault begins: the time
+		// at which they are made, less an hour.
+		time.Sleep(begin + 15*time.Second + time.Hour)
 		for _, address := range []string{replicaA, replicaB} {
 			issue(faultowner.Early, authority, address, name(address))
 		}
@@ -105,7 +107,7 @@ func mint(t *testing.T, dir string) *passports {
 	return p
 }
 
-// credentials are those of the owner at the address.
+// credentials returns the credentials of the owner at the address.
 func (p *passports) credentials(identity faultowner.Identity, address string) credentials.TransportCredentials {
 	clients := p.roots
 	if identity == faultowner.Strict {
@@ -117,11 +119,11 @@ func (p *passports) credentials(identity faultowner.Identity, address string) cr
 	})
 }
 
-// network is in memory. It must be made inside a bubble.
+// network connects owners and consumers in memory. It must be made inside a bubble.
 type network struct {
-	closed func(address string) // is told that the dialer closes a connection
+	closed func(address string) // is called when the consumer closes a connection
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below
 	listeners map[string]*bufconn.Listener
 	dialed    map[string]int
 	open      map[string]int // connections
@@ -140,6 +142,7 @@ func (n *network) unlisten(address string) {
 	delete(n.listeners, address)
 }
 
+// dial connects to an address, as a net.Dialer does.
 func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dialed[address]++
@@ -165,7 +168,7 @@ func (n *network) count(address string, by int) {
 	n.open[address] += by
 }
 
-// connections returns how many there are with the addresses.
+// connections returns the number of open connections to the addresses.
 func (n *network) connections(addresses ...string) (all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -175,7 +178,7 @@ func (n *network) connections(addresses ...string) (all int) {
 	return all
 }
 
-// attempts returns how often the addresses were dialed.
+// attempts returns how often the addresses have been dialed.
 func (n *network) attempts(addresses ...string) (all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,6 +195,7 @@ type link struct {
 	closed func()
 }
 
+// Close implements net.Conn.
 func (l *link) Close() error {
 	l.closed()
 	return l.Conn.Close()
@@ -215,7 +219,8 @@ func (n *network) serve(t *testing.T, address string, s interface {
 	})
 }
 
-// quiet logs nothing, unless the environment asks for all of it.
+// quiet returns a logger that discards everything, or, where the environment has
+// MATRIX_LOG, writes it to standard error.
 func quiet() *slog.Logger {
 	if os.Getenv("MATRIX_LOG") != "" {
 		return slog.New(slog.NewTextHandler(os.Stderr, nil))
