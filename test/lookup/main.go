@@ -1,6 +1,5 @@
-// Command lookup asks a DNS server and prints the answers, so that trying this
-// project out needs no tool but Go. Beforehand it can tell whether the addresses
-// for it are free.
+// Command lookup asks a DNS server and prints the answers, so that nobody needs dig
+// to try this project out. With -free it checks instead whether addresses are free.
 package main
 
 import (
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	timeout  = 2 * time.Second        // of one exchange
-	interval = 100 * time.Millisecond // between two tries
+	timeout  = 2 * time.Second        // of one query
+	interval = 100 * time.Millisecond // between two queries
 )
 
 const usage = `usage: lookup [-server HOST:PORT] [-wait DURATION] [-edns] NAME TYPE...
@@ -28,9 +27,9 @@ const usage = `usage: lookup [-server HOST:PORT] [-wait DURATION] [-edns] NAME T
 
 func main() {
 	server := flag.String("server", "127.0.0.1:1053", "`HOST:PORT` to ask")
-	wait := flag.Duration("wait", 0, "ask again for this `DURATION`, until there is an answer")
-	edns := flag.Bool("edns", false, "send EDNS, so that the server may explain itself")
-	free := flag.Bool("free", false, "ask nothing, and fail when an address is in use, over TCP or UDP")
+	wait := flag.Duration("wait", 0, "repeat the query for up to this `DURATION`, until there is an answer")
+	edns := flag.Bool("edns", false, "send EDNS, so that the server can say why it has no answer")
+	free := flag.Bool("free", false, "send no query, but fail when one of the addresses is in use, over TCP or UDP")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
@@ -54,7 +53,7 @@ func main() {
 	}
 }
 
-// checkFree returns an error for each address that cannot be listened on.
+// checkFree returns an error for each address that is not free over TCP and UDP.
 func checkFree(ctx context.Context, addresses []string) error {
 	var config net.ListenConfig
 	var errs []error
@@ -73,14 +72,14 @@ func checkFree(ctx context.Context, addresses []string) error {
 	return errors.Join(errs...)
 }
 
-// lookup prints the answers to one question for each type. It returns an error
-// when one of them has none.
+// lookup asks for each of the types of a name and prints the replies. It returns an
+// error for each type without an answer.
 func lookup(ctx context.Context, server string, wait time.Duration, edns bool, name string, types []string) error {
 	var errs []error
 	for _, text := range types {
 		qtype, ok := dns.StringToType[strings.ToUpper(text)]
 		if !ok {
-			return fmt.Errorf("%q is not a type of record", text)
+			return fmt.Errorf("%q is not a record type, such as A or SRV", text)
 		}
 		question := new(dns.Msg).SetQuestion(name, qtype)
 		if edns {
@@ -98,8 +97,7 @@ func lookup(ctx context.Context, server string, wait time.Duration, edns bool, n
 	return errors.Join(errs...)
 }
 
-// retry asks until there is an answer or the time is up, and then returns the
-// last reply.
+// retry asks until there is an answer or the time is up, and returns the last reply.
 func retry(ctx context.Context, server string, wait time.Duration, question *dns.Msg) (*dns.Msg, error) {
 	deadline := time.Now().Add(wait)
 	ticker := time.NewTicker(interval)
@@ -117,7 +115,7 @@ func retry(ctx context.Context, server string, wait time.Duration, question *dns
 	}
 }
 
-// exchange asks over UDP, and over TCP when the reply was cut.
+// exchange asks over UDP, and again over TCP when the reply was truncated.
 func exchange(ctx context.Context, server string, question *dns.Msg) (*dns.Msg, error) {
 	reply, _, err := (&dns.Client{Timeout: timeout}).ExchangeContext(ctx, question, server)
 	if err == nil && reply.Truncated {
@@ -126,7 +124,8 @@ func exchange(ctx context.Context, server string, question *dns.Msg) (*dns.Msg, 
 	return reply, err
 }
 
-// show prints what a person wants to see of a reply.
+// show prints the question, the code, the records and the extended errors of a
+// reply.
 func show(reply *dns.Msg) {
 	question := reply.Question[0]
 	fmt.Printf("\n; %s %s: %s\n", question.Name, dns.TypeToString[question.Qtype], dns.RcodeToString[reply.Rcode])
