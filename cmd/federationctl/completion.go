@@ -9,16 +9,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// shells are those that scripts can be made for.
+// shells has the shells that completion can write a script for.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion " + strings.Join(shells, "|"),
 		Short: "Let the shell complete commands, flags and files",
-		Long: `completion writes a script that lets a shell complete what you type: commands,
-flags, their values, and files of the right kind. The examples show where each
-shell looks for it.
+		Long: `completion writes a script for a shell, which then completes what you type:
+commands, flags, their values, and files of the right kind. The examples show
+where each shell looks for the script.
 
 bash needs the package bash-completion; zsh needs 'autoload -U compinit; compinit'
 in ~/.zshrc.`,
@@ -38,6 +38,7 @@ in ~/.zshrc.`,
 	}
 }
 
+// writeCompletion writes the script for a shell.
 func writeCompletion(root *cobra.Command, shell string, stdout io.Writer) error {
 	var err error
 	switch shell {
@@ -58,18 +59,19 @@ func writeCompletion(root *cobra.Command, shell string, stdout io.Writer) error 
 	return nil
 }
 
-// extensions are those of the files that a flag takes, by the word or two that
-// its usage begins with.
+// extensions has the extensions of the files that a flag takes, by the words with
+// which its usage begins.
 var extensions = map[string][]string{
 	"PEM":          {"pem", "crt", "cer", "key"},
 	"YAML or JSON": catalogExtensions,
 }
 
+// catalogExtensions has the extensions of catalog files.
 var catalogExtensions = []string{"yaml", "yml", "json"}
 
-// completeFlags tells the shell which flags of the command and of those below it
-// take files, and of what kind. All others take none, unless they have a
-// completion of their own.
+// completeFlags sets how a shell completes the flags of the command and of those
+// below it: with files of the right kind where a flag takes a file, and with nothing
+// otherwise. It leaves flags alone that have a completion of their own.
 func completeFlags(command *cobra.Command) {
 	command.Flags().VisitAll(func(flag *pflag.Flag) {
 		value, usage := pflag.UnquoteUsage(flag)
@@ -91,7 +93,7 @@ func completeFlags(command *cobra.Command) {
 	}
 }
 
-// completeValues gives a flag its values.
+// completeValues sets the values with which a shell completes a flag.
 func completeValues(command *cobra.Command, flag string, values []string) {
 	must(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commandLines returns those of the example of a command: without comments, and
-// with continued lines in one.
+// commandLines returns the command lines in an example. It leaves out comments, and
+// joins lines that end in a backslash with the next one.
 func commandLines(example string) []string {
 	var found []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(example, "\\\n", " "), "\n") {
@@ -30,8 +30,8 @@ func commandLines(example string) []string {
 	return found
 }
 
-// TestExamples runs every line that is in the help as it stands there, but for
-// the addresses, in a directory with the files that are named.
+// TestExamples runs the examples of all commands, in a directory with the files that
+// they name. Only the addresses are replaced.
 func TestExamples(t *testing.T) {
 	root := rootCommand(t.Context())
 	for _, command := range append([]*cobra.Command{root}, root.Commands()...) {
@@ -55,10 +55,11 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// shellBlock matches a code block of Markdown.
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// TestREADME runs the lines of the README that are commands of this one, in
-// order, with the files of the repository.
+// TestREADME runs the command lines of the README that call federationctl, in order
+// and with the files of the repository.
 func TestREADME(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -90,7 +91,7 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// prepared returns a directory with all that the examples name.
+// prepared returns a directory with the files that the examples name.
 func prepared(t *testing.T) string {
 	t.Helper()
 	dir := pkiIn(t)
@@ -111,8 +112,9 @@ var (
 	exampleAllow  = regexp.MustCompile(`--allow-file[ =](\S+)`)
 )
 
-// runExample runs one line. What it pipes to jq must print the fqdns. It returns
-// the address of the owner, if the line is one; that runs on until the test ends.
+// runExample runs one command line. A line with a pipe to jq must print the fqdns. A
+// line that starts an owner runs until the test ends; runExample returns its address,
+// and otherwise "".
 func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	t.Helper()
 	script := exampleOwner.ReplaceAllString(line, address)
@@ -150,7 +152,7 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	return ""
 }
 
-// fqdnsIn does what the example does with jq.
+// fqdnsIn does the same as the example with jq.
 func fqdnsIn(t *testing.T, text string) string {
 	t.Helper()
 	var found strings.Builder
@@ -162,7 +164,7 @@ func fqdnsIn(t *testing.T, text string) string {
 				FQDN string `json:"fqdn"`
 			} `json:"service"`
 		}
-		if err := decoder.Decode(&event); err == io.EOF {
+		if err := decoder.Decode(&event); errors.Is(err, io.EOF) {
 			return found.String()
 		} else if err != nil {
 			t.Fatal(err)
@@ -173,22 +175,18 @@ func fqdnsIn(t *testing.T, text string) string {
 	}
 }
 
-// endlessExample runs what goes on until it is interrupted, which is when the
-// test ends, once it has said that it works.
+// endlessExample starts a command line that runs until it is interrupted, at the end
+// of the test. It waits until the command has written that it works, and returns the
+// address if it is an owner, and otherwise "".
 func endlessExample(t *testing.T, dir, script string) (address string) {
 	t.Helper()
 	command := shellCommand(context.WithoutCancel(t.Context()), t, dir, "exec "+script)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	output := startWithOutput(t, command)
 	t.Cleanup(func() {
-		_, _ = io.Copy(io.Discard, stdout)
+		for output.Scan() { // or Wait would close the pipe too early
+		}
 		if err := command.Wait(); err != nil {
 			t.Errorf("%s\nended with %v, expected exit code 0; standard error:\n%s", script, err, &stderr)
 		}
@@ -198,7 +196,6 @@ func endlessExample(t *testing.T, dir, script string) (address string) {
 			t.Error(err)
 		}
 	})
-	output := bufio.NewScanner(stdout)
 	for output.Scan() {
 		if _, on, ok := strings.Cut(output.Text(), " services on 127.0.0.1"); ok {
 			return "localhost" + strings.Fields(on)[0]

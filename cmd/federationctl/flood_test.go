@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"net"
@@ -20,7 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// named hands on the names of the services that an owner sends.
+// named is a consumer.Sink that passes on the operations and names of updates.
 type named chan string
 
 func (named) Opened(context.Context) error      { return nil }
@@ -37,7 +36,7 @@ func (n named) Apply(ctx context.Context, updates []consumer.Update) error {
 	return nil
 }
 
-// safeBuffer is written by a process and read by a test.
+// safeBuffer is written by a process while a test reads it.
 type safeBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -55,11 +54,11 @@ func (b *safeBuffer) String() string {
 	return b.buffer.String()
 }
 
-// TestIdleConnectionsKeepNobodyOut: an owner that may have 128 files open is
-// connected to from one address, two hundred times a second, by a peer that keeps
-// 300 connections and says nothing. A consumer from another address is served, and
-// the catalog and the certificates are followed all the same.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+// TestServeDespiteIdleConnections has an owner that may open 128 files, and a peer
+// that opens two hundred connections a second from one address, keeps 300 of them,
+// and sends nothing. A consumer from another address must be served, and changes of
+// the catalog must be noticed.
+func TestServeDespiteIdleConnections(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
@@ -67,29 +66,24 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 		strings.Join(files(".", "owner"), " "))
 	var logged safeBuffer
 	owner.Stderr = &logged
-	stdout, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	output := startWithOutput(t, owner)
 	t.Cleanup(func() {
 		_ = owner.Process.Kill()
 		_ = owner.Wait()
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("serve ended: %v\n%s", err, &logged)
+	if !output.Scan() {
+		t.Fatalf("serve has ended:\n%s", &logged)
 	}
-	address := strings.TrimSpace(line[strings.LastIndex(line, " ")+1:])
+	address := output.Text()[strings.LastIndexByte(output.Text(), ' ')+1:]
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	defer working.Wait()
 	defer cancel()
-	full := make(chan struct{}) // closed when there are as many connections as there should be
+	full := make(chan struct{}) // closed when there are 300 connections, or there cannot be
+	filled := sync.OnceFunc(func() { close(full) })
 	working.Go(func() {
+		defer filled()
 		var idle []net.Conn
 		defer func() {
 			for _, conn := range idle {
@@ -106,10 +100,8 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 				idle[0].Close()
 				idle = idle[1:]
 			}
-			if dialed == 300 {
-				close(full)
-			}
 			if dialed >= 300 {
+				filled()
 				pause := time.NewTimer(5 * time.Millisecond)
 				select {
 				case <-pause.C:
@@ -121,9 +113,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	})
 	<-full
 
-	source, err := mtls.Load(mtls.Files{
-		Cert: filepath.Join(dir, "consumer.pem"), Key: filepath.Join(dir, "consumer-key.pem"), CA: filepath.Join(dir, "ca.pem"),
-	}, nil)
+	source, err := mtls.Load(filesOf(dir, "consumer"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,17 +148,17 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	expect("upsert api")
 	expect("upsert shop")
 	expect(federation.End.String() + " ")
-	t.Logf("the catalog was there after %v", time.Since(begun))
+	t.Logf("the catalog arrived after %v", time.Since(begun))
 	write(t, file, "services: []\n")
 	begun = time.Now()
 	expect("delete api")
 	expect("delete shop")
-	t.Logf("an edit was there after %v", time.Since(begun))
+	t.Logf("an edit arrived after %v", time.Since(begun))
 
 	if n := strings.Count(logged.String(), "too many open files"); n > 0 {
-		t.Errorf("%d log lines tell of files that could not be opened:\n%s", n, &logged)
+		t.Errorf("%d log lines say that a file could not be opened, want none:\n%s", n, &logged)
 	}
 	if n := strings.Count(logged.String(), "connection turned away"); n == 0 || n > 60 {
-		t.Errorf("%d log lines tell of connections that were turned away", n)
+		t.Errorf("%d log lines say that connections were turned away, want 1 to 60", n)
 	}
 }

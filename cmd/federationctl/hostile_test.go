@@ -26,17 +26,17 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// These are tests of what files and peers can do to the command: files that are no
-// files, and text that a terminal would obey.
+// These tests are about hostile files and peers: files that are not regular files,
+// and text that a terminal would interpret.
 
 // process is the real binary while it runs.
 type process struct {
 	t       *testing.T
 	command *exec.Cmd
-	logged  *bufio.Scanner
+	logged  *bufio.Scanner // lines of its log
 }
 
-// startServe starts the owner of dir as a process, with its log.
+// startServe starts an owner as a process, with the certificates in dir.
 func startServe(t *testing.T, dir, catalog string) *process {
 	t.Helper()
 	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog}, files(dir, "owner"))
@@ -48,14 +48,14 @@ func startServe(t *testing.T, dir, catalog string) *process {
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// A log that says no more must not hold up the test for ever.
+	// A log without the expected line must not block the test for ever.
 	timer := time.AfterFunc(patience, func() { _ = p.command.Process.Kill() })
 	t.Cleanup(func() { timer.Stop() })
 	p.logged = bufio.NewScanner(log)
 	return p
 }
 
-// logs waits for a line with the text in the log.
+// logs waits for a line of the log that contains the text.
 func (p *process) logs(text string) {
 	p.t.Helper()
 	for p.logged.Scan() {
@@ -63,7 +63,7 @@ func (p *process) logs(text string) {
 			return
 		}
 	}
-	p.t.Fatalf("the log ended before %q", text)
+	p.t.Fatalf("the log ended without %q", text)
 }
 
 // end sends SIGTERM, and returns the exit code.
@@ -74,10 +74,11 @@ func (p *process) end() int {
 	}
 	for p.logged.Scan() { // or Wait would close the pipe too early
 	}
-	_ = p.command.Wait()
+	_ = p.command.Wait() // the exit code is in ProcessState
 	return p.command.ProcessState.ExitCode()
 }
 
+// fifo replaces a file with a FIFO.
 func fifo(t *testing.T, path string) {
 	t.Helper()
 	if err := syscall.Mkfifo(path+".new", 0o600); err != nil {
@@ -88,14 +89,15 @@ func fifo(t *testing.T, path string) {
 	}
 }
 
-// Each file of an owner is a FIFO for a moment: it is reported, used when it is a
-// file again, and SIGTERM ends the process meanwhile and afterwards.
+// TestServeSurvivesFIFOsAndEndsOnSIGTERM replaces files of an owner with FIFOs for a
+// moment. That is reported, and a file is used again when it is regular again.
+// SIGTERM ends the process during that time and afterwards.
 func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
 	renewed := pkiIn(t)
-	again := func(name string) {
+	renew := func(name string) {
 		t.Helper()
 		data, err := os.ReadFile(filepath.Join(renewed, name))
 		if err != nil {
@@ -113,7 +115,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	fifo(t, filepath.Join(dir, "owner-key.pem"))
 	p.logs("owner-key.pem is not a regular file")
 	for _, name := range []string{"owner.pem", "owner-key.pem", "ca.pem"} {
-		again(name)
+		renew(name)
 	}
 	p.logs("certificates changed")
 	if code := p.end(); code != exitDone {
@@ -136,8 +138,8 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// Nobody reads the log, and the pipe is full: who has something to log waits for
-// ever.
+// TestServeWithAStuckLogEndsOnSIGTERM has a log that is a full pipe without a
+// reader: each write to it blocks.
 func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
@@ -152,24 +154,18 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))
 	command := exec.CommandContext(t.Context(), realBinary(t), args...)
 	command.Stderr = writer
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	output := startWithOutput(t, command)
 	timer := time.AfterFunc(patience, func() { _ = command.Process.Kill() })
 	defer timer.Stop()
 	var url string
-	for lines := bufio.NewScanner(stdout); url == "" && lines.Scan(); {
-		_, url, _ = strings.Cut(lines.Text(), "metrics on ")
+	for url == "" && output.Scan() {
+		_, url, _ = strings.Cut(output.Text(), "metrics on ")
 	}
-	fd := int(writer.Fd()) // once: it makes the pipe a blocking one
+	fd := int(writer.Fd()) // only once, as Fd makes the pipe blocking again
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []int{1 << 16, 1} { // until not a byte more has room
+	for _, size := range []int{1 << 16, 1} { // until there is no room for another byte
 		for chunk := make([]byte, size); err == nil; {
 			_, err = syscall.Write(fd, chunk)
 		}
@@ -197,19 +193,20 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 	}
 }
 
-func TestLintOfWhatIsNoFile(t *testing.T) {
+// TestLintRefusesIrregularFiles checks files that are not regular or too large.
+func TestLintRefusesIrregularFiles(t *testing.T) {
 	realBinary(t)
 	dir := t.TempDir()
 	fifo(t, filepath.Join(dir, "fifo.yaml"))
 	write(t, filepath.Join(dir, "large.yaml"), "services: []"+strings.Repeat(" ", 1024))
-	const mend = "federationctl: problems found: 1; mend them and check again\n"
+	const one = "federationctl: problems found: 1; fix them and check again\n"
 	for _, tt := range []struct {
 		script, stdout, stderr string
 	}{
-		{"lint fifo.yaml", "fifo.yaml: error: fifo.yaml is not a regular file; 'federationctl lint -' reads standard input\n", mend},
-		{"lint /dev/zero", "/dev/zero: error: /dev/zero is not a regular file; 'federationctl lint -' reads standard input\n", mend},
-		{"lint --max-catalog 1MiB - </dev/zero", "<stdin>: error: there are more than 1048576 bytes; --max-catalog raises the limit\n", mend},
-		{"lint --max-catalog 1KiB large.yaml", "large.yaml: error: large.yaml is larger than allowed: it has 1036 bytes, the limit is 1024; --max-catalog raises it\n", mend},
+		{"lint fifo.yaml", "fifo.yaml: error: fifo.yaml is not a regular file; 'federationctl lint -' reads standard input\n", one},
+		{"lint /dev/zero", "/dev/zero: error: /dev/zero is not a regular file; 'federationctl lint -' reads standard input\n", one},
+		{"lint --max-catalog 1MiB - </dev/zero", "<stdin>: error: there are more than 1048576 bytes; --max-catalog raises the limit\n", one},
+		{"lint --max-catalog 1KiB large.yaml", "large.yaml: error: large.yaml is larger than allowed: it has 1036 bytes, the limit is 1024; --max-catalog raises it\n", one},
 	} {
 		code, stdout, stderr := shell(t, dir, "federationctl "+tt.script)
 		if code != exitFailed || stdout != tt.stdout || stderr != tt.stderr {
@@ -218,7 +215,7 @@ func TestLintOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// Standard input never ends.
+// TestLintEndsWhileItReads ends lint while it waits for standard input.
 func TestLintEndsWhileItReads(t *testing.T) {
 	reader, writer := io.Pipe()
 	defer writer.Close()
@@ -231,18 +228,21 @@ func TestLintEndsWhileItReads(t *testing.T) {
 	command.SetIn(reader)
 	command.SetOut(io.Discard)
 	if err := command.Execute(); err == nil || err.Error() != "interrupted" {
-		t.Errorf("error is %v, expected that it was interrupted", err)
+		t.Errorf("error is %v, expected interrupted", err)
 	}
 }
 
-// terrible is what no terminal should get.
+// terrible has characters that must not reach a terminal as they are, and two that
+// may.
 const terrible = "a\x1b[31m\n\r\x7f\u009b2J\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\u0085é\U0001F578"
 
+// raw reports whether a character must be escaped in output.
 func raw(r rune) bool {
 	return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// terribleCatalogs spell what is terrible wherever something may be repeated.
+// terribleCatalogs returns catalogs with terrible text in each place whose content
+// an error may repeat.
 func terribleCatalogs(t *testing.T) map[string]string {
 	t.Helper()
 	quoted, err := json.Marshal(terrible + strings.Repeat("\x1b[2J\n", 500_000))
@@ -266,6 +266,8 @@ func terribleCatalogs(t *testing.T) map[string]string {
 	}
 }
 
+// TestFileErrorsAreEscapedAndBounded checks what lint and serve print about terrible
+// catalogs.
 func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
 	dir := pkiIn(t)
 	for name, text := range terribleCatalogs(t) {
@@ -289,6 +291,7 @@ func TestFileErrorsAreEscapedAndBounded(t *testing.T) {
 	}
 }
 
+// TestLintIsBounded counts the problems that lint prints of a file with thousands.
 func TestLintIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "catalog.yaml")
 	write(t, file, "services:\n- name: a\n"+strings.Repeat("  name: a\n", 8000)+strings.Repeat("- name: b\n", 100))
@@ -296,12 +299,13 @@ func TestLintIsBounded(t *testing.T) {
 	if lines := strings.Count(stdout, "\n"); lines != 101 || !strings.HasSuffix(stdout, "\n"+file+": error: and at least 8000 more\n") {
 		t.Errorf("%d lines:\n%.2000s", lines, stdout)
 	}
-	if want := "federationctl: problems found: 8100 at least; mend them and check again\n"; stderr != want {
+	if want := "federationctl: problems found: at least 8100; fix them and check again\n"; stderr != want {
 		t.Errorf("standard error %q, expected %q", stderr, want)
 	}
 }
 
-// What an owner publishes reaches no terminal as it is, and programs get the same.
+// TestOutputHasNoControls checks that the output of watch has no control characters,
+// and that its JSON still has the same values.
 func TestOutputHasNoControls(t *testing.T) {
 	service, err := wire.DecodeService(&typespb.FederatedService{
 		Name: terrible, Fqdn: "a.example", Description: terrible, Tags: []string{terrible}, Labels: map[string]string{terrible: terrible},

@@ -22,16 +22,18 @@ func lintCommand(ctx context.Context) *cobra.Command {
 		Use:   "lint FILE...",
 		Short: "Check catalog files",
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
-them, and as consumers do when they get them. It tells each problem with its file,
-line, service and field, the first hundred of a file, and warns of what is allowed and probably not
-meant: two services with one fqdn, an endpoint that no instance selects, an
-instance that will have no DNS name of its own. Warnings alone are no failure.
+them, and as consumers do when they get them. It prints each problem with its
+file, line, service and field, up to a hundred of each file.
 
-A FILE of - is standard input. Any other must be a regular file.`,
+It also warns of what is allowed, but probably a mistake: two services with one
+fqdn, an endpoint that no instance selects, an instance that will have no DNS name
+of its own. With warnings alone the exit code is 0.
+
+The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
   federationctl lint catalogs/*.json
 
-  # Before it is written where an owner reads it.
+  # Check a catalog before it is copied to where an owner reads it.
   cat catalog.yaml | federationctl lint - && cp catalog.yaml published.yaml`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
@@ -45,8 +47,8 @@ A FILE of - is standard input. Any other must be a regular file.`,
 				return err
 			}
 			done := make(chan error, 1)
-			// Nothing is there to wait for at the end of ctx, and standard input may
-			// never end: the process does.
+			// When ctx ends the goroutine is left to the end of the process: a read of
+			// standard input cannot be interrupted.
 			go func() { done <- lint(files, policy, int64(limit), command.InOrStdin(), command.OutOrStdout()) }()
 			select {
 			case err := <-done:
@@ -62,6 +64,8 @@ A FILE of - is standard input. Any other must be a regular file.`,
 	return command
 }
 
+// lint checks files, and returns an error where one of them has a problem. limit is
+// in bytes.
 func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdout io.Writer) error {
 	problems, more := 0, false
 	for _, file := range files {
@@ -91,14 +95,15 @@ func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdo
 	}
 	switch {
 	case more:
-		return failed("problems found: %d at least; mend them and check again", problems)
+		return failed("problems found: at least %d; fix them and check again", problems)
 	case problems > 0:
-		return failed("problems found: %d; mend them and check again", problems)
+		return failed("problems found: %d; fix them and check again", problems)
 	}
 	return nil
 }
 
-// readCatalog returns the content of a catalog file, or of standard input.
+// readCatalog returns the content of a catalog file, or, for "-", of standard input.
+// More than limit bytes are an error.
 func readCatalog(file string, limit int64, stdin io.Reader) ([]byte, error) {
 	if file != "-" {
 		data, _, err := regularfile.Read(file, limit)
@@ -117,6 +122,7 @@ func readCatalog(file string, limit int64, stdin io.Reader) ([]byte, error) {
 	return data, err
 }
 
+// show prints problems, one a line.
 func show(stdout io.Writer, file, severity string, problems []problem.Problem) {
 	for _, p := range problems {
 		place := file

@@ -1,6 +1,6 @@
-// Command federationctl publishes services to federated platforms, shows what
-// an owner publishes, checks catalog files, and makes certificates to try it
-// all out with.
+// Command federationctl is the owner's side of federated service discovery: serve
+// publishes the services of a catalog file. Around it, watch shows what an owner
+// publishes, lint checks catalog files, and pki makes certificates for a first try.
 package main
 
 import (
@@ -29,23 +29,23 @@ const (
 	exitUsage  = 2
 )
 
-// shutdownGrace is how long a command has to end after a signal. One that reads
-// a file of a server that is gone, or writes to a pipe that nobody reads, cannot:
-// it is left to the system then. It is longer than what a command takes over the
+// shutdownGrace is how long a command has to end after a signal before the process
+// exits without it. A command may be unable to end: when it reads a file of a server
+// that is gone, or writes to a pipe that nobody reads. An owner needs less for the
 // end of its streams.
 const shutdownGrace = 10 * time.Second
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // writes tell of it, to those who want to know
+	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe returns an error instead
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()                                                        // a second signal ends the process at once
-		time.AfterFunc(shutdownGrace, func() { os.Exit(exitFailed) }) // in silence: a message might be what is in the way
+		time.AfterFunc(shutdownGrace, func() { os.Exit(exitFailed) }) // without a message: writing one may be what blocks
 	})
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes the command that args spell, until it is done or ctx ends, and
+// run executes the command line in args until the command is done or ctx ends, and
 // returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand(ctx)
@@ -65,15 +65,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitUsage
 }
 
+// rootCommand returns federationctl with all its commands, which end with ctx.
 func rootCommand(ctx context.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
-		Long: `federationctl is the owner's side of federated service discovery, and what
-is needed around it.
+		Long: `federationctl is the owner's side of federated service discovery, with tools
+to check a catalog, to watch an owner, and to make certificates for a first try.
 
-Files that hold certificates, keys and catalogs are followed while a command
-runs: edit or replace them, and the new content is used.`,
+While a command runs it follows its files, such as certificates, keys and
+catalogs: edit or replace a file, and the new content is used.
+
+The exit code is 0 when a command is done, 1 when it failed, and 2 when it was
+called in a wrong way.`,
 		Example: `  # Try it out on one machine: certificates, an owner, a consumer.
   federationctl pki run
   federationctl serve --catalog catalog.yaml --cert run/owner.pem --key run/owner-key.pem --ca run/ca.pem
@@ -88,15 +92,18 @@ runs: edit or replace them, and the new content is used.`,
 	return root
 }
 
-// failure is an error of a command that was called in the right way. Every
-// other error is one of usage.
+// failure is an error of a command that was called correctly. Every other error is
+// one of usage, with another exit code and a hint at the help.
 type failure struct{ error }
 
+// Unwrap returns the error itself.
 func (f failure) Unwrap() error { return f.error }
 
+// failed is fmt.Errorf for a failure.
 func failed(format string, args ...any) error { return failure{fmt.Errorf(format, args...)} }
 
-// version returns the version of the module that the binary was built from.
+// version returns the version of the module that the binary was built from, and
+// what it was built with.
 func version() string {
 	v := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -105,31 +112,32 @@ func version() string {
 	return fmt.Sprintf("%s (%s %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// filesFlags adds the flags for the certificate files of a party.
+// filesFlags adds the flags for the certificate files of a party, such as an owner,
+// whose peers are consumers.
 func filesFlags(command *cobra.Command, files *mtls.Files, party, peers string) {
 	flags := command.Flags()
-	flags.StringVar(&files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, and those between it and its authority")
-	flags.StringVar(&files.Key, "key", "", "PEM `file` with the private key of the certificate")
+	flags.StringVar(&files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, followed by any intermediate ones")
+	flags.StringVar(&files.Key, "key", "", "PEM `file` with the private key of that certificate")
 	flags.StringVar(&files.CA, "ca", "", "PEM `file` with the authorities that sign the certificates of "+peers)
 	require(command, "cert", "key", "ca")
 }
 
-// require marks flags of the command that must be given.
+// require makes flags of the command mandatory.
 func require(command *cobra.Command, names ...string) {
 	for _, name := range names {
 		must(command.MarkFlagRequired(name))
 	}
 }
 
-// must is for errors that only a mistake in this package can cause: there is no
-// such flag.
+// must panics on an error that only a mistake in this package can cause: that there
+// is no such flag.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// one checks that a command has one argument.
+// one requires exactly one argument of a command.
 func one(what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -139,7 +147,17 @@ func one(what string) cobra.PositionalArgs {
 	}
 }
 
-// loadFiles reads the certificate files of a party.
+// none allows no argument for a command; hint says what to do instead.
+func none(hint string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%s takes no argument, not %q; %s", command.Name(), args[0], hint)
+		}
+		return nil
+	}
+}
+
+// loadFiles reads the certificate files of a party. Its errors say what to do.
 func loadFiles(files mtls.Files, logger *slog.Logger) (*mtls.Source, error) {
 	source, err := mtls.Load(files, logger)
 	switch {
@@ -153,7 +171,7 @@ func loadFiles(files mtls.Files, logger *slog.Logger) (*mtls.Source, error) {
 	return source, nil
 }
 
-// parseIDs returns the identities that the values of a flag spell.
+// parseIDs parses the values of a flag as identities.
 func parseIDs(flag string, values []string) ([]mtls.ID, error) {
 	var ids []mtls.ID
 	for _, value := range values {

@@ -23,7 +23,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// ctl runs a command to its end, and returns its exit code and what it wrote.
+// ctl runs a command in this process to its end. It returns the exit code and what
+// the command wrote.
 func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -31,15 +32,15 @@ func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// running is a command that goes on until it is stopped.
+// running is a command in this process that runs until it is stopped.
 type running struct {
 	t     *testing.T
 	lines *bufio.Scanner // of its standard output
-	errs  *bytes.Buffer
-	stop  func() int // sends it the end of its context, and returns the exit code
+	errs  *bytes.Buffer  // its standard error; read it only after stop
+	stop  func() int     // ends its context, waits for its end, and returns the exit code
 }
 
-// background runs a command until the test ends, or until its stop is called.
+// background starts a command, which runs until the test ends or stop is called.
 func background(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -52,7 +53,7 @@ func background(t *testing.T, args ...string) *running {
 	}()
 	r.stop = sync.OnceValue(func() int {
 		cancel()
-		reader.Close() // whoever writes on is told, and ends by itself
+		reader.Close() // further writes fail, so that the command ends
 		return <-code
 	})
 	t.Cleanup(func() { r.stop() })
@@ -68,7 +69,7 @@ func (r *running) line() string {
 	return r.lines.Text()
 }
 
-// pkiIn makes certificates in a new directory, and returns it.
+// pkiIn returns a new directory with the certificates that pki makes.
 func pkiIn(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,6 +86,7 @@ func files(dir, party string) []string {
 	}
 }
 
+// write replaces a file and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -112,7 +114,8 @@ const catalog = `services:
   instances: [{id: v1, protocol: HTTP}]
 `
 
-// serve publishes a catalog file, and returns the command and its address.
+// serve starts an owner with a catalog file and the certificates in dir. It returns
+// the command and the address of the owner.
 func serve(t *testing.T, dir, file string, flags ...string) (*running, string) {
 	t.Helper()
 	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), flags)
@@ -142,12 +145,12 @@ func TestUsage(t *testing.T) {
 		{[]string{"publish"}, 2, "", "federationctl: unknown command \"publish\" for \"federationctl\"\nfederationctl: see 'federationctl --help'\n"},
 		{[]string{"--nope"}, 2, "", "federationctl: unknown flag: --nope\nfederationctl: see 'federationctl --help'\n"},
 		{[]string{"serve"}, 2, "", "federationctl: required flag(s) \"ca\", \"catalog\", \"cert\", \"key\" not set\nfederationctl: see 'federationctl serve --help'\n"},
-		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "more"}, owner), 2, "", "federationctl: unknown command \"more\" for \"federationctl serve\"\nfederationctl: see 'federationctl serve --help'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "more"}, owner), 2, "", "federationctl: serve takes no argument, not \"more\"; name the catalog with --catalog\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--window", "0"}, owner), 2, "", "federationctl: --window: 0 is not in 1 to 1024\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-id", "http://a"}, owner), 2, "", "federationctl: --allow-id: identity \"http://a\": only the scheme spiffe:// is an identity\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml", "--allow-addresses", "10"}, owner), 2, "", "federationctl: --allow-addresses: \"10\" is not a CIDR such as 127.0.0.0/8\nfederationctl: see 'federationctl serve --help'\n"},
 		{slices.Concat([]string{"serve", "--catalog", "c.yaml"}, owner), 1, "", "federationctl: catalog file: stat c.yaml: no such file or directory\n"},
-		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; mend it with the help of 'federationctl lint ca.pem'\n"},
+		{slices.Concat([]string{"serve", "--catalog", "ca.pem"}, owner), 1, "", "federationctl: catalog file ca.pem: line 1: the file must hold a mapping with the one key services; an empty catalog is 'services: []'; find all mistakes with 'federationctl lint ca.pem'\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "no.pem", "--key", "owner-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: certificate: stat no.pem: no such file or directory; 'federationctl pki DIR' makes files for trying it out\n"},
 		{[]string{"serve", "--catalog", "c.yaml", "--cert", "owner.pem", "--key", "consumer-key.pem", "--ca", "ca.pem"}, 1, "", "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; check --cert, --key and --ca\n"},
 		{[]string{"lint"}, 2, "", "federationctl: name the catalog FILE to check, or several\nfederationctl: see 'federationctl lint --help'\n"},
@@ -209,9 +212,7 @@ and, in another terminal, look at it:
 		t.Errorf("unexpected files (-want +got):\n%s", diff)
 	}
 	for _, party := range []string{"owner", "consumer"} {
-		if _, err := mtls.Load(mtls.Files{
-			Cert: filepath.Join(dir, party+".pem"), Key: filepath.Join(dir, party+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
-		}, nil); err != nil {
+		if _, err := mtls.Load(filesOf(dir, party), nil); err != nil {
 			t.Errorf("%s: %v", party, err)
 		}
 	}
@@ -232,7 +233,7 @@ and, in another terminal, look at it:
 		t.Errorf("unexpected names of the owner (-want +got):\n%s", diff)
 	}
 
-	// A single file in the way is enough.
+	// One file that exists is enough.
 	if err := os.Remove(filepath.Join(dir, "ca.pem")); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ and, in another terminal, look at it:
 		t.Errorf("exit code %d, standard error %q", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil {
-		t.Error("ca.pem was written beside a file that is in the way")
+		t.Error("ca.pem was written, although another file exists")
 	}
 }
 
@@ -269,12 +270,12 @@ bad.yaml:7: error: service "b": endpoints: at least one is required
 bad.yaml:7: error: service "b": instances: at least one is required
 none.yaml: error: stat none.yaml: no such file or directory
 bad.json:1: error: services must be a list; an empty one is []
-`, "federationctl: problems found: 7; mend them and check again\n"},
+`, "federationctl: problems found: 7; fix them and check again\n"},
 		{[]string{"--allow-addresses", "127.0.0.0/8", "bad.yaml"}, 1, `bad.yaml:4: error: service "a\x1b": there is no field "tgas"
 bad.yaml:7: error: service "b": fqdn: required
 bad.yaml:7: error: service "b": endpoints: at least one is required
 bad.yaml:7: error: service "b": instances: at least one is required
-`, "federationctl: problems found: 4; mend them and check again\n"},
+`, "federationctl: problems found: 4; fix them and check again\n"},
 	} {
 		code, stdout, stderr := ctl(t, append([]string{"lint"}, tt.args...)...)
 		if code != tt.code {
@@ -471,7 +472,7 @@ func TestWatchNamesWhatItRefuses(t *testing.T) {
 	}
 }
 
-// TestServeProcess sends signals to the real binary.
+// TestServeProcess ends the real binary with signals while a consumer is connected.
 func TestServeProcess(t *testing.T) {
 	binary := realBinary(t)
 	dir := pkiIn(t)
@@ -480,18 +481,11 @@ func TestServeProcess(t *testing.T) {
 		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))...)
 		var stderr bytes.Buffer
 		command.Stderr = &stderr
-		stdout, err := command.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+		output := startWithOutput(t, command)
+		if !output.Scan() {
+			t.Fatalf("%v: no line on standard output\n%s", signal, &stderr)
 		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(stdout).ReadString('\n')
-		if err != nil {
-			t.Fatalf("%v: no line on standard output: %v\n%s", signal, err, &stderr)
-		}
-		address := strings.TrimSpace(strings.TrimPrefix(line, "serving 2 services on "))
+		address := strings.TrimPrefix(output.Text(), "serving 2 services on ")
 		watch := background(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
 		for watch.line() != "end     (the catalog is complete)" { //nolint:revive // line does the work
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// ownerMetrics reads how an owner is doing when it is asked. Its labels have
-// values of small fixed sets: never a consumer, a service or what a consumer
-// wrote.
+// ownerMetrics collects the metrics of an owner when they are scraped. The values of
+// labels are of small fixed sets: never a consumer, a service, or text that a
+// consumer sent.
 type ownerMetrics struct {
 	server       *owner.Server
 	catalog      *ownerfile.File
@@ -39,6 +39,7 @@ var (
 	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities.", "file")
 )
 
+// ownerDesc describes the metric federation_owner_<name>.
 func ownerDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName("federation", "owner", name), help, labels, nil)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
+// What the certificates of pki hold.
 const (
 	pkiOwnerID    = "spiffe://federation.example/owner"
 	pkiConsumerID = "spiffe://federation.example/consumer"
@@ -27,7 +28,7 @@ func pkiCommand() *cobra.Command {
 	var hosts []string
 	command := &cobra.Command{
 		Use:   "pki DIR",
-		Short: "Make throwaway certificates for trying it out",
+		Short: "Make throwaway certificates for a first try",
 		Long: `pki writes the certificates and keys of an owner and of a consumer, signed by
 a throwaway authority, into a directory:
 
@@ -36,9 +37,9 @@ a throwaway authority, into a directory:
                                   localhost, 127.0.0.1, ::1 and every --host
   consumer.pem, consumer-key.pem  ` + pkiConsumerID + `
 
-They are good for a year. The authority's key is not kept, so nothing can be
-renewed or added: take the certificates of your own authority when it matters.
-No file is overwritten.`,
+They are valid for a year. The key of the authority is not kept, so that nothing
+can be renewed or added: in production, use certificates of an authority of your
+own. pki overwrites no file.`,
 		Example: `  federationctl pki run
   federationctl pki certs --host owner.example.org --host 192.0.2.1`,
 		Args:              one("DIR"),
@@ -51,6 +52,7 @@ No file is overwritten.`,
 	return command
 }
 
+// pki writes the files into dir. hosts are further names and addresses of the owner.
 func pki(dir string, hosts []string, stdout io.Writer) error {
 	ownerLeaf := mtls.Leaf{
 		Name:     "owner",

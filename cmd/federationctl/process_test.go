@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -15,10 +16,10 @@ import (
 	"time"
 )
 
-// patience bounds every wait for what is expected to come.
+// patience bounds each wait for something that must happen.
 const patience = time.Minute
 
-// binary builds the command once, with what belongs to it.
+// binary builds the command, once, and returns the path of the binary.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "federationctl")
 	if err != nil {
@@ -42,9 +43,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var built bool // there is a binary to remove
+// built is set once a test has asked for the binary, which must then be removed.
+var built bool
 
-// realBinary returns the path of the real binary.
+// realBinary returns the path of the real binary, which it builds where necessary.
 func realBinary(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -58,8 +60,8 @@ func realBinary(t *testing.T) string {
 	return path
 }
 
-// shell runs a script with the real binary in its PATH, in a directory, and
-// returns the exit code and what was written.
+// shell runs a script in dir, with the real binary in its PATH. It returns the exit
+// code and what the script wrote.
 func shell(t *testing.T, dir, script string) (code int, stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -77,6 +79,7 @@ func shell(t *testing.T, dir, script string) (code int, stdout, stderr string) {
 	return 0, out.String(), errs.String()
 }
 
+// shellCommand returns the command that runs a script in bash, as for shell.
 func shellCommand(ctx context.Context, t *testing.T, dir, script string) *exec.Cmd {
 	t.Helper()
 	command := exec.CommandContext(ctx, "bash", "-c", script)
@@ -87,8 +90,22 @@ func shellCommand(ctx context.Context, t *testing.T, dir, script string) *exec.C
 	return command
 }
 
-// TestWatchOnceInAPipeline is how a script uses it.
-func TestWatchOnceInAPipeline(t *testing.T) {
+// startWithOutput starts a command and returns the lines of its standard output.
+// They must be read to the end before Wait is called.
+func startWithOutput(t *testing.T, command *exec.Cmd) *bufio.Scanner {
+	t.Helper()
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewScanner(stdout)
+}
+
+// TestPipelines uses the commands as shell scripts do.
+func TestPipelines(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog))
@@ -100,15 +117,15 @@ func TestWatchOnceInAPipeline(t *testing.T) {
 		stderr       string
 	}{
 		{"all of it", watch + " --once -o json", 0, wantJSON, ""},
-		{"the first line, of what has an end", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
-		{"the first line, of what has none", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
+		{"the first line of a watch that ends", watch + " --once | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
+		{"the first line of a watch that does not end", watch + " | head -n 1; echo ${PIPESTATUS[0]}", 0, strings.SplitAfter(wantTable, "\n")[0] + "0\n", ""},
 		{"a full disk", watch + " --once >/dev/full", 1, "", "federationctl: write /dev/stdout: no space left on device\n"},
-		{"nobody", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
+		{"an owner that does not exist", "federationctl watch --once nobody.invalid:1 " + strings.Join(files(".", "consumer"), " ") + " 2>&1 | sed 's/.*check/check/'", 0, "check the host in ADDRESS\n", ""},
 		{"a key that is a directory", "federationctl watch " + address + " --cert consumer.pem --key . --ca ca.pem", 1, "", "federationctl: key: . is not a regular file; check --cert, --key and --ca\n"},
 		{"lint of a pipe", "printf 'services:\\n- name: a\\n' | federationctl lint -", 1, `<stdin>:2: error: service "a": fqdn: required
 <stdin>:2: error: service "a": endpoints: at least one is required
 <stdin>:2: error: service "a": instances: at least one is required
-`, "federationctl: problems found: 3; mend them and check again\n"},
+`, "federationctl: problems found: 3; fix them and check again\n"},
 	} {
 		if _, err := os.Stat("/dev/full"); err != nil && strings.Contains(tt.script, "/dev/full") {
 			continue
@@ -121,8 +138,8 @@ func TestWatchOnceInAPipeline(t *testing.T) {
 	}
 }
 
-// complete returns what a shell would offer for the last argument, and the
-// directive for files as cobra's scripts know it.
+// complete returns the words that a shell would offer for the last argument, and
+// which files it would offer, by the directive for cobra's scripts.
 func complete(t *testing.T, args ...string) (words []string, directive string) {
 	t.Helper()
 	code, stdout, stderr := ctl(t, append([]string{"__complete"}, args...)...)
@@ -138,6 +155,7 @@ func complete(t *testing.T, args ...string) (words []string, directive string) {
 	return words, names[lines[len(lines)-1]]
 }
 
+// TestCompletion asks for completions as the scripts of the shells do.
 func TestCompletion(t *testing.T) {
 	pem := []string{"pem", "crt", "cer", "key"}
 	for _, tt := range []struct {
@@ -152,7 +170,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"lint", "a.yaml", ""}, catalogExtensions, "file with extension"},
 		{[]string{"pki", ""}, nil, "directory"},
 		{[]string{"pki", "--host", ""}, nil, "no file"},
-		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // what is required
+		{[]string{"watch", ""}, []string{"--ca", "--cert", "--key"}, "no file"}, // the required flags
 		{[]string{"watch", "-o", ""}, formats, "no file"},
 		{[]string{"watch", "--output", ""}, formats, "no file"},
 		{[]string{"watch", "--api", ""}, apis, "no file"},
@@ -173,7 +191,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestCompletionScripts loads what is written for a shell, and has it complete.
+// TestCompletionScripts writes the script for each shell, and lets bash complete
+// with it.
 func TestCompletionScripts(t *testing.T) {
 	for _, name := range shells {
 		code, stdout, stderr := ctl(t, "completion", name)
@@ -191,7 +210,7 @@ func TestCompletionScripts(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "catalog.yaml"), "")
 	write(t, filepath.Join(dir, "notes.txt"), "")
-	// What the package bash-completion would provide.
+	// The functions stand for those of the package bash-completion.
 	const script = `
 _get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
 compopt() { :; }

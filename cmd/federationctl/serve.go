@@ -43,11 +43,10 @@ func serveCommand(ctx context.Context) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "serve --catalog FILE --cert FILE --key FILE --ca FILE",
 		Short: "Publish the services of a catalog file",
-		Long: `serve publishes the services of a catalog file to every consumer that
-subscribes with a certificate of the authorities in --ca, and with one of the
-identities in --allow-id and --allow-file if either is given. All others get
-Unauthenticated. Both versions of the API, v1alpha2 and v1alpha1, are served on
-the one address.
+		Long: `serve publishes the services of a catalog file to consumers. A consumer needs a
+certificate of an authority in --ca and, if --allow-id or --allow-file is given,
+one of the identities named there. Others get Unauthenticated. Both versions of
+the API, v1alpha2 and v1alpha1, are served on the same address.
 
 The catalog is a YAML or JSON file:
 
@@ -59,50 +58,51 @@ The catalog is a YAML or JSON file:
     instances:
     - {id: v1, protocol: HTTPS, endpointSelector: [stable]}
 
-The allow file has one identity a line, spiffe://... or a DNS name; what follows
-a # is a comment:
+The allow file has one identity a line, spiffe://... or a DNS name. A # begins a
+comment:
 
   spiffe://consumer.example/coredns  # the edge
   dns.partner.example
 
-All files are followed: the catalog, the allow file, the certificates. A changed
-catalog is published as a difference, at once. Consumers that the allow file
-names no more lose their streams. A new certificate is used from the next
+The catalog, the allow file and the certificates are followed. When the catalog
+changes, the difference is published at once. Consumers that the allow file does
+not name any more lose their streams. A new certificate is used from the next
 connection on.
 
 A file that is broken, empty or gone is reported and changes nothing: no service
-is withdrawn, nobody is let in or turned away. To withdraw every service write
-'services: []'; to turn everybody away write the line [] into the allow file.
-'federationctl lint' finds all that is wrong with a catalog. Replace files with a
-rename, as most editors and Kubernetes do. One that is written in place is read
-when it has been left alone for a tenth of a second, and half of a list may look
-like a shorter list.
+is withdrawn, and the same consumers are allowed. To withdraw every service write
+'services: []'; to allow no consumer write the line [] into the allow file.
+'federationctl lint' finds all that is wrong with a catalog.
 
-Files must be regular files, or symbolic links to such: a FIFO or a device in the
-place of one is broken. A catalog may have --max-catalog, an allow file and each
-certificate file 1 MiB. A catalog of more than 8 MiB must be JSON, or the line
-'services:' and a list in which the '-' of each service stands in one column; it
-is read service by service, and of an edit only what has changed. Plan fourteen
-times its size for memory.
+Replace files with a rename, as most editors and Kubernetes do. A file that is
+written in place is read when it has not changed for a tenth of a second, and the
+first half of a list may look like a shorter list.
 
-A consumer is told of each service that has changed once, in its last state,
-however far it is behind. A service that it refuses is logged with the reason,
-and sent again when it changes.
+Files must be regular files, or symbolic links to regular files: a FIFO or a
+device counts as broken. A catalog may have the size --max-catalog, an allow file
+and each certificate file 1 MiB. A catalog of more than 8 MiB must be JSON, or the
+line 'services:' and a list in which the '-' of each service is in the same
+column; it is read service by service, and after an edit only the services that
+have changed. It needs memory of fourteen times its size.
 
-Connections are bounded: to 8192, or fewer where the process may not have so many
-files open; to three quarters of that for one address; and in their handshakes
-to a half, and a quarter for one address. Those beyond are turned away. One
-without a stream is closed after a minute. When an authority leaves --ca, the
-connections of the consumers that it vouched for end within a minute.
+A consumer gets each service that has changed once, in its last state, however far
+it is behind. A service that a consumer refuses is logged with the reason, and
+sent again when it changes.
 
-The health service of gRPC (grpc.health.v1) answers on the same address to
-everybody with a certificate of --ca. With --metrics there are metrics for
-Prometheus on another one, under /metrics, without TLS:
+There may be 8192 connections, or fewer where the process may not have so many
+files open, of which one address may have three quarters. Half of them may be in
+their handshakes, a quarter for one address. Further connections are closed. A
+connection without a stream is closed after a minute. When an authority leaves
+--ca, the connections of the consumers that it has signed end within a minute.
+
+The health service of gRPC (grpc.health.v1) answers on the same address, to
+everybody with a certificate of --ca. --metrics serves metrics for Prometheus on
+an address of its own, under /metrics and without TLS:
 
   federation_owner_consumers{version}      open streams
   federation_owner_services                services in the catalog
-  federation_owner_unsent_services         still to be told, over all consumers
-  federation_owner_in_flight_responses     told and not acknowledged yet
+  federation_owner_unsent_services         not sent yet, over all consumers
+  federation_owner_in_flight_responses     sent and not acknowledged yet
   federation_owner_lag_seconds             age of the oldest change that some
                                            consumer has not acknowledged
   federation_owner_acknowledged_total      responses that were accepted
@@ -113,39 +113,42 @@ Prometheus on another one, under /metrics, without TLS:
   federation_owner_file_broken{file}       1 while a file is not used
   federation_owner_certificate_expiry_timestamp_seconds{file}
 
-A signal (SIGINT, SIGTERM) ends the owner: its consumers are told to try again
-later and keep what they have. A second one ends it at once, and so do ten seconds
-in which it could not end, as when nobody reads its log. Pings of consumers are welcome up to one a second.`,
+SIGINT or SIGTERM ends the owner: its consumers are told to try again later, and
+keep what they have. A second signal ends it at once. It ends with exit code 1 if
+it could not shut down within ten seconds, for example because nobody reads its log.
+
+Consumers may send up to one ping a second.`,
 		Example: `  # Publish to one consumer only.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
       --allow-id spiffe://consumer.example/coredns
 
-  # Consumers come and go, without a restart: edit consumers.txt.
+  # Allow other consumers without a restart: edit consumers.txt.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
       --allow-file consumers.txt --metrics localhost:9153
 
-  # Consumers are 50 ms away: 512 messages ahead of their acknowledgements let
-  # 10,000 services arrive in 1.2 seconds instead of 8 minutes.
+  # Consumers with a round trip of 50 ms: 10,000 services take 1.2 seconds with up to
+  # 512 messages ahead of their acknowledgements, and 8 minutes without.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem --window 512`,
-		Args: cobra.NoArgs,
+		Args: none("name the catalog with --catalog"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host all of this machine's")
+	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
 	filesFlags(command, &o.files, "owner", "consumers")
-	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without it and --allow-file every certificate of --ca may")
+	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without this flag and --allow-file, every certificate of --ca may")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	rangesFlag(command, &o.ranges)
-	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; the specification's rule is 1, more is faster on a long link", owner.MaxWindow))
-	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without it there are none")
+	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
+	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
 	require(command, "catalog")
 	return command
 }
 
+// run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	allow, err := parseIDs("allow-id", o.allow)
 	if err != nil {
@@ -175,7 +178,7 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	case ctx.Err() != nil:
 		return failed("interrupted before the catalog was read")
 	case err != nil:
-		return failed("%w; mend it with the help of 'federationctl lint %s'", err, o.catalog)
+		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
 	}
 	server, err := owner.New(owner.Config{
 		Registry:    registry,
@@ -216,10 +219,10 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if metrics != nil {
 		fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", metrics.Addr())
 		scraped := metricsServer(ownerMetrics{server, catalog, allowed, certificates})
-		defer scraped.Close() // after the owner, whose end can be watched
+		defer scraped.Close() // after the owner has ended, so that its end can be watched
 		followers.Go(func() {
 			if err := scraped.Serve(metrics); !errors.Is(err, http.ErrServerClosed) {
-				logger.Error("no more metrics", "error", err)
+				logger.Error("metrics are not served any more", "error", err)
 			}
 		})
 	}
@@ -235,9 +238,10 @@ func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	return nil
 }
 
-// size is the value of a flag: bytes, or a number with one of the units of 1024.
+// size is a number of bytes as the value of a flag, such as 512MiB.
 type size int64
 
+// units has the units of a size, each 1024 times the one before.
 var units = []string{"B", "KiB", "MiB", "GiB"}
 
 // String implements pflag.Value.
@@ -266,10 +270,10 @@ func (*size) Type() string { return "size" }
 
 // maxCatalogFlag adds the flag that bounds a catalog file.
 func maxCatalogFlag(command *cobra.Command, limit *size) {
-	command.Flags().Var(limit, "max-catalog", "`size` that a catalog file may have, as bytes or with KiB, MiB or GiB")
+	command.Flags().Var(limit, "max-catalog", "`size` that a catalog file may have, in bytes or with KiB, MiB or GiB")
 }
 
-// listen listens on the address that a flag has.
+// listen listens on the address that is the value of a flag.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -278,13 +282,13 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// rangesFlag adds the flag that makes the parameter of parsePolicy.
+// rangesFlag adds the flag whose values parsePolicy takes.
 func rangesFlag(command *cobra.Command, ranges *[]string) {
 	command.Flags().StringArrayVar(ranges, "allow-addresses", nil,
-		"`CIDR` of endpoint addresses that consumers refuse unless they are told otherwise, such as 127.0.0.0/8; repeatable")
+		"`CIDR` of endpoint addresses to allow that consumers refuse by default, such as 127.0.0.0/8; repeatable")
 }
 
-// parsePolicy returns the policy that opens these ranges of addresses.
+// parsePolicy returns the policy that allows these ranges of addresses.
 func parsePolicy(ranges []string) (wire.Policy, error) {
 	var policy wire.Policy
 	for _, text := range ranges {

@@ -30,8 +30,8 @@ import (
 
 const partnerID = "spiffe://partner.example/coredns"
 
-// partiesIn returns a new directory with the certificates of an owner and of two
-// consumers: consumer and partner.
+// partiesIn returns a new directory with the certificates of the parties owner,
+// consumer and partner, a second consumer.
 func partiesIn(t *testing.T) string {
 	t.Helper()
 	authority, err := mtls.NewAuthority("test", 24*time.Hour)
@@ -55,19 +55,20 @@ func partiesIn(t *testing.T) string {
 	return dir
 }
 
+// filesOf returns the certificate files of a party in dir.
 func filesOf(dir, party string) mtls.Files {
 	return mtls.Files{
 		Cert: filepath.Join(dir, party+".pem"), Key: filepath.Join(dir, party+"-key.pem"), CA: filepath.Join(dir, "ca.pem"),
 	}
 }
 
-// stream is a consumer that speaks raw messages.
+// stream is a consumer that sends and receives messages by itself.
 type stream struct {
 	t *testing.T
 	rdpb.DiscoveryService_EstablishStreamClient
 }
 
-// dialOwner returns a connection to serve with the certificate of a party in dir.
+// dialOwner connects to an owner with the certificate of a party in dir.
 func dialOwner(t *testing.T, dir, party, address string) *grpc.ClientConn {
 	t.Helper()
 	source, err := mtls.Load(filesOf(dir, party), nil)
@@ -82,6 +83,7 @@ func dialOwner(t *testing.T, dir, party, address string) *grpc.ClientConn {
 	return conn
 }
 
+// subscribe opens a stream and sends the first request.
 func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
 	t.Helper()
 	s, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(t.Context())
@@ -95,7 +97,8 @@ func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
 	return &stream{t, s}
 }
 
-// next receives a response, and answers it with the error if there is one.
+// next receives a response and acknowledges it, or refuses it if refusal is not nil.
+// It returns the operation and the name of the service.
 func (s *stream) next(refusal error) string {
 	s.t.Helper()
 	m, err := s.Recv()
@@ -112,7 +115,7 @@ func (s *stream) next(refusal error) string {
 	return strings.TrimSpace(m.GetResponse().GetOperation().String() + " " + m.GetResponse().GetResourceId())
 }
 
-// ends waits for the end of the stream, and returns its code.
+// ends waits until the stream ends, and returns its code.
 func (s *stream) ends() codes.Code {
 	s.t.Helper()
 	for {
@@ -122,10 +125,11 @@ func (s *stream) ends() codes.Code {
 	}
 }
 
-// eventually waits for a condition, which says why it is not met yet or "".
+// eventually calls condition until it returns "". Any other result says why the
+// condition is not met yet.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -138,8 +142,8 @@ func eventually(t *testing.T, condition func() string) {
 	}
 }
 
-// 1. Who is in --allow-id or --allow-file is served, nobody else.
-// 2. An edit of the file lets in and turns away at once; a bad one does nothing.
+// TestServeAllowFile edits the allow file of an owner. Only consumers in the file are
+// served; an edit has its effect at once, and a bad one has none.
 func TestServeAllowFile(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "consumers.txt")
@@ -159,11 +163,11 @@ func TestServeAllowFile(t *testing.T) {
 		return last
 	}
 	if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
-		t.Errorf("who is not in the file gets %v, expected Unauthenticated", code)
+		t.Errorf("a consumer that is not in the file gets %v, expected Unauthenticated", code)
 	}
 	first := served(consumer)
 
-	write(t, file, "") // would be everybody, if it were read
+	write(t, file, "") // without this rule an empty file would allow everybody
 	write(t, file, "spiffe://"+"\n")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -171,7 +175,7 @@ func TestServeAllowFile(t *testing.T) {
 	write(t, file, pkiConsumerID+"\n"+partnerID+"\n")
 	second := served(partner)
 
-	// Whoever was served before has noticed nothing.
+	// The first consumer has not been affected.
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "port: 80}", "port: 81}", 1))
 	for _, want := range []string{"UPSERT shop", "UNKNOWN", "UPSERT api"} {
 		if got := first.next(nil); got != want {
@@ -181,10 +185,10 @@ func TestServeAllowFile(t *testing.T) {
 
 	write(t, file, partnerID+"\n")
 	if code := first.ends(); code != codes.Unauthenticated {
-		t.Errorf("who is in the file no more gets %v, expected Unauthenticated", code)
+		t.Errorf("the stream of a consumer that was removed ends with %v, expected Unauthenticated", code)
 	}
 	if code := subscribe(t, consumer).ends(); code != codes.Unauthenticated {
-		t.Errorf("who is in the file no more gets %v, expected Unauthenticated", code)
+		t.Errorf("a consumer that was removed gets %v, expected Unauthenticated", code)
 	}
 
 	if code := owner.stop(); code != 0 {
@@ -195,7 +199,8 @@ func TestServeAllowFile(t *testing.T) {
 	}
 }
 
-// The file adds to the flag, and cannot take away what the flag says.
+// TestServeAllowFileAndFlag has an allow file that names nobody: those that the flag
+// names are still allowed.
 func TestServeAllowFileAndFlag(t *testing.T) {
 	dir := partiesIn(t)
 	file := write(t, filepath.Join(dir, "consumers.txt"), "[]\n")
@@ -204,10 +209,11 @@ func TestServeAllowFileAndFlag(t *testing.T) {
 		t.Errorf("received %q, expected UPSERT api", got)
 	}
 	if code := subscribe(t, dialOwner(t, dir, "partner", address)).ends(); code != codes.Unauthenticated {
-		t.Errorf("who is nowhere named gets %v, expected Unauthenticated", code)
+		t.Errorf("a consumer that neither names gets %v, expected Unauthenticated", code)
 	}
 }
 
+// TestServeRefusesFlags has flags whose files or addresses cannot be used.
 func TestServeRefusesFlags(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
@@ -229,8 +235,8 @@ func TestServeRefusesFlags(t *testing.T) {
 	}
 }
 
-// A new authority and new certificates are used without a restart, and a stream
-// that is open goes on until its own authority is gone.
+// TestServeFollowsCertificates replaces the authority and the certificates of an
+// owner while it runs. An open stream goes on until its own authority is removed.
 func TestServeFollowsCertificates(t *testing.T) {
 	dir := pkiIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
@@ -265,11 +271,11 @@ func TestServeFollowsCertificates(t *testing.T) {
 	}
 	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
 	if got := old.next(nil); got != "UPSERT api" {
-		t.Errorf("the stream from before received %q, expected UPSERT api", got)
+		t.Errorf("the old stream received %q, expected UPSERT api", got)
 	}
 	write(t, filepath.Join(dir, "ca.pem"), read(renewed, "ca.pem"))
 	if code := old.ends(); code != codes.Unavailable {
-		t.Errorf("the stream of the authority that is gone ended with %v, expected Unavailable", code)
+		t.Errorf("the stream of the removed authority ended with %v, expected Unavailable", code)
 	}
 }
 
@@ -298,7 +304,7 @@ func scrape(t *testing.T, url string) map[string]float64 {
 	return samples
 }
 
-// TestServeMetrics holds the metrics against what happened.
+// TestServeMetrics compares the metrics with what happened.
 func TestServeMetrics(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
@@ -386,7 +392,7 @@ func TestServeMetrics(t *testing.T) {
 	}
 }
 
-// The help names every metric, and no other.
+// TestServeHelpNamesTheMetrics checks that the help names every metric, and no other.
 func TestServeHelpNamesTheMetrics(t *testing.T) {
 	_, help, _ := ctl(t, "serve", "--help")
 	var inHelp, described []string

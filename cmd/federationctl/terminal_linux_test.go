@@ -24,7 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// terminal is a pseudo-terminal, and what a person sees on it.
+// terminal is a pseudo-terminal with an emulator of what a person sees on it.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -35,20 +35,21 @@ type terminal struct {
 	width    int
 	height   int
 	main     screen
-	other    screen // the one that full-screen programs use
+	other    screen // the alternate one, for full-screen programs
 	onOther  bool
 	noCursor bool
 	noWrap   bool
-	coloured bool // there was colour at some time
-	unknown  []string
+	coloured bool     // there has been colour
+	unknown  []string // sequences that the emulator does not know
 }
 
-// screen is the characters that are on it, and the place of the cursor.
+// screen has the characters on a screen by line, and the position of the cursor.
 type screen struct {
 	cells [][]rune
 	x, y  int
 }
 
+// newTerminal opens a terminal, or skips the test where there is none.
 func newTerminal(t *testing.T, width, height int) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -73,22 +74,23 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	reader.Go(v.read)
 	t.Cleanup(func() {
 		slave.Close()
-		reader.Wait() // the last slave is closed: it ends with an error
+		reader.Wait() // reads fail once the last slave is closed
 		master.Close()
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if len(v.unknown) > 0 {
-			t.Errorf("the terminal got what it should not: %q", v.unknown)
+			t.Errorf("the terminal got unknown sequences: %q", v.unknown)
 		}
 	})
 	return v
 }
 
+// resize changes the size of the terminal.
 func (v *terminal) resize(width, height int) {
 	v.t.Helper()
 	v.mu.Lock()
 	v.width, v.height = width, height
-	if v.onOther { // what is outside is lost
+	if v.onOther { // a terminal forgets what is outside
 		s := &v.other
 		s.cells = s.cells[:min(len(s.cells), height)]
 		for i, cells := range s.cells {
@@ -103,7 +105,7 @@ func (v *terminal) resize(width, height int) {
 	}
 }
 
-// typed is what a person types.
+// typed sends text to the terminal, as a person who types it.
 func (v *terminal) typed(text string) {
 	v.t.Helper()
 	if _, err := v.master.WriteString(text); err != nil {
@@ -111,7 +113,7 @@ func (v *terminal) typed(text string) {
 	}
 }
 
-// start runs a command whose terminal it is.
+// start starts a command with this as its controlling terminal.
 func (v *terminal) start(command *exec.Cmd) {
 	v.t.Helper()
 	command.Stdin = v.slave
@@ -128,13 +130,13 @@ func (v *terminal) start(command *exec.Cmd) {
 	v.t.Cleanup(func() { _ = command.Process.Kill() }) // it has ended, unless the test failed
 }
 
-// shows waits until the text is on the screen, which it returns.
+// shows waits until the screen contains the text, and returns the screen.
 func (v *terminal) shows(text string) string {
 	v.t.Helper()
 	return v.await(text, func(shown string) bool { return strings.Contains(shown, text) })
 }
 
-// await waits until the screen, and all else that mu guards, meets a condition.
+// await waits for a condition, which is called with mu held, and returns the screen.
 func (v *terminal) await(what string, condition func(shown string) bool) string {
 	v.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -155,20 +157,22 @@ func (v *terminal) await(what string, condition func(shown string) bool) string 
 	}
 }
 
-// restored tells whether the terminal is as a shell expects it.
+// restored reports whether the terminal is as a shell expects it: on the main screen,
+// with the cursor and with line wrap.
 func (v *terminal) restored() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.onOther && !v.noCursor && !v.noWrap
 }
 
+// wasColoured reports whether there has been colour.
 func (v *terminal) wasColoured() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.coloured
 }
 
-// shown returns the screen without the space at the ends of lines.
+// shown returns the screen without spaces at the ends of lines. The caller holds mu.
 func (v *terminal) shown() string {
 	var lines []string
 	for _, cells := range v.current().cells {
@@ -177,6 +181,7 @@ func (v *terminal) shown() string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
+// current returns the screen that is shown. The caller holds mu.
 func (v *terminal) current() *screen {
 	if v.onOther {
 		return &v.other
@@ -184,6 +189,7 @@ func (v *terminal) current() *screen {
 	return &v.main
 }
 
+// read emulates what is written to the terminal until its end.
 func (v *terminal) read() {
 	var pending []byte
 	chunk := make([]byte, 4096)
@@ -207,8 +213,8 @@ func (v *terminal) read() {
 	}
 }
 
-// take does what the first character or control sequence says, and returns how
-// long it is, or 0 when its end is not there yet.
+// take emulates the first character or control sequence of the text. It returns the
+// length of that, or 0 while it is incomplete.
 func (v *terminal) take(text []byte) int {
 	s := v.current()
 	switch {
@@ -241,6 +247,7 @@ func (v *terminal) take(text []byte) int {
 	return size
 }
 
+// put writes a character at the cursor.
 func (s *screen) put(r rune) {
 	for len(s.cells) <= s.y {
 		s.cells = append(s.cells, nil)
@@ -252,13 +259,14 @@ func (s *screen) put(r rune) {
 	s.x++
 }
 
+// control is take for a control sequence.
 func (v *terminal) control(text []byte) int {
 	end := bytes.IndexFunc(text, func(r rune) bool { return r >= '@' && r <= '~' && r != '[' })
 	if end < 0 {
 		return 0
 	}
 	s := v.current()
-	// As on a real one, the cursor stands on the last column behind it.
+	// As on a real terminal, the cursor never stands behind the last column.
 	x := min(s.x, v.width-1)
 	switch sequence := string(text[1 : end+1]); sequence {
 	case "[H":
@@ -290,7 +298,7 @@ func (v *terminal) control(text []byte) int {
 	return end + 1
 }
 
-// exitCode waits for the end of a command.
+// exitCode waits until a command has ended, and returns its exit code.
 func exitCode(t *testing.T, command *exec.Cmd) int {
 	t.Helper()
 	err := command.Wait()
@@ -303,7 +311,7 @@ func exitCode(t *testing.T, command *exec.Cmd) int {
 	return 0
 }
 
-// onTerminal prepares the real binary for a terminal.
+// onTerminal returns a command of the real binary, for terminal.start.
 func onTerminal(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	return exec.CommandContext(context.WithoutCancel(t.Context()), realBinary(t), args...)
@@ -319,7 +327,8 @@ const (
 	wantNarrow = "api.fed.ex…  v1/HTTP      192.0.2.21:…\n… and 2 more"
 )
 
-// TestWatchOnATerminal is a session of someone who watches.
+// TestWatchOnATerminal follows the table through changes of the catalog, of the size
+// of the terminal, and of the owner.
 func TestWatchOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
@@ -349,7 +358,7 @@ func TestWatchOnATerminal(t *testing.T) {
   instances: [{id: v1, protocol: HTTP}]
 `
 	write(t, file, changed)
-	v.shows(" api.fed.example   api              v1/HTTP              192.0.2.21:80\n") // marked, for a while
+	v.shows(" api.fed.example   api              v1/HTTP              192.0.2.21:80\n") // behind a mark that goes
 	v.shows(` new.fed.example   "\x1b[2J\u4e16"  v1/HTTP              192.0.2.30:80`)
 	v.shows("1 refused  last change")
 	v.shows("refused: service \"inside\": endpoints[0].address: loopback address 127.0.0.1,\nwhich allow_addresses")
@@ -364,7 +373,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	owner.stop()
 	v.shows("trying again")
 	if shown := v.shows("lost for "); !strings.Contains(shown, "shop.fed.example") {
-		t.Errorf("what is known of a lost owner is not shown, but\n%s", shown)
+		t.Errorf("the services of a lost owner are not shown, but\n%s", shown)
 	}
 	again := background(t, append([]string{"serve", "--listen", address, "--catalog", write(t, file, catalog)}, files(dir, "owner")...)...)
 	again.line()
@@ -383,7 +392,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	}
 }
 
-// TestWatchIsSuspended has a shell with job control.
+// TestWatchIsSuspended suspends and continues watch in a shell with job control.
 func TestWatchIsSuspended(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
@@ -411,7 +420,7 @@ func TestWatchIsSuspended(t *testing.T) {
 	}
 }
 
-// TestWatchEndsOnATerminal is refused by the owner.
+// TestWatchEndsOnATerminal watches an owner that refuses the consumer.
 func TestWatchEndsOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
@@ -429,7 +438,8 @@ func TestWatchEndsOnATerminal(t *testing.T) {
 	}
 }
 
-// TestWatchOnADumbTerminal moves no cursor.
+// TestWatchOnADumbTerminal checks that a terminal that cannot move its cursor gets
+// lines.
 func TestWatchOnADumbTerminal(t *testing.T) {
 	dir := pkiIn(t)
 	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog))
@@ -452,7 +462,7 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 	watch.Wait()
 }
 
-// TestWatchInProcess is the table once more, for the race detector.
+// TestWatchInProcess shows the table from this process, for the race detector.
 func TestWatchInProcess(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	dir := pkiIn(t)
@@ -472,7 +482,7 @@ func TestWatchInProcess(t *testing.T) {
 		write(t, file, strings.Replace(catalog, "192.0.2.20", "192.0.2."+strconv.Itoa(100+i), 1))
 		v.shows("192.0.2." + strconv.Itoa(100+i))
 	}
-	v.resize(60, 10) // nobody sends this process a signal: it sees by itself
+	v.resize(60, 10) // this process gets no signal of it, and must look at the size itself
 	v.await("a narrower table", func(shown string) bool {
 		return strings.Contains(shown, "FQDN") && !strings.Contains(shown, "192.0.2.10:443,[")
 	})
@@ -484,7 +494,7 @@ func TestWatchInProcess(t *testing.T) {
 	}
 }
 
-// TestProgress is told where standard error is a terminal, and the output goes
+// TestProgress shows progress on standard error, a terminal, while the output goes
 // elsewhere.
 func TestProgress(t *testing.T) {
 	realBinary(t)

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// movesCursors is off: consoles of other systems have to be asked for it first.
+// movesCursors is false: the consoles of other systems must be set up for it first.
 const movesCursors = false
 
 type terminalSignals struct{ resized, suspended <-chan os.Signal }
