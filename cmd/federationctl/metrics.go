@@ -25,18 +25,18 @@ type ownerMetrics struct {
 }
 
 var (
-	consumersDesc    = ownerDesc("consumers", "Streams of consumers that are open.", "version")
+	consumersDesc    = ownerDesc("consumers", "Open streams of consumers, by version of the API.", "version")
 	servicesDesc     = ownerDesc("services", "Services in the catalog.")
-	unsentDesc       = ownerDesc("unsent_services", "Services that consumers have still to be told of, summed up over the consumers.")
-	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that consumers have not acknowledged yet.")
-	lagDesc          = ownerDesc("lag_seconds", "How long the oldest change that some consumer has not acknowledged has been waiting; 0 when all have everything.")
-	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have accepted.")
-	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they blame.", "field")
+	unsentDesc       = ownerDesc("unsent_services", "Services that were not sent yet, summed up over the consumers.")
+	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that were sent and are not acknowledged yet.")
+	lagDesc          = ownerDesc("lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything.")
+	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have acknowledged.")
+	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they name.", "field")
 	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code")
-	connectionsDesc  = ownerDesc("connections", "Connections that are open, those that have no stream included.")
-	turnedAwayDesc   = ownerDesc("connections_turned_away_total", "Connections that were turned away because there were too many, by the limit that was reached.", "limit")
-	brokenDesc       = ownerDesc("file_broken", "1 while what a file holds is not used because of a mistake in it.", "file")
-	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities.", "file")
+	connectionsDesc  = ownerDesc("connections", "Open connections, including those without a stream.")
+	turnedAwayDesc   = ownerDesc("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
+	brokenDesc       = ownerDesc("file_broken", "1 while the content of a file is not used because the file is broken.", "file")
+	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities in the CA file.", "file")
 )
 
 // ownerDesc describes the metric federation_owner_<name>.
