@@ -1,8 +1,8 @@
 #!/bin/sh
-# Run the whole thing on one machine: an owner with the sample catalog, CoreDNS
-# that answers for it on 127.0.0.1:1053, and look-ups that show what comes out.
-# It stays up until Ctrl-C; with ONCE=1 it ends after the look-ups.
-# It starts in the root of the repository and needs bin/ from `make build`.
+# Run everything on one machine: an owner with the sample catalog, CoreDNS, which
+# answers for it on 127.0.0.1:1053, and look-ups that show the answers. It runs until
+# Ctrl-C; with ONCE=1 it ends after the look-ups.
+# Run it in the root of the repository, after `make build`.
 set -eu
 
 catalog=corefile-examples/quickstart/catalog.yaml
@@ -15,7 +15,7 @@ owner=
 coredns=
 nap=
 
-# stop ends what was started here, and nothing else, and waits for it.
+# stop ends the processes that were started here, and waits for them.
 stop() {
 	status=$?
 	trap '' HUP INT TERM
@@ -32,7 +32,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# must_live NAME PID ends the script, and says why, when the process has ended.
+# must_live NAME PID ends the script when the process has ended, and prints its log.
 must_live() {
 	if kill -0 "$2" 2>/dev/null; then
 		return
@@ -43,7 +43,7 @@ must_live() {
 }
 
 if ! bin/lookup -free "$owner_address" "$dns_address"; then
-	echo "run: these addresses are needed; stop what has them, which may be another make run" >&2
+	echo "run: these addresses are in use; stop what uses them, perhaps another make run" >&2
 	exit 1
 fi
 rm -rf "$run"
@@ -64,8 +64,8 @@ echo "Starting CoreDNS on $dns_address with $corefile"
 bin/coredns -conf "$corefile" >"$run/coredns.log" 2>&1 &
 coredns=$!
 
-# Ready is when the first service is answered. Each try is short, so that a
-# process that has ended is noticed at once.
+# All is ready when the first service is answered. Each try is short, so that the
+# end of a process is noticed soon.
 tries=0
 until bin/lookup -server "$dns_address" -wait 500ms shop.fed.example A >/dev/null 2>&1; do
 	must_live owner "$owner"

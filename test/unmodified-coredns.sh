@@ -1,8 +1,8 @@
 #!/bin/sh
-# Build the plugin into the CoreDNS of go.mod the way its documentation tells
-# everybody to: one line in plugin.cfg, go generate, go build. The tree is a
-# copy from the module cache, which is not written to; with the modules of this
-# repository downloaded, the network is not needed.
+# Build the plugin into the CoreDNS of go.mod as the documentation of CoreDNS says:
+# one line in plugin.cfg, go generate, go build. This happens in a copy of the
+# module cache's tree. Once the modules of this repository are downloaded, it needs
+# no network.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,12 +23,12 @@ cd "$tmp/coredns"
 awk -v line="federation:$module/plugin" '
 	{ print }
 	/^kubernetes:/ { print line; found++ }
-	END { if (found != 1) { print "plugin.cfg: no single line of kubernetes" > "/dev/stderr"; exit 1 } }
+	END { if (found != 1) { print "plugin.cfg: want one line for kubernetes, found " found + 0 > "/dev/stderr"; exit 1 } }
 ' plugin.cfg >"$tmp/plugin.cfg"
 cp "$tmp/plugin.cfg" plugin.cfg
 
-# `go get` would raise CoreDNS's requirements to what this module has, as it
-# requires that CoreDNS. Those versions are in go.mod here, and downloaded.
+# `go get` would raise CoreDNS's requirements to those of this module. The go.mod of
+# this module has these versions already, and they are downloaded.
 cp "$root/go.mod" "$root/go.sum" .
 go mod edit -module=github.com/coredns/coredns -droprequire=github.com/coredns/coredns \
 	-require="$module@v0.0.0" -replace="$module=$root"
