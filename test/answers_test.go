@@ -780,7 +780,7 @@ func issueRows() []tableRow {
 func TestTXT(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", firstOwner(t)...)
-	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\n\tbind 127.0.0.1\n\tfederation {\n\t\towner %s\n\t\t%s\n\t}\n}", o.address, p.tls()))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
 	ask := func(name string) []dns.RR {
 		query := new(dns.Msg)
@@ -791,7 +791,7 @@ func TestTXT(t *testing.T) {
 		}
 		return m.Answer
 	}
-	t.Run("3.3 to 3.5", func(t *testing.T) {
+	t.Run("3.3 to 3.5 strings of an instance", func(t *testing.T) {
 		want := []string{
 			"txtvers=1", "id=v1", "protocol=TCP", "sni=sni.int", "port=81",
 			"md.b254=" + strings.Repeat("x", 246), "md.b255=" + strings.Repeat("y", 247), `md.back=C:\\dir\\065x`, "md.fold=first",
@@ -805,7 +805,7 @@ func TestTXT(t *testing.T) {
 			t.Errorf("-want +got:\n%s", d)
 		}
 	})
-	t.Run("3.4", func(t *testing.T) {
+	t.Run("3.4 a description that is too long", func(t *testing.T) {
 		got := ask("text.fed.example.")
 		if len(got) != 2 {
 			t.Fatalf("answer is %v", got)
@@ -938,7 +938,8 @@ func cnameChain(n int) string {
 }
 
 // federationBlock returns a server block for a zone: the lines of extra, and a
-// federation block for each owner, which is "ADDRESS" or "ADDRESS PROPERTY".
+// federation block for each owner, which is "ADDRESS" or "ADDRESS PROPERTIES". The
+// properties may be several lines.
 func federationBlock(p *pki, zone, extra string, owners ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:PORT {\n\tbind 127.0.0.1\n", zone)
@@ -1093,7 +1094,7 @@ func TestUnsynced(t *testing.T) {
 		{"5.5 one that cannot", "_tcp.web", "A TXT ANY", noData},
 		{"7.10 the apex", "", "SOA", notReady},
 	})
-	t.Run("8.9", func(t *testing.T) {
+	t.Run("8.9 not ready without an owner", func(t *testing.T) {
 		if status, body, err := get("http://" + ready + "/ready"); err != nil || status != http.StatusServiceUnavailable {
 			t.Errorf("ready without an owner: %d %s %v", status, body, err)
 		}
@@ -1104,7 +1105,7 @@ func TestUnsynced(t *testing.T) {
 	d.awaitAnswer(t, "none.example", dns.TypeA, "NOERROR")
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 192.0.2.2")
 	checkTable(t, d.address, "fed.example.", []tableRow{{"7.10 all known", "nope", "A", nxDomain}})
-	t.Run("8.9 once all are here", func(t *testing.T) {
+	t.Run("8.9 ready with all owners", func(t *testing.T) {
 		awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 	})
 }

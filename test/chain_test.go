@@ -85,8 +85,8 @@ func TestTransfer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("8.2 and coredns#4689, #2997", func(t *testing.T) { checkZone(t, all) })
-	t.Run("8.4", func(t *testing.T) {
+	t.Run("8.2 and coredns#4689, #2997: counts and order", func(t *testing.T) { checkZone(t, all) })
+	t.Run("8.4 TTLs, and no addresses of other zones", func(t *testing.T) {
 		for _, rr := range all {
 			if strings.Contains(rr.String(), "198.51.100.7") {
 				t.Errorf("address of a host elsewhere: %v", rr)
@@ -155,7 +155,7 @@ func TestTransfer(t *testing.T) {
 			t.Errorf("reply is %v", m)
 		}
 	})
-	t.Run("8.3", func(t *testing.T) {
+	t.Run("8.3 IXFR by serial", func(t *testing.T) {
 		serial := all[0].(*dns.SOA).Serial
 		for ahead, want := range map[int32]int{0: 1, 5: 1, -1: len(all), -1 << 30: len(all), 1 << 30: 1} {
 			got, err := transferZone(d.address, "fed.example.", serial+uint32(ahead))
@@ -371,16 +371,16 @@ func TestDNSSEC(t *testing.T) {
 	}
 }
 
-// signedQuestions returns names below fed.example. Each has records of all of the
-// types, or, where negative is set, of none of them.
-func signedQuestions() []struct {
+// signedQuestion is a name below fed.example that has records of all of the types,
+// or, where negative is set, of none of them.
+type signedQuestion struct {
 	name, types string
 	negative    bool
-} {
-	return []struct {
-		name, types string
-		negative    bool
-	}{
+}
+
+// signedQuestions returns questions about the services of firstOwner.
+func signedQuestions() []signedQuestion {
+	return []signedQuestion{
 		{"", "SOA NS A SRV TXT ANY DNSKEY", false},
 		{"", "AAAA MX DS CNAME HTTPS", true},
 		{"web", "A AAAA SRV TXT ANY", false},
@@ -514,7 +514,7 @@ func TestChain(t *testing.T) {
 		gone.stop()
 		d.awaitStale(t, "old.cache.example")
 	})
-	t.Run("7.4 and coredns#6718, #7335, #4432", func(t *testing.T) { hammer(t, d, "rewrite.example") })
+	t.Run("7.4 and coredns#6718, #7335, #4432: rewritten TTLs", func(t *testing.T) { hammer(t, d, "rewrite.example") })
 	t.Run("5.7 plugin any", func(t *testing.T) {
 		m := mustQuery(t, d.address, "web.any.example", dns.TypeANY)
 		if got, want := summary(m), `NOERROR "ANY obsoleted" "See RFC 8482"`; got != want {
@@ -538,8 +538,8 @@ func TestChain(t *testing.T) {
 			t.Errorf("first address was always %v", first)
 		}
 	})
-	t.Run("8.10", func(t *testing.T) { checkMetadata(t, d, o.address) })
-	t.Run("8.8", func(t *testing.T) {
+	t.Run("8.10 metadata", func(t *testing.T) { checkMetadata(t, d, o.address) })
+	t.Run("8.8 fallthrough", func(t *testing.T) {
 		for _, tt := range []struct {
 			name  string
 			qtype uint16
@@ -559,7 +559,7 @@ func TestChain(t *testing.T) {
 			d.awaitAnswer(t, tt.name, tt.qtype, tt.want)
 		}
 	})
-	t.Run("5.8", func(t *testing.T) {
+	t.Run("5.8 another class", func(t *testing.T) {
 		m := mustQuery(t, d.address, "web.class.example", dns.TypeTXT, func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS })
 		if got, want := summary(m), `NOERROR "of another class"`; got != want {
 			t.Errorf("reply is %s, want %s from the next plugin", got, want)
@@ -568,7 +568,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("the next plugin was asked %d times, want 1", got)
 		}
 	})
-	t.Run("5.9", func(t *testing.T) {
+	t.Run("5.9 UPDATE and NOTIFY", func(t *testing.T) {
 		for zone, want := range map[string]int{"update.example.": dns.RcodeNotAuth, "any.example.": dns.RcodeNotImplemented} {
 			m := mustQuery(t, d.address, zone, dns.TypeSOA, func(m *dns.Msg) { m.SetUpdate(zone) })
 			if m.Rcode != want { // plugin dynupdate says NOTAUTH of a zone that is not its own

@@ -205,7 +205,7 @@ func TestInNamespaces(t *testing.T) {
 			{"5.1", "dns", "A AAAA TXT", noData},
 		})
 	}
-	t.Run("8.2", func(t *testing.T) {
+	t.Run("8.2 transfer with glue", func(t *testing.T) {
 		all, err := transferZone(d.address, "fed.example.", 0)
 		if err != nil {
 			t.Fatal(err)

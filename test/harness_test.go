@@ -181,11 +181,13 @@ func startOwner(t testing.TB, files mtls.Files, address string, services ...*fed
 	return serveRegistry(t, files, address, registry, 1)
 }
 
-// mustUpsert publishes a service. The test fails here if the registry refuses it.
-func mustUpsert(t testing.TB, to interface {
+// upserter is a registry, or an owner that embeds one.
+type upserter interface {
 	Upsert(s *federation.Service) (bool, error)
-}, s *federation.Service,
-) {
+}
+
+// mustUpsert publishes a service. The test fails here if the registry refuses it.
+func mustUpsert(t testing.TB, to upserter, s *federation.Service) {
 	t.Helper()
 	if _, err := to.Upsert(s); err != nil {
 		t.Fatal(err)

@@ -287,15 +287,7 @@ func TestForeignOwner(t *testing.T) {
 			t.Parallel()
 			p := newPKI(t)
 			o := startForeignOwner(t, p.owner, d)
-			c := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	federation {
-		owner %s
-		%s
-		api %s
-		settle 1s
-	}
-}`, o.address, p.tls(), d.version))
+			c := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address+" api "+d.version+"\nsettle 1s"))
 			stream := o.accept(t)
 
 			first := stream.receive(t)
@@ -469,16 +461,7 @@ func TestV1Alpha1(t *testing.T) {
 	unsaid := simpleService(t, "unsaid", "unsaid.fed.example", "192.0.2.9")
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", unsaid, offered("192.0.2.1", federation.HTTPS))
-	corefile := fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	federation {
-		owner %s
-		%s
-		api v1alpha1
-		settle 10m
-		persist %s
-	}
-}`, o.address, p.tls(), filepath.Join(t.TempDir(), "catalog"))
+	corefile := federationBlock(p, "fed.example", "", o.address+" api v1alpha1\nsettle 10m\npersist "+filepath.Join(t.TempDir(), "catalog"))
 	d := startCoreDNS(t, corefile)
 	expect := func() {
 		t.Helper()

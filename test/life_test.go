@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -12,16 +11,7 @@ import (
 func TestLifeOfAService(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	federation {
-		owner %s
-		%s
-	}
-}
-.:PORT {
-	bind 127.0.0.1
-}`, o.address, p.tls()))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
 
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	mustUpsert(t, o, simpleService(t, "web", "web.fed.example", "192.0.2.2"))

@@ -32,17 +32,7 @@ func TestMetrics(t *testing.T) {
 	metrics, ready := freeAddress(t), freeAddress(t)
 	kept := filepath.Join(t.TempDir(), "catalog")
 	writeFile(t, kept, "no catalog")
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	prometheus %s
-	ready %s
-	federation {
-		owner %s
-		%s
-		retention 1h
-		persist %s
-	}
-}`, metrics, ready, o.address, p.tls(), kept))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics+"\nready "+ready, o.address+" retention 1h\npersist "+kept))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	awaitStatus(t, "http://"+ready+"/ready", http.StatusOK)
 	owner := fmt.Sprintf("owner=%q", o.address)

@@ -353,7 +353,7 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	}
 	o := serveRegistry(t, p.owner, "", registry, 1)
 
-	d := startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\n}\n}", o.address, p.tls()))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
 	last := fmt.Sprintf("s%06d.fed.example", services-1)
 	d.awaitAnswer(t, last, dns.TypeA, "NOERROR 192.0.2.1")
 	caughtUp := func() owner.Stats {

@@ -19,7 +19,7 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 			f := &faulty{t: t, pki: p, zone: "fed.example", address: freeAddress(t)}
 			f.serve(original+"\nawait\nreset\n---\nupsert web web.ZONE 192.0.2.1\nawait"+
 				"\nupsert api api.ZONE 192.0.2.2\nwait 2s\nupsert old old.ZONE 192.0.2.3\nhang", f.load(p.owner), 0)
-			f.d = startCoreDNS(t, fmt.Sprintf("fed.example:PORT {\nbind 127.0.0.1\nfederation {\nowner %s\n%s\nsettle %v\n}\n}", f.address, p.tls(), settle))
+			f.d = startCoreDNS(t, federationBlock(p, "fed.example", "", fmt.Sprintf("%s settle %v", f.address, settle)))
 			w := watch(t, f.d.address, f.zone, unsynced(before))
 			w.await(t, before)
 			f.next()

@@ -25,15 +25,7 @@ func TestPersist(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "catalog")
 	const retention = 12 * time.Second
 	corefile := func(persist string) string {
-		return fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	federation {
-		owner %s
-		%s
-		retention %v
-		%s
-	}
-}`, o.address, p.tls(), retention, persist)
+		return federationBlock(p, "fed.example", "", fmt.Sprintf("%s retention %v\n%s", o.address, retention, persist))
 	}
 	first := startCoreDNS(t, corefile("persist "+file))
 	first.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")

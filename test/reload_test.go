@@ -161,15 +161,7 @@ func TestReloads(t *testing.T) {
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	metrics := freeAddress(t)
 	corefile := func(ttl int) string {
-		return fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	prometheus %s
-	federation {
-		owner %s
-		%s
-		ttl %d
-	}
-}`, metrics, o.address, p.tls(), ttl)
+		return federationBlock(p, "fed.example", "prometheus "+metrics, fmt.Sprintf("%s ttl %d", o.address, ttl))
 	}
 	d := startCoreDNS(t, corefile(30))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")

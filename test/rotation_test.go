@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,14 +22,7 @@ func TestRotation(t *testing.T) {
 	old := newPKI(t)
 	o := startOwner(t, old.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	metrics := freeAddress(t)
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	prometheus %s
-	federation {
-		owner %s
-		%s
-	}
-}`, metrics, o.address, old.tls()))
+	d := startCoreDNS(t, federationBlock(old, "fed.example", "prometheus "+metrics, o.address))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1"})
 	expiry := func() float64 {
@@ -106,14 +98,7 @@ func TestParkedUntilTheCertificateChanges(t *testing.T) {
 	address := freeAddress(t)
 	serveCatalog(t, address, catalog, p.owner, "--allow-id", "welcome.example")
 	metrics := freeAddress(t)
-	d := startCoreDNS(t, fmt.Sprintf(`fed.example:PORT {
-	bind 127.0.0.1
-	prometheus %s
-	federation {
-		owner %s
-		%s
-	}
-}`, metrics, address, p.tls()))
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics, address))
 	eventually(t, patience, func() string {
 		if sum(scrape(t, metrics), "coredns_federation_owner_state", `state="parked"`) != 1 {
 			return "the owner is not parked"

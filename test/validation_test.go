@@ -78,10 +78,7 @@ func TestValidation(t *testing.T) {
 		}
 		return ""
 	})
-	questions := append(signedQuestions(), struct {
-		name, types string
-		negative    bool
-	}{"old", "A SRV TXT", false})
+	questions := append(signedQuestions(), signedQuestion{"old", "A SRV TXT", false})
 	t.Run("8.7 Unbound", func(t *testing.T) {
 		// Twice: a denial that the resolver has cached must not hide other types.
 		for _, round := range []string{"first", "again"} {
