@@ -15,10 +15,9 @@ import (
 var (
 	exampleOwner = regexp.MustCompile(`\bmesh-[a-z0-9-]+\.example:8008\b`)
 	examplePort  = regexp.MustCompile(`:(1053|1054|8008|8080|8181|9153)\b`)
-	corefileFold = regexp.MustCompile("(?s)```corefile\n(.*?)```")
 )
 
-// TestExamples boots every example Corefile and those of the README, with their
+// TestExamples boots every example Corefile and those in the documents, with their
 // owners away: the server is up, and says that it does not know yet.
 func TestExamples(t *testing.T) {
 	corefiles := make(map[string]string)
@@ -33,12 +32,12 @@ func TestExamples(t *testing.T) {
 		}
 		corefiles[filepath.Base(filepath.Dir(path))] = string(content)
 	}
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, block := range corefileFold.FindAllStringSubmatch(string(readme), -1) {
-		corefiles[fmt.Sprintf("README %d", i+1)] = block[1]
+	for _, d := range documents(t) {
+		for _, b := range d.blocks {
+			if b.language == "corefile" {
+				corefiles[fmt.Sprintf("%s:%d", d.path, b.line)] = b.text
+			}
+		}
 	}
 	if len(corefiles) < 11 {
 		t.Fatalf("only %d examples were found", len(corefiles))

@@ -58,10 +58,10 @@ func TestExamples(t *testing.T) {
 // shellBlock matches a code block of Markdown.
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// TestREADME runs the command lines of the README that call federationctl, in order
-// and with the files of the repository.
+// TestREADME runs the lines of the README beside this file that are commands of
+// this one, in order, with the files of the repository.
 func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
