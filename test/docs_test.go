@@ -538,6 +538,72 @@ func (d *document) whole() string {
 	return text
 }
 
+// TestDocumentedValues checks that the values of the labels that have small sets,
+// and the log lines that matter, are documented as the code has them.
+func TestDocumentedValues(t *testing.T) {
+	library, plugin := sources(t, "federation"), sources(t, "plugin")
+	readme, operating := documentAt(t, "README.md").prose, documentAt(t, "docs/operating.md").prose
+	section := func(text, from, to string) string {
+		_, text, _ = strings.Cut(text, from)
+		text, _, _ = strings.Cut(text, to)
+		return text
+	}
+	reasons := regexp.MustCompile(`Reason[A-Za-z]+\s+Reason = "([a-z_]+)"`)
+	faults := regexp.MustCompile(`= Fault\("([a-z_]+)"\)`)
+	states := regexp.MustCompile(`"([a-z]+)"`)
+	for _, of := range []struct {
+		what, text, source string
+		value              *regexp.Regexp
+		least              int
+	}{
+		{"nacks_total in README.md", section(readme, "nacks_total{", "\n* "), library, reasons, 9},
+		{"conflicts in README.md", section(readme, "conflicts{", "\n* "), library, faults, 6},
+		{"Conflicts in docs/operating.md", section(operating, "### Conflicts", "\n## "), library, faults, 6},
+		{"owner_state in README.md", section(readme, "owner_state{", "\n* "), section(plugin, "var states =", "}"), states, 6},
+		{"Owner states in docs/operating.md", section(operating, "## Owner states", "\n## "), section(plugin, "var states =", "}"), states, 6},
+	} {
+		values := of.value.FindAllStringSubmatch(of.source, -1)
+		if len(values) < of.least {
+			t.Errorf("%s: only %d values were found in the code", of.what, len(values))
+		}
+		for _, value := range values {
+			if !strings.Contains(of.text, "`"+value[1]+"`") {
+				t.Errorf("%s lacks %s", of.what, value[1])
+			}
+		}
+	}
+	lines := regexp.MustCompile("(?m)^\\| ((?:`[^`]+`(?:, )?)+) \\|").FindAllStringSubmatch(section(operating, "## Log lines", "\n## "), -1)
+	if len(lines) < 10 {
+		t.Errorf("only %d log lines were found", len(lines))
+	}
+	for _, line := range lines {
+		for _, text := range code.FindAllString(line[1], -1) {
+			if !strings.Contains(library+plugin, `"`+strings.Trim(text, "`")) {
+				t.Errorf("docs/operating.md has the log line %s, which nothing writes", text)
+			}
+		}
+	}
+}
+
+// sources returns the text of all files of Go below a folder, but for tests.
+func sources(t *testing.T, folder string) string {
+	t.Helper()
+	var text strings.Builder
+	root := os.DirFS("..")
+	err := fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		content, err := fs.ReadFile(root, name)
+		text.Write(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
 // TestDocumentedProperties compares the properties that the README explains, and
 // those in its syntax, with those that the parser takes.
 func TestDocumentedProperties(t *testing.T) {
