@@ -25,7 +25,11 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	index := documentAt(t, "corefile-examples/README.md").prose
 	for _, path := range paths {
+		if name := filepath.Base(filepath.Dir(path)); !strings.Contains(index, "]("+name+"/Corefile)") {
+			t.Errorf("corefile-examples/README.md does not list %s", name)
+		}
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
