@@ -190,6 +190,33 @@ func TestDocumentLinks(t *testing.T) {
 	}
 }
 
+// TestDocumentsAreReachable follows links from the README: every other document is
+// two of them away at most, where a folder stands for the README in it.
+func TestDocumentsAreReachable(t *testing.T) {
+	all := documents(t)
+	hops := map[string]int{"README.md": 0}
+	for hop := range 2 {
+		for _, d := range all {
+			if n, reached := hops[d.path]; !reached || n != hop {
+				continue
+			}
+			for _, match := range link.FindAllStringSubmatch(d.prose, -1) {
+				file, _ := d.target(match[2])
+				for _, to := range []string{file, path.Join(file, "README.md")} {
+					if _, known := hops[to]; !known {
+						hops[to] = hop + 1
+					}
+				}
+			}
+		}
+	}
+	for _, d := range all {
+		if _, reached := hops[d.path]; !reached {
+			t.Errorf("no two links lead from README.md to %s", d.path)
+		}
+	}
+}
+
 // TestDocumentNames looks for every name that a document links to the file that
 // declares it: functions, types, methods, fields, constants and variables.
 func TestDocumentNames(t *testing.T) {
@@ -340,7 +367,7 @@ func TestDocumentPackages(t *testing.T) {
 		documented[match[1]] = match[2]
 	}
 	for folder, imports := range allowed {
-		if !strings.HasPrefix(folder, "federation") && folder != "plugin" {
+		if !strings.HasPrefix(folder, "federation") && !strings.HasPrefix(folder, "plugin") {
 			continue
 		}
 		var own []string
@@ -607,9 +634,10 @@ func sources(t *testing.T, folder string) string {
 // TestDocumentedProperties compares the properties that the README explains, and
 // those in its syntax, with those that the parser takes.
 func TestDocumentedProperties(t *testing.T) {
-	source, err := os.ReadFile("../plugin/config.go")
-	if err != nil {
-		t.Fatal(err)
+	_, properties, found := strings.Cut(sources(t, "plugin"), "switch property {\n")
+	properties, _, _ = strings.Cut(properties, "\tdefault:\n")
+	if !found {
+		t.Fatal("the plugin has no switch over the properties")
 	}
 	readme := documentAt(t, "README.md")
 	_, section, _ := strings.Cut(readme.prose, "\n## Syntax\n")
@@ -630,7 +658,7 @@ func TestDocumentedProperties(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	parsed := names(`(?m)^\tcase ("[a-z_]+"):$`, string(source))
+	parsed := names(`(?m)^\tcase ("[a-z_]+"):$`, properties)
 	if diff := cmp.Diff(parsed, names(`(?m)^    ([a-z_]+)`, syntax)); diff != "" {
 		t.Errorf("properties in the syntax (-parser +README):\n%s", diff)
 	}
