@@ -18,7 +18,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// TestSize measures what README.md says of the memory of an owner: a catalog and
+// TestSize measures what docs/operating.md says of the memory of an owner: a catalog and
 // the zone that publishes it take at most MemoryFactor octets for one that is
 // counted, whatever the services are like, and what is counted is not far more
 // than what they take.
