@@ -2,30 +2,43 @@ package federation
 
 import "fmt"
 
-// Reason is the kind of rule that a refused message broke. It is the value of
-// a metric label, so the set is small and fixed.
+// Reason is the kind of rule that a refused message broke. It is the value of a
+// metric label, so the set is small and fixed.
 type Reason string
 
 // The reasons for which a message is refused.
 const (
-	ReasonUndecodable  Reason = "undecodable"   // not the resource it says it is, or an unknown operation
-	ReasonMissing      Reason = "missing"       // a required field is not there
-	ReasonName         Reason = "name"          // fqdn is no usable DNS name, or two instances have one ID
+	ReasonUndecodable  Reason = "undecodable"   // not the resource it claims to be, or an unknown operation
+	ReasonMissing      Reason = "missing"       // a required field is not set
+	ReasonName         Reason = "name"          // fqdn is not a usable DNS name, or two instances have one ID
 	ReasonAddress      Reason = "address"       // malformed endpoint address, or one in a refused range
 	ReasonPort         Reason = "port"          // port out of range
 	ReasonProtocol     Reason = "protocol"      // unknown protocol
-	ReasonLimit        Reason = "limit"         // over a limit of wire/limits.go, or the owner's max_services or max_catalog
+	ReasonLimit        Reason = "limit"         // over a limit of this package or of wire, or over the owner's max_services or max_catalog
 	ReasonOutOfZone    Reason = "out_of_zone"   // fqdn outside the zones given to this owner
 	ReasonReservedName Reason = "reserved_name" // fqdn that the zone itself uses
 )
 
-// InvalidError says why a message was refused. Its text is what the owner gets
-// in the NACK, and what is logged here; both quote and bound what the peer sent.
+// InvalidError is the rule that a message or a service breaks. Its text is what
+// an owner gets in the NACK, and what is logged here; it quotes and bounds every
+// string of the peer.
 type InvalidError struct {
 	Service string // name of the service, as far as it is known
 	Field   string // path of the field, such as endpoints[2].address
 	Reason  Reason
 	Rule    string // the rule that was broken, with the value
+}
+
+// Invalidf returns the error for a field that breaks a rule, without the name of
+// the service. Strings of a peer belong into [Quote].
+func Invalidf(field string, reason Reason, format string, args ...any) *InvalidError {
+	return &InvalidError{Field: field, Reason: reason, Rule: fmt.Sprintf(format, args...)}
+}
+
+// In puts the path of the enclosing field before the field of e, and returns e.
+func (e *InvalidError) In(format string, args ...any) *InvalidError {
+	e.Field = fmt.Sprintf(format, args...) + "." + e.Field
+	return e
 }
 
 // Error returns the service, the field and the rule.
@@ -41,12 +54,13 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("service %s: %s: %s", Quote(e.Service), e.Field, e.Rule)
 }
 
-// maxQuoted bounds what Quote shows of a peer's string, in bytes.
+// maxQuoted bounds what Quote shows of a string, in bytes.
 const maxQuoted = 128
 
-// Quote returns s in double quotes with everything but printable ASCII escaped, cut
-// to a length that is safe in a log line and a status message. Nothing that a peer
-// sent is shown in any other way.
+// Quote returns s in double quotes, with everything but printable ASCII escaped.
+// Of a string longer than 128 bytes it shows the first 128 and the length, so the
+// result is safe in a log line and in a status message. Strings of a peer are
+// shown in no other way.
 func Quote(s string) string {
 	if len(s) > maxQuoted {
 		return fmt.Sprintf("%+q... (%d bytes)", s[:maxQuoted], len(s))

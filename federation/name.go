@@ -2,8 +2,6 @@ package federation
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
 	"strings"
 	"unicode/utf8"
 
@@ -20,8 +18,8 @@ const (
 	maxLabelLength = 63
 )
 
-// The rules that a name can break. Errors of ParseFQDN, ParseOrigin,
-// ParseLabel and ParseAddress wrap one of them.
+// The rules that a name can break. Every error of ParseFQDN, ParseOrigin,
+// ParseLabel and FQDN.Rename is one of them, and ParseAddress wraps them.
 var (
 	ErrNameEmpty      = errors.New("name is empty")
 	ErrNameTooLong    = errors.New("name is longer than 254 characters with its final dot")
@@ -35,12 +33,13 @@ var (
 	ErrLabelAddr      = errors.New("name ends in the label 'addr', which is kept for endpoint addresses")
 )
 
-// FQDN is an absolute domain name: lower case, A-labels only, with its final
-// dot. The zero value is no name.
+// FQDN is an absolute domain name: in lower case, with A-labels only, and with its
+// final dot. [ParseFQDN] and [ParseOrigin] make one. The zero value is no name.
+// Names are equal (==) when DNS takes them for the same.
 type FQDN struct{ name string }
 
-// ParseFQDN returns the name of a service or a host as s spells it: with or
-// without its final dot, in any case, with A-labels or U-labels.
+// ParseFQDN returns the name of a service or a host that s spells, with or without
+// its final dot, in upper or lower case, in A-labels or U-labels.
 //
 // Every label is 1 to 63 of a-z, 0-9, '-' and '_', does not begin with '_' and
 // neither begins nor ends with '-' (RFC 1123 section 2.1, RFC 8552); the last
@@ -51,20 +50,29 @@ func ParseFQDN(s string) (FQDN, error) {
 	if err != nil {
 		return FQDN{}, err
 	}
-	for label := range strings.SplitSeq(name, ".") {
-		if err := checkLabel(label); err != nil {
-			return FQDN{}, err
-		}
-	}
-	if allDigits(name[strings.LastIndexByte(name, '.')+1:]) {
-		return FQDN{}, ErrNameNumeric
+	if err := checkHostname(name); err != nil {
+		return FQDN{}, err
 	}
 	return absolute(name)
 }
 
-// ParseOrigin returns the origin of a zone. It takes what ParseFQDN takes, and
-// also the root ("."), labels that begin with '_' and all-digit labels, as
-// zones may be delegated at such names.
+// checkHostname checks the labels of a name without its final dot by the rules of
+// ParseFQDN.
+func checkHostname(name string) error {
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(label); err != nil {
+			return err
+		}
+	}
+	if allDigits(name[strings.LastIndexByte(name, '.')+1:]) {
+		return ErrNameNumeric
+	}
+	return nil
+}
+
+// ParseOrigin returns the origin of a zone. It accepts what [ParseFQDN] accepts,
+// and also the root ("."), labels that begin with '_', and a last label of digits,
+// since zones may be delegated at such names.
 func ParseOrigin(s string) (FQDN, error) {
 	if s == "." {
 		return FQDN{"."}, nil
@@ -88,20 +96,21 @@ func ParseOrigin(s string) (FQDN, error) {
 // value.
 func (n FQDN) String() string { return n.name }
 
-// IsZero tells whether n is no name.
+// IsZero reports whether n is the zero value.
 func (n FQDN) IsZero() bool { return n.name == "" }
 
-// Within tells whether n is origin or below it.
+// Within reports whether n is origin or a name below it. Nothing is within the
+// zero value, and the zero value is within nothing.
 func (n FQDN) Within(origin FQDN) bool {
 	if origin.name == "." {
 		return n.name != ""
 	}
 	rest, ok := strings.CutSuffix(n.name, origin.name)
-	return ok && (rest == "" || rest[len(rest)-1] == '.')
+	return ok && origin.name != "" && (rest == "" || rest[len(rest)-1] == '.')
 }
 
-// Rename returns n with its suffix from replaced by to, and n itself when it
-// is not within from. It fails with ErrNameTooLong when the new name is.
+// Rename returns n with its suffix from replaced by to, or n itself when it is not
+// within from. It fails with [ErrNameTooLong] when the new name is too long.
 func (n FQDN) Rename(from, to FQDN) (FQDN, error) {
 	if !n.Within(from) {
 		return n, nil
@@ -121,10 +130,10 @@ func (n FQDN) Rename(from, to FQDN) (FQDN, error) {
 // zero value is no name.
 type Label struct{ name string }
 
-// ParseLabel returns the name that an instance ID stands for. An ID with dots
-// is several labels. IDs that are no DNS name, or that end in the label 'addr'
-// behind others, have none: clients build the name from the ID themselves, so
-// one that was mangled to fit would help nobody.
+// ParseLabel returns the name that an instance ID stands for. An ID with dots is
+// several labels. It fails for an ID that is not a DNS name, or whose last label
+// of several is 'addr'. Such an ID is not changed to fit, because clients build the
+// name from the ID themselves.
 func ParseLabel(id string) (Label, error) {
 	name, err := normalize(id)
 	if err != nil {
@@ -135,7 +144,7 @@ func ParseLabel(id string) (Label, error) {
 			return Label{}, err
 		}
 	}
-	// <ip>.addr.<fqdn> is where the SRV records of the service point.
+	// The SRV records of the service point to <ip>.addr.<fqdn>.
 	if strings.HasSuffix(name, ".addr") {
 		return Label{}, ErrLabelAddr
 	}
@@ -145,7 +154,7 @@ func ParseLabel(id string) (Label, error) {
 // String returns the labels in lower case, or "" for the zero value.
 func (l Label) String() string { return l.name }
 
-// IsZero tells whether l is no name.
+// IsZero reports whether l is the zero value.
 func (l Label) IsZero() bool { return l.name == "" }
 
 // normalize strips one final dot, folds case and turns U-labels into A-labels.
@@ -218,7 +227,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// asciiLower folds A-Z only: other letters are IDNA's to map.
+// asciiLower folds A-Z only: the mapping of other letters belongs to IDNA.
 func asciiLower(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {
@@ -232,52 +241,4 @@ func asciiLower(s string) string {
 		}
 	}
 	return s
-}
-
-// The rules that an endpoint address can break, beside those of a name.
-var (
-	ErrAddressZone = errors.New("address has a zone identifier")
-	ErrAddressForm = errors.New("address is neither an IP address nor a host name")
-)
-
-// Address is where an endpoint is reached: an IP address or a host. The zero
-// value is no address.
-type Address struct {
-	ip   netip.Addr
-	host FQDN
-}
-
-// ParseAddress returns the address that s spells: an IPv4 address in dotted
-// decimal, an IPv6 address without brackets, or a host name as ParseFQDN takes
-// it. An IPv4-mapped IPv6 address is the IPv4 address. Zone identifiers, ports,
-// prefixes and octets with leading zeros are refused.
-func ParseAddress(s string) (Address, error) {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		if ip.Zone() != "" {
-			return Address{}, ErrAddressZone
-		}
-		return Address{ip: ip.Unmap()}, nil
-	}
-	if strings.ContainsAny(s, ":/[]%") {
-		return Address{}, ErrAddressForm
-	}
-	host, err := ParseFQDN(s)
-	if err != nil {
-		return Address{}, fmt.Errorf("%w: %w", ErrAddressForm, err)
-	}
-	return Address{host: host}, nil
-}
-
-// IP returns the IP address, and false when a is a host.
-func (a Address) IP() (netip.Addr, bool) { return a.ip, a.ip.IsValid() }
-
-// Host returns the host, and false when a is an IP address.
-func (a Address) Host() (FQDN, bool) { return a.host, !a.host.IsZero() }
-
-// String returns the address as ParseAddress takes it.
-func (a Address) String() string {
-	if a.ip.IsValid() {
-		return a.ip.String()
-	}
-	return a.host.String()
 }

@@ -5,29 +5,30 @@ import (
 	"strings"
 )
 
-// Service is one entry of an owner's catalog: what a client needs to reach it
-// by name. It is immutable once made; values are shared between goroutines.
+// Service is one entry of an owner's catalog: what a client needs to reach the
+// service by name. It is never changed once [Service.Validate] has accepted it,
+// because goroutines share it.
 type Service struct {
 	Name        string // the owner's unique ID of the service
 	FQDN        FQDN   // as the owner sent it, before any rename
 	Description string
 	Tags        []string
-	Labels      []Pair // sorted by key
-	SANs        []string
+	Labels      []Pair     // as Pairs returns them
+	SANs        []string   // identities in the certificate of the service, such as SPIFFE IDs
 	Endpoints   []Endpoint // at least one
 	Instances   []Instance // at least one
 }
 
 // Instance is one of the backing services that share the fqdn of a Service.
 type Instance struct {
-	ID               string
+	ID               string // unique in the service
 	Protocol         Protocol
-	Metadata         []Pair   // sorted by key
-	EndpointSelector []string // labels of endpoints
+	Metadata         []Pair   // as Pairs returns them
+	EndpointSelector []string // labels of the endpoints through which it is reached
 	Description      string
 
-	// Unnamed marks an instance that v1alpha1 implies and does not identify:
-	// it has a protocol but no name of its own.
+	// Unnamed marks an instance of a service of v1alpha1, which lists protocols
+	// instead of instances. It has a protocol and no ID.
 	Unnamed bool
 }
 
@@ -39,12 +40,26 @@ type Endpoint struct {
 	Description string
 }
 
-// Pair is one entry of a map that the protocol carries. Lists of pairs are
-// sorted by key, bytewise, and hold a key once.
+// Pair is one entry of a map that the protocol carries. A list of pairs is sorted
+// by key, bytewise, and has no key twice.
 type Pair struct{ Key, Value string }
 
-// Equal tells whether s and t say the same. An update to an equal service is
-// no change.
+// Pairs returns the entries of m in the order that lists of pairs have. It returns
+// nil for an empty map.
+func Pairs(m map[string]string) []Pair {
+	if len(m) == 0 {
+		return nil
+	}
+	pairs := make([]Pair, 0, len(m))
+	for key, value := range m {
+		pairs = append(pairs, Pair{Key: key, Value: value})
+	}
+	slices.SortFunc(pairs, func(a, b Pair) int { return strings.Compare(a.Key, b.Key) })
+	return pairs
+}
+
+// Equal reports whether s and t are the same in every field. An update to an
+// equal service changes nothing. The order of lists counts.
 func (s *Service) Equal(t *Service) bool {
 	return s == t ||
 		s.Name == t.Name && s.FQDN == t.FQDN && s.Description == t.Description &&
@@ -63,8 +78,8 @@ func (i Instance) equal(j Instance) bool {
 		slices.Equal(i.Metadata, j.Metadata) && slices.Equal(i.EndpointSelector, j.EndpointSelector)
 }
 
-// Selects tells whether the instance is reached through an endpoint with the
-// given labels: one of them is in its selector.
+// Selects reports whether the instance is reached through an endpoint with the
+// given labels, that is, whether its selector has one of them.
 func (i Instance) Selects(labels []string) bool {
 	return slices.ContainsFunc(labels, func(l string) bool { return slices.Contains(i.EndpointSelector, l) })
 }
@@ -87,15 +102,15 @@ const (
 // protocolNames is indexed by Protocol.
 var protocolNames = [...]string{HTTP: "HTTP", HTTPS: "HTTPS", GRPC: "GRPC", HTTP2: "HTTP2", MONGO: "MONGO", TCP: "TCP", TLS: "TLS", MTLS: "MTLS"}
 
-// ParseProtocol returns the protocol that s names, and false for any other
-// string. The specification lists the names in upper case and writes one in
-// lower case in its examples, so either is taken.
+// ParseProtocol returns the protocol that s names, in upper or lower case, and
+// whether there is one of that name. The specification lists the names in upper
+// case and has one in lower case in its examples.
 func ParseProtocol(s string) (Protocol, bool) {
 	i := slices.Index(protocolNames[:], strings.ToUpper(s))
 	return Protocol(max(i, 0)), i > 0 //nolint:gosec // an index of protocolNames
 }
 
-// String returns the specification's name of the protocol.
+// String returns the specification's name of the protocol, or "" where p is none.
 func (p Protocol) String() string {
 	if int(p) < len(protocolNames) {
 		return protocolNames[p]

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // expensive are services that take long to compile, within what package wire
@@ -19,26 +18,26 @@ var expensive = map[string]func(s *federation.Service){
 	"endpoints": func(*federation.Service) {},
 	"labels": func(s *federation.Service) {
 		for i := range s.Endpoints {
-			for l := range wire.MaxLabels {
+			for l := range federation.MaxLabels {
 				s.Endpoints[i].Labels = append(s.Endpoints[i].Labels, fmt.Sprint("l", l))
 			}
 		}
 	},
 	"selectors": func(s *federation.Service) {
 		for i := range s.Endpoints {
-			for l := range wire.MaxLabels {
-				s.Endpoints[i].Labels = append(s.Endpoints[i].Labels, fmt.Sprint("l", (i+l)%wire.MaxEndpoints))
+			for l := range federation.MaxLabels {
+				s.Endpoints[i].Labels = append(s.Endpoints[i].Labels, fmt.Sprint("l", (i+l)%federation.MaxEndpoints))
 			}
 		}
 		for i := range s.Instances {
-			for l := range wire.MaxSelectors {
-				s.Instances[i].EndpointSelector = append(s.Instances[i].EndpointSelector, fmt.Sprint("l", (7*i+l)%wire.MaxEndpoints))
+			for l := range federation.MaxSelectors {
+				s.Instances[i].EndpointSelector = append(s.Instances[i].EndpointSelector, fmt.Sprint("l", (7*i+l)%federation.MaxEndpoints))
 			}
 		}
 	},
 	"metadata": func(s *federation.Service) {
 		for i := range s.Instances {
-			for l := range wire.MaxMetadata {
+			for l := range federation.MaxMetadata {
 				s.Instances[i].Metadata = append(s.Instances[i].Metadata, federation.Pair{Key: fmt.Sprint("Key-", l), Value: fmt.Sprint(i)})
 			}
 		}

@@ -124,7 +124,7 @@ func TestSize(t *testing.T) {
 		{"fqdn with long labels of its own", 1_000, func(m *fed, i int) {
 			m.Fqdn = strings.Join(many(30, fmt.Sprintf("%x-%%d", i)), ".") + ".fed.example"
 		}},
-		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", wire.MaxDescriptionBytes) }},
+		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", federation.MaxDescriptionBytes) }},
 		{"64 long tags and SANs", 100, func(m *fed, i int) {
 			m.Tags, m.Sans = many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490))), many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490)))
 		}},

@@ -17,7 +17,7 @@ import (
 // The bounds of what mistakes tries.
 const (
 	maxProbes  = 20_000            // in a service
-	maxEntries = wire.MaxEndpoints // of a list or a map: no other has a higher limit
+	maxEntries = federation.MaxEndpoints // of a list or a map: no other has a higher limit
 )
 
 // mistakes returns everything that is wrong with m, but no more than most mistakes.

@@ -31,7 +31,7 @@ func TestSetAllow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consumer, stranger := idOf(t, consumerID), idOf(t, strangerID)
 		f := start(t, nil)
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		conns := map[mtls.ID]*grpc.ClientConn{consumer: f.dial(t, consumerID), stranger: f.dial(t, strangerID)}
 		served := func(id mtls.ID) *client {
 			t.Helper()
@@ -71,11 +71,11 @@ func TestSetAllow(t *testing.T) {
 		if n := f.logged.count("not allowed any more"); n != 3 {
 			t.Errorf("%d log lines tell of streams that end, expected 3:\n%s", n, f.logged)
 		}
-		f.registry.Upsert(service("a", 2))
+		upsert(t, f.registry, service("a", 2))
 		if got := kept.next(); got != "upsert a 2" {
 			t.Errorf("who is still allowed received %q, expected upsert a 2", got)
 		}
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 
 		f.server.SetAllow([]mtls.ID{stranger})
 		refused(kept)
@@ -96,7 +96,7 @@ func TestSetAllowOfAnotherName(t *testing.T) {
 		c := subscribe(t, f.dialAs(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}, DNSNames: []string{"consumer.example"}}))
 		c.next()
 		f.server.SetAllow([]mtls.ID{idOf(t, "consumer.example")})
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		if got := c.next(); got != "upsert a 1" {
 			t.Errorf("received %q, expected upsert a 1", got)
 		}

@@ -54,7 +54,7 @@ func (c *client) say() string {
 func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		c := open(t, f.dial(t, consumerID))
 		var got []string
 		c.publish("p1", nil)
@@ -78,7 +78,7 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 			first, second = second, first
 		}
 		got = append(got, first, second)
-		f.registry.Upsert(service("a", 2))
+		upsert(t, f.registry, service("a", 2))
 		got = append(got, c.say())
 		want := []string{
 			"Unimplemented to p1: theirs", "Unimplemented to p2: theirs", "a", "Unimplemented to : theirs",
@@ -126,7 +126,7 @@ func TestFloodOfResponsesIsHeldBack(t *testing.T) {
 			}
 		}
 		sender.Wait()
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		if got := c.say(); got != "upsert a 1" {
 			t.Errorf("after the flood the message is %q, expected upsert a 1", got)
 		}

@@ -68,7 +68,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		consumer.use(consumerID, own, own)
 		stranger.use(strangerID, other, own)
 		f := start(t, func(c *Config) { c.Credentials = owner.source.Server() })
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		dial := func(p party) *grpc.ClientConn {
 			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
 			time.AfterFunc(time.Hour, func() { conn.Close() }) // so that no stream outlives a failure
@@ -99,7 +99,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		if got := subscribe(t, dial(stranger)).next(); got != "upsert a 1" {
 			t.Errorf("with a new certificate the first message is %q", got)
 		}
-		f.registry.Upsert(service("a", 2))
+		upsert(t, f.registry, service("a", 2))
 		if got := kept.next(); got != "upsert a 2" {
 			t.Errorf("who is still trusted received %q, expected upsert a 2", got)
 		}

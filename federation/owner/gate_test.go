@@ -159,7 +159,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Errorf("%d connections are open and %v were turned away, expected 12 and 290", s.Connections, s.TurnedAway)
 		}
 		time.Sleep(safeHandshake)
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		if got := subscribe(t, f.dial(t, strangerID)).next(); got != "upsert a 1" {
 			t.Errorf("a consumer beside them received %q, expected upsert a 1", got)
 		}

@@ -116,7 +116,7 @@ func TestWindowFillsALongLink(t *testing.T) {
 		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, func(c *Config) { c.Window = tt.window })
-				f.registry.Set(catalogOf(services))
+				set(t, f.registry, catalogOf(services))
 				ctx, cancel := context.WithCancel(t.Context())
 				own := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}})
 				sink := &counting{whole: cancel}

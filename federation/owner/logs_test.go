@@ -48,7 +48,7 @@ func TestConsumersCannotFloodTheLog(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, nil)
 				if tt.times == 1 {
-					f.registry.Set(catalogOf(services))
+					set(t, f.registry, catalogOf(services))
 				}
 				conn := f.dial(t, consumerID)
 				for range tt.times {
@@ -103,7 +103,7 @@ func TestRefusalsOfALargeCatalogAreLoggedOnce(t *testing.T) {
 	const services = 10_000 // more than what is logged in a minute
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set(catalogOf(services))
+		set(t, f.registry, catalogOf(services))
 		conn := f.dial(t, consumerID)
 		lines := 0
 		for i := range 3 {

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // spoilt returns a service that no consumer takes.
@@ -23,7 +22,7 @@ func spoilt(name string) *federation.Service {
 func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Upsert(expressible("a", 1))
+		upsert(t, f.registry, expressible("a", 1))
 		conn := f.dial(t, consumerID)
 		c, c1 := subscribe(t, conn), subscribe1(t, conn)
 		c.nextN(2)
@@ -38,7 +37,7 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 			`service "new": description: not valid UTF-8: "\xff"`: spoilt("new"),
 			`name: required`: {},
 			`service "\xff": name: not valid UTF-8: "\xff"`:       {Name: "\xff"},
-			`service "big": tags[0]: 513 bytes, the limit is 512`: {Name: "big", Tags: []string{strings.Repeat("x", wire.MaxTagBytes+1)}},
+			`service "big": tags[0]: 513 bytes, the limit is 512`: {Name: "big", Tags: []string{strings.Repeat("x", federation.MaxTagBytes+1)}},
 			`service "no.endpoints": fqdn: required`:              {Name: "no.endpoints"},
 		} {
 			changed, err := f.registry.Upsert(s)
@@ -46,7 +45,7 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 				t.Errorf("changed %v with the error %v, expected %s", changed, err, text)
 			}
 		}
-		f.registry.Upsert(expressible("b", 1)) // streams live on, and heard nothing of it
+		upsert(t, f.registry, expressible("b", 1)) // streams live on, and heard nothing of it
 		if got := c.next(); got != "upsert b 1" {
 			t.Errorf("received %q, expected upsert b 1", got)
 		}
@@ -58,7 +57,7 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 
 func TestSetIsAllOrNothing(t *testing.T) {
 	r := NewRegistry()
-	r.Set([]*federation.Service{service("a", 1)})
+	set(t, r, []*federation.Service{service("a", 1)})
 	s := r.Subscribe()
 	defer s.Close()
 	drain(s)
@@ -83,8 +82,46 @@ func TestSetIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A service that is too large for consumers is withheld in both versions, and its
-// neighbours are not.
+// TestServiceThatV1Alpha2CannotExpress publishes a service with instances of
+// v1alpha1, which have no ID. Consumers of v1alpha2 do not get it, and get it back
+// when it has one; their streams go on, and consumers of v1alpha1 get it all.
+func TestServiceThatV1Alpha2CannotExpress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		unnamed := func(version int) *federation.Service {
+			s := expressible("b", version)
+			s.Instances = []federation.Instance{{Protocol: federation.HTTPS, Unnamed: true}}
+			return s
+		}
+		set(t, f.registry, []*federation.Service{expressible("a", 1), unnamed(1), expressible("c", 1)})
+		conn := f.dial(t, consumerID)
+		c, c1 := subscribe(t, conn), subscribe1(t, conn)
+		expect := func(v1alpha2, v1alpha1 []string) {
+			t.Helper()
+			if diff := cmp.Diff(v1alpha2, c.nextN(len(v1alpha2))); diff != "" {
+				t.Errorf("v1alpha2 (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(v1alpha1, c1.nextN(len(v1alpha1))); diff != "" {
+				t.Errorf("v1alpha1 (-want +got):\n%s", diff)
+			}
+			synctest.Wait()
+		}
+		expect([]string{"upsert a 1", "upsert c 1", "end"}, []string{"CREATE a 1", "CREATE b 1", "CREATE c 1", "UNKNOWN"})
+		upsert(t, f.registry, expressible("b", 2))
+		expect([]string{"upsert b 2"}, []string{"UPDATE b 2"})
+		upsert(t, f.registry, unnamed(3))
+		expect([]string{"delete b"}, []string{"UPDATE b 3"})
+		upsert(t, f.registry, expressible("d", 1))
+		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
+		const line = `version=v1alpha2 service=b reason="v1alpha2 requires an ID for every instance, and instances[0] has none"`
+		if n := f.logged.count(line); n != 1 {
+			t.Errorf("%d log lines have %q, expected one:\n%s", n, line, f.logged)
+		}
+	})
+}
+
+// TestServiceThatIsTooLargeIsWithheld publishes a service that is too large for
+// consumers of either version. They get its neighbours.
 func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.MaxMessage = 32 << 10 })
@@ -93,7 +130,7 @@ func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 			s.SANs = []string{"spiffe://owner.example/b"}
 			return s
 		}
-		f.registry.Set([]*federation.Service{expressible("a", 1), vast(1), expressible("c", 1)})
+		set(t, f.registry, []*federation.Service{expressible("a", 1), vast(1), expressible("c", 1)})
 		conn := f.dial(t, consumerID)
 		c, c1 := subscribe(t, conn), subscribe1(t, conn)
 		expect := func(v1alpha2, v1alpha1 []string) {
@@ -107,12 +144,12 @@ func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 			synctest.Wait()
 		}
 		expect([]string{"upsert a 1", "upsert c 1", "end"}, []string{"CREATE a 1", "CREATE c 1", "UNKNOWN"})
-		f.registry.Upsert(expressible("b", 2))
+		upsert(t, f.registry, expressible("b", 2))
 		expect([]string{"upsert b 2"}, []string{"CREATE b 2"})
-		f.registry.Upsert(vast(3))
+		upsert(t, f.registry, vast(3))
 		expect([]string{"delete b"}, []string{"DELETE b"})
 		f.registry.Delete("b")
-		f.registry.Upsert(expressible("d", 1))
+		upsert(t, f.registry, expressible("d", 1))
 		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
 		if n := f.logged.count("service=b reason=\"it takes "); n != 2 {
 			t.Errorf("%d log lines tell of the service, expected one for each version:\n%s", n, f.logged)

@@ -63,19 +63,17 @@ func (p *published) encoded() (*anypb.Any, error) {
 // Difference counts what a call of Set changed.
 type Difference struct{ Added, Changed, Removed int }
 
-// Set makes services the whole catalog. Subscribers are told of the difference
-// only. The names must be unique; of two services with one name the last counts.
+// Set makes services the whole catalog. Subscribers are told only of the
+// difference. The names must be unique; of two services with one name the last
+// counts. The registry keeps the services, which must not be changed afterwards.
 //
-// It fails when no consumer could take one of them (see [wire.Check]), and
+// Set fails when one of them is not valid (see [federation.Service.Validate]), and
 // changes nothing then. The error joins a [*federation.InvalidError] for each of
-// the first few.
+// the first ten.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
-	if err := r.check(services); err != nil {
+	keep, err := r.compare(services)
+	if err != nil {
 		return Difference{}, err
-	}
-	keep := make(map[string]*federation.Service, len(services))
-	for _, s := range services {
-		keep[s.Name] = s
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,16 +81,20 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	// Additions come before removals: an fqdn that moves to a service of another
 	// name then has an answer all the time.
 	for _, name := range slices.Sorted(maps.Keys(keep)) {
-		_, known := r.services[name]
-		switch changed := r.upsert(keep[name]); {
-		case changed && known:
+		c := keep[name]
+		old := r.services[name]
+		if old != nil && old == c.equal {
+			continue
+		}
+		switch changed := r.upsert(c.service); {
+		case changed && old != nil:
 			d.Changed++
 		case changed:
 			d.Added++
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.services)) {
-		if keep[name] == nil {
+		if _, ok := keep[name]; !ok {
 			r.remove(name)
 			d.Removed++
 		}
@@ -100,20 +102,33 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	return d, nil
 }
 
+// candidate is a service of a catalog that Set is given.
+type candidate struct {
+	service *federation.Service
+	equal   *published // what the registry had of that name, when it is equal; otherwise nil
+}
+
 // maxInvalid bounds the services that the error of Set spells out.
 const maxInvalid = 10
 
-// check returns what is wrong with the services. One that the registry holds
-// already, or an equal one, was checked when it came.
-func (r *Registry) check(services []*federation.Service) error {
+// compare returns the services by name, or an error when one of them is not valid.
+// One that the registry holds already, or that is equal to it, was validated when
+// it came. The registry is locked for a look at each service only, so streams go
+// on meanwhile.
+func (r *Registry) compare(services []*federation.Service) (map[string]candidate, error) {
+	keep := make(map[string]candidate, len(services))
 	var errs []error
 	more := 0
 	for _, s := range services {
-		if s != nil && r.holds(s) {
-			continue
+		if s != nil {
+			if old := r.lookup(s.Name); old != nil && old.Equal(s) {
+				keep[s.Name] = candidate{s, old}
+				continue
+			}
 		}
-		switch err := wire.Check(s); {
+		switch err := s.Validate(); {
 		case err == nil:
+			keep[s.Name] = candidate{service: s}
 		case len(errs) < maxInvalid:
 			errs = append(errs, err)
 		default:
@@ -123,23 +138,23 @@ func (r *Registry) check(services []*federation.Service) error {
 	if more > 0 {
 		errs = append(errs, fmt.Errorf("and %d more services", more))
 	}
-	return errors.Join(errs...)
+	return keep, errors.Join(errs...)
 }
 
-func (r *Registry) holds(s *federation.Service) bool {
+func (r *Registry) lookup(name string) *published {
 	r.mu.Lock()
-	p := r.services[s.Name]
-	r.mu.Unlock()
-	return p != nil && p.Equal(s)
+	defer r.mu.Unlock()
+	return r.services[name]
 }
 
 // Upsert adds the service, or replaces the one of the same name. It reports
-// whether that is a change: an equal service is none. The registry keeps s.
+// whether that changes the catalog: an equal service does not. The registry keeps
+// s, which must not be changed afterwards.
 //
-// It fails with a [*federation.InvalidError] when no consumer could take the
-// service (see [wire.Check]), and changes nothing then.
+// It fails with a [*federation.InvalidError] when s is not valid (see
+// [federation.Service.Validate]), and changes nothing then.
 func (r *Registry) Upsert(s *federation.Service) (bool, error) {
-	if err := wire.Check(s); err != nil {
+	if err := s.Validate(); err != nil {
 		return false, err
 	}
 	r.mu.Lock()

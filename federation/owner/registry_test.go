@@ -34,6 +34,22 @@ func service(name string, version int) *federation.Service {
 	}
 }
 
+// set makes services the catalog of a registry, which must accept them.
+func set(tb testing.TB, r *Registry, services []*federation.Service) {
+	tb.Helper()
+	if _, err := r.Set(services); err != nil {
+		tb.Error(err)
+	}
+}
+
+// upsert adds a service to a registry, which must accept it.
+func upsert(tb testing.TB, r *Registry, s *federation.Service) {
+	tb.Helper()
+	if _, err := r.Upsert(s); err != nil {
+		tb.Error(err)
+	}
+}
+
 // current returns the services of a registry by name.
 func current(r *Registry) map[string]*federation.Service {
 	services := make(map[string]*federation.Service)
@@ -126,18 +142,18 @@ func TestRegistryNoChange(t *testing.T) {
 
 func TestSubscriptionCoalesces(t *testing.T) {
 	r := NewRegistry()
-	r.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
+	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
 	s := r.Subscribe()
 	defer s.Close()
 
 	got := takeN(t, s, 2) // a and b
-	r.Upsert(service("a", 2))
-	r.Upsert(service("d", 2)) // not told yet: goes out once, as it is then
-	r.Delete("c")             // not told yet: never mentioned
-	r.Upsert(service("e", 1)) // not part of the catalog at the start
-	r.Upsert(service("a", 3)) // keeps its place before e
+	upsert(t, r, service("a", 2))
+	upsert(t, r, service("d", 2)) // not told yet: goes out once, as it is then
+	r.Delete("c")                 // not told yet: never mentioned
+	upsert(t, r, service("e", 1)) // not part of the catalog at the start
+	upsert(t, r, service("a", 3)) // keeps its place before e
 	r.Delete("b")
-	r.Upsert(service("f", 1)) // comes and goes unseen
+	upsert(t, r, service("f", 1)) // comes and goes unseen
 	r.Delete("f")
 	got = append(got, drain(s)...)
 
@@ -147,10 +163,10 @@ func TestSubscriptionCoalesces(t *testing.T) {
 	}
 
 	r.Delete("a")
-	r.Upsert(service("a", 4)) // gone and back: one upsert
-	r.Upsert(service("d", 5))
+	upsert(t, r, service("a", 4)) // gone and back: one upsert
+	upsert(t, r, service("d", 5))
 	r.Delete("d")
-	r.Upsert(service("c", 1)) // deleted before it was told: new
+	upsert(t, r, service("c", 1)) // deleted before it was told: new
 	r.Delete("c")
 	if diff := cmp.Diff([]string{"upsert a 4", "delete d"}, drain(s)); diff != "" {
 		t.Errorf("unexpected events (-want +got):\n%s", diff)
@@ -167,14 +183,14 @@ func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
 
 func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	r := NewRegistry()
-	r.Set([]*federation.Service{service("a", 1), service("b", 1)})
+	set(t, r, []*federation.Service{service("a", 1), service("b", 1)})
 	s := r.Subscribe() // takes nothing but the first service
 	defer s.Close()
 	takeN(t, s, 1)
 	for i := range 10_000 {
 		name := fmt.Sprintf("s%d", i)
-		r.Upsert(service(name, 1))
-		r.Upsert(service("a", i))
+		upsert(t, r, service(name, 1))
+		upsert(t, r, service("a", i))
 		r.Delete(name)
 	}
 	if n := len(s.catalog) + ringLength(s); n != 2 || len(s.pending) != 1 {
@@ -190,7 +206,7 @@ func TestSubscriptionMemory(t *testing.T) {
 	r := NewRegistry()
 	change := func(version int) {
 		for i := range services {
-			r.Upsert(service(fmt.Sprintf("s%05d", i), version))
+			upsert(t, r, service(fmt.Sprintf("s%05d", i), version))
 		}
 	}
 	heap := func() int {
@@ -238,7 +254,7 @@ func TestSubscriptionClose(t *testing.T) {
 	s := r.Subscribe()
 	drain(s)
 	s.Close()
-	r.Upsert(service("a", 1))
+	upsert(t, r, service("a", 1))
 	if got := drain(s); got != nil {
 		t.Errorf("a closed subscription hears of %v", got)
 	}
@@ -267,7 +283,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 			}
 		}()
 		synctest.Wait() // blocked behind the end marker
-		r.Upsert(service("a", 1))
+		upsert(t, r, service("a", 1))
 		synctest.Wait()
 		r.Delete("a")
 		synctest.Wait()
@@ -278,7 +294,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 		if diff := cmp.Diff([]string{"end", "upsert a 1", "delete a"}, got); diff != "" {
 			t.Errorf("unexpected events (-want +got):\n%s", diff)
 		}
-		r.Upsert(service("b", 1))
+		upsert(t, r, service("b", 1))
 		if _, err := s.Next(ctx); !errors.Is(err, errStop) {
 			t.Errorf("Next with an ended context failed with %v, expected %v", err, errStop)
 		}
@@ -332,7 +348,7 @@ func TestSubscriptionOracle(t *testing.T) {
 		for step := range 400 {
 			name := fmt.Sprintf("s%d", rnd.IntN(30))
 			if rnd.IntN(3) > 0 {
-				r.Upsert(service(name, step))
+				upsert(t, r, service(name, step))
 			} else {
 				r.Delete(name)
 			}

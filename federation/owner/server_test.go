@@ -292,7 +292,7 @@ func TestNewRefusesIncompleteConfig(t *testing.T) {
 func TestSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set([]*federation.Service{service("b", 1), service("a", 1), service("c", 1)})
+		set(t, f.registry, []*federation.Service{service("b", 1), service("a", 1), service("c", 1)})
 		c := open(t, f.dial(t, consumerID))
 
 		// The announcement does not wait for a message.
@@ -319,11 +319,11 @@ func TestSubscription(t *testing.T) {
 			got = append(got, text)
 			switch i {
 			case 3: // the end; in flight while the catalog changes
-				f.registry.Upsert(service("d", 1))
+				upsert(t, f.registry, service("d", 1))
 				f.registry.Delete("a")
-				f.registry.Upsert(service("b", 2))
-				f.registry.Upsert(service("b", 2))
-				f.registry.Upsert(service("a", 3))
+				upsert(t, f.registry, service("b", 2))
+				upsert(t, f.registry, service("b", 2))
+				upsert(t, f.registry, service("a", 3))
 			case 6:
 				f.registry.Delete("c")
 			}
@@ -347,7 +347,7 @@ func TestResponsesInFlight(t *testing.T) {
 		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, func(c *Config) { c.Window = tt.window })
-				f.registry.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1), service("e", 1)})
+				set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1), service("e", 1)})
 				c := subscribe(t, f.dial(t, consumerID))
 				var mu sync.Mutex
 				var nonces []string
@@ -394,7 +394,7 @@ func TestResponsesInFlight(t *testing.T) {
 func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set([]*federation.Service{service("a", 1), service("b", 1)})
+		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		refusal := &federation.InvalidError{Service: "a", Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not \x1b[31mours\n"}
 		refuse := func(c *client) {
 			t.Helper()
@@ -426,14 +426,14 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 		c := subscribe(t, conn)
 		refuse(c)
 		c.nextN(2)
-		f.registry.Upsert(service("a", 2)) // refused for the same reason
+		upsert(t, f.registry, service("a", 2)) // refused for the same reason
 		refuse(c)
-		f.registry.Upsert(service("a", 3)) // for another one
+		upsert(t, f.registry, service("a", 3)) // for another one
 		refusal.Rule = "reserved"
 		refuse(c)
-		f.registry.Upsert(service("a", 4)) // accepted, and then refused again
+		upsert(t, f.registry, service("a", 4)) // accepted, and then refused again
 		c.next()
-		f.registry.Upsert(service("a", 5))
+		upsert(t, f.registry, service("a", 5))
 		refuse(c)
 		synctest.Wait()
 		if n := f.logged.count("consumer refuses"); n != 3 {
@@ -517,7 +517,7 @@ func TestAuthorisation(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, tt.configure)
-				f.registry.Upsert(service("a", 1))
+				upsert(t, f.registry, service("a", 1))
 				c := subscribe(t, f.dial(t, tt.consumer))
 				if tt.allowed {
 					if diff := cmp.Diff([]string{"upsert a 1", "end"}, c.nextN(2)); diff != "" {
@@ -558,7 +558,7 @@ func TestConsumerWithoutCertificateIsNotServed(t *testing.T) {
 func TestStopEndsStreamsWithUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		conn := f.dial(t, consumerID)
 		streams := map[string]*client{
 			"silent":      open(t, conn), // has not sent the initial request
@@ -595,7 +595,7 @@ func TestStopDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Window = MaxWindow })
 		for i := range 200 {
-			f.registry.Upsert(large(fmt.Sprintf("s%d", i), 1))
+			upsert(t, f.registry, large(fmt.Sprintf("s%d", i), 1))
 		}
 		subscribe(t, f.dial(t, consumerID)) // blocks the owner in a send
 		synctest.Wait()
@@ -684,14 +684,14 @@ func TestSlowConsumer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, func(c *Config) { c.Window = window })
 				for i := range 100 {
-					f.registry.Upsert(large(fmt.Sprintf("s%02d", i), 0))
+					upsert(t, f.registry, large(fmt.Sprintf("s%02d", i), 0))
 				}
 				slow := subscribe(t, f.dial(t, consumerID))
 				fast := subscribe(t, f.dial(t, strangerID))
 				fast.nextN(101)
 				for version := range 1000 {
 					name := fmt.Sprintf("s%02d", version%100)
-					f.registry.Upsert(service(name, version+1))
+					upsert(t, f.registry, service(name, version+1))
 					if got, want := fast.next(), fmt.Sprintf("upsert %s %d", name, version+1); got != want {
 						t.Fatalf("the fast consumer received %q, expected %q", got, want)
 					}
@@ -773,7 +773,7 @@ func TestFrequentPingsAreAccepted(t *testing.T) {
 		c := subscribe(t, f.dial(t, consumerID, ping))
 		c.next()
 		time.Sleep(time.Hour)
-		f.registry.Upsert(service("a", 1))
+		upsert(t, f.registry, service("a", 1))
 		if got := c.next(); got != "upsert a 1" {
 			t.Errorf("after an hour of pings the response is %q, expected upsert a 1", got)
 		}
@@ -785,7 +785,7 @@ func TestFullSync(t *testing.T) {
 	for _, window := range []int{1, 64} {
 		t.Run(strconv.Itoa(window), func(t *testing.T) {
 			f := start(t, func(c *Config) { c.Window = window })
-			f.registry.Set(catalogOf(services))
+			set(t, f.registry, catalogOf(services))
 			c := subscribe(t, f.dial(t, consumerID))
 			for i := range services {
 				if got, want := c.next(), fmt.Sprintf("upsert s%05d 1", i); got != want {
@@ -814,7 +814,7 @@ func BenchmarkFullSync(b *testing.B) {
 	for _, window := range []int{1, 64} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
 			f := start(b, func(c *Config) { c.Window = window })
-			f.registry.Set(catalogOf(services))
+			set(b, f.registry, catalogOf(services))
 			conn := f.dial(b, consumerID)
 			for b.Loop() {
 				c := subscribe(b, conn)

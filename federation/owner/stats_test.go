@@ -36,7 +36,7 @@ func TestStats(t *testing.T) {
 			}
 		}
 		expect("nothing", Stats{})
-		f.registry.Set([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
 		expect("no consumer", Stats{Services: 3})
 
 		conn := f.dial(t, consumerID)
@@ -64,11 +64,11 @@ func TestStats(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		changed := time.Now()
-		f.registry.Upsert(service("a", 2))
+		upsert(t, f.registry, service("a", 2))
 		time.Sleep(time.Minute)
-		f.registry.Upsert(service("b", 2))
+		upsert(t, f.registry, service("b", 2))
 		f.registry.Delete("c")
-		f.registry.Upsert(service("a", 3))
+		upsert(t, f.registry, service("a", 3))
 		late := Stats{Services: 2, Connections: 1, Consumers: one, Unsent: 2, InFlight: 2, Oldest: changed, Acknowledged: 2, Refused: refused, Ended: ended}
 		expect("behind", late)
 		c.next()

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 )
@@ -34,11 +33,6 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			return request, nil
 		},
 		prepare: func(u update) (message, error) {
-			if u.Operation == federation.Upsert {
-				if err := wire.CheckV1Alpha1(u.Service); err != nil {
-					return message{}, err
-				}
-			}
 			response, err := wire.EncodeV1Alpha1(u.Event, "", u.told)
 			if err != nil {
 				return message{}, err

@@ -82,7 +82,7 @@ func (c *client1) nextN(n int) []string {
 func TestSubscriptionV1Alpha1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set([]*federation.Service{expressible("b", 1), expressible("a", 1)})
+		set(t, f.registry, []*federation.Service{expressible("b", 1), expressible("a", 1)})
 		c := subscribe1(t, f.dial(t, consumerID))
 		header, err := c.stream.Header()
 		if err != nil {
@@ -92,11 +92,11 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected header (-want +got):\n%s", diff)
 		}
 		got := c.nextN(3)
-		f.registry.Upsert(expressible("c", 1))
-		f.registry.Upsert(expressible("a", 2))
+		upsert(t, f.registry, expressible("c", 1))
+		upsert(t, f.registry, expressible("a", 2))
 		f.registry.Delete("b")
 		got = append(got, c.nextN(3)...)
-		f.registry.Upsert(expressible("b", 2))
+		upsert(t, f.registry, expressible("b", 2))
 		got = append(got, c.nextN(1)...)
 		want := []string{"CREATE a 1", "CREATE b 1", "UNKNOWN", "CREATE c 1", "UPDATE a 2", "DELETE b", "CREATE b 2"}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -114,7 +114,7 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set([]*federation.Service{service("a", 1), expressible("b", 1), service("c", 1)})
+		set(t, f.registry, []*federation.Service{service("a", 1), expressible("b", 1), service("c", 1)})
 		conn := f.dial(t, consumerID)
 		newer := subscribe(t, conn)
 		if diff := cmp.Diff([]string{"upsert a 1", "upsert b 1", "upsert c 1", "end"}, newer.nextN(4)); diff != "" {
@@ -130,19 +130,19 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 		}
 		expect("CREATE b 1", "UNKNOWN")
 
-		f.registry.Upsert(service("a", 2)) // still not
-		f.registry.Upsert(expressible("d", 1))
+		upsert(t, f.registry, service("a", 2)) // still not
+		upsert(t, f.registry, expressible("d", 1))
 		expect("CREATE d 1")
-		f.registry.Upsert(expressible("a", 3)) // now it can
+		upsert(t, f.registry, expressible("a", 3)) // now it can
 		expect("CREATE a 3")
-		f.registry.Upsert(expressible("a", 4))
+		upsert(t, f.registry, expressible("a", 4))
 		expect("UPDATE a 4")
-		f.registry.Upsert(service("a", 5)) // and now it cannot
+		upsert(t, f.registry, service("a", 5)) // and now it cannot
 		expect("DELETE a")
-		f.registry.Upsert(service("a", 6)) // nor now
-		f.registry.Delete("a")             // nobody here knows it
+		upsert(t, f.registry, service("a", 6)) // nor now
+		f.registry.Delete("a")                 // nobody here knows it
 		f.registry.Delete("c")
-		f.registry.Upsert(expressible("c", 2))
+		upsert(t, f.registry, expressible("c", 2))
 		expect("CREATE c 2")
 		f.registry.Delete("c")
 		expect("DELETE c")
@@ -151,11 +151,11 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 		if diff := cmp.Diff([]string{"CREATE b 1", "CREATE d 1", "UNKNOWN"}, again.nextN(3)); diff != "" {
 			t.Errorf("another stream (-want +got):\n%s", diff)
 		}
-		f.registry.Upsert(service("c", 3))
+		upsert(t, f.registry, service("c", 3))
 		other := expressible("c", 4)
 		other.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: "elsewhere"}}
 		synctest.Wait()
-		f.registry.Upsert(other)
+		upsert(t, f.registry, other)
 		synctest.Wait()
 		for line, want := range map[string]int{
 			"cannot be expressed in a version of the API":                 3,
@@ -173,7 +173,7 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 func TestAnswersV1Alpha1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		f.registry.Set([]*federation.Service{expressible("a", 1), expressible("b", 1)})
+		set(t, f.registry, []*federation.Service{expressible("a", 1), expressible("b", 1)})
 		c := subscribe1(t, f.dial(t, consumerID))
 		response, _ := c.receive()
 		synctest.Wait()

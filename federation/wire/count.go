@@ -8,6 +8,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
+// The bytes are counted by hand, because package proto allocates every entry
+// before anyone can count them.
+
 // repeated is a repeated field of a message.
 type repeated struct {
 	name    string
@@ -18,33 +21,33 @@ type repeated struct {
 // The repeated fields of FederatedService and of its parts, by field number.
 var (
 	serviceFields = [12]repeated{
-		3:  {name: "tags", limit: MaxTags},
-		4:  {name: "labels", limit: MaxLabels},
-		9:  {name: "endpoints", limit: MaxEndpoints, entries: endpointFields[:]},
-		10: {name: "sans", limit: MaxSANs},
-		11: {name: "instances", limit: MaxInstances, entries: instanceFields[:]},
+		3:  {name: "tags", limit: federation.MaxTags},
+		4:  {name: "labels", limit: federation.MaxLabels},
+		9:  {name: "endpoints", limit: federation.MaxEndpoints, entries: endpointFields[:]},
+		10: {name: "sans", limit: federation.MaxSANs},
+		11: {name: "instances", limit: federation.MaxInstances, entries: instanceFields[:]},
 	}
 	endpointFields = [4]repeated{
-		3: {name: "labels", limit: MaxLabels},
+		3: {name: "labels", limit: federation.MaxLabels},
 	}
 	instanceFields = [5]repeated{
-		3: {name: "metadata", limit: MaxMetadata},
-		4: {name: "endpoint_selector", limit: MaxSelectors},
+		3: {name: "metadata", limit: federation.MaxMetadata},
+		4: {name: "endpoint_selector", limit: federation.MaxSelectors},
 	}
 
 	// An endpoint of v1alpha1 has none.
 	serviceFieldsV1Alpha1 = [10]repeated{
-		3: {name: "tags", limit: MaxTags},
-		4: {name: "labels", limit: MaxLabels},
+		3: {name: "tags", limit: federation.MaxTags},
+		4: {name: "labels", limit: federation.MaxLabels},
 		8: {name: "protocols", limit: MaxProtocols},
-		9: {name: "endpoints", limit: MaxEndpoints},
+		9: {name: "endpoints", limit: federation.MaxEndpoints},
 	}
 )
 
 // checkCounts refuses an encoded message that has more entries than the limits
-// allow. It comes before the message is decoded because two bytes can stand for
-// an entry that takes a hundred in memory. Malformed bytes end the count; they
-// end the decoding as well.
+// allow. It runs before the message is decoded, because two bytes can stand for an
+// entry that takes a hundred in memory. Malformed bytes end the count; decoding
+// fails on them afterwards.
 func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
 	var counts [len(serviceFields)]int
 	for number, value := range delimited(b) {
@@ -59,7 +62,7 @@ func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
 			continue
 		}
 		if invalid := checkCounts(value, field.entries); invalid != nil {
-			return within(invalid, "%s[%d]", field.name, counts[number]-1)
+			return invalid.In("%s[%d]", field.name, counts[number]-1)
 		}
 	}
 	return nil
@@ -71,8 +74,8 @@ const (
 	idField   protowire.Number = 6 // in v1alpha1
 )
 
-// stringIn returns a string field of an encoded FederatedService, and false when
-// its bytes are malformed. It costs no more than a copy of the string.
+// stringIn returns a string field of an encoded FederatedService, and whether its
+// bytes are well-formed. It allocates only the string.
 func stringIn(b []byte, field protowire.Number) (string, bool) {
 	var s []byte
 	for number, value := range delimited(b) {
@@ -80,17 +83,17 @@ func stringIn(b []byte, field protowire.Number) (string, bool) {
 		case malformed:
 			return string(s), false
 		case field:
-			s = value // the last one counts
+			s = value // of several, the last one counts
 		}
 	}
 	return string(s), true
 }
 
-// malformed is no field number.
+// malformed stands for a field that cannot be read. No field has this number.
 const malformed protowire.Number = 0
 
 // delimited ranges over the fields of an encoded message that are strings or
-// messages. Where the bytes are malformed it yields that number and stops.
+// messages. Where the bytes are malformed it yields the number malformed and stops.
 func delimited(b []byte) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 {

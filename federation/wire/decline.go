@@ -4,15 +4,17 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// Decline returns the request with which an owner answers a response of its
-// consumer, who is an owner as well: nothing is wrong with the resource, but
-// nobody here takes it. A context that is too long is left out.
+// Decline returns the request with which an owner answers a response from one of
+// its consumers that is an owner as well: Unimplemented, as nothing is wrong with
+// the resource, but this owner accepts none. A context that is too long is left
+// out.
 func Decline(m *rdpb.StreamResponse) *rdpb.StreamRequest {
 	context := m.GetContext()
-	if text("context", context, MaxContextBytes) != nil {
+	if federation.CheckText("context", context, MaxContextBytes) != nil {
 		context = ""
 	}
 	return answer(m.GetNonce(), context, &status.Status{

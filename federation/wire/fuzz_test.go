@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("delete with %+v", event)
 			}
 		case federation.Upsert:
-			if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > wire.MaxNameBytes {
+			if event.Name != event.Service.Name || event.ID == event.Name || len(event.ID) > federation.MaxNameBytes {
 				t.Errorf("event is about %q with the ID %q, its service is %q", event.Name, event.ID, event.Service.Name)
 			}
 			checkService(t, event.Service)
@@ -182,10 +183,12 @@ func FuzzDecodeV1Alpha1(f *testing.F) {
 	})
 }
 
-// checkDraft checks every rule that can be told from an accepted service of
-// v1alpha1.
+// checkDraft is checkService for a service of v1alpha1.
 func checkDraft(t *testing.T, s *federation.Service) {
 	t.Helper()
+	if err := s.Validate(); err != nil {
+		t.Errorf("accepted, and not valid: %v", err)
+	}
 	named := *s
 	named.Instances = slices.Clone(s.Instances)
 	spoken := make(map[federation.Protocol]bool)
@@ -201,7 +204,7 @@ func checkDraft(t *testing.T, s *federation.Service) {
 			t.Errorf("two instances speak %v", in.Protocol)
 		}
 		spoken[in.Protocol] = true
-		in.Unnamed, in.ID = false, "i"
+		in.Unnamed, in.ID = false, fmt.Sprint("i", i)
 	}
 	for _, e := range s.Endpoints {
 		if e.Labels != nil || e.Description != "" {
@@ -259,7 +262,7 @@ func checkRefusal(t *testing.T, err error) {
 	}, invalid.Reason) {
 		t.Errorf("reason is %q", invalid.Reason)
 	}
-	if len(invalid.Service) > wire.MaxNameBytes {
+	if len(invalid.Service) > federation.MaxNameBytes {
 		t.Errorf("the error holds a name of %d bytes", len(invalid.Service))
 	}
 	if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -274,9 +277,13 @@ func checkRefusal(t *testing.T, err error) {
 	}
 }
 
-// checkService checks every rule that can be told from an accepted service.
+// checkService checks that an accepted service is valid, and every rule of it by
+// itself, in other words than Validate.
 func checkService(t *testing.T, s *federation.Service) {
 	t.Helper()
+	if err := s.Validate(); err != nil {
+		t.Errorf("accepted, and not valid: %v", err)
+	}
 	entries := func(what string, n, least, most int) {
 		if n < least || n > most {
 			t.Errorf("%d %s", n, what)
@@ -297,8 +304,8 @@ func checkService(t *testing.T, s *federation.Service) {
 	pairs := func(what string, list []federation.Pair, most int) {
 		entries(what, len(list), 0, most)
 		for i, pair := range list {
-			text(what, pair.Key, wire.MaxKeyBytes)
-			text(what, pair.Value, wire.MaxValueBytes)
+			text(what, pair.Key, federation.MaxKeyBytes)
+			text(what, pair.Value, federation.MaxValueBytes)
 			if i > 0 && list[i-1].Key >= pair.Key {
 				t.Errorf("%s are not in order: %q, %q", what, list[i-1].Key, pair.Key)
 			}
@@ -310,14 +317,14 @@ func checkService(t *testing.T, s *federation.Service) {
 		}
 	}
 
-	entries("bytes of the name", len(s.Name), 1, wire.MaxNameBytes)
-	text("name", s.Name, wire.MaxNameBytes)
+	entries("bytes of the name", len(s.Name), 1, federation.MaxNameBytes)
+	text("name", s.Name, federation.MaxNameBytes)
 	name("fqdn", s.FQDN.String())
-	text("description", s.Description, wire.MaxDescriptionBytes)
-	texts("tags", s.Tags, wire.MaxTags, wire.MaxTagBytes)
-	pairs("labels", s.Labels, wire.MaxLabels)
-	texts("sans", s.SANs, wire.MaxSANs, wire.MaxSANBytes)
-	entries("endpoints", len(s.Endpoints), 1, wire.MaxEndpoints)
+	text("description", s.Description, federation.MaxDescriptionBytes)
+	texts("tags", s.Tags, federation.MaxTags, federation.MaxTagBytes)
+	pairs("labels", s.Labels, federation.MaxLabels)
+	texts("sans", s.SANs, federation.MaxSANs, federation.MaxSANBytes)
+	entries("endpoints", len(s.Endpoints), 1, federation.MaxEndpoints)
 	for _, e := range s.Endpoints {
 		if ip, ok := e.Address.IP(); ok {
 			if ip.Is4In6() || ip.Zone() != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() || ip.IsMulticast() {
@@ -329,26 +336,26 @@ func checkService(t *testing.T, s *federation.Service) {
 		if e.Port == 0 {
 			t.Error("port is 0")
 		}
-		texts("labels of an endpoint", e.Labels, wire.MaxLabels, wire.MaxTagBytes)
-		text("description", e.Description, wire.MaxDescriptionBytes)
+		texts("labels of an endpoint", e.Labels, federation.MaxLabels, federation.MaxTagBytes)
+		text("description", e.Description, federation.MaxDescriptionBytes)
 	}
-	entries("instances", len(s.Instances), 1, wire.MaxInstances)
+	entries("instances", len(s.Instances), 1, federation.MaxInstances)
 	ids := make(map[string]bool)
 	for _, in := range s.Instances {
-		if ids[in.ID] && in.ID != "i" { // which stands for those of v1alpha1
+		if ids[in.ID] {
 			t.Errorf("two instances are %q", in.ID)
 		}
 		ids[in.ID] = true
-		entries("bytes of the ID", len(in.ID), 1, wire.MaxNameBytes)
-		text("id", in.ID, wire.MaxNameBytes)
+		entries("bytes of the ID", len(in.ID), 1, federation.MaxNameBytes)
+		text("id", in.ID, federation.MaxNameBytes)
 		if in.Protocol < federation.HTTP || in.Protocol > federation.MTLS {
 			t.Errorf("protocol is %d", in.Protocol)
 		}
 		if in.Unnamed {
 			t.Error("an instance of v1alpha2 is unnamed")
 		}
-		pairs("metadata", in.Metadata, wire.MaxMetadata)
-		texts("endpoint_selector", in.EndpointSelector, wire.MaxSelectors, wire.MaxTagBytes)
-		text("description", in.Description, wire.MaxDescriptionBytes)
+		pairs("metadata", in.Metadata, federation.MaxMetadata)
+		texts("endpoint_selector", in.EndpointSelector, federation.MaxSelectors, federation.MaxTagBytes)
+		text("description", in.Description, federation.MaxDescriptionBytes)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// Every constant of limits.go, and the lengths of names, at the limit and one
-// above it.
+// TestLimits decodes messages at each limit of this package and of package
+// federation, and of the lengths of names, and one above it.
 func TestLimits(t *testing.T) {
 	entries := func(n int) []string { return slices.Repeat([]string{"x"}, n) }
 	pairs := func(n int) map[string]string {
@@ -46,38 +46,38 @@ func TestLimits(t *testing.T) {
 		rule   func(limit int) string
 		reason federation.Reason
 	}{
-		{"MaxEndpoints", "endpoints", wire.MaxEndpoints, func(m *typespb.FederatedService, n int) {
+		{"MaxEndpoints", "endpoints", federation.MaxEndpoints, func(m *typespb.FederatedService, n int) {
 			m.Endpoints = make([]*typespb.FederatedService_Endpoint, n)
 			for i := range n {
 				m.Endpoints[i] = &typespb.FederatedService_Endpoint{Address: "192.0.2.1", Port: uint32(i + 1)}
 			}
 		}, count, federation.ReasonLimit},
-		{"MaxInstances", "instances", wire.MaxInstances, func(m *typespb.FederatedService, n int) {
+		{"MaxInstances", "instances", federation.MaxInstances, func(m *typespb.FederatedService, n int) {
 			m.Instances = make([]*typespb.FederatedService_Instance, n)
 			for i := range n {
 				m.Instances[i] = &typespb.FederatedService_Instance{Id: fmt.Sprint(i), Protocol: "TCP"}
 			}
 		}, count, federation.ReasonLimit},
-		{"MaxTags", "tags", wire.MaxTags, func(m *typespb.FederatedService, n int) { m.Tags = entries(n) }, count, federation.ReasonLimit},
-		{"MaxSANs", "sans", wire.MaxSANs, func(m *typespb.FederatedService, n int) { m.Sans = entries(n) }, count, federation.ReasonLimit},
-		{"MaxLabels", "labels", wire.MaxLabels, func(m *typespb.FederatedService, n int) { m.Labels = pairs(n) }, count, federation.ReasonLimit},
-		{"MaxLabels", "endpoints[0].labels", wire.MaxLabels, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = entries(n) }, count, federation.ReasonLimit},
-		{"MaxSelectors", "instances[0].endpoint_selector", wire.MaxSelectors, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = entries(n) }, count, federation.ReasonLimit},
-		{"MaxMetadata", "instances[0].metadata", wire.MaxMetadata, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = pairs(n) }, count, federation.ReasonLimit},
+		{"MaxTags", "tags", federation.MaxTags, func(m *typespb.FederatedService, n int) { m.Tags = entries(n) }, count, federation.ReasonLimit},
+		{"MaxSANs", "sans", federation.MaxSANs, func(m *typespb.FederatedService, n int) { m.Sans = entries(n) }, count, federation.ReasonLimit},
+		{"MaxLabels", "labels", federation.MaxLabels, func(m *typespb.FederatedService, n int) { m.Labels = pairs(n) }, count, federation.ReasonLimit},
+		{"MaxLabels", "endpoints[0].labels", federation.MaxLabels, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = entries(n) }, count, federation.ReasonLimit},
+		{"MaxSelectors", "instances[0].endpoint_selector", federation.MaxSelectors, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = entries(n) }, count, federation.ReasonLimit},
+		{"MaxMetadata", "instances[0].metadata", federation.MaxMetadata, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = pairs(n) }, count, federation.ReasonLimit},
 
-		{"MaxNameBytes", "name", wire.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Name = text(n) }, length, federation.ReasonLimit},
-		{"MaxNameBytes", "instances[0].id", wire.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Id = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "endpoints[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxDescriptionBytes", "instances[0].description", wire.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "tags[1]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"x", text(n)} }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "endpoints[0].labels[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxTagBytes", "instances[0].endpoint_selector[0]", wire.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxSANBytes", "sans[0]", wire.MaxSANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
-		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, wire.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
-		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, wire.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
-		{"MaxValueBytes", `labels["k"].value`, wire.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{"k": text(n)} }, length, federation.ReasonLimit},
-		{"MaxValueBytes", `instances[0].metadata["cert"].value`, wire.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{"cert": text(n)} }, length, federation.ReasonLimit},
+		{"MaxNameBytes", "name", federation.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Name = text(n) }, length, federation.ReasonLimit},
+		{"MaxNameBytes", "instances[0].id", federation.MaxNameBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Id = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "endpoints[0].description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxDescriptionBytes", "instances[0].description", federation.MaxDescriptionBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Description = text(n) }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "tags[1]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Tags = []string{"x", text(n)} }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "endpoints[0].labels[0]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Endpoints[0].Labels = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxTagBytes", "instances[0].endpoint_selector[0]", federation.MaxTagBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].EndpointSelector = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxSANBytes", "sans[0]", federation.MaxSANBytes, func(m *typespb.FederatedService, n int) { m.Sans = []string{text(n)} }, length, federation.ReasonLimit},
+		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{text(n): ""} }, length, federation.ReasonLimit},
+		{"MaxValueBytes", `labels["k"].value`, federation.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Labels = map[string]string{"k": text(n)} }, length, federation.ReasonLimit},
+		{"MaxValueBytes", `instances[0].metadata["cert"].value`, federation.MaxValueBytes, func(m *typespb.FederatedService, n int) { m.Instances[0].Metadata = map[string]string{"cert": text(n)} }, length, federation.ReasonLimit},
 
 		{
 			"", "fqdn", 253, func(m *typespb.FederatedService, n int) { m.Fqdn = hostname(n) },
@@ -115,7 +115,7 @@ func TestLimits(t *testing.T) {
 
 			m = minimal()
 			tt.fill(m, tt.at+1)
-			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), wire.MaxNameBytes)]), tt.field, tt.rule(tt.at))
+			want := fmt.Sprintf("service %s: %s: %s", federation.Quote(m.Name[:min(len(m.Name), federation.MaxNameBytes)]), tt.field, tt.rule(tt.at))
 			_, err = wire.DecodeService(m, wire.Policy{})
 			expectInvalid(t, err, tt.reason, want)
 			_, err = wire.Decode(upsert(t, m), wire.Policy{})
@@ -125,7 +125,7 @@ func TestLimits(t *testing.T) {
 
 	t.Run("MaxNameBytes of resource_id", func(t *testing.T) {
 		m := upsert(t, minimal())
-		m.ResourceId = text(wire.MaxNameBytes)
+		m.ResourceId = text(federation.MaxNameBytes)
 		event, err := wire.Decode(m, wire.Policy{})
 		if err != nil || event.ID != m.ResourceId {
 			t.Errorf("at the limit: %v, ID %q", err, event.ID)
@@ -169,16 +169,19 @@ func TestLimits(t *testing.T) {
 		}
 	})
 
-	for _, name := range limitConstants(t) {
-		if !tested[name] {
-			t.Errorf("no row tests %s", name)
+	for _, file := range []string{"limits.go", "../limits.go"} {
+		for _, name := range limitConstants(t, file) {
+			if !tested[name] {
+				t.Errorf("no row tests %s", name)
+			}
 		}
 	}
 }
 
-func limitConstants(t *testing.T) []string {
+// limitConstants returns the names of the constants in a file.
+func limitConstants(t *testing.T, name string) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +193,7 @@ func limitConstants(t *testing.T) []string {
 		return true
 	})
 	if len(names) == 0 {
-		t.Fatal("limits.go has no constants")
+		t.Fatalf("%s has no constants", name)
 	}
 	return names
 }

@@ -9,40 +9,40 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Policy is what the operator decides about the content of services. The zero
-// value is the default.
+// Policy is what the operator of a consumer decides about the content of services.
+// The zero value is the default.
 type Policy struct {
 	// AllowAddresses opens ranges of endpoint addresses that are refused by
-	// default. An address is opened as it stands: a prefix of IPv4 opens no IPv6
-	// address that holds one of its addresses.
+	// default. An IPv4 prefix does not open the IPv6 addresses that embed one of
+	// its addresses.
 	AllowAddresses []netip.Prefix
 
 	// MaxMessage bounds the message of a new or changed service, in bytes. 0
-	// means without limit. A deletion may be larger, as public implementations
-	// repeat in it what they withdraw.
+	// means no limit. A deletion may be larger, because public implementations
+	// repeat in it the service that they withdraw.
 	MaxMessage int
 }
 
-// tooLarge refuses a message of the size. It is called before the resource is
-// decoded, which costs several times its size.
+// tooLarge refuses a message of size bytes if it is over the limit. It is called
+// before the resource is decoded, which takes several times its size in memory.
 func (p Policy) tooLarge(size int) *federation.InvalidError {
 	if p.MaxMessage == 0 || size <= p.MaxMessage {
 		return nil
 	}
-	return broken("", federation.ReasonLimit, "message of %d bytes is larger than the %d that max_message allows", size, p.MaxMessage)
+	return federation.Invalidf("", federation.ReasonLimit, "message of %d bytes is larger than the %d that max_message allows", size, p.MaxMessage)
 }
 
-// AnyAddress returns the policy that refuses no address. It is for whoever
-// applies another one with [Policy.Check] where services are kept, as that one
-// may change while they are.
+// AnyAddress returns the policy that refuses no address. It is for callers that
+// apply the policy of the operator later with [Policy.Check], where they keep the
+// services, because that policy may change meanwhile.
 func AnyAddress() Policy {
 	return Policy{AllowAddresses: []netip.Prefix{
 		netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 	}}
 }
 
-// Check returns why the service may not have one of its endpoints: the rule that
-// [Decode] applies with this policy.
+// Check returns why the service may not have one of its endpoints, or nil. It is
+// the rule that [Decode] applies with this policy.
 func (p Policy) Check(s *federation.Service) *federation.InvalidError {
 	for i := range s.Endpoints {
 		if invalid := p.check(s.Endpoints[i].Address); invalid != nil {
@@ -58,14 +58,14 @@ func (p Policy) check(address federation.Address) *federation.InvalidError {
 	if ip, ok := address.IP(); ok {
 		kind = p.refused(ip)
 	} else if isLocalhost(shown) && !p.opens(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && !p.opens(netip.IPv6Loopback()) {
-		// RFC 6761 section 6.3: these names are the loopback addresses, whatever a
-		// server says, so nobody looks them up.
+		// RFC 6761 section 6.3: resolvers answer these names with the loopback
+		// addresses and ask no server.
 		kind, shown = "loopback", relative(shown)
 	}
 	if kind == "" {
 		return nil
 	}
-	return broken("address", federation.ReasonAddress,
+	return federation.Invalidf("address", federation.ReasonAddress,
 		"%s address %s, which allow_addresses of the consumer does not open", kind, shown)
 }
 
@@ -75,8 +75,8 @@ func isLocalhost(host string) bool {
 	return ok && (rest == "" || strings.HasSuffix(rest, "."))
 }
 
-// Admits reports whether a host of an endpoint may turn out to be at ip. What no
-// endpoint may have must not get in behind a name.
+// Admits reports whether the host name of an endpoint may resolve to ip. An address
+// that no endpoint may have must not get in behind a name.
 func (p Policy) Admits(ip netip.Addr) bool { return p.refused(ip) == "" }
 
 // opens reports whether the operator opened the address.
@@ -115,12 +115,12 @@ func kindOf(ip netip.Addr) string {
 	return ""
 }
 
-// metadata is the kind of the addresses at which clouds tell a machine about
-// itself. Most of them are link-local; those here are not.
+// metadata is the kind of the addresses where a cloud serves the metadata and
+// credentials of a machine. Most of them are link-local; those here are not.
 const metadata = "cloud metadata"
 
-// refusedRanges are the addresses that no endpoint has unless the operator opens
-// them. README.md has the same table.
+// refusedRanges are the addresses that are refused unless the operator opens them.
+// README.md has the same table.
 var refusedRanges = []struct {
 	prefix netip.Prefix
 	kind   string
@@ -153,13 +153,13 @@ type embedding struct {
 	mask   byte   // with which each of its octets is combined (XOR)
 
 	// OneOfMany says that addresses under the prefix may have other forms as
-	// well. One has this form where nothing is behind the IPv4 address, and that
-	// one does not begin with zero.
+	// well. An address has this form if all octets after the IPv4 address are
+	// zero, and the first octet of the IPv4 address is not.
 	oneOfMany bool
 }
 
-// embeddings are the forms that are judged by the IPv4 address as well. The
-// prefix that an operator gave its own NAT64 cannot be known here.
+// embeddings are the forms that are refused where their IPv4 address is. A NAT64
+// prefix of an operator's own network cannot be known here.
 var embeddings = []embedding{
 	{prefix: netip.MustParsePrefix("64:ff9b::/96"), octets: [4]int{12, 13, 14, 15}}, // NAT64: RFC 6052 section 2.1
 

@@ -22,8 +22,8 @@ func Ack(nonce, context string) *rdpb.StreamRequest {
 	return answer(nonce, context, accepted())
 }
 
-// Nack returns the request that refuses the response with the nonce, with the
-// text of err, cut to MaxRefusalBytes.
+// Nack returns the request that refuses the response with the nonce. It carries the
+// text of err, cut to [MaxRefusalBytes].
 func Nack(nonce, context string, err error) *rdpb.StreamRequest {
 	return answer(nonce, context, refused(err))
 }
@@ -41,12 +41,12 @@ func refused(err error) *status.Status {
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: message}
 }
 
-// Request is what a consumer says.
+// Request is a request of a consumer.
 type Request struct {
 	Initial bool   // it subscribes; otherwise it answers the response with Nonce
-	Nonce   string // of the response that is answered
+	Nonce   string // of the response that it answers
 	Context string // at most MaxContextBytes
-	Refusal string // why the response was refused, at most MaxRefusalBytes, as the peer wrote it; "" for an ACK
+	Refusal string // the peer's text of a NACK, at most MaxRefusalBytes; "" for an ACK
 }
 
 // ParseRequest returns what m says. The error is always a
@@ -57,20 +57,20 @@ type Request struct {
 // message gets the name of its code.
 func ParseRequest(m *rdpb.StreamRequest) (Request, error) {
 	if m == nil {
-		return Request{}, broken("request", federation.ReasonMissing, "required")
+		return Request{}, federation.Invalidf("request", federation.ReasonMissing, "required")
 	}
 	request := parseRequest(m.GetResponseNonce(), m.GetStatus())
 	request.Context = m.GetContext()
 	if invalid := cmp.Or(
 		checkRequestURL(m.GetResourceUrl(), ResourceURL, request.Initial),
-		text("context", request.Context, MaxContextBytes),
+		federation.CheckText("context", request.Context, MaxContextBytes),
 	); invalid != nil {
 		return Request{}, invalid
 	}
 	return request, nil
 }
 
-// parseRequest returns what the versions have in common.
+// parseRequest parses the fields that both versions have.
 func parseRequest(nonce string, status *status.Status) Request {
 	request := Request{Initial: nonce == "" && status == nil, Nonce: nonce}
 	if code := codes.Code(status.GetCode()); code != codes.OK { //nolint:gosec // any number is some code
@@ -81,7 +81,7 @@ func parseRequest(nonce string, status *status.Status) Request {
 
 func checkRequestURL(url, want string, initial bool) *federation.InvalidError {
 	if initial && url == "" {
-		return broken("resource_url", federation.ReasonMissing, "required")
+		return federation.Invalidf("resource_url", federation.ReasonMissing, "required")
 	}
 	return checkURL(url, want)
 }

@@ -82,11 +82,11 @@ func TestNackOfAnyText(t *testing.T) {
 // The longest text of a refusal, everything in it escaped, is not cut.
 func TestNackOfLongestText(t *testing.T) {
 	m := minimal()
-	m.Name = strings.Repeat("\x00", wire.MaxNameBytes)
-	m.Endpoints = slices.Repeat(m.Endpoints, wire.MaxEndpoints)
-	m.Instances = slices.Repeat(m.Instances, wire.MaxInstances)
-	m.Instances[wire.MaxInstances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
-		strings.Repeat("\x00", wire.MaxKeyBytes): strings.Repeat("\xff", wire.MaxValueBytes),
+	m.Name = strings.Repeat("\x00", federation.MaxNameBytes)
+	m.Endpoints = slices.Repeat(m.Endpoints, federation.MaxEndpoints)
+	m.Instances = slices.Repeat(m.Instances, federation.MaxInstances)
+	m.Instances[federation.MaxInstances-1] = &typespb.FederatedService_Instance{Id: "v1", Protocol: "HTTP", Metadata: map[string]string{
+		strings.Repeat("\x00", federation.MaxKeyBytes): strings.Repeat("\xff", federation.MaxValueBytes),
 	}}
 	_, err := wire.DecodeService(m, wire.Policy{})
 	if err == nil {

@@ -26,33 +26,33 @@ const (
 // [*federation.InvalidError], for the first rule that m breaks.
 //
 // A response without operation, resource and resource_id is an Alive; whether
-// it is an End depends on the header of its stream. An empty resource_url counts
-// as ours, as the resource has a type of its own.
+// it is an End depends on the header of its stream. An empty resource_url is
+// accepted, since the resource names its own type.
 //
-// A service is known by its name. The resource_id stands for it only in a DELETE
-// that has no name in its resource: owners built on the public implementation
-// choose their IDs freely, and its examples take the fqdn. So the ID of an UPSERT
-// is a part of the event, also of one that is refused.
+// A service is known by its name. The resource_id stands for the name only in a
+// DELETE whose resource has none: owners built on the public implementation choose
+// their IDs freely, and its examples use the fqdn. So the ID of an UPSERT is part
+// of the event, even of an UPSERT that is refused.
 func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 	event, invalid := decode(m, policy)
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
-		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), MaxNameBytes)
-		return federation.Event{ID: cut(m.GetResourceId(), MaxNameBytes)}, invalid
+		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
+		return federation.Event{ID: cut(m.GetResourceId(), federation.MaxNameBytes)}, invalid
 	}
 	return event, nil
 }
 
 func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
 	if m == nil {
-		return federation.Event{}, broken("response", federation.ReasonMissing, "required")
+		return federation.Event{}, federation.Invalidf("response", federation.ReasonMissing, "required")
 	}
 	if invalid := checkURL(m.GetResourceUrl(), ResourceURL); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
 	if resource != nil && !resource.MessageIs((*typespb.FederatedService)(nil)) {
-		return federation.Event{}, broken("resource.type_url", federation.ReasonUndecodable,
+		return federation.Event{}, federation.Invalidf("resource.type_url", federation.ReasonUndecodable,
 			"%s is not %s", federation.Quote(resource.GetTypeUrl()), ResourceURL)
 	}
 	switch operation := m.GetOperation(); {
@@ -66,14 +66,14 @@ func decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, *federatio
 	case operation == rdpb.StreamResponse_UNKNOWN && resource == nil && m.GetResourceId() == "":
 		return federation.Event{Operation: federation.Alive}, nil
 	default:
-		return federation.Event{}, broken("operation", federation.ReasonUndecodable,
+		return federation.Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
 			"%d is neither UPSERT (1) nor DELETE (2)", operation)
 	}
 }
 
 func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Event, *federation.InvalidError) {
 	if resource == nil {
-		return federation.Event{}, broken("resource", federation.ReasonMissing, "required")
+		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
 	if invalid := checkCounts(resource.GetValue(), serviceFields[:]); invalid != nil {
 		return federation.Event{}, invalid
@@ -86,7 +86,7 @@ func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Eve
 	if invalid != nil {
 		return federation.Event{}, invalid
 	}
-	if invalid := text("resource_id", id, MaxNameBytes); invalid != nil {
+	if invalid := federation.CheckText("resource_id", id, federation.MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	if id == service.Name {
@@ -95,8 +95,8 @@ func decodeUpsert(resource *anypb.Any, id string, policy Policy) (federation.Eve
 	return federation.Event{Operation: federation.Upsert, Name: service.Name, ID: id, Service: service}, nil
 }
 
-// decodeDelete takes no more than the name: what else the resource says cannot
-// be a reason to keep a service that its owner withdrew.
+// decodeDelete reads only the name: nothing else in the resource can be a reason
+// to keep a service that its owner withdrew.
 func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation.InvalidError) {
 	name, ok := stringIn(resource.GetValue(), nameField)
 	if !ok {
@@ -108,19 +108,20 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 	} else {
 		field, name = "resource_id", id
 	}
-	if invalid := required(field, name, MaxNameBytes); invalid != nil {
+	if invalid := required(field, name, federation.MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
 }
 
-// undecodable does not show the error of package proto, whose text is not
-// stable.
+// undecodable returns the error for malformed bytes. It does not show the error of
+// package proto, whose text is not stable.
 func undecodable() *federation.InvalidError {
-	return broken("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
+	return federation.Invalidf("resource.value", federation.ReasonUndecodable, "malformed, or a string in it is not valid UTF-8")
 }
 
-// Encode returns the message for an Upsert, a Delete or an End.
+// Encode returns the message for an Upsert, a Delete or an End. It fails where
+// [EncodeResource] does.
 func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse, error) {
 	resource, err := EncodeResource(event)
 	if err != nil {
@@ -130,12 +131,20 @@ func Encode(event federation.Event, nonce, context string) (*rdpb.StreamResponse
 }
 
 // EncodeResource returns the resource in the message for an Upsert, a Delete or
-// an End, which has none. A Delete has one with no more than the name in it: the
-// public definitions require one in every response.
+// an End, which has none. A Delete has one with only the name in it, since the
+// public definitions require a resource in every response.
+//
+// It fails for a service with an unnamed instance, which v1alpha2 cannot express,
+// and for one that is not valid UTF-8.
 func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	var resource *typespb.FederatedService
 	switch event.Operation {
 	case federation.Upsert:
+		for i := range event.Service.Instances {
+			if event.Service.Instances[i].Unnamed {
+				return nil, fmt.Errorf("v1alpha2 requires an ID for every instance, and instances[%d] has none", i)
+			}
+		}
 		resource = EncodeService(event.Service)
 	case federation.Delete:
 		resource = &typespb.FederatedService{}
@@ -147,7 +156,7 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	default:
 		return nil, fmt.Errorf("no message says %q", event.Operation)
 	}
-	// A map has no order; the same service gets the same bytes nevertheless.
+	// Deterministic, since a map has no order: equal services get equal bytes.
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(resource)
 	if err != nil {
 		return nil, fmt.Errorf("encode service %s: %w", federation.Quote(event.Name), err)
@@ -155,8 +164,8 @@ func EncodeResource(event federation.Event) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: ResourceURL, Value: value}, nil
 }
 
-// Respond returns the message for an event whose resource is encoded. The same
-// resource can be in any number of messages, as long as nobody changes it.
+// Respond returns the message for an event whose resource is encoded already. One
+// resource can be in any number of messages, as long as nothing changes it.
 func Respond(event federation.Event, resource *anypb.Any, nonce, context string) *rdpb.StreamResponse {
 	m := &rdpb.StreamResponse{
 		Nonce: nonce, ResourceUrl: ResourceURL, ResourceId: cmp.Or(event.ID, event.Name), Resource: resource, Context: context,

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -146,5 +147,11 @@ func TestEncodeRefuses(t *testing.T) {
 	_, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", "")
 	if err == nil || !strings.HasPrefix(err.Error(), `encode service "web": `) {
 		t.Errorf("error is %v", err)
+	}
+	service = wantService(t)
+	service.Instances = append(service.Instances, federation.Instance{Protocol: federation.TCP, Unnamed: true})
+	_, err = wire.Encode(federation.Event{Operation: federation.Upsert, Name: "web", Service: service}, "", "")
+	if want := fmt.Sprintf("v1alpha2 requires an ID for every instance, and instances[%d] has none", len(service.Instances)-1); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
 	}
 }

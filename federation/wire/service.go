@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,217 +11,158 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// DecodeService returns the service that m describes. The error is always a
-// [*federation.InvalidError], for the first rule that m breaks. The service
-// takes over the slices of m, which must not be changed afterwards.
+// DecodeService returns the service that m describes, valid by
+// [federation.Service.Validate] and with addresses that the policy admits. The
+// error is always a [*federation.InvalidError], for the first rule that m breaks.
+// The service takes over the slices of m, which must not be changed afterwards.
 //
-// An instance whose ID is no DNS name is valid; it has no name of its own.
+// An instance whose ID is not a DNS name is valid; it has no name of its own.
 func DecodeService(m *typespb.FederatedService, policy Policy) (*federation.Service, error) {
 	service, invalid := decodeService(m, policy)
 	if invalid != nil {
-		invalid.Service = cut(m.GetName(), MaxNameBytes)
+		invalid.Service = cut(m.GetName(), federation.MaxNameBytes)
 		return nil, invalid
 	}
 	return service, nil
 }
 
-// The internal functions return the concrete error, since whoever encloses them
-// adds to it.
+// The internal functions return the concrete error, since the one that knows the
+// enclosing field adds its path.
 func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Service, *federation.InvalidError) {
-	if invalid := cmp.Or(
-		required("name", m.GetName(), MaxNameBytes),
-		text("description", m.GetDescription(), MaxDescriptionBytes),
-		texts("tags", m.GetTags(), MaxTags, MaxTagBytes),
-		texts("sans", m.GetSans(), MaxSANs, MaxSANBytes),
-	); invalid != nil {
-		return nil, invalid
-	}
-	fqdn, invalid := decodeFQDN(m.GetFqdn())
-	if invalid != nil {
-		return nil, invalid
-	}
-	labels, invalid := decodePairs("labels", m.GetLabels(), MaxLabels)
-	if invalid != nil {
-		return nil, invalid
-	}
-	endpoints, invalid := decodeAll("endpoints", m.GetEndpoints(), MaxEndpoints, policy.decodeEndpoint)
-	if invalid != nil {
-		return nil, invalid
-	}
-	if invalid := checkIDs(m.GetInstances()); invalid != nil {
-		return nil, invalid
-	}
-	instances, invalid := decodeAll("instances", m.GetInstances(), MaxInstances, decodeInstance)
-	if invalid != nil {
-		return nil, invalid
-	}
-	shareLists(endpoints, instances)
-	return &federation.Service{
+	var p parser
+	s := &federation.Service{
 		Name:        m.GetName(),
-		FQDN:        fqdn,
+		FQDN:        p.fqdn(m.GetFqdn()),
 		Description: m.GetDescription(),
 		Tags:        share(m.GetTags()),
-		Labels:      labels,
+		Labels:      sharedPairs(m.GetLabels()),
 		SANs:        slices.Clip(m.GetSans()),
-		Endpoints:   endpoints,
-		Instances:   instances,
-	}, nil
-}
-
-func decodeFQDN(s string) (federation.FQDN, *federation.InvalidError) {
-	if s == "" {
-		return federation.FQDN{}, broken("fqdn", federation.ReasonMissing, "required")
+		Endpoints:   make([]federation.Endpoint, len(m.GetEndpoints())),
+		Instances:   make([]federation.Instance, len(m.GetInstances())),
 	}
-	fqdn, err := federation.ParseFQDN(s)
-	if err != nil {
-		return federation.FQDN{}, broken("fqdn", federation.ReasonName, "%v: %s", err, federation.Quote(s))
-	}
-	return fqdn, nil
-}
-
-// decodeAll decodes the entries of a list that must have at least one.
-func decodeAll[M, T any](field string, list []M, limit int, decode func(M) (T, *federation.InvalidError)) ([]T, *federation.InvalidError) {
-	switch {
-	case len(list) == 0:
-		return nil, broken(field, federation.ReasonMissing, "at least one is required")
-	case len(list) > limit:
-		return nil, tooMany(field, limit)
-	}
-	values := make([]T, len(list))
-	for i, m := range list {
-		var invalid *federation.InvalidError
-		if values[i], invalid = decode(m); invalid != nil {
-			return nil, within(invalid, "%s[%d]", field, i)
+	for i, e := range m.GetEndpoints() {
+		s.Endpoints[i] = federation.Endpoint{
+			Address:     p.address(i, e.GetAddress()),
+			Port:        p.port(i, e.GetPort()),
+			Labels:      share(e.GetLabels()),
+			Description: e.GetDescription(),
 		}
 	}
-	return values, nil
+	for i, in := range m.GetInstances() {
+		s.Instances[i] = federation.Instance{
+			ID:               word(in.GetId()),
+			Protocol:         p.instanceProtocol(i, in.GetProtocol()),
+			Metadata:         sharedPairs(in.GetMetadata()),
+			EndpointSelector: share(in.GetEndpointSelector()),
+			Description:      in.GetDescription(),
+		}
+	}
+	shareLists(s.Endpoints, s.Instances)
+	if invalid := p.validate(s, policy); invalid != nil {
+		return nil, invalid
+	}
+	return s, nil
 }
 
-func (p Policy) decodeEndpoint(m *typespb.FederatedService_Endpoint) (federation.Endpoint, *federation.InvalidError) {
-	endpoint, invalid := p.decodePlace(m.GetAddress(), m.GetPort())
-	if invalid != nil {
-		return federation.Endpoint{}, invalid
-	}
-	if invalid := cmp.Or(
-		texts("labels", m.GetLabels(), MaxLabels, MaxTagBytes),
-		text("description", m.GetDescription(), MaxDescriptionBytes),
-	); invalid != nil {
-		return federation.Endpoint{}, invalid
-	}
-	endpoint.Labels, endpoint.Description = share(m.GetLabels()), m.GetDescription()
-	return endpoint, nil
+// parser parses the fields of a service that are strings or numbers on the wire
+// and have a type of their own in package federation. A field that does not parse
+// is left zero, which [federation.Service.Validate] refuses: so the first rule
+// that a message breaks is found in one pass over the service.
+type parser struct {
+	// field is the path, in the service, of the first field that does not parse,
+	// and why says more about it than Validate can.
+	field string
+	why   *federation.InvalidError
 }
 
-// decodePlace returns what an endpoint is in any version: an address and a port.
-func (p Policy) decodePlace(address string, port uint32) (federation.Endpoint, *federation.InvalidError) {
-	place, invalid := p.decodeAddress(address)
-	if invalid != nil {
-		return federation.Endpoint{}, invalid
+// fail notes that a field of the service does not parse. Why names the field of
+// the message.
+func (p *parser) fail(field string, why *federation.InvalidError) {
+	if p.why == nil {
+		p.field, p.why = field, why
 	}
-	if port == 0 || port > math.MaxUint16 {
-		return federation.Endpoint{}, broken("port", federation.ReasonPort, "%d is not in 1 to 65535", port)
-	}
-	return federation.Endpoint{Address: place, Port: uint16(port)}, nil
 }
 
-func (p Policy) decodeAddress(s string) (federation.Address, *federation.InvalidError) {
+// validate returns the first rule that the service breaks.
+func (p *parser) validate(s *federation.Service, policy Policy) *federation.InvalidError {
+	if err := s.Validate(); err != nil {
+		invalid, _ := errors.AsType[*federation.InvalidError](err)
+		if p.why != nil && p.field == invalid.Field {
+			return p.why
+		}
+		return invalid
+	}
+	return policy.Check(s)
+}
+
+func (p *parser) fqdn(s string) federation.FQDN {
+	fqdn, err := federation.ParseFQDN(s)
+	if err != nil && s != "" {
+		p.fail("fqdn", federation.Invalidf("fqdn", federation.ReasonName, "%v: %s", err, federation.Quote(s)))
+	}
+	return fqdn
+}
+
+// address parses the address of the i-th endpoint.
+func (p *parser) address(i int, s string) federation.Address {
 	if s == "" {
-		return federation.Address{}, broken("address", federation.ReasonMissing, "required")
+		return federation.Address{}
 	}
 	address, err := federation.ParseAddress(s)
 	if err != nil {
-		return federation.Address{}, broken("address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
+		p.failAt("endpoints", i, "address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
 	}
-	if invalid := p.check(address); invalid != nil {
-		return federation.Address{}, invalid
-	}
-	return address, nil
+	return address
 }
 
-func decodeInstance(m *typespb.FederatedService_Instance) (federation.Instance, *federation.InvalidError) {
-	if invalid := cmp.Or(
-		required("id", m.GetId(), MaxNameBytes),
-		texts("endpoint_selector", m.GetEndpointSelector(), MaxSelectors, MaxTagBytes),
-		text("description", m.GetDescription(), MaxDescriptionBytes),
-	); invalid != nil {
-		return federation.Instance{}, invalid
+// port returns the port of the i-th endpoint.
+func (p *parser) port(i int, port uint32) uint16 {
+	if port > math.MaxUint16 {
+		p.failAt("endpoints", i, "port", federation.ReasonPort, "%d is not in 1 to 65535", port)
+		return 0
 	}
-	protocol, invalid := decodeProtocol(m.GetProtocol())
-	if invalid != nil {
-		return federation.Instance{}, invalid
-	}
-	metadata, invalid := decodePairs("metadata", m.GetMetadata(), MaxMetadata)
-	if invalid != nil {
-		return federation.Instance{}, invalid
-	}
-	return federation.Instance{
-		ID:               word(m.GetId()),
-		Protocol:         protocol,
-		Metadata:         metadata,
-		EndpointSelector: share(m.GetEndpointSelector()),
-		Description:      m.GetDescription(),
-	}, nil
+	return uint16(port)
 }
 
-// checkIDs refuses instances that are not told apart: the ID is how an update, a
-// client and a DNS name refer to one of them. IDs that are equal only after case
-// is folded are two. It comes before the rules for each instance, so that whoever
-// tries the instances one by one to find all mistakes is told of this one as well.
-func checkIDs(instances []*typespb.FederatedService_Instance) *federation.InvalidError {
-	if len(instances) < 2 || len(instances) > MaxInstances {
-		return nil
+// instanceProtocol parses the protocol of the i-th instance.
+func (p *parser) instanceProtocol(i int, s string) federation.Protocol {
+	protocol, ok := parseProtocol(s)
+	if !ok && s != "" {
+		p.failAt("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, federation.Quote(s))
 	}
-	first := make(map[string]int, len(instances))
-	for i, in := range instances {
-		id := in.GetId()
-		if id == "" {
-			continue // which is another mistake
-		}
-		if j, ok := first[id]; ok {
-			return broken(fmt.Sprintf("instances[%d].id", i), federation.ReasonName, "%s is the ID of instances[%d] as well", federation.Quote(id), j)
-		}
-		first[id] = i
-	}
-	return nil
+	return protocol
 }
 
-func decodeProtocol(s string) (federation.Protocol, *federation.InvalidError) {
-	if s == "" {
-		return 0, broken("protocol", federation.ReasonMissing, "required")
+// failAt is fail for a field of the i-th entry of a list that has the same path
+// in the service and in the message.
+func (p *parser) failAt(list string, i int, field string, reason federation.Reason, format string, args ...any) {
+	if p.why == nil { // otherwise these strings would be for nothing
+		path := fmt.Sprintf("%s[%d].%s", list, i, field)
+		p.fail(path, federation.Invalidf(path, reason, format, args...))
 	}
-	if len(s) <= len("HTTPS") { // no name is longer; ParseProtocol would copy the string
-		if protocol, ok := federation.ParseProtocol(s); ok {
-			return protocol, nil
-		}
-	}
-	return 0, broken("protocol", federation.ReasonProtocol,
-		"%s is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS", federation.Quote(s))
 }
 
-// decodePairs returns the entries of a map, sorted by key. They are checked in
-// that order, so that the same map always gets the same error.
-func decodePairs(field string, m map[string]string, entries int) ([]federation.Pair, *federation.InvalidError) {
-	if len(m) > entries {
-		return nil, tooMany(field, entries)
+const unknownProtocol = "%s is none of HTTP, HTTPS, GRPC, HTTP2, MONGO, TCP, TLS, MTLS"
+
+func parseProtocol(s string) (federation.Protocol, bool) {
+	if len(s) > len("HTTPS") { // no name is longer, and ParseProtocol would copy the string
+		return 0, false
 	}
-	if len(m) == 0 {
-		return nil, nil
+	return federation.ParseProtocol(s)
+}
+
+// sharedPairs returns the entries of a map, with strings that word shares.
+func sharedPairs(m map[string]string) []federation.Pair {
+	pairs := federation.Pairs(m)
+	for i, pair := range pairs {
+		pairs[i] = federation.Pair{Key: word(pair.Key), Value: word(pair.Value)}
 	}
-	pairs := make([]federation.Pair, 0, len(m))
-	for key, value := range m {
-		pairs = append(pairs, federation.Pair{Key: word(key), Value: word(value)})
-	}
-	slices.SortFunc(pairs, func(a, b federation.Pair) int { return strings.Compare(a.Key, b.Key) })
-	for _, pair := range pairs {
-		if invalid := cmp.Or(text("key", pair.Key, MaxKeyBytes), text("value", pair.Value, MaxValueBytes)); invalid != nil {
-			return nil, within(invalid, "%s[%s]", field, federation.Quote(pair.Key))
-		}
-	}
-	return pairs, nil
+	return pairs
 }
 
 // EncodeService returns the message that describes s, with names in lower case
-// and without a final dot. It shares the slices of s.
+// and without a final dot. The message shares the slices of s. An unnamed instance
+// gets an empty ID, which no consumer accepts (see [CheckV1Alpha2]).
 func EncodeService(s *federation.Service) *typespb.FederatedService {
 	m := &typespb.FederatedService{
 		Name:        s.Name,
@@ -253,8 +194,8 @@ func EncodeService(s *federation.Service) *typespb.FederatedService {
 	return m
 }
 
-// relative strips the final dot of a name: the specification's examples have
-// none, so a peer may not expect it.
+// relative strips the final dot of a name: the specification's examples have no
+// final dot, so a peer may not expect one.
 func relative(name string) string { return strings.TrimSuffix(name, ".") }
 
 func encodePairs(pairs []federation.Pair) map[string]string {

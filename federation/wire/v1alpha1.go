@@ -30,7 +30,7 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 	event, invalid := decodeV1Alpha1(m, policy)
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
-		invalid.Service = cut(id, MaxNameBytes)
+		invalid.Service = cut(id, federation.MaxNameBytes)
 		return federation.Event{}, invalid
 	}
 	return event, nil
@@ -38,14 +38,14 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 
 func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *federation.InvalidError) {
 	if m == nil {
-		return federation.Event{}, broken("response", federation.ReasonMissing, "required")
+		return federation.Event{}, federation.Invalidf("response", federation.ReasonMissing, "required")
 	}
 	if invalid := checkURL(m.GetResourceUrl(), ResourceURLV1Alpha1); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	resource := m.GetResource()
 	if resource != nil && !resource.MessageIs((*typespb1.FederatedService)(nil)) {
-		return federation.Event{}, broken("resource.type_url", federation.ReasonUndecodable,
+		return federation.Event{}, federation.Invalidf("resource.type_url", federation.ReasonUndecodable,
 			"%s is not %s", federation.Quote(resource.GetTypeUrl()), ResourceURLV1Alpha1)
 	}
 	switch operation := m.GetOperation(); {
@@ -61,14 +61,14 @@ func decodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, *
 	case operation == rdpb1.StreamResponse_UNKNOWN && resource == nil:
 		return federation.Event{Operation: federation.Alive}, nil
 	default:
-		return federation.Event{}, broken("operation", federation.ReasonUndecodable,
+		return federation.Event{}, federation.Invalidf("operation", federation.ReasonUndecodable,
 			"%d is none of CREATE (1), UPDATE (2), DELETE (3)", operation)
 	}
 }
 
 func decodeUpsertV1Alpha1(resource *anypb.Any, policy Policy) (federation.Event, *federation.InvalidError) {
 	if resource == nil {
-		return federation.Event{}, broken("resource", federation.ReasonMissing, "required")
+		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
 	if invalid := checkCounts(resource.GetValue(), serviceFieldsV1Alpha1[:]); invalid != nil {
 		return federation.Event{}, invalid
@@ -87,97 +87,105 @@ func decodeUpsertV1Alpha1(resource *anypb.Any, policy Policy) (federation.Event,
 // decodeDeleteV1Alpha1 takes no more than the id, as decodeDelete does.
 func decodeDeleteV1Alpha1(resource *anypb.Any) (federation.Event, *federation.InvalidError) {
 	if resource == nil {
-		return federation.Event{}, broken("resource", federation.ReasonMissing, "required")
+		return federation.Event{}, federation.Invalidf("resource", federation.ReasonMissing, "required")
 	}
 	id, ok := stringIn(resource.GetValue(), idField)
 	if !ok {
 		return federation.Event{}, undecodable()
 	}
-	if invalid := required("resource.id", id, MaxNameBytes); invalid != nil {
+	if invalid := required("resource.id", id, federation.MaxNameBytes); invalid != nil {
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: id}, nil
 }
 
-// decodeServiceV1Alpha1 returns the service that m describes. Its name, which is
-// for people and need not be unique, has no place in the result.
+// decodeServiceV1Alpha1 returns the service that m describes. The name in m, which
+// is for people and need not be unique, has no place in the result.
 //
 // The endpoints belong to every protocol, so the instances have no selectors.
 func decodeServiceV1Alpha1(m *typespb1.FederatedService, policy Policy) (*federation.Service, *federation.InvalidError) {
 	if invalid := cmp.Or(
-		required("id", m.GetId(), MaxNameBytes),
-		text("name", m.GetName(), MaxNameBytes),
-		text("description", m.GetDescription(), MaxDescriptionBytes),
-		texts("tags", m.GetTags(), MaxTags, MaxTagBytes),
-		required("san", m.GetSan(), MaxSANBytes),
+		required("id", m.GetId(), federation.MaxNameBytes),
+		federation.CheckText("name", m.GetName(), federation.MaxNameBytes),
 	); invalid != nil {
 		return nil, invalid
 	}
-	fqdn, invalid := decodeFQDN(m.GetFqdn())
-	if invalid != nil {
-		return nil, invalid
-	}
-	labels, invalid := decodePairs("labels", m.GetLabels(), MaxLabels)
-	if invalid != nil {
-		return nil, invalid
-	}
-	endpoints, invalid := decodeAll("endpoints", m.GetEndpoints(), MaxEndpoints, policy.decodeEndpointV1Alpha1)
-	if invalid != nil {
-		return nil, invalid
-	}
-	instances, invalid := decodeInstancesV1Alpha1(m)
-	if invalid != nil {
-		return nil, invalid
-	}
-	return &federation.Service{
+	var p parser
+	s := &federation.Service{
 		Name:        m.GetId(),
-		FQDN:        fqdn,
+		FQDN:        p.fqdn(m.GetFqdn()),
 		Description: m.GetDescription(),
 		Tags:        share(m.GetTags()),
-		Labels:      labels,
+		Labels:      sharedPairs(m.GetLabels()),
 		SANs:        []string{m.GetSan()},
-		Endpoints:   endpoints,
-		Instances:   instances,
-	}, nil
-}
-
-func (p Policy) decodeEndpointV1Alpha1(m *typespb1.FederatedService_Endpoint) (federation.Endpoint, *federation.InvalidError) {
-	if _, err := netip.ParsePrefix(m.GetAddress()); err == nil {
-		// It does not say which of its addresses answers.
-		return federation.Endpoint{}, broken("address", federation.ReasonAddress,
-			"%s is a CIDR block, an endpoint must be one IP address or host name", federation.Quote(m.GetAddress()))
+		Endpoints:   make([]federation.Endpoint, len(m.GetEndpoints())),
+		Instances:   p.instancesV1Alpha1(m),
 	}
-	return p.decodePlace(m.GetAddress(), m.GetPort())
+	for i, e := range m.GetEndpoints() {
+		s.Endpoints[i] = federation.Endpoint{Address: p.addressV1Alpha1(i, e.GetAddress()), Port: p.port(i, e.GetPort())}
+	}
+	invalid := p.validate(s, policy)
+	if invalid == nil {
+		return s, nil
+	}
+	switch invalid.Field {
+	case "sans[0]":
+		invalid.Field = "san"
+		if m.GetSan() == "" {
+			invalid.Rule = "required"
+		}
+	case "instances":
+		invalid.Field = "protocols"
+	}
+	return nil, invalid
 }
 
-// decodeInstancesV1Alpha1 returns an instance for each of the protocols, without
-// an identity: v1alpha1 has none.
-func decodeInstancesV1Alpha1(m *typespb1.FederatedService) ([]federation.Instance, *federation.InvalidError) {
-	switch list := m.GetProtocols(); {
-	case len(list) == 0:
-		return nil, broken("protocols", federation.ReasonMissing, "at least one is required")
-	case len(list) > MaxProtocols:
-		return nil, tooMany("protocols", MaxProtocols)
+// addressV1Alpha1 parses the address of the i-th endpoint. The draft allows a CIDR
+// block there, which does not say which of its addresses answers.
+func (p *parser) addressV1Alpha1(i int, s string) federation.Address {
+	if _, err := netip.ParsePrefix(s); err == nil {
+		p.failAt("endpoints", i, "address", federation.ReasonAddress,
+			"%s is a CIDR block, an endpoint must be one IP address or host name", federation.Quote(s))
+		return federation.Address{}
+	}
+	return p.address(i, s)
+}
+
+// instancesV1Alpha1 returns an instance for each of the protocols, without an ID:
+// v1alpha1 has none. It returns no instance when there is one protocol that does
+// not parse, or too many.
+func (p *parser) instancesV1Alpha1(m *typespb1.FederatedService) []federation.Instance {
+	if len(m.GetProtocols()) > MaxProtocols {
+		p.fail("instances", tooMany("protocols", MaxProtocols))
+		return nil
 	}
 	// Hamlet, draft of 2019: the id "will be the value sent as the SNI header".
 	metadata := []federation.Pair{{Key: sni, Value: m.GetId()}}
 	var instances []federation.Instance
 	for i, name := range m.GetProtocols() {
-		protocol, invalid := decodeProtocol(name)
-		if invalid != nil {
+		protocol, ok := parseProtocol(name)
+		if !ok {
+			invalid := federation.Invalidf("", federation.ReasonProtocol, unknownProtocol, federation.Quote(name))
+			if name == "" {
+				invalid.Reason, invalid.Rule = federation.ReasonMissing, "required"
+			}
 			invalid.Field = fmt.Sprintf("protocols[%d]", i)
-			return nil, invalid
+			p.fail("instances", invalid)
+			return nil
 		}
 		if !slices.ContainsFunc(instances, func(in federation.Instance) bool { return in.Protocol == protocol }) {
 			instances = append(instances, federation.Instance{Protocol: protocol, Metadata: metadata, Unnamed: true})
 		}
 	}
-	return slices.Clip(instances), nil
+	return slices.Clip(instances)
 }
 
-// EncodeV1Alpha1 is [Encode] for v1alpha1. Known tells whether the consumer has a
-// version of the service, which makes an Upsert an UPDATE. It fails as
-// [CheckV1Alpha1] does.
+// EncodeV1Alpha1 is [Encode] for v1alpha1. Known says that the consumer has a
+// version of the service, which makes an Upsert an UPDATE instead of a CREATE.
+//
+// It fails for a service without a SAN, for one whose instances have another SNI
+// than its name, and for one whose protocols are reached through different
+// endpoints: v1alpha1 cannot express them.
 func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.StreamResponse, error) {
 	m := &rdpb1.StreamResponse{Nonce: nonce, ResourceUrl: ResourceURLV1Alpha1}
 	var resource *typespb1.FederatedService
@@ -189,7 +197,7 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 		}
 		var err error
 		if resource, err = encodeServiceV1Alpha1(event.Service); err != nil {
-			return nil, fmt.Errorf("encode service %s: %w", federation.Quote(event.Name), err)
+			return nil, err
 		}
 	case federation.Delete:
 		m.Operation = rdpb1.StreamResponse_DELETE
@@ -207,19 +215,13 @@ func EncodeV1Alpha1(event federation.Event, nonce string, known bool) (*rdpb1.St
 	return m, nil
 }
 
-// CheckV1Alpha1 tells why v1alpha1 cannot express the service; nil where it can.
-//
+// encodeServiceV1Alpha1 returns the message that describes s, or why there is none.
 // The message may say less than the service: it has no place for the instances'
 // IDs, metadata and selectors, for all sans but the first, and for endpoints
-// that no instance is reached through. It must say nothing that is not so.
-func CheckV1Alpha1(s *federation.Service) error {
-	_, err := encodeServiceV1Alpha1(s)
-	return err
-}
-
+// that no instance is reached through. It must say nothing that is not true.
 func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, error) {
 	if len(s.SANs) == 0 {
-		// An identity is not to be made up: clients trust whoever has it.
+		// None can be made up: clients trust whoever has the identity.
 		return nil, errors.New("v1alpha1 requires a SAN; add one to sans")
 	}
 	if len(s.Instances) == 0 {
@@ -234,27 +236,27 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 		Id:          s.Name,
 		San:         s.SANs[0],
 	}
-	var ends [federation.MTLS + 1][]bool // what each protocol is reached through, by the index of the endpoint
+	var reached [federation.MTLS + 1][]bool // whether a protocol is reached through an endpoint
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		if slices.ContainsFunc(in.Metadata, func(p federation.Pair) bool { return strings.EqualFold(p.Key, sni) && p.Value != s.Name }) {
 			return nil, fmt.Errorf("v1alpha1 has the name of the service for its SNI, and instance %s has another", federation.Quote(in.ID))
 		}
-		if ends[in.Protocol] == nil {
-			ends[in.Protocol] = make([]bool, len(s.Endpoints))
+		if reached[in.Protocol] == nil {
+			reached[in.Protocol] = make([]bool, len(s.Endpoints))
 			m.Protocols = append(m.Protocols, in.Protocol.String())
 		}
-		reach(ends[in.Protocol], in, s.Endpoints)
+		reach(reached[in.Protocol], in, s.Endpoints)
 	}
 	first := s.Instances[0].Protocol
-	for protocol := range ends {
-		if ends[protocol] != nil && !slices.Equal(ends[protocol], ends[first]) {
+	for protocol := range reached {
+		if reached[protocol] != nil && !slices.Equal(reached[protocol], reached[first]) {
 			return nil, fmt.Errorf("v1alpha1 has the same endpoints for all protocols, and %s and %s are reached through different ones",
 				first, federation.Protocol(protocol))
 		}
 	}
 	for i := range s.Endpoints {
-		if e := &s.Endpoints[i]; ends[first][i] {
+		if e := &s.Endpoints[i]; reached[first][i] {
 			m.Endpoints = append(m.Endpoints, &typespb1.FederatedService_Endpoint{
 				Address: relative(e.Address.String()), Port: uint32(e.Port),
 			})
@@ -265,15 +267,15 @@ func encodeServiceV1Alpha1(s *federation.Service) (*typespb1.FederatedService, e
 
 // reach marks the endpoints that the instance is reached through: those that its
 // selector matches and, as the specification has it, all where it matches none.
-func reach(ends []bool, in *federation.Instance, endpoints []federation.Endpoint) {
+func reach(reached []bool, in *federation.Instance, endpoints []federation.Endpoint) {
 	matched := false
 	for i := range endpoints {
 		if in.Selects(endpoints[i].Labels) {
-			ends[i], matched = true, true
+			reached[i], matched = true, true
 		}
 	}
-	for i := range ends {
-		ends[i] = ends[i] || !matched
+	for i := range reached {
+		reached[i] = reached[i] || !matched
 	}
 }
 
@@ -295,7 +297,7 @@ func NackV1Alpha1(nonce string, err error) *rdpb1.StreamRequest {
 // ParseRequestV1Alpha1 is [ParseRequest] for v1alpha1, which has no context.
 func ParseRequestV1Alpha1(m *rdpb1.StreamRequest) (Request, error) {
 	if m == nil {
-		return Request{}, broken("request", federation.ReasonMissing, "required")
+		return Request{}, federation.Invalidf("request", federation.ReasonMissing, "required")
 	}
 	request := parseRequest(m.GetResponseNonce(), m.GetStatus())
 	if invalid := checkRequestURL(m.GetResourceUrl(), ResourceURLV1Alpha1, request.Initial); invalid != nil {

@@ -8,21 +8,24 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
+// Sharing strings and lists saves a fifth of the memory of a catalog: 1,185 octets
+// for each service instead of 1,493 (BenchmarkCatalogMemory/described=true). Of a
+// service with 1,000 endpoints of four labels each it saves 124 kB of 318 kB.
+// Package unique would find every repetition, but takes longer for a string that
+// only one service has than the decoding of the rest of that service.
+
 // maxWord is the longest string that is shared, in bytes.
 const maxWord = 64
 
-// words are strings that were decoded lately, each in the place that its hash
-// gives it, from where another one drives it out. The services of a catalog say
-// the same things in their tags, labels, IDs and metadata, and a million copies
-// of "version" are a waste. Package unique would find every repetition, but
-// strings that are of one service alone would cost more than the decoding of all
-// that is around them.
+// words are the strings that were decoded last, each in the place that its hash
+// gives it, where the next string with that place replaces it. The services of a
+// catalog repeat their tags, labels, IDs and metadata.
 var (
 	words    [1 << 12]atomic.Pointer[string]
 	wordSeed = maphash.MakeSeed()
 )
 
-// word returns s, mostly in the memory of an equal string if there was one.
+// word returns s, in the memory of an equal string if one was decoded lately.
 func word(s string) string {
 	if s == "" || len(s) > maxWord {
 		return s
@@ -31,13 +34,13 @@ func word(s string) string {
 	if known := place.Load(); known != nil && *known == s {
 		return *known
 	}
-	kept := s // and not &s, which would be allocated each time
+	kept := s // &s would be allocated in every call
 	place.Store(&kept)
 	return s
 }
 
-// share is word for the strings of a list, which becomes the result unless it has
-// much room that nobody needs.
+// share is word for the strings of a list. It changes the list and returns it, or
+// a copy where the list has much unused room.
 func share(list []string) []string {
 	for i, s := range list {
 		list[i] = word(s)
@@ -48,11 +51,11 @@ func share(list []string) []string {
 	return slices.Clip(list)
 }
 
-// shareLists has the lists of a service that say the same be one: those of a
-// thousand endpoints mostly do.
+// shareLists replaces equal lists of labels and selectors in a service by one: the
+// lists of many endpoints are mostly equal.
 func shareLists(endpoints []federation.Endpoint, instances []federation.Instance) {
 	if len(endpoints)+len(instances) == 2 {
-		return // one of each: the labels and the selector are hardly the same
+		return // one of each: nothing worth a map
 	}
 	known := make(map[uint64][]string)
 	var last []string

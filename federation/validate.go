@@ -1,0 +1,224 @@
+package federation
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Validate returns an error unless s is a service that this package describes:
+// every required field is set, every string is valid UTF-8, and nothing is over
+// the limits of limits.go. The error is always an [*InvalidError], for the first
+// rule that s breaks, in the order in which the fields are declared here. Its
+// Field is the path of the field in the protocol, such as endpoints[2].address.
+//
+// Whatever makes a Service calls it once: package wire for what an owner sent,
+// and the registry of package owner for what a program publishes. Nothing
+// downstream checks a service again. A nil service is not valid.
+//
+// What depends on the configuration of a consumer is not checked here: the zones
+// that an owner may publish in, and the addresses that it may publish.
+func (s *Service) Validate() error {
+	if s == nil {
+		return Invalidf("service", ReasonMissing, "required")
+	}
+	if invalid := s.check(); invalid != nil {
+		invalid.Service = s.Name
+		if len(s.Name) > MaxNameBytes {
+			invalid.Service = strings.Clone(s.Name[:MaxNameBytes]) // without holding on to the rest
+		}
+		return invalid
+	}
+	return nil
+}
+
+// The internal functions return the concrete error, since the one that knows the
+// enclosing field adds its path.
+func (s *Service) check() *InvalidError {
+	if invalid := cmp.Or(
+		required("name", s.Name, MaxNameBytes),
+		CheckText("description", s.Description, MaxDescriptionBytes),
+		texts("tags", s.Tags, MaxTags, MaxTagBytes),
+		texts("sans", s.SANs, MaxSANs, MaxSANBytes),
+		checkFQDN(s.FQDN),
+		pairs("labels", s.Labels, MaxLabels),
+		count("endpoints", len(s.Endpoints), MaxEndpoints),
+	); invalid != nil {
+		return invalid
+	}
+	for i := range s.Endpoints {
+		if invalid := s.Endpoints[i].check(); invalid != nil {
+			return invalid.In("endpoints[%d]", i)
+		}
+	}
+	// The IDs come before the rules for each instance: whoever tries the instances
+	// one by one to find every mistake then learns of this one as well.
+	if invalid := cmp.Or(
+		count("instances", len(s.Instances), MaxInstances),
+		checkIDs(s.Instances),
+	); invalid != nil {
+		return invalid
+	}
+	for i := range s.Instances {
+		if invalid := s.Instances[i].check(); invalid != nil {
+			return invalid.In("instances[%d]", i)
+		}
+	}
+	return nil
+}
+
+func (e *Endpoint) check() *InvalidError {
+	switch {
+	case e.Address == Address{}:
+		return Invalidf("address", ReasonMissing, "required")
+	case e.Port == 0:
+		return Invalidf("port", ReasonPort, "0 is not in 1 to 65535")
+	}
+	return cmp.Or(
+		texts("labels", e.Labels, MaxLabels, MaxTagBytes),
+		CheckText("description", e.Description, MaxDescriptionBytes),
+	)
+}
+
+func (i *Instance) check() *InvalidError {
+	return cmp.Or(
+		i.checkID(),
+		texts("endpoint_selector", i.EndpointSelector, MaxSelectors, MaxTagBytes),
+		CheckText("description", i.Description, MaxDescriptionBytes),
+		checkProtocol(i.Protocol),
+		pairs("metadata", i.Metadata, MaxMetadata),
+	)
+}
+
+func (i *Instance) checkID() *InvalidError {
+	switch {
+	case !i.Unnamed:
+		return required("id", i.ID, MaxNameBytes)
+	case i.ID != "":
+		return Invalidf("id", ReasonName, "an unnamed instance has none, and this one has %s", Quote(i.ID))
+	}
+	return nil
+}
+
+// checkIDs refuses two instances with one ID: the ID is how an update, a client
+// and a DNS name refer to an instance. IDs that differ only in case are two.
+func checkIDs(instances []Instance) *InvalidError {
+	if len(instances) < 2 {
+		return nil
+	}
+	first := make(map[string]int, len(instances))
+	for i := range instances {
+		id := instances[i].ID
+		if id == "" {
+			continue // unnamed, or another mistake
+		}
+		if j, ok := first[id]; ok {
+			return Invalidf(fmt.Sprintf("instances[%d].id", i), ReasonName, "%s is the ID of instances[%d] as well", Quote(id), j)
+		}
+		first[id] = i
+	}
+	return nil
+}
+
+// checkFQDN refuses no name, and the names that ParseOrigin accepts and ParseFQDN
+// does not: they are origins of zones, not of services.
+func checkFQDN(name FQDN) *InvalidError {
+	if name.IsZero() {
+		return Invalidf("fqdn", ReasonMissing, "required")
+	}
+	if err := checkHostname(strings.TrimSuffix(name.String(), ".")); err != nil {
+		return Invalidf("fqdn", ReasonName, "%v: %s", err, Quote(name.String()))
+	}
+	return nil
+}
+
+func checkProtocol(p Protocol) *InvalidError {
+	switch {
+	case p == 0:
+		return Invalidf("protocol", ReasonMissing, "required")
+	case int(p) >= len(protocolNames):
+		return Invalidf("protocol", ReasonProtocol, "there is no protocol %d", p)
+	}
+	return nil
+}
+
+// count checks the length of a list that has at least one entry.
+func count(field string, n, limit int) *InvalidError {
+	switch {
+	case n == 0:
+		return Invalidf(field, ReasonMissing, "at least one is required")
+	case n > limit:
+		return tooMany(field, limit)
+	}
+	return nil
+}
+
+func tooMany(field string, limit int) *InvalidError {
+	return Invalidf(field, ReasonLimit, "more than %d entries", limit)
+}
+
+// CheckText returns an error when s is longer than limit bytes or not valid
+// UTF-8, and nil otherwise.
+func CheckText(field, s string, limit int) *InvalidError {
+	switch {
+	case len(s) > limit:
+		return Invalidf(field, ReasonLimit, "%d bytes, the limit is %d", len(s), limit)
+	case !utf8.ValidString(s):
+		return Invalidf(field, ReasonUndecodable, "not valid UTF-8: %s", Quote(s))
+	}
+	return nil
+}
+
+// required is CheckText for a string that must not be empty.
+func required(field, s string, limit int) *InvalidError {
+	if s == "" {
+		return Invalidf(field, ReasonMissing, "required")
+	}
+	return CheckText(field, s, limit)
+}
+
+// texts checks a list of strings, its length first. No entry may be empty: it
+// would say nothing, and take as much memory as one that does.
+func texts(field string, list []string, entries, bytes int) *InvalidError {
+	if len(list) > entries {
+		return tooMany(field, entries)
+	}
+	for i, s := range list {
+		if s != "" && len(s) <= bytes && utf8.ValidString(s) {
+			continue // the usual case, without the path of the entry
+		}
+		path := fmt.Sprintf("%s[%d]", field, i)
+		if s == "" {
+			return Invalidf(path, ReasonMissing, "is empty; leave it out")
+		}
+		return CheckText(path, s, bytes)
+	}
+	return nil
+}
+
+// pairs checks the entries of a map: their number, their strings, and that they
+// are sorted by key without a key that is there twice.
+func pairs(field string, list []Pair, entries int) *InvalidError {
+	if len(list) > entries {
+		return tooMany(field, entries)
+	}
+	for i, pair := range list {
+		if invalid := cmp.Or(
+			CheckText("key", pair.Key, MaxKeyBytes),
+			CheckText("value", pair.Value, MaxValueBytes),
+		); invalid != nil {
+			return invalid.In("%s[%s]", field, Quote(pair.Key))
+		}
+		if i == 0 {
+			continue
+		}
+		switch previous := list[i-1].Key; strings.Compare(previous, pair.Key) {
+		case 0:
+			return Invalidf(field, ReasonUndecodable, "key %s is there twice", Quote(pair.Key))
+		case 1:
+			return Invalidf(field, ReasonUndecodable, "keys are not sorted: %s stands before %s", Quote(previous), Quote(pair.Key))
+		}
+	}
+	return nil
+}
