@@ -2,9 +2,9 @@
 
 //go:generate go run -tags generate .
 
-// Command proto makes the Go stubs of every .proto file below its working
-// directory. It needs nothing but the modules of go.mod: protocompile takes the
-// place of protoc, and the plugins are the module's tools.
+// Command proto generates the Go stubs of every .proto file below its working
+// directory. It needs only the modules of go.mod: protocompile replaces protoc, which
+// Go cannot install, and the plugins are tools of the module.
 package main
 
 import (
@@ -89,8 +89,8 @@ func compile(ctx context.Context, sources []string) (linker.Files, error) {
 	return compiler.Compile(ctx, sources...)
 }
 
-// inOrder returns the files and what they import, each after its imports, as
-// plugins want them.
+// inOrder returns the files and their imports, each after its own imports, as
+// plugins require.
 func inOrder(files linker.Files) []*descriptorpb.FileDescriptorProto {
 	var ordered []*descriptorpb.FileDescriptorProto
 	var add func(protoreflect.FileDescriptor)

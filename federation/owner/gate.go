@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// The limits that a connection can be over, as metrics show them.
+// The limits that a connection can exceed, as metrics show them.
 const (
 	overConnections           = "connections"
 	overConnectionsPerAddress = "connections_per_address"
@@ -20,9 +20,11 @@ const (
 	overHandshakesPerAddress  = "handshakes_per_address"
 )
 
-// gate turns connections away that are too many, before they cost more than a
-// file. Whoever has all the files of a process keeps consumers out, and what the
-// owner reads from its own files.
+// gate closes connections that exceed the limits before they cost more than an open
+// file. A peer that used up the open files of the process would keep consumers out,
+// and the owner from reading its own files. gRPC has no such
+// limits; netutil.LimitListener of golang.org/x/net makes connections wait instead of
+// closing them, and does not count by address.
 type gate struct {
 	limits Limits
 	log    *slog.Logger
@@ -44,9 +46,9 @@ func newGate(limits Limits, log *slog.Logger) *gate {
 	return &gate{limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64)}
 }
 
-// enter counts the connection. Where there is no room, a handshake that has had
-// its time makes room, and is displaced; if there is none either, admitted is nil.
-// In both cases over is the limit.
+// enter counts the connection. When a limit is reached, over is that limit. The
+// oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
+// admitted is nil.
 func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	c := &guest{Conn: conn, gate: g, address: addressOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
@@ -74,7 +76,7 @@ func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 			g.forget(c.address)
 			return nil, nil, over
 		}
-		// One that goes makes room below each of the limits, as none was exceeded.
+		// Room for one is enough, because no limit was exceeded before.
 		displaced = oldest.Value.(*guest)
 		g.leave(displaced)
 		g.visitors[c.address] = v
@@ -85,14 +87,14 @@ func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	return c, displaced, over
 }
 
-// welcome takes note that the handshake of a connection is over.
+// welcome records that the handshake of a connection is complete.
 func (g *gate) welcome(c *guest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unqueue(c)
 }
 
-// leave takes the connection out of the count. The caller holds the lock.
+// leave removes the connection from the counts. The caller holds the lock.
 func (g *gate) leave(c *guest) {
 	if c.gone {
 		return
@@ -112,7 +114,7 @@ func (g *gate) unqueue(c *guest) {
 	}
 }
 
-// forget lets go of an address without connections.
+// forget removes an address that has no connections.
 func (g *gate) forget(address netip.Prefix) {
 	if g.visitors[address].open == 0 {
 		delete(g.visitors, address)
@@ -138,8 +140,8 @@ type guest struct {
 
 	// guarded by the mutex of gate
 	gone      bool
-	inAll     *list.Element // of the handshakes, nil when its own is over
-	inVisitor *list.Element
+	inAll     *list.Element // place in gate.handshakes; nil when its handshake is complete
+	inVisitor *list.Element // place in visitor.handshakes
 }
 
 // Close implements net.Conn.
@@ -178,7 +180,7 @@ func (l gated) Accept() (net.Conn, error) {
 	}
 }
 
-// welcoming are credentials that tell the gate of handshakes that are over.
+// welcoming are credentials that tell the gate of complete handshakes.
 type welcoming struct {
 	credentials.TransportCredentials
 }
@@ -197,9 +199,9 @@ func (w welcoming) Clone() credentials.TransportCredentials {
 	return welcoming{w.TransportCredentials.Clone()}
 }
 
-// addressOf returns what counts as one address: an IPv4 address, the /64 of an IPv6
-// one, which is what a site has at least (RFC 6177 section 2), and the same for all
-// that have none.
+// addressOf returns what counts as one address: an IPv4 address, or the /64 of an
+// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
+// an IP address count as one.
 func addressOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -17,12 +17,14 @@ import (
 // for the whole server.
 var healthServices = []string{"", rdpb.DiscoveryService_ServiceDesc.ServiceName, rdpb1.DiscoveryService_ServiceDesc.ServiceName}
 
-// health tells whether consumers can subscribe: to everybody with a certificate
-// that the server accepts, since a prober need not be a consumer.
+// health is the health service of gRPC. It answers every client whose certificate
+// the server accepts, since a prober need not be one of the allowed consumers. In
+// package grpc/health, a watcher's stream ends with Canceled when the server stops,
+// and maybe before it has been sent NOT_SERVING.
 type health struct {
 	healthpb.UnimplementedHealthServer
 
-	stopping context.Context //nolint:containedctx // that of Serve, whose end is the state
+	stopping context.Context //nolint:containedctx // of Serve; its end is the state
 }
 
 // Check implements the health service.
@@ -53,7 +55,7 @@ func (h health) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Heal
 	if !errors.Is(err, errShutdown) {
 		return status.FromContextError(err).Err()
 	}
-	// The last word of a server that stops, unless the watcher has stopped reading.
+	// The server is stopping.
 	if now == healthpb.HealthCheckResponse_SERVING {
 		if err := stream.Send(state(healthpb.HealthCheckResponse_NOT_SERVING)); err != nil {
 			return err

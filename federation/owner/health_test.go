@@ -104,8 +104,8 @@ func TestHealthWatcherLeaves(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		f.stop()
-		if took := time.Since(begun); took >= shutdownGrace {
-			t.Errorf("the owner took %v to stop, expected less than %v", took, shutdownGrace)
+		if took := time.Since(begun); took >= shutdownTimeout {
+			t.Errorf("the owner took %v to stop, expected less than %v", took, shutdownTimeout)
 		}
 	})
 }

@@ -9,19 +9,19 @@ import (
 // Limits bound the connections of a server. A field that is 0 has its default.
 type Limits struct {
 	// Connections is how many may be open. The default is 8192, or fewer where the
-	// process may not have so many files open: of those an eighth, and at least 32,
-	// are left for the files that the owner follows and for all else.
+	// process may not open so many files: an eighth of these, and at least 32, is
+	// left for other uses, such as the files that the owner follows.
 	Connections int
 
 	// ConnectionsPerAddress is how many one address may have open; in IPv6 a /64 is
-	// one address. The default is three quarters of Connections, so that a crowd of
-	// consumers behind one address is welcome and leaves room for others.
+	// one address. The default is three quarters of Connections: enough for many
+	// consumers behind one address, with room left for others.
 	ConnectionsPerAddress int
 
-	// Handshakes is how many connections may not have got through their TLS
-	// handshake yet, and HandshakesPerAddress how many of one address. The defaults
-	// are a half and a quarter of Connections. When there are as many, one that has
-	// had a second makes room for a new one.
+	// Handshakes is how many connections may be in their TLS handshake, and
+	// HandshakesPerAddress how many of one address. The defaults are a half and a
+	// quarter of Connections. When there are as many, a new connection displaces the
+	// oldest one if that has been in its handshake for a second.
 	Handshakes           int
 	HandshakesPerAddress int
 }
@@ -29,11 +29,10 @@ type Limits struct {
 const (
 	mostConnections = 8192
 
-	// spareFiles are left for other things than connections, where few files may be
-	// open.
+	// spareFiles is the least number of open files that is left for other uses.
 	spareFiles = 32
 
-	// safeHandshake is how long a handshake keeps its place in any case. It takes
+	// safeHandshake is how long a handshake is never displaced. A handshake takes
 	// two round trips and some milliseconds of work.
 	safeHandshake = time.Second
 )
@@ -55,8 +54,8 @@ func (l Limits) complete() (Limits, error) {
 	return l, nil
 }
 
-// connectionsFor returns how many connections a process should have that may have
-// so many files open.
+// connectionsFor returns the default of Connections for a process that may open so
+// many files.
 func connectionsFor(files uint64) int {
 	n := int(min(files, math.MaxInt32))
 	return min(mostConnections, n-min(n/2, max(spareFiles, n/8)))

@@ -8,17 +8,18 @@ import (
 // maxRemembered bounds what a memory holds, to about a megabyte.
 const maxRemembered = 1 << 16
 
-// memory remembers which refusals have been logged: a consumer repeats them each
-// time that it downloads the catalog. It keeps no text of a peer, and what it has
-// to forget may be logged twice; how much is logged at all package loglimit
-// bounds. The zero value is ready.
+// memory remembers which refusals have been logged, because a consumer repeats them
+// each time that it downloads the catalog. It keeps hashes instead of texts of a
+// peer. When it is full it forgets some, which may then be logged twice; package
+// loglimit bounds how much is logged in all. The zero value is ready to use.
 type memory struct {
 	mu   sync.Mutex // guards the fields below
 	seed maphash.Seed
-	last map[uint64]uint64 // the text, by peer and service, all as hashes
+	last map[uint64]uint64 // hash of peer and service to hash of the text
 }
 
-// add reports whether the text is not the last one of that peer and service.
+// add remembers the text as the last one of that peer and service, and reports
+// whether the last one was different.
 func (m *memory) add(peer, service, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +45,7 @@ func (m *memory) key(peer, service string) uint64 {
 	return maphash.Comparable(m.seed, [2]string{peer, service})
 }
 
-// remove forgets what the peer said of the service, which it accepts now.
+// remove forgets the text of that peer and service.
 func (m *memory) remove(peer, service string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

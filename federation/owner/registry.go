@@ -16,23 +16,23 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Registry is the catalog of an owner, and what each of its subscribers has
-// not been told of it yet. It is safe for concurrent use.
+// Registry is the catalog of an owner, with the changes that each of its
+// subscribers has yet to be told. It is safe for concurrent use.
 //
-// A change costs time in proportion to the number of subscribers and no
-// goroutine. A subscriber costs one name for each service that it has still to
-// hear of, however slow it is.
+// A change takes time in proportion to the number of subscribers. A subscriber
+// takes memory for one name for each service that it has yet to be told, however
+// slow it is, and no goroutine.
 type Registry struct {
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
 	services      map[string]*published
-	names         []string // keys of services in order, nil when out of date; shared, so never written
+	names         []string // keys of services in order; nil when out of date; shared with subscriptions, so never changed
 	subscriptions map[*Subscription]struct{}
 }
 
 // NewRegistry returns an empty registry.
 //
-// An empty catalog is a statement too: a consumer that gets it forgets what the
-// owner published before. Fill the registry before consumers can subscribe.
+// A consumer that gets an empty catalog drops the services that the owner published
+// before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
 		services:      make(map[string]*published),
@@ -40,8 +40,8 @@ func NewRegistry() *Registry {
 	}
 }
 
-// published is a service, and its message: encoded once, when the first consumer
-// hears of it, for all of them.
+// published is a service and its message. The message is encoded when the first
+// consumer needs it, and shared by all.
 type published struct {
 	*federation.Service
 
@@ -176,8 +176,9 @@ func (r *Registry) Len() int {
 	return len(r.services)
 }
 
-// stats returns the number of services, of those that subscribers have still to
-// hear of, summed up, and since when the first subscriber has been waiting.
+// stats returns the number of services; the number of those that subscribers have
+// yet to be told, added up over the subscribers; and the time since when the first
+// of these has been waiting.
 func (r *Registry) stats() (services, unsent int, oldest time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,10 +242,10 @@ func (r *Registry) Subscribe() *Subscription {
 }
 
 // Subscription is one subscriber's view of a Registry: the full catalog, the
-// end marker, and then every change in order. What has not been taken yet is
-// kept once for each service, in its latest version and at its first place in
-// the order, so that nothing is lost and no service that changes all the time
-// keeps another one waiting.
+// end marker, and then every change in order. A service that changes again before
+// its change was taken keeps its place in the order, and is taken once, in its
+// latest version. So no change is lost, and a service that changes all the time does
+// not keep others waiting.
 type Subscription struct {
 	registry *Registry     // read-only after Subscribe
 	begun    time.Time     // read-only after Subscribe
@@ -252,23 +253,26 @@ type Subscription struct {
 
 	// Guarded by the mutex of registry.
 
-	// catalog is what is left of the names that the full catalog had when the
-	// subscription began; ended tells that its end marker has been taken.
+	// catalog holds the names of the full catalog, as it was when the subscription
+	// began, that have not been taken yet; ended says that its end marker has been
+	// taken.
 	catalog []string
 	ended   bool
 
-	// pending holds the services that changed behind what was taken, by name, and
-	// changes is the head of a ring of them, in order. No name is both in catalog
-	// and in pending; a service that is in neither was taken in its latest version.
+	// pending holds the services that have changed since they were taken, by name.
+	// Changes is the head of a ring of the same, in order: container/list would
+	// allocate another element for each. No name is in both catalog and pending;
+	// a service that is in neither was taken in its latest version.
 	pending map[string]*change
 	changes change
-	most    int // entries that pending has had room for
+	most    int // the most entries that pending has had since it was made
 }
 
-// fewChanges are so few that pending may keep the room for them.
+// fewChanges is the number of entries whose memory pending may keep when it is
+// empty.
 const fewChanges = 64
 
-// change is a service that is now different from what the subscriber was told.
+// change is a service that differs from what the subscriber was told of it.
 type change struct {
 	name           string
 	told           bool      // whether the subscriber has been told of any version of it
@@ -276,15 +280,15 @@ type change struct {
 	previous, next *change
 }
 
-// Close ends the subscription. Events that were not taken are gone.
+// Close ends the subscription, and drops the events that were not taken.
 func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	delete(s.registry.subscriptions, s)
 }
 
-// Next returns the next event, and waits for one when there is none. It fails
-// only when ctx ends, with its cause. One goroutine at a time may call it.
+// Next returns the next event, and waits until there is one. It fails only when
+// ctx ends, with its cause. Only one goroutine may call it at a time.
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
 		if updates := s.take(nil, 1); len(updates) > 0 {
@@ -298,17 +302,17 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	return federation.Event{}, context.Cause(ctx)
 }
 
-// update is an event, and what the subscriber does not see of it.
+// update is an event with what the server needs to know about it.
 type update struct {
 	federation.Event
 
 	published *published // for an Upsert
 
-	since time.Time // when it became true, or the subscription began
+	since time.Time // when the change happened; for the catalog, when the subscription began
 	told  bool      // whether the subscriber has been told of the service before
 }
 
-// resource returns that of the message for the update.
+// resource returns the resource of the v1alpha2 message for the update.
 func (u update) resource() (*anypb.Any, error) {
 	if u.published != nil {
 		return u.published.encoded()
@@ -316,7 +320,7 @@ func (u update) resource() (*anypb.Any, error) {
 	return wire.EncodeResource(u.Event)
 }
 
-// take appends up to n events to updates, without waiting.
+// take appends up to n events to updates, and does not wait for any.
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
@@ -334,7 +338,8 @@ func (s *Subscription) takeOne() (update, bool) {
 	for len(s.catalog) > 0 {
 		name := s.catalog[0]
 		s.catalog = s.catalog[1:]
-		// One that was deleted meanwhile was never told, so there is nothing to say.
+		// A service that was deleted meanwhile was never told, so its deletion is not
+		// either.
 		if s.registry.services[name] != nil {
 			return s.update(name, s.begun, false), true
 		}
@@ -351,7 +356,7 @@ func (s *Subscription) takeOne() (update, bool) {
 	return s.update(first.name, first.since, first.told), true
 }
 
-// update returns what there is to say of the name now.
+// update returns the update for a service as it is now.
 func (s *Subscription) update(name string, since time.Time, told bool) update {
 	u := update{Event: federation.Event{Operation: federation.Delete, Name: name}, since: since, told: told}
 	if p := s.registry.services[name]; p != nil {
@@ -360,8 +365,8 @@ func (s *Subscription) update(name string, since time.Time, told bool) update {
 	return u
 }
 
-// upserted notes a service that is new or changed; known tells whether the
-// registry had a version of it before.
+// upserted notes a service that is new or changed. Known says that the registry had
+// a version of it before.
 func (s *Subscription) upserted(name string, known bool) {
 	if s.isPending(name) {
 		return
@@ -374,15 +379,15 @@ func (s *Subscription) removed(name string) {
 	c, ok := s.pending[name]
 	switch {
 	case ok && !c.told:
-		// Came and went behind the subscriber's back. Were it kept, an owner whose
-		// services come and go would grow the backlog of a slow consumer for ever.
+		// The service came and went without the subscriber being told. If the change
+		// were kept, the backlog of a slow consumer could grow larger than the catalog.
 		s.forget(c)
 	case !s.isPending(name):
 		s.note(&change{name: name, told: true, since: time.Now()})
 	}
 }
 
-// isPending tells whether the subscriber will hear of the name anyway.
+// isPending reports whether the subscriber will be told of the name anyway.
 func (s *Subscription) isPending(name string) bool {
 	if _, ok := s.pending[name]; ok {
 		return true
@@ -391,7 +396,7 @@ func (s *Subscription) isPending(name string) bool {
 	return ok
 }
 
-// note puts a change last.
+// note appends a change.
 func (s *Subscription) note(c *change) {
 	s.pending[c.name] = c
 	s.most = max(s.most, len(s.pending))
@@ -399,15 +404,15 @@ func (s *Subscription) note(c *change) {
 	c.previous.next, c.next.previous = c, c
 	select {
 	case s.wake <- struct{}{}:
-	default: // already awake
+	default: // there is a value already
 	}
 }
 
-// forget takes a change out of its place.
+// forget removes a change.
 func (s *Subscription) forget(c *change) {
 	delete(s.pending, c.name)
 	if len(s.pending) == 0 && s.most > fewChanges {
-		s.pending, s.most = make(map[string]*change), 0 // a map never becomes smaller
+		s.pending, s.most = make(map[string]*change), 0 // a map never gives memory back
 	}
 	c.previous.next, c.next.previous = c.next, c.previous
 }

@@ -33,39 +33,42 @@ const MaxWindow = 1024
 const (
 	defaultMaxMessage = 16 << 20
 
-	// envelopeBytes is for what is around the service in a message: the nonce, the
-	// context, the types and the name.
+	// envelopeBytes is room for the parts of a message around the resource: the
+	// nonce, the context, the types and the name.
 	envelopeBytes = 2 << 10
 )
 
-// What one consumer can take of the owner.
+// What a consumer may use.
 const (
 	maxStreams       = 8         // on one connection; a consumer needs one
-	maxRequestBytes  = 256 << 10 // an acknowledgement is far smaller; a peer that is an owner as well sends services
+	maxRequestBytes  = 256 << 10 // an acknowledgement is far smaller; a consumer that is an owner as well sends services
 	maxHeaderBytes   = 16 << 10  // of the metadata of a stream
 	handshakeTimeout = 10 * time.Second
 
-	// readBufferBytes is for the acknowledgements of a connection. A larger buffer
-	// makes nothing faster, and each connection keeps its own.
+	// readBufferBytes is the size of the read buffer of each connection. It holds
+	// acknowledgements, so a larger one makes nothing faster.
 	readBufferBytes = 4 << 10
 
-	// minPing is the smallest interval of a consumer's pings. The answer to one
-	// costs next to nothing, and who refuses them loses consumers: the reference
-	// owner insists on 40 s while its own consumers ping every 20 s. The interval is
-	// well below any in use, as the network makes two pings come closer together.
+	// minPing is the smallest interval of a consumer's pings. The answer to a ping
+	// costs next to nothing, and an owner that refuses pings loses consumers: the
+	// reference owner insists on 40 s while its own consumers ping every 20 s. The
+	// interval is well below any in use, because the network can bring two pings
+	// closer together.
 	minPing = time.Second
 
-	// pingInterval and pingTimeout find a consumer that is gone without a word.
+	// pingInterval and pingTimeout detect a consumer that disappeared without closing
+	// its connection.
 	pingInterval = time.Minute
 	pingTimeout  = 20 * time.Second
 
 	// maxIdle is how long a connection may be without a stream. Consumers open
-	// theirs at once.
+	// their stream at once.
 	maxIdle = time.Minute
 )
 
-// shutdownGrace is how long consumers have to take note of the end.
-const shutdownGrace = 5 * time.Second
+// shutdownTimeout is how long consumers have to read the status of their streams
+// when the server stops.
+const shutdownTimeout = 5 * time.Second
 
 // errShutdown ends every stream of a server that stops. Hamlet, 'Error Codes':
 // consumers retry after Unavailable.
@@ -75,7 +78,7 @@ var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
 type Config struct {
 	Registry *Registry
 
-	// Credentials ask for a client certificate, as those of mtls.Source do.
+	// Credentials require a client certificate, as those of mtls.Source do.
 	Credentials credentials.TransportCredentials
 
 	// Allow are the identities that may subscribe: a consumer's certificate must
@@ -89,16 +92,16 @@ type Config struct {
 	Window int
 
 	// MaxMessage is the size in bytes of the largest message that is sent. A service
-	// that needs a larger one is withheld and reported: the stream that brings more
-	// than its consumer takes ends, and so would the next one. 0 means 16 MiB, what
-	// consumers of this project take by default.
+	// that needs a larger one is withheld and reported: a message larger than its
+	// consumer accepts would end the stream, and every later one. 0 means 16 MiB,
+	// which consumers of this project accept by default.
 	MaxMessage int
 
 	// Limits bound the connections.
 	Limits Limits
 
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
-	// count of those that were left out. See package loglimit.
+	// number of those that were left out. See package loglimit.
 	Logger *slog.Logger
 }
 
@@ -154,9 +157,8 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// SetAllow makes ids the identities that may subscribe, in place of those before.
-// None means nobody. The streams of consumers that may not subscribe any more end
-// with Unauthenticated.
+// SetAllow replaces the identities that may subscribe. With none, no consumer may.
+// The streams of consumers that may no longer subscribe end with Unauthenticated.
 func (s *Server) SetAllow(ids []mtls.ID) {
 	allowed := make(map[mtls.ID]struct{}, len(ids))
 	for _, id := range ids {
@@ -178,10 +180,10 @@ func (s *Server) SetAllow(ids []mtls.ID) {
 	}
 }
 
-// Serve accepts consumers from the listener until ctx ends, and returns nil
-// then; it closes the listener. At the end every stream gets the status
-// Unavailable, and connections that do not go within seconds are cut. It fails
-// when the listener does.
+// Serve accepts consumers from the listener until ctx ends, and then returns nil.
+// It closes the listener. When ctx ends, every stream gets the status Unavailable,
+// and connections that are still open 5 seconds later are closed. Serve fails when
+// the listener does.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	server := grpc.NewServer(
@@ -217,7 +219,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// stop ends the server gracefully, and by force after shutdownGrace.
+// stop ends the server gracefully, and by force after shutdownTimeout.
 func stop(server *grpc.Server) {
 	var graceful sync.WaitGroup
 	done := make(chan struct{})
@@ -226,12 +228,12 @@ func stop(server *grpc.Server) {
 		close(done)
 	})
 	defer graceful.Wait()
-	timer := time.NewTimer(shutdownGrace)
+	timer := time.NewTimer(shutdownTimeout)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		server.Stop() // a consumer that does not read is in the way
+		server.Stop() // some consumer does not read
 	}
 }
 
@@ -258,11 +260,13 @@ type dialect struct {
 	version wire.Version
 	receive func(ctx context.Context) (wire.Request, error)
 
-	// prepare fails when the version cannot say the update.
+	// prepare returns the message for an update. It fails when the version cannot
+	// express the service.
 	prepare func(u update) (message, error)
 
-	// answers are to be sent in between, by whoever sends the updates. The channel
-	// is nil where the version knows none.
+	// answers are functions that each send an answer to a response of the consumer.
+	// Run calls them between updates. The channel is nil in a version without such
+	// responses.
 	answers <-chan func() error
 }
 
@@ -286,9 +290,8 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	return err
 }
 
-// admit fills in who the consumer of the session is. It fails with
-// Unauthenticated, after which consumers do not retry, when the consumer is not
-// one of those that may subscribe.
+// admit identifies the consumer of the session. It fails with Unauthenticated,
+// after which consumers do not retry, when the consumer may not subscribe.
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
@@ -317,8 +320,9 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	return mayNot(session.ids)
 }
 
-// mayLocked tells whether one of the identities may subscribe, and which is the
-// first, if there is one.
+// mayLocked returns the first of the identities that may subscribe, if there is one,
+// and reports whether a consumer with these identities may. The caller holds the
+// lock.
 func (s *Server) mayLocked(ids []mtls.ID) (mtls.ID, bool) {
 	for _, id := range ids {
 		if _, ok := s.allowed[id]; ok || s.allowed == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// session is the life of one stream, whatever the version of the API.
+// session is one stream, in any version of the API.
 type session struct {
 	dialect
 
@@ -23,27 +23,27 @@ type session struct {
 	cancel   context.CancelCauseFunc // ends it
 	ids      []mtls.ID               // of the consumer's certificate
 	consumer string                  // who it is, as it may be shown
-	log      *slog.Logger            // which knows the consumer
+	log      *slog.Logger            // which names the consumer in every line
 	window   *window
 
 	// owned by run
 	subscribed bool
-	declined   bool                // whether the consumer is an owner as well
+	declined   bool                // whether a response of the consumer was declined
 	withheld   map[string]struct{} // names of the services that the consumer does not get
 }
 
 // run serves the stream until it ends, and returns its status.
 func (s *session) run(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
-	// The reader cannot be awaited here: only the end of the handler ends a
-	// blocked receive. Server.Serve waits for it.
+	// The reader cannot be awaited here, because a blocked receive ends only when
+	// the handler returns. Server.Serve waits for it.
 	s.server.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
 	err := s.write(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
 	}
 	switch {
-	case errors.Is(err, io.EOF): // the consumer has ended it on purpose
+	case errors.Is(err, io.EOF): // the consumer closed the stream
 		err = nil
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		err = status.FromContextError(err).Err()
@@ -54,8 +54,9 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// write sends the catalog and then its changes, each when the window has room,
-// and the answers to what the consumer publishes in between. Nothing else sends.
+// write sends the catalog and then its changes, each when the window has room. In
+// between it sends the answers to what the consumer publishes. Nothing else sends on
+// the stream.
 func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	var first wire.Request
 	for subscribed := false; !subscribed; {
@@ -78,7 +79,8 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	close(again)
 	var updates []update
 	for ctx.Err() == nil {
-		// Room comes before the events: what waits in the registry is coalesced.
+		// Only as many updates are taken as there is room for: those that wait in the
+		// registry are coalesced.
 		room := s.window.free()
 		updates = subscription.take(updates[:0], room)
 		if err := s.tell(updates, first.Context); err != nil {
@@ -91,7 +93,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		case room == 0:
 			changed = nil
 		}
-		clear(updates) // which lets go of the services
+		clear(updates) // keep no references to services
 		select {
 		case <-changed:
 		case <-s.window.room:
@@ -114,7 +116,7 @@ func (s *session) decline(answer func() error) error {
 	return answer()
 }
 
-// tell sends what there is to say of the updates.
+// tell sends the messages for the updates.
 func (s *session) tell(updates []update, context string) error {
 	for _, u := range updates {
 		u, m, ok := s.express(u)
@@ -153,13 +155,13 @@ func (s *session) read(ctx context.Context, opened chan<- wire.Request) error {
 	}
 }
 
-// acknowledged takes note of what the consumer says of a response. A service
-// that it refuses is not sent again until it changes: it would be refused again.
+// acknowledged records the answer of the consumer to a response. A service that it
+// refuses is not sent again until it changes, because it would be refused again.
 func (s *session) acknowledged(answered flight, refusal string) {
 	switch {
 	case refusal != "":
-		// Our own consumers begin with the service. What is shown is bounded, and
-		// the rule at the end of the text is what matters.
+		// Our own consumers begin the text with the service. What is logged of it is
+		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
 		s.server.countRefusal(rule)
 		if s.server.refusals.add(s.consumer, answered.name, refusal) {

@@ -11,28 +11,28 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Stats is how a Server is doing, for metrics and the like.
+// Stats is the state of a Server, for metrics.
 type Stats struct {
 	Services  int                  // of the registry
 	Consumers map[wire.Version]int // streams that are open
 
-	Unsent   int       // services of which a consumer has still to be told, summed up over the consumers
+	Unsent   int       // services that a consumer has yet to be sent, added up over the consumers
 	InFlight int       // responses that are not acknowledged yet
-	Oldest   time.Time // since when a consumer has been without something, zero when none is
+	Oldest   time.Time // of the oldest change that some consumer has not acknowledged; zero when there is none
 
-	Connections int // that are open, those in their handshake included
+	Connections int // that are open, including those in their handshake
 
 	// Since New.
 
-	TurnedAway map[string]uint64 // connections, by the limit of Limits that was reached
+	TurnedAway map[string]uint64 // connections that were closed, by the limit of Limits that was reached
 
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
 	Ended        map[codes.Code]uint64 // streams that have ended, by the code of their status
 }
 
-// Stats returns how the server is doing now. It costs time in proportion to the
-// number of consumers.
+// Stats returns the state of the server. It takes time in proportion to the number
+// of consumers.
 func (s *Server) Stats() Stats {
 	stats := Stats{Consumers: make(map[wire.Version]int), Acknowledged: s.acknowledged.Load()}
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-// earlier returns the earlier of two times, where zero is none.
+// earlier returns the earlier of two times; zero stands for no time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -59,16 +59,16 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // refusalFields are the fields that a refusal can be about: of a service in any
-// version of the API, and of a response. What a consumer writes is its own
-// affair, and a metric must have few labels.
+// version of the API, and of a response. All others count as "other", because a
+// consumer may write anything, and a metric must have few labels.
 var refusalFields = []string{
 	"name", "description", "tags", "labels", "fqdn", "endpoints", "sans", "instances",
 	"id", "san", "protocols",
 	"resource", "resource_url", "resource_id", "operation", "context",
 }
 
-// countRefusal counts a refusal by the field that its rule begins with, as those
-// of our consumers do.
+// countRefusal counts a refusal by the field at the beginning of its rule, where
+// consumers of this project put it.
 func (s *Server) countRefusal(rule string) {
 	field := rule
 	if end := strings.IndexAny(rule, ".[:"); end >= 0 {

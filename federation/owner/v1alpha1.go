@@ -10,14 +10,14 @@ import (
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 )
 
-// v1alpha1 serves that version of the API.
+// v1alpha1 serves version v1alpha1 of the API.
 type v1alpha1 struct {
 	rdpb1.UnimplementedDiscoveryServiceServer
 
 	server *Server
 }
 
-// EstablishStream is one subscription of a consumer.
+// EstablishStream serves one subscription of a consumer.
 func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
 	return v.server.subscribe(stream, dialect{
 		version: wire.V1Alpha1,

@@ -10,23 +10,22 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// maxAnswers is how many answers to the responses of a peer wait for the writer
-// of its stream. The peer is not read from while there are more.
+// maxAnswers is how many answers to the responses of a consumer can wait for the
+// writer of its stream. While there are more, the stream is not read.
 const maxAnswers = 4
 
-// v1alpha2 serves that version of the API.
+// v1alpha2 serves version v1alpha2 of the API.
 type v1alpha2 struct {
 	rdpb.UnimplementedDiscoveryServiceServer
 
 	server *Server
 }
 
-// EstablishStream is one subscription of a consumer.
+// EstablishStream serves one subscription of a consumer.
 //
-// A message of this version has two parts, and a peer may fill either: the
-// requests are those of a consumer, the responses those of an owner, who is told
-// one by one that nobody here takes them. A message with neither has a part that
-// a later version may have added, and is passed over.
+// A message of this version has two parts, and a peer may fill either: it sends
+// requests as a consumer, and responses as an owner. Each response is declined. A
+// message with neither part, as a later version may have, is ignored.
 func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	answers := make(chan func() error, maxAnswers)
 	return v.server.subscribe(stream, dialect{

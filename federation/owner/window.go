@@ -8,19 +8,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// window is what of one stream is in flight: sent, or about to be, and not
-// acknowledged yet. Its nonces are the numbers of the responses from 1 on.
+// window holds the responses of one stream that are in flight: sent, or about to
+// be, and not acknowledged yet. The nonce of a response is its number, from 1 on.
 //
-// It slides: response n is sent when n-len(ring) and all before it are
-// acknowledged. A consumer may acknowledge in any order, and one that does so in
-// order gets the whole of the window.
+// The window slides: response n is sent when response n-len(ring) and all before it
+// are acknowledged. A consumer may acknowledge in any order; one that does so in
+// order gets the most out of the window.
 type window struct {
 	room chan struct{} // holds a value when there may be room again
 
 	mu   sync.Mutex
-	ring []flight // response n stands at n modulo the length; guarded by mu
+	ring []flight // response n is at index n modulo the length; guarded by mu
 
-	// Responses first to next-1 are in flight, but for those that were
+	// Responses first to next-1 are in flight, except those that were
 	// acknowledged before an older one. Guarded by mu.
 	first, next uint64
 }
@@ -30,15 +30,15 @@ type flight struct {
 	operation    federation.Operation
 	acknowledged bool // before an older one was
 	name         string
-	since        time.Time // when what it says became true
+	since        time.Time // as in update
 }
 
 func newWindow(size int) *window {
 	return &window{room: make(chan struct{}, 1), ring: make([]flight, size), first: 1, next: 1}
 }
 
-// free returns how many responses there is room for. More may be free when
-// room has a value.
+// free returns how many responses there is room for. When room has a value, that
+// number may have grown.
 func (w *window) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *window) add(u update) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// acknowledge takes out the response with the nonce, and tells whether it was in
+// acknowledge removes the response with the nonce, and reports whether it was in
 // flight.
 func (w *window) acknowledge(nonce string) (flight, bool) {
 	n, err := strconv.ParseUint(nonce, 10, 64)
@@ -73,18 +73,18 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 		return answered, true
 	}
 	for w.first < w.next && w.at(w.first).acknowledged {
-		*w.at(w.first) = flight{} // which lets go of the name
+		*w.at(w.first) = flight{} // keep no reference to the name
 		w.first++
 	}
 	select {
 	case w.room <- struct{}{}:
-	default: // it has been told
+	default: // there is a value already
 	}
 	return answered, true
 }
 
-// inFlight returns how many responses are in flight, and since when what the
-// oldest of them says has been true.
+// inFlight returns how many responses are in flight, and the earliest since of
+// them.
 func (w *window) inFlight() (n int, oldest time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

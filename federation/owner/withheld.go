@@ -6,27 +6,30 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// message is an update in the terms of a version of the API.
+// message is an update in a version of the API.
 type message struct {
-	bytes int // of its resource, which is nearly all of it
+	bytes int // size of its resource, which is nearly all of the message
 	send  func(nonce, context string) error
 }
 
-// express returns what the consumer is told of an update, and false when that is
-// nothing. What the version of the API cannot say, or only in a message that
-// consumers do not take, must not end the stream: it would end again whenever the
-// consumer came back. Such a service is withheld, and one that the consumer has
-// in an earlier form is withdrawn, as what the consumer has is no longer so.
+// express returns the message for an update with what it says, and whether there is
+// one to send.
+//
+// A service that the version of the API cannot express, or only in a message that is
+// too large, must not end the stream: the stream would end again each time that the
+// consumer came back. Such a service is withheld and logged. If the consumer has an
+// earlier version of it, that one is deleted, because it is no longer true.
 func (s *session) express(u update) (update, message, bool) {
-	_, unsaid := s.withheld[u.Name]
-	u.told = u.told && !unsaid
+	_, withheld := s.withheld[u.Name]
+	u.told = u.told && !withheld
 	m, err := s.prepare(u)
 	if most := s.server.config.MaxMessage; err == nil && m.bytes+envelopeBytes > most {
 		err = fmt.Errorf("it takes %d bytes, and a message has no more than %d", m.bytes, most)
 	}
 	if u.Operation != federation.Upsert {
 		delete(s.withheld, u.Name)
-		// Nothing of these can fail but the encoding of a name, which is checked.
+		// A deletion and the end of the catalog always have a message: the name is
+		// that of a valid service.
 		return u, m, err == nil && (u.told || u.Operation == federation.End)
 	}
 	if err == nil {

@@ -19,11 +19,12 @@ import (
 const maxLinks = 40
 
 // resolve returns the absolute path of the file that path leads to, through all
-// symbolic links. The file need not exist, its directory must.
+// symbolic links. The directory must exist; the file need not, for which
+// filepath.EvalSymlinks fails.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		dir, base := filepath.Split(path)
-		dir, err := filepath.EvalSymlinks(dir + ".") // not cleaned: ".." is above where a link leads to
+		dir, err := filepath.EvalSymlinks(dir + ".") // not cleaned, since "link/.." is above the target of the link
 		if err != nil {
 			return "", err
 		}
@@ -34,7 +35,7 @@ func resolve(path string) (string, error) {
 		link, err := os.Readlink(path)
 		switch {
 		case err != nil:
-			return path, nil //nolint:nilerr // it is no link, or nothing yet
+			return path, nil //nolint:nilerr // path is not a link, or does not exist
 		case !filepath.IsAbs(link):
 			link = dir + string(filepath.Separator) + link
 		}
@@ -43,11 +44,11 @@ func resolve(path string) (string, error) {
 	return "", &fs.PathError{Op: "readlink", Path: path, Err: syscall.ELOOP}
 }
 
-// Check reports why snapshots cannot be kept at path, before there is one to keep:
-// its directory does not exist or takes no new file, or something that is no file
-// is there. It returns the path of the file itself, without symbolic links, by which
-// two paths to one file can be told. A full disk is no reason: it may have room
-// again.
+// Check returns an error when snapshots cannot be kept at path, before there is one
+// to keep: its directory does not exist, or no file can be created in it, or path is
+// something other than a file. Otherwise it returns the path of the file without
+// symbolic links, which is the same for all paths to one file. A full disk is no
+// error: there may be room later.
 func Check(path string) (string, error) {
 	file, err := resolve(path)
 	if err != nil {
@@ -66,8 +67,8 @@ func Check(path string) (string, error) {
 	return file, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// replaceable returns an error when something is at path that must not be
-// replaced: a directory, a device, a FIFO.
+// replaceable returns an error when path is something that must not be replaced: a
+// directory, a device, a FIFO.
 func replaceable(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -81,22 +82,22 @@ func replaceable(path string) error {
 	return nil
 }
 
-// create makes a temporary file beside the file at path, with mode 0600: a rename
+// create makes a temporary file, with mode 0600, in the directory of path: a rename
 // is atomic only within one file system.
 func create(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	return os.CreateTemp(dir, prefix(base)+"*"+suffix)
 }
 
-// abandoned is the age at which a temporary file is taken for the rest of a
-// process that was killed while it wrote. Writing changes a file all the time.
+// abandoned is the age at which a temporary file counts as left behind by a process
+// that was killed. A file that is being written is changed all the time.
 const abandoned = 10 * time.Minute
 
-// Save writes the snapshot to a file, which only the user of the process may
-// read. At every moment, also when the machine fails, the path leads to the old
-// snapshot or to the new one, each complete. The directory must exist, and be
-// one in which files may be made. Where path is a symbolic link, the file that it
-// leads to is written, and the link stays.
+// Save writes the snapshot to a file that only the user of the process may read.
+// At every moment, even when the machine fails, the file is either the old snapshot
+// or the new one, complete. The directory must exist, and the process must be allowed
+// to create files in it. Where path is a symbolic link, the file that it leads to is
+// replaced, and the link stays.
 func Save(path string, s *Snapshot) error {
 	if err := save(path, s); err != nil {
 		return fmt.Errorf("save %s: %w", path, err)
@@ -125,8 +126,8 @@ func save(path string, s *Snapshot) (err error) {
 	if err := Encode(f, s); err != nil {
 		return err
 	}
-	// The content must be on the disk before the name leads to it, and the
-	// name before anyone relies on it.
+	// The content must be on the disk before the file is renamed, and the new name
+	// before Save returns.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func save(path string, s *Snapshot) (err error) {
 
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // has no such thing for directories
+		return nil // which cannot sync a directory
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -155,9 +156,9 @@ const suffix = ".tmp"
 
 func prefix(base string) string { return "." + base + "." }
 
-// removeAbandoned removes temporary files that were left behind, so that a
-// process that is killed again and again does not fill the disk. That it fails
-// is no reason not to save.
+// removeAbandoned removes temporary files that were left behind: a process that is
+// killed again and again must not fill the disk. Its errors are ignored, since they
+// do not keep Save from saving.
 func removeAbandoned(dir, base string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -172,8 +173,8 @@ func removeAbandoned(dir, base string) {
 }
 
 // Load reads the snapshot of an owner from a file. The error wraps fs.ErrNotExist
-// when there is none, which is how every owner begins, and one of package
-// regularfile for what is no file, which is not read, or larger than MaxFile.
+// when there is no file, as for every owner at first. It wraps an error of package
+// regularfile when path is not a regular file, or the file is larger than MaxFile.
 func Load(path string, o Options) (*Snapshot, error) {
 	f, _, err := regularfile.Open(path, MaxFile)
 	if err != nil {
@@ -189,12 +190,12 @@ func Load(path string, o Options) (*Snapshot, error) {
 
 const (
 	rejectedSuffix = ".rejected"
-	maxRejected    = 10 // the last one is replaced by what comes after it
+	maxRejected    = 10 // the last one is replaced by later ones
 )
 
-// SetAside renames a file that Load refused, and that the next Save would write
-// over, so that whoever misses it finds it. It returns the new name: the file's
-// with ".rejected" behind it, or with ".rejected.2" and so on up to 10 where files
+// SetAside renames a file that Load refused and that the next Save would overwrite,
+// to keep it for the operator. It returns the new name: that of the file with the
+// suffix ".rejected", or ".rejected.2" and so on up to ".rejected.10" where files
 // have been set aside before.
 func SetAside(path string) (string, error) {
 	path, err := resolve(path)

@@ -1,11 +1,10 @@
-// Package snapshot keeps an owner's catalog through a restart: in a file from
-// which the services are served as stale data while the owner cannot be
-// reached.
+// Package snapshot keeps an owner's catalog through a restart, in a file. Its
+// services are served as stale data while the owner cannot be reached.
 //
 // # Format
 //
-// All numbers are big-endian, all checksums are CRC-32C of every byte of the
-// file before them but for other checksums.
+// All numbers are big-endian. A checksum is the CRC-32C of all bytes of the file
+// before it, except other checksums.
 //
 //	magic     8 bytes
 //	version   4
@@ -14,17 +13,17 @@
 //	Record    length (4), message, checksum (4)   as many as Header.services says
 //
 // The messages are those of proto/snapshot/v1. Magic, version and their checksum
-// stay the same in all versions, so that a file of a newer one is told from a
-// damaged one. Each checksum covers what came before the message as well, so
-// that records can be neither exchanged nor left out; and nothing is decoded
-// before its checksum was found right.
+// are the same in all versions, which tells a file of a newer version from a
+// damaged one. Because a checksum also covers everything before its message, records
+// cannot be exchanged or left out. Nothing is decoded before its checksum has been
+// verified.
 //
 // # Files
 //
-// A snapshot is replaced as a whole or not at all, and in the place that a
-// symbolic link leads to. Only regular files are read and replaced, so that neither
-// a FIFO nor a device is ever waited for. What is no snapshot of the owner is set
-// aside, not written over.
+// A snapshot is replaced as a whole or not at all. Where its path is a symbolic link,
+// the file that the link leads to is replaced. Only regular files are read and
+// replaced: reading a FIFO or a device could block. A file that is not a snapshot of
+// the owner is set aside, not overwritten.
 package snapshot
 
 import (
@@ -52,23 +51,23 @@ const (
 	magic   = "fedsnap\n"
 	version = 1
 
-	// maxHeader and maxRecord bound the lengths of messages. No service is
-	// larger than a message of the owner may be, and max_message allows 1 GiB.
+	// maxHeader and maxRecord bound the lengths of messages, in bytes. A service is
+	// not larger than the message that it came in, and max_message allows 1 GiB.
 	maxHeader = 64 << 10
 	maxRecord = 1 << 30
 
-	// MaxFile is the largest file that Load reads: several times what any owner
-	// may publish by default, and an end to what is no snapshot at all.
+	// MaxFile is the size in bytes of the largest file that Load reads: several times
+	// what an owner may publish by default.
 	MaxFile = 16 << 30
 
-	// progressEvery is how many services there are between two calls of
-	// Options.Progress: some milliseconds.
+	// progressEvery is the number of services between two calls of
+	// Options.Progress, which take some milliseconds.
 	progressEvery = 10_000
 )
 
 // Why a file is not used. Errors of Decode and Load wrap one of them, unless the
-// file could not be read at all. They are no reason to stop: the owner sends its
-// catalog again.
+// file could not be read at all. A program can go on after any of them: the owner
+// sends its catalog again.
 var (
 	ErrFormat    = errors.New("not a catalog snapshot; name a file that is used for nothing else")
 	ErrNewer     = errors.New("snapshot of a newer format")
@@ -79,32 +78,32 @@ var (
 
 // Snapshot is one owner's catalog at one time.
 type Snapshot struct {
-	Owner    string    // what makes the owner the same one; less than 64 KiB
-	LastUp   time.Time // when a stream that vouches for the services was last up
-	Saved    time.Time // when the snapshot was made; zero: not known
+	Owner    string    // identifies the owner; less than 64 KiB
+	LastUp   time.Time // when the stream that the services came from was last up
+	Saved    time.Time // when the snapshot was made; zero if it is not known
 	Services []*federation.Service
 }
 
-// Options is what Decode and Load go by.
+// Options are those of Decode and Load.
 type Options struct {
-	// Owner is the one whose catalog is wanted.
+	// Owner identifies the owner whose catalog is wanted.
 	Owner string
 
-	// Policy is applied to the services as if the owner had sent them now.
-	// It may have changed, and the file may have been edited.
+	// Policy is applied to the services as if the owner had sent them now:
+	// it may have changed, and the file may have been edited.
 	Policy wire.Policy
 
-	// Refused is told of each service that is left out, as it breaks a rule
-	// of the policy or of package wire. It may be nil.
+	// Refused is called for each service that is left out because it is not valid
+	// or breaks a rule of the policy. It may be nil.
 	Refused func(*federation.InvalidError)
 
-	// Progress is told now and then, and at the end, how many services of how
-	// many have been read. It may be nil.
+	// Progress is called now and then, and at the end, with the number of services
+	// that have been read and of those in the file. It may be nil.
 	Progress func(done, total int)
 }
 
-// Encode writes the snapshot to w. It needs no more memory than one service
-// takes. It fails when w does, and when a message is too large for the format.
+// Encode writes the snapshot to w. It needs memory for one service at a time. It
+// fails when w does, and when a message is too large for the format.
 func Encode(w io.Writer, s *Snapshot) error {
 	e := encoder{w: bufio.NewWriterSize(w, bufferSize)}
 	e.write([]byte(magic))
@@ -140,7 +139,7 @@ func record(s *federation.Service) *snapshotpb.Record {
 			continue
 		}
 		if r.Unnamed == nil {
-			instances = slices.Clone(instances) // services are never written
+			instances = slices.Clone(instances) // a service is never changed
 		}
 		r.Unnamed = append(r.Unnamed, uint32(i))
 		instances[i].ID = instances[i].Protocol.String() // required on the wire
@@ -155,7 +154,7 @@ func record(s *federation.Service) *snapshotpb.Record {
 }
 
 // Decode reads a snapshot of the wanted owner from r, to its end. Whatever r
-// holds, it takes no more memory than a few times what it has read.
+// holds, Decode takes no more memory than a few times what it has read.
 func Decode(r io.Reader, o Options) (*Snapshot, error) {
 	d := decoder{r: bufio.NewReaderSize(r, bufferSize)}
 	if err := d.preamble(); err != nil {
@@ -227,9 +226,9 @@ const (
 	checksumSize = 4
 )
 
-// add returns the checksum of what sum is of, with b behind it.
+// add returns the checksum of the bytes that sum is the checksum of, followed by b.
 func add(sum uint32, b []byte) uint32 {
-	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b) // which makes its table once
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b) // the table is made once
 }
 
 // encoder writes the parts of a file. After an error it writes nothing.
@@ -251,8 +250,8 @@ func (e *encoder) number(n uint32) {
 	e.write(binary.BigEndian.AppendUint32(nil, n))
 }
 
-// checksum writes the sum so far, which it leaves as it is: the sum of anything
-// with its own sum behind it is always the same.
+// checksum writes the sum so far. It is not added to the sum: the CRC of any bytes
+// followed by their own CRC is always the same.
 func (e *encoder) checksum() {
 	if e.err == nil {
 		_, e.err = e.w.Write(binary.BigEndian.AppendUint32(nil, e.sum))
@@ -279,9 +278,10 @@ type decoder struct {
 	buf bytes.Buffer
 }
 
-// read returns the next n bytes, which are good until the next call.
+// read returns the next n bytes, which are valid until the next call.
 func (d *decoder) read(n int) ([]byte, error) {
-	// Not one buffer of n bytes: what is not there must not be paid for.
+	// A buffer of n bytes at once would take memory for a length that a damaged file
+	// only claims.
 	d.buf.Reset()
 	if _, err := io.CopyN(&d.buf, d.r, int64(n)); errors.Is(err, io.EOF) {
 		return nil, ErrTruncated
@@ -291,7 +291,7 @@ func (d *decoder) read(n int) ([]byte, error) {
 	return d.buf.Bytes(), nil
 }
 
-// checked returns the next n bytes, behind which their checksum must stand.
+// checked returns the next n bytes, which their checksum must follow.
 func (d *decoder) checked(n int) ([]byte, error) {
 	b, err := d.read(n + checksumSize)
 	if err != nil {
@@ -305,7 +305,7 @@ func (d *decoder) checked(n int) ([]byte, error) {
 	return b, nil
 }
 
-// preamble reads what is the same in all versions.
+// preamble reads the part that is the same in all versions.
 func (d *decoder) preamble() error {
 	start, err := d.r.Peek(len(magic))
 	switch {
