@@ -22,11 +22,14 @@ func idOf(tb testing.TB, text string) mtls.ID {
 	return id
 }
 
-// 1. Who is not named any more loses its streams, in any version, with
-// Unauthenticated; who is still named keeps its own.
-// 2. Who is not named gets no stream, and is logged once for each list.
-// 3. Who is named again is served again.
-// 4. A list of nobody is nobody, not everybody.
+// TestSetAllow replaces the identities that may subscribe:
+//
+//  1. The streams of a consumer that is no longer allowed end with Unauthenticated,
+//     in both versions; those of other consumers go on.
+//  2. A consumer that is not allowed gets no stream, and is logged once for each
+//     call of SetAllow.
+//  3. A consumer that is allowed again is served again.
+//  4. An empty list allows no consumer, instead of all of them.
 func TestSetAllow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consumer, stranger := idOf(t, consumerID), idOf(t, strangerID)
@@ -89,8 +92,9 @@ func TestSetAllow(t *testing.T) {
 	})
 }
 
-// A consumer of several names may lose one of them.
-func TestSetAllowOfAnotherName(t *testing.T) {
+// TestSetAllowKeepsConsumerWithSecondIdentity disallows one of the two identities of
+// a consumer.
+func TestSetAllowKeepsConsumerWithSecondIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
 		c := subscribe(t, f.dialAs(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}, DNSNames: []string{"consumer.example"}}))

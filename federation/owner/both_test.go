@@ -16,8 +16,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// publish sends a response, as a peer that is an owner as well does, and with it
-// a request where there is one.
+// publish sends a response, as a peer does that is an owner as well, and in the same
+// message the request if it is not nil.
 func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
 	c.tb.Helper()
 	event := federation.Event{Operation: federation.Upsert, Name: "theirs", Service: service("theirs", 1)}
@@ -30,7 +30,7 @@ func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
 	}
 }
 
-// say receives a message, acknowledges what is a response, and renders it.
+// say receives a message, acknowledges it if it is a response, and renders it.
 func (c *client) say() string {
 	c.tb.Helper()
 	m, err := c.stream.Recv()
@@ -48,9 +48,9 @@ func (c *client) say() string {
 	return show(event)
 }
 
-// TestPeerThatIsOwnerAndConsumer: each of its responses is answered, before it
-// subscribes, while it owes an acknowledgement, and beside a request, and it gets
-// the catalog and its changes as every consumer.
+// TestPeerThatIsOwnerAndConsumer sends responses before it subscribes, while it owes
+// an acknowledgement, and in one message with a request. Each of them is answered,
+// and the peer gets the catalog and its changes like every consumer.
 func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
@@ -59,7 +59,7 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 		var got []string
 		c.publish("p1", nil)
 		got = append(got, c.say())
-		if err := c.stream.Send(&rdpb.BidirectionalStream{}); err != nil { // says nothing
+		if err := c.stream.Send(&rdpb.BidirectionalStream{}); err != nil { // with neither part
 			t.Fatal(err)
 		}
 		c.publish("p2", wire.Subscribe("session"))
@@ -94,8 +94,8 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 	})
 }
 
-// TestFloodOfResponsesIsHeldBack: a peer that publishes and does not read is not
-// read from either, and one that reads gets every answer.
+// TestFloodOfResponsesIsHeldBack publishes without reading: then the owner stops
+// reading as well. A peer that reads gets every answer.
 func TestFloodOfResponsesIsHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 20_000
@@ -133,7 +133,8 @@ func TestFloodOfResponsesIsHeldBack(t *testing.T) {
 	})
 }
 
-// A service of the peer may be larger than any acknowledgement.
+// TestLargeResponseOfAPeerIsAnswered publishes a service that is larger than any
+// acknowledgement.
 func TestLargeResponseOfAPeerIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)

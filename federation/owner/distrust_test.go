@@ -16,14 +16,14 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// party is somebody with certificate files.
+// party is an owner or a consumer with certificate files.
 type party struct {
 	tb     testing.TB
 	files  mtls.Files
 	source *mtls.Source
 }
 
-// use has the party use a certificate of the signer, and trust the others.
+// use makes the party use a certificate of the signer, and trust the others.
 func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authority) {
 	p.tb.Helper()
 	issued, err := signer.Issue(mtls.Leaf{Name: "test", URIs: []string{id}})
@@ -49,10 +49,10 @@ func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authorit
 	}
 }
 
-// TestStreamEndsWhenItsAuthorityIsRemoved: the streams of a consumer whose authority
-// leaves the CA bundle end with Unavailable, so that the consumer comes back at
-// once with the certificate that it has by then, and is refused in the handshake
-// when it has no other. The streams of others go on.
+// TestStreamEndsWhenItsAuthorityIsRemoved removes an authority from the CA bundle.
+// The streams of its consumers end with Unavailable, after which they reconnect at
+// once: with the certificate that they have by then, or else they are refused in the
+// handshake. The streams of other consumers go on.
 func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority := func() *mtls.Authority {
@@ -71,7 +71,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		upsert(t, f.registry, service("a", 1))
 		dial := func(p party) *grpc.ClientConn {
 			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
-			time.AfterFunc(time.Hour, func() { conn.Close() }) // so that no stream outlives a failure
+			time.AfterFunc(time.Hour, func() { conn.Close() }) // lets the streams end if the test fails
 			return conn
 		}
 		kept, old := subscribe(t, dial(consumer)), subscribe1(t, dial(stranger))
@@ -81,7 +81,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		lost.nextN(2)
 		old.nextN(1)
 
-		owner.use(ownerID, own, own) // with another certificate of its own, which ends nothing
+		owner.use(ownerID, own, own) // a new certificate of the owner ends no stream
 		if got := lost.status(); got.Code() != codes.Unavailable {
 			t.Errorf("the stream ended with %v, expected Unavailable", got)
 		}
@@ -104,7 +104,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 			t.Errorf("who is still trusted received %q, expected upsert a 2", got)
 		}
 
-		// At the consumer's end: the reason is in the status.
+		// The status that the consumer gets has the reason.
 		consumer.use(consumerID, own, other)
 		if got := kept.status(); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "the CA file has no authority of the peer's certificate any more") {
 			t.Errorf("the stream ended with %v, expected Unavailable with the reason", got)

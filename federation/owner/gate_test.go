@@ -26,7 +26,7 @@ func TestDefaultLimits(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ given, want Limits }{
-		{Limits{Connections: 8192}, Limits{8192, 6144, 4096, 2048}}, // a thousand consumers behind one address are welcome
+		{Limits{Connections: 8192}, Limits{8192, 6144, 4096, 2048}}, // room for thousands of consumers behind one address
 		{Limits{Connections: 96}, Limits{96, 72, 48, 24}},
 		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
 		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
@@ -40,7 +40,7 @@ func TestDefaultLimits(t *testing.T) {
 	}
 }
 
-// addressed is a connection from somewhere.
+// addressed is a connection from an address.
 type addressed struct {
 	net.Conn
 	from *net.TCPAddr
@@ -51,8 +51,8 @@ func (c addressed) Close() error         { return nil }
 
 func from(ip string) net.Conn { return addressed{from: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}} }
 
-// What is over a limit is turned away, and others have room; a handshake that has
-// had its time makes room; whoever leaves makes room.
+// TestGate exceeds each limit: the connection is closed, unless a handshake that has
+// lasted long enough is displaced. A connection that is closed makes room.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
@@ -117,9 +117,9 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestIdleConnections has peers connect and say nothing: before the handshake and,
-// as a peer with a certificate, after it. All are closed after a while, those that
-// are too many at once, and few lines tell of it.
+// TestIdleConnections connects without a handshake, and with one but without a stream.
+// All of these connections are closed after a while, those over a limit at once, and
+// few log lines are written about them.
 func TestIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Limits = Limits{Connections: 40} })
@@ -177,7 +177,8 @@ func TestIdleConnections(t *testing.T) {
 	})
 }
 
-// A thousand consumers that come at once, from one address, are welcome.
+// TestManyConsumersOfOneAddress connects a thousand consumers at once, from one
+// address. All are served.
 func TestManyConsumersOfOneAddress(t *testing.T) {
 	limits, err := Limits{Connections: mostConnections}.complete()
 	if err != nil {

@@ -20,9 +20,11 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// 1. Everybody with a certificate may ask, also who may not subscribe.
-// 2. The server and both versions of the API are known; nothing else is.
-// 3. A server that stops says so before the stream ends.
+// TestHealth asks the health service:
+//
+//  1. Every client with a certificate may ask, even one that may not subscribe.
+//  2. The service knows the server and both versions of the API, and nothing else.
+//  3. A server that stops says so before it ends the stream.
 func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
@@ -69,7 +71,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-func TestHealthIsNotToldBeforeTheHandshake(t *testing.T) {
+func TestHealthRequiresTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		conn := f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -79,7 +81,7 @@ func TestHealthIsNotToldBeforeTheHandshake(t *testing.T) {
 	})
 }
 
-func TestHealthOfAServerThatStops(t *testing.T) {
+func TestHealthDuringShutdown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got, err := health{stopping: ctx}.Check(t.Context(), &healthpb.HealthCheckRequest{})
@@ -88,7 +90,8 @@ func TestHealthOfAServerThatStops(t *testing.T) {
 	}
 }
 
-// The watcher that leaves is no failure of the server.
+// TestHealthWatcherLeaves cancels a Watch and stops the server, which does not wait
+// for it.
 func TestHealthWatcherLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
@@ -110,8 +113,9 @@ func TestHealthWatcherLeaves(t *testing.T) {
 	})
 }
 
-// What can be called is what is meant to be: no reflection tells strangers more.
-func TestServicesOfTheServer(t *testing.T) {
+// TestServedMethods lists the services of gRPC that the server registers. Reflection is
+// not among them.
+func TestServedMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		conn := f.dial(t, consumerID)
@@ -192,7 +196,7 @@ func (p *pinger) answers() (n int, reason string) {
 	}
 }
 
-func TestPingsOfAnyPace(t *testing.T) {
+func TestPingIntervals(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		interval time.Duration

@@ -18,11 +18,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// oneWay is how long the tests' link takes, whatever is on it.
+// oneWay is the delay of the link in one direction.
 const oneWay = 25 * time.Millisecond
 
-// distant returns the near end of a long link to conn, which lives as long as
-// carrying counts.
+// distant returns the near end of a long link to conn. Carrying counts the goroutines
+// of the link.
 func distant(conn net.Conn, carrying *sync.WaitGroup) net.Conn {
 	near, far := net.Pipe()
 	carrying.Go(func() { carry(conn, far) })
@@ -30,7 +30,7 @@ func distant(conn net.Conn, carrying *sync.WaitGroup) net.Conn {
 	return near
 }
 
-// carry takes what one end sends to the other until one of them closes.
+// carry copies from one end to the other, with the delay, until one of them closes.
 func carry(to, from net.Conn) {
 	type packet struct {
 		data []byte
@@ -56,7 +56,7 @@ func carry(to, from net.Conn) {
 	}
 	to.Close()
 	from.Close()
-	for range packets { // until the reader has seen the end
+	for range packets { // until the reader ends
 	}
 }
 
@@ -99,10 +99,9 @@ func (identity) Run(ctx context.Context) error {
 	return nil
 }
 
-// TestWindowFillsALongLink lets our consumer download 10,000 services over a link
-// on which an acknowledgement takes 50 ms. The clock is that of the bubble, so
-// that nothing counts but the round trips: some to connect, and then one for each
-// window.
+// TestWindowFillsALongLink downloads 10,000 services over a link on which an
+// acknowledgement takes 50 ms. With the clock of a synctest bubble, only round trips
+// take time: some to connect, and then one for each window.
 func TestWindowFillsALongLink(t *testing.T) {
 	const services, roundTrip = 10_000, 2 * oneWay
 	for _, tt := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// refuseAll refuses the whole catalog, for a reason that may be another each time.
+// refuseAll refuses the whole catalog, for a reason that may differ each time.
 func refuseAll(c *client, reason func(int) string) {
 	c.tb.Helper()
 	for i := 0; ; i++ {
@@ -28,9 +28,9 @@ func refuseAll(c *client, reason func(int) string) {
 	}
 }
 
-// TestConsumersCannotFloodTheLog has consumers do what makes the owner log, over
-// and over: within a minute there are few lines of each kind, and then one that
-// counts the others. Another consumer has its own lines.
+// TestConsumersCannotFloodTheLog makes the owner log, over and over. Within a minute it
+// writes few lines of each kind for a consumer, and then one with the number of the
+// others. The lines of another consumer are counted by themselves.
 func TestConsumersCannotFloodTheLog(t *testing.T) {
 	const services = 1000
 	for _, tt := range []struct {
@@ -97,8 +97,7 @@ func TestConsumersCannotFloodTheLog(t *testing.T) {
 	}
 }
 
-// What was refused at one start is not logged again at the next, be it ever so
-// much.
+// TestRefusalsOfALargeCatalogAreLoggedOnce refuses a large catalog on several streams.
 func TestRefusalsOfALargeCatalogAreLoggedOnce(t *testing.T) {
 	const services = 10_000 // more than what is logged in a minute
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is told twice is remembered, and no more than fits.
+// TestMemoryIsBounded adds more texts than a memory holds.
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory
 	for i := range 2 * maxRemembered {

@@ -12,14 +12,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// spoilt returns a service that no consumer takes.
-func spoilt(name string) *federation.Service {
+// invalid returns a service that is not valid.
+func invalid(name string) *federation.Service {
 	s := service(name, 1)
 	s.Description = "\xff"
 	return s
 }
 
-func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
+// TestUpsertRefusesInvalidServices upserts services that are not valid. The catalog
+// and the streams of consumers stay as they were.
+func TestUpsertRefusesInvalidServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		upsert(t, f.registry, expressible("a", 1))
@@ -31,10 +33,10 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 		nowhere := expressible("a", 1) // has SANs and no instances
 		nowhere.Instances = nil
 		for text, s := range map[string]*federation.Service{
-			`service "a": description: not valid UTF-8: "\xff"`: spoilt("a"),
+			`service "a": description: not valid UTF-8: "\xff"`: invalid("a"),
 			`service "a": instances: at least one is required`:  nowhere,
 			`service: required`: nil,
-			`service "new": description: not valid UTF-8: "\xff"`: spoilt("new"),
+			`service "new": description: not valid UTF-8: "\xff"`: invalid("new"),
 			`name: required`: {},
 			`service "\xff": name: not valid UTF-8: "\xff"`:       {Name: "\xff"},
 			`service "big": tags[0]: 513 bytes, the limit is 512`: {Name: "big", Tags: []string{strings.Repeat("x", federation.MaxTagBytes+1)}},
@@ -45,7 +47,7 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 				t.Errorf("changed %v with the error %v, expected %s", changed, err, text)
 			}
 		}
-		upsert(t, f.registry, expressible("b", 1)) // streams live on, and heard nothing of it
+		upsert(t, f.registry, expressible("b", 1)) // the next message: nothing was sent in between
 		if got := c.next(); got != "upsert b 1" {
 			t.Errorf("received %q, expected upsert b 1", got)
 		}
@@ -55,7 +57,8 @@ func TestUpsertOfWhatNoConsumerTakesIsAnError(t *testing.T) {
 	})
 }
 
-func TestSetIsAllOrNothing(t *testing.T) {
+// TestSetRefusesInvalidServices sets a catalog of which some services are not valid.
+func TestSetRefusesInvalidServices(t *testing.T) {
 	r := NewRegistry()
 	set(t, r, []*federation.Service{service("a", 1)})
 	s := r.Subscribe()
@@ -63,7 +66,7 @@ func TestSetIsAllOrNothing(t *testing.T) {
 	drain(s)
 	catalog := []*federation.Service{service("a", 2), service("z", 1), nil}
 	for i := range 2 * maxInvalid {
-		catalog = append(catalog, spoilt(fmt.Sprintf("s%02d", i)))
+		catalog = append(catalog, invalid(fmt.Sprintf("s%02d", i)))
 	}
 	d, err := r.Set(catalog)
 	if err == nil || d != (Difference{}) {
@@ -74,7 +77,7 @@ func TestSetIsAllOrNothing(t *testing.T) {
 		lines[1] != `service "s00": description: not valid UTF-8: "\xff"` || lines[maxInvalid] != "and 11 more services" {
 		t.Errorf("the error has %d lines:\n%v", len(lines), err)
 	}
-	if invalid, ok := errors.AsType[*federation.InvalidError](err); !ok || invalid.Field == "" {
+	if first, ok := errors.AsType[*federation.InvalidError](err); !ok || first.Field == "" {
 		t.Errorf("the error is no InvalidError")
 	}
 	if got := drain(s); got != nil || r.Len() != 1 {

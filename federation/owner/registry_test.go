@@ -71,7 +71,7 @@ func show(e federation.Event) string {
 	return text
 }
 
-// drain takes everything that a subscription has to say now.
+// drain takes all events that a subscription has now.
 func drain(s *Subscription) []string {
 	var got []string
 	for {
@@ -95,7 +95,7 @@ func takeN(t *testing.T, s *Subscription, n int) []string {
 	return got
 }
 
-func TestRegistrySetIsADifference(t *testing.T) {
+func TestSetReturnsTheDifference(t *testing.T) {
 	r := NewRegistry()
 	s := r.Subscribe()
 	defer s.Close()
@@ -124,7 +124,7 @@ func TestRegistrySetIsADifference(t *testing.T) {
 	}
 }
 
-func TestRegistryNoChange(t *testing.T) {
+func TestEqualServiceIsNoChange(t *testing.T) {
 	r := NewRegistry()
 	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
 		t.Errorf("a new service is a change, got %v, %v", changed, err)
@@ -153,7 +153,7 @@ func TestSubscriptionCoalesces(t *testing.T) {
 	upsert(t, r, service("e", 1)) // not part of the catalog at the start
 	upsert(t, r, service("a", 3)) // keeps its place before e
 	r.Delete("b")
-	upsert(t, r, service("f", 1)) // comes and goes unseen
+	upsert(t, r, service("f", 1)) // comes and goes untold
 	r.Delete("f")
 	got = append(got, drain(s)...)
 
@@ -184,7 +184,7 @@ func TestSubscriptionOfAnEmptyCatalogEnds(t *testing.T) {
 func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	r := NewRegistry()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1)})
-	s := r.Subscribe() // takes nothing but the first service
+	s := r.Subscribe() // takes only the first service
 	defer s.Close()
 	takeN(t, s, 1)
 	for i := range 10_000 {
@@ -198,9 +198,9 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// TestSubscriptionMemory takes the memory of a subscriber that is behind with
-// 100,000 services: a name and when for each, no more however often they change,
-// and nothing afterwards.
+// TestSubscriptionMemory measures the memory of a subscriber that is behind with
+// 100,000 services. It does not grow when they change again, and is given back when
+// the subscriber has caught up.
 func TestSubscriptionMemory(t *testing.T) {
 	const services = 100_000
 	r := NewRegistry()
@@ -212,7 +212,7 @@ func TestSubscriptionMemory(t *testing.T) {
 	heap := func() int {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what the first one has finalized
+		runtime.GC() // frees what the first one has finalized
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
@@ -282,7 +282,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 				got = append(got, show(event))
 			}
 		}()
-		synctest.Wait() // blocked behind the end marker
+		synctest.Wait() // Next waits, after the end marker
 		upsert(t, r, service("a", 1))
 		synctest.Wait()
 		r.Delete("a")
@@ -301,8 +301,8 @@ func TestSubscriptionNextWaits(t *testing.T) {
 	})
 }
 
-// TestSubscriptionOracle lets subscribers of every speed follow a registry that
-// changes at random, and compares what each was told with what is true.
+// TestSubscriptionOracle follows a registry that changes at random with subscribers of
+// different speeds, and compares what each was told with the registry.
 func TestSubscriptionOracle(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -91,7 +91,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 	return f
 }
 
-// backlogs returns what each subscriber has still to hear of.
+// backlogs returns how many services each subscriber has yet to be told.
 func (f *fixture) backlogs() []int {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
@@ -340,8 +340,8 @@ func TestSubscription(t *testing.T) {
 	})
 }
 
-// TestResponsesInFlight counts what is sent to a consumer that reads and does
-// not acknowledge.
+// TestResponsesInFlight counts the responses to a consumer that reads and does not
+// acknowledge.
 func TestResponsesInFlight(t *testing.T) {
 	for _, tt := range []struct{ window, want int }{{0, 1}, {1, 1}, {3, 3}, {64, 6}} {
 		t.Run(strconv.Itoa(tt.window), func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestResponsesInFlight(t *testing.T) {
 				if got := received(); len(got) != tt.want {
 					t.Errorf("%d responses are in flight, expected %d", len(got), tt.want)
 				}
-				time.Sleep(time.Hour) // no time-out makes up for an acknowledgement
+				time.Sleep(time.Hour) // no time-out replaces an acknowledgement
 				got := received()
 				if len(got) != tt.want {
 					t.Errorf("%d responses are in flight after an hour, expected %d", len(got), tt.want)
@@ -545,7 +545,8 @@ func TestConsumerWithoutCertificateIsNotServed(t *testing.T) {
 			t.Errorf("opening a stream without TLS gave %v, expected Unavailable", err)
 		}
 	})
-	// Credentials that do not ask for a certificate are a mistake of the caller.
+	// Only credentials that do not ask for a certificate, a mistake of the caller,
+	// let such a consumer get so far.
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Credentials = insecure.NewCredentials() })
 		c := subscribe(t, f.dial(t, consumerID, grpc.WithTransportCredentials(insecure.NewCredentials())))
@@ -555,7 +556,7 @@ func TestConsumerWithoutCertificateIsNotServed(t *testing.T) {
 	})
 }
 
-func TestStopEndsStreamsWithUnavailable(t *testing.T) {
+func TestShutdownEndsStreamsWithUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		upsert(t, f.registry, service("a", 1))
@@ -591,7 +592,7 @@ func large(name string, version int) *federation.Service {
 	return s
 }
 
-func TestStopDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
+func TestShutdownDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) { c.Window = MaxWindow })
 		for i := range 200 {
@@ -607,10 +608,10 @@ func TestStopDoesNotWaitForAConsumerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestStopDoesNotWaitForAHandshake(t *testing.T) {
+func TestShutdownDoesNotWaitForAHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		conn, err := f.listener.DialContext(t.Context()) // and says nothing
+		conn, err := f.listener.DialContext(t.Context()) // without a handshake
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -676,7 +677,7 @@ func TestServeFailsWithItsListener(t *testing.T) {
 	}
 }
 
-// TestSlowConsumer lets one consumer stop at every point while another one
+// TestSlowConsumer stops one consumer at every point of the stream, while another one
 // follows thousands of changes.
 func TestSlowConsumer(t *testing.T) {
 	for _, window := range []int{1, 64} {
@@ -699,7 +700,8 @@ func TestSlowConsumer(t *testing.T) {
 				if most := slices.Max(f.backlogs()); most > 100 {
 					t.Errorf("the backlog of a consumer is %d, expected at most 100", most)
 				}
-				// What was in flight is out of date; all else comes once, as it is now.
+				// The responses in flight are out of date; every other service comes
+				// once, in its latest version.
 				told := make(map[string]string)
 				received := 0
 				for ended := false; !ended || len(told) < 100 || !allLatest(told); received++ {
@@ -722,7 +724,7 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// allLatest tells whether s00 to s99 are in the versions 901 to 1000.
+// allLatest reports whether s00 to s99 are in the versions 901 to 1000.
 func allLatest(told map[string]string) bool {
 	for i := range 100 {
 		if told[fmt.Sprintf("s%02d", i)] != strconv.Itoa(901+i) {
@@ -732,7 +734,7 @@ func allLatest(told map[string]string) bool {
 	return true
 }
 
-// mutedConn is a connection that swallows what is written once it is mute.
+// mutedConn is a connection that discards what is written once it is mute.
 type mutedConn struct {
 	net.Conn
 	mute *atomic.Bool
@@ -745,7 +747,7 @@ func (c mutedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-func TestConsumerThatVanishesIsForgotten(t *testing.T) {
+func TestStreamOfAVanishedConsumerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		var mute atomic.Bool
@@ -807,8 +809,8 @@ func catalogOf(n int) []*federation.Service {
 	return services
 }
 
-// BenchmarkFullSync downloads a catalog of 10,000 services: one message in
-// flight, and with a window.
+// BenchmarkFullSync downloads a catalog of 10,000 services, with one message in flight
+// and with a window.
 func BenchmarkFullSync(b *testing.B) {
 	const services = 10_000
 	for _, window := range []int{1, 64} {

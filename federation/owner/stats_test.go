@@ -83,7 +83,8 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// Whatever a consumer writes becomes one of few labels.
+// TestRefusalsAreCountedByField refuses with texts of all kinds, which become one of
+// few labels.
 func TestRefusalsAreCountedByField(t *testing.T) {
 	for rule, want := range map[string]string{
 		"fqdn: required": "fqdn",

@@ -109,8 +109,9 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 	})
 }
 
-// What v1alpha1 cannot express is left out and costs no room in the window, and
-// what it cannot express any more is withdrawn. Consumers of v1alpha2 get it all.
+// TestServiceThatV1Alpha1CannotExpress publishes services without a SAN. Consumers of
+// v1alpha1 do not get them, and no room in the window is taken; a service that loses its
+// SAN is deleted. Consumers of v1alpha2 get all services.
 func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
@@ -130,24 +131,24 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 		}
 		expect("CREATE b 1", "UNKNOWN")
 
-		upsert(t, f.registry, service("a", 2)) // still not
+		upsert(t, f.registry, service("a", 2)) // still withheld
 		upsert(t, f.registry, expressible("d", 1))
 		expect("CREATE d 1")
-		upsert(t, f.registry, expressible("a", 3)) // now it can
+		upsert(t, f.registry, expressible("a", 3)) // can be expressed now
 		expect("CREATE a 3")
 		upsert(t, f.registry, expressible("a", 4))
 		expect("UPDATE a 4")
-		upsert(t, f.registry, service("a", 5)) // and now it cannot
+		upsert(t, f.registry, service("a", 5)) // can no longer be expressed
 		expect("DELETE a")
-		upsert(t, f.registry, service("a", 6)) // nor now
-		f.registry.Delete("a")                 // nobody here knows it
+		upsert(t, f.registry, service("a", 6)) // withheld
+		f.registry.Delete("a")                 // unknown to consumers of v1alpha1
 		f.registry.Delete("c")
 		upsert(t, f.registry, expressible("c", 2))
 		expect("CREATE c 2")
 		f.registry.Delete("c")
 		expect("DELETE c")
 
-		again := subscribe1(t, conn) // which logs nothing again
+		again := subscribe1(t, conn) // for which nothing is logged again
 		if diff := cmp.Diff([]string{"CREATE b 1", "CREATE d 1", "UNKNOWN"}, again.nextN(3)); diff != "" {
 			t.Errorf("another stream (-want +got):\n%s", diff)
 		}
@@ -177,7 +178,7 @@ func TestAnswersV1Alpha1(t *testing.T) {
 		c := subscribe1(t, f.dial(t, consumerID))
 		response, _ := c.receive()
 		synctest.Wait()
-		// One in flight: nothing comes before the answer.
+		// With one in flight, nothing comes before the answer.
 		c.request(wire.NackV1Alpha1(response.GetNonce(), errors.New("not ours")))
 		if diff := cmp.Diff([]string{"CREATE b 1", "UNKNOWN"}, c.nextN(2)); diff != "" {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)

@@ -48,7 +48,7 @@ func TestWindowSlides(t *testing.T) {
 	}
 }
 
-func TestWindowKnowsItsNonces(t *testing.T) {
+func TestWindowRefusesUnknownNonces(t *testing.T) {
 	w := newWindow(2)
 	fill(t, w)
 	for _, nonce := range []string{"", "0", "3", "-1", "x", "1.0", " 1", "18446744073709551615", "18446744073709551617"} {
@@ -61,7 +61,7 @@ func TestWindowKnowsItsNonces(t *testing.T) {
 	}
 }
 
-// TestWindowOracle acknowledges at random, and compares with a plain map.
+// TestWindowOracle acknowledges at random, and compares the window with a map.
 func TestWindowOracle(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 2))

@@ -60,7 +60,7 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestSaveFails leaves the last good file where it is, and nothing beside it.
+// TestSaveFails fails to save: the last snapshot stays, and no other file is left.
 func TestSaveFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.db")
@@ -100,8 +100,9 @@ func TestLoadFails(t *testing.T) {
 	}
 }
 
-// TestAbandoned removes what killed processes have left, and nothing else.
-func TestAbandoned(t *testing.T) {
+// TestSaveRemovesAbandonedFiles saves beside temporary files of killed processes, and
+// beside files that are something else.
+func TestSaveRemovesAbandonedFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{
 		".catalog.db.1.tmp": time.Hour,
@@ -128,8 +129,9 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// TestAtomic reads while several write: there is always one whole snapshot.
-func TestAtomic(t *testing.T) {
+// TestSaveIsAtomic reads while several goroutines save. The file is always a complete
+// snapshot.
+func TestSaveIsAtomic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	small, large := many(t, 1), many(t, 500)
 	if err := snapshot.Save(path, small); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
-// A link stays a link, wherever it leads, and also before there is a file.
+// TestSaveThroughLinks saves to paths that are symbolic links, which stay links, with
+// and without a file at the end.
 func TestSaveThroughLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"etc", "data/kept"} {
@@ -61,7 +62,7 @@ func TestSaveThroughLinks(t *testing.T) {
 	}
 }
 
-// What cannot become a snapshot is found before there is one.
+// TestCheck checks paths at which there is no snapshot yet.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	fifo, loop := filepath.Join(dir, "fifo"), filepath.Join(dir, "loop")
@@ -103,7 +104,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Files that are set aside do not replace each other, but for the last of many.
+// TestSetAside sets many files aside. Only the last name is used twice.
 func TestSetAside(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.db")
@@ -131,8 +132,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestDiskFull is a write that ends in the middle: the old file stays, and no
-// temporary file does. The limit is for a whole process, so another one is run.
+// TestDiskFull saves until a write fails: the old file stays, and no temporary file.
+// The limit of the size of files applies to a whole process, so it runs another one.
 func TestDiskFull(t *testing.T) {
 	const variable = "SNAPSHOT_FULL_DISK"
 	path := os.Getenv(variable)

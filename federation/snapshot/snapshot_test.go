@@ -117,8 +117,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestVersion1 reads a file that was written once: what is on a disk now must be
-// readable after an upgrade.
+// TestVersion1 reads a file in testdata: an upgrade must be able to read the snapshots
+// of earlier releases.
 func TestVersion1(t *testing.T) {
 	const file = "testdata/version1.snapshot"
 	if *update {
@@ -135,7 +135,7 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
+func TestDecodeDamaged(t *testing.T) {
 	good := encode(t, example(t))
 
 	t.Run("truncated", func(t *testing.T) {
@@ -208,7 +208,7 @@ func split(tb testing.TB, file []byte) (messages [][]byte) {
 	return messages
 }
 
-// seal makes the checksums of a file right, as far as it has the form of one.
+// seal corrects the checksums of a file, as far as it has the form of a snapshot.
 func seal(file []byte) []byte {
 	file = bytes.Clone(file)
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -224,7 +224,7 @@ func seal(file []byte) []byte {
 	return file
 }
 
-func TestForeign(t *testing.T) {
+func TestDecodeForeign(t *testing.T) {
 	tests := map[string]struct {
 		file func() []byte
 		is   error
@@ -293,7 +293,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestPolicy loads a file under other rules than it was written under.
+// TestPolicy decodes a snapshot with another policy than that of its owner when it was
+// saved.
 func TestPolicy(t *testing.T) {
 	s := example(t)
 	local := *s.Services[0]
@@ -360,8 +361,8 @@ func many(tb testing.TB, n int) *snapshot.Snapshot {
 	return s
 }
 
-// TestHostileLengths reads lengths that nothing stands behind: they must not be
-// paid for in memory.
+// TestHostileLengths decodes lengths with no data behind them, which must not take
+// memory.
 func TestHostileLengths(t *testing.T) {
 	good := encode(t, example(t))
 	length := func(at int, n uint32) []byte {
@@ -417,8 +418,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// FuzzDecode feeds Decode with anything, and with the same under checksums that
-// are right, to get behind them.
+// FuzzDecode decodes any bytes, and the same with correct checksums.
 func FuzzDecode(f *testing.F) {
 	good := encode(f, example(f))
 	f.Add(good)
@@ -440,7 +440,7 @@ func FuzzDecode(f *testing.F) {
 				}
 				continue
 			}
-			// What was read can be written, and read again.
+			// A snapshot that was decoded can be encoded and decoded again.
 			again, err := decode(encode(t, s))
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// benchmarkServices are a small service and one at the limits.
+// benchmarkServices returns a small service and one at the limits.
 func benchmarkServices(b *testing.B) map[string]*federation.Service {
 	large := wantService(b)
 	for i := range federation.MaxEndpoints - len(large.Endpoints) {
@@ -46,7 +46,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkUnmarshal is the part of Decode that is package proto's.
+// BenchmarkUnmarshal measures the part of Decode that package proto does.
 func BenchmarkUnmarshal(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {

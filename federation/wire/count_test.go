@@ -9,7 +9,8 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// No repeated field is without a limit, and the tables say what the .proto says.
+// TestRepeatedFields compares the tables with the definitions: no repeated field is
+// without a limit.
 func TestRepeatedFields(t *testing.T) {
 	expectFields(t, (*typespb.FederatedService)(nil).ProtoReflect().Descriptor(), serviceFields[:])
 	expectFields(t, (*typespb1.FederatedService)(nil).ProtoReflect().Descriptor(), serviceFieldsV1Alpha1[:])

@@ -19,7 +19,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// FuzzDecode takes an encoded StreamResponse.
+// FuzzDecode decodes bytes as a StreamResponse.
 func FuzzDecode(f *testing.F) {
 	f.Add(join(str(2, wire.ResourceURL), msg(4, str(1, wire.ResourceURL), msg(2, goldenService)), num(5, 1)))
 	f.Fuzz(func(t *testing.T, encoded []byte) {
@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeService takes an encoded FederatedService: what FuzzDecode finds
+// FuzzDecodeService decodes bytes as a FederatedService, which FuzzDecode reaches
 // only through two more layers of lengths.
 func FuzzDecodeService(f *testing.F) {
 	f.Add(goldenService)
@@ -98,7 +98,7 @@ func FuzzDecodeService(f *testing.F) {
 		if diff := cmp.Diff(service, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}
-		// What is applied where services are kept is the same rule.
+		// Check applies the same rule to a service that is decoded.
 		open, err := wire.DecodeService(&m, wire.AnyAddress())
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func FuzzDecodeService(f *testing.F) {
 	})
 }
 
-// FuzzPolicy takes an IPv6 address, and whether it is opened as it stands.
+// FuzzPolicy judges an IPv6 address, with and without a prefix that opens it.
 func FuzzPolicy(f *testing.F) {
 	f.Add(netip.MustParseAddr("64:ff9b:1::7f00:1").AsSlice(), false)
 	f.Add(netip.MustParseAddr("2002:a9fe:a9fe::1").AsSlice(), true)
@@ -138,7 +138,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// FuzzDecodeV1Alpha1 takes an encoded StreamResponse of v1alpha1.
+// FuzzDecodeV1Alpha1 decodes bytes as a StreamResponse of v1alpha1.
 func FuzzDecodeV1Alpha1(f *testing.F) {
 	f.Add(join(str(2, wire.ResourceURLV1Alpha1), msg(3, str(1, wire.ResourceURLV1Alpha1), msg(2, goldenDraft)), num(4, 1)))
 	f.Fuzz(func(t *testing.T, encoded []byte) {
@@ -217,7 +217,7 @@ func checkDraft(t *testing.T, s *federation.Service) {
 	checkService(t, &named)
 }
 
-// FuzzParseRequest takes an encoded StreamRequest.
+// FuzzParseRequest parses bytes as a StreamRequest.
 func FuzzParseRequest(f *testing.F) {
 	f.Add(join(str(1, wire.ResourceURL), str(2, "n-1"), msg(3, num(1, 3), str(2, "no")), str(4, "ctx")))
 	f.Fuzz(func(t *testing.T, encoded []byte) {
@@ -249,7 +249,8 @@ func reason(err error) federation.Reason {
 	return ""
 }
 
-// checkRefusal checks what is sent to the peer, logged and counted.
+// checkRefusal checks the error of a refused message, which is sent to the peer, logged
+// and counted.
 func checkRefusal(t *testing.T, err error) {
 	t.Helper()
 	var invalid *federation.InvalidError

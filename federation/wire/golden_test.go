@@ -15,9 +15,9 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// The messages of this file are put together from field numbers and bytes, as
-// the public definitions of the protocol lay them out, and not with the stubs:
-// a mistake in the .proto files would be in both ends of those.
+// The messages of this file are made of field numbers and bytes, as in the public
+// definitions of the protocol, and not with the stubs: with these, a mistake in the
+// .proto files would be at both ends and go unnoticed.
 
 func str(number protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
@@ -33,8 +33,8 @@ func num(number protowire.Number, v uint64) []byte {
 
 func join(fields ...[]byte) []byte { return bytes.Join(fields, nil) }
 
-// goldenService has every field of FederatedService, in the order in which an
-// encoder that is deterministic writes them.
+// goldenService has every field of FederatedService, in the order in which a
+// deterministic encoder writes them.
 var goldenService = join(
 	str(1, "web"),
 	str(2, "Web shop"),

@@ -59,7 +59,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// Whatever the error says, the NACK can be sent.
+// TestNackOfAnyText makes NACKs of errors with any text, which can all be sent.
 func TestNackOfAnyText(t *testing.T) {
 	for _, text := range []string{"", "\xff\xfe", strings.Repeat("ü", wire.MaxRefusalBytes), "x" + strings.Repeat("ü", wire.MaxRefusalBytes)} {
 		m := wire.Nack("n", "c", errors.New(text))
@@ -79,7 +79,8 @@ func TestNackOfAnyText(t *testing.T) {
 	}
 }
 
-// The longest text of a refusal, everything in it escaped, is not cut.
+// TestNackOfLongestText makes the longest text of an InvalidError, with everything in it
+// escaped. It is not cut.
 func TestNackOfLongestText(t *testing.T) {
 	m := minimal()
 	m.Name = strings.Repeat("\x00", federation.MaxNameBytes)

@@ -98,8 +98,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A message of 4 MiB with as many entries as fit must cost neither their
-// number in memory, nor more than one pass over its bytes.
+// TestDecodeHostile decodes messages of 4 MiB with as many entries as fit. They must
+// neither take memory for each entry nor time for more than one pass over the bytes.
 func TestDecodeHostile(t *testing.T) {
 	const size = 4 << 20
 	fill := func(entry []byte) []byte { return []byte(strings.Repeat(string(entry), size/len(entry))) }

@@ -20,7 +20,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// minimal returns a service with what is required and nothing else.
+// minimal returns a service with only the required fields.
 func minimal() *typespb.FederatedService {
 	return &typespb.FederatedService{
 		Name:      "web",
@@ -158,7 +158,8 @@ func TestDecodeServiceRefuses(t *testing.T) {
 	}
 }
 
-// Entries of lists can be nil in a message that was not decoded from bytes.
+// TestDecodeServiceNil decodes messages with nil in lists, as only messages can have
+// that were not decoded from bytes.
 func TestDecodeServiceNil(t *testing.T) {
 	_, err := wire.DecodeService(nil, wire.Policy{})
 	expectInvalid(t, err, federation.ReasonMissing, `name: required`)
@@ -373,7 +374,7 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%s: no host may be there", address)
 		}
 	}
-	// A range of IPv4 opens nothing that merely holds its addresses.
+	// An IPv4 prefix does not open IPv6 addresses that embed its addresses.
 	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	for _, address := range []string{"64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::", "::7f00:1"} {
 		if err := decode(address, open); err == nil {
@@ -387,8 +388,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Who takes any address from the wire and judges services afterwards says the
-// same as who judges them at once.
+// TestPolicyCheck decodes with AnyAddress and applies the policy afterwards, which gives
+// the same error as decoding with the policy.
 func TestPolicyCheck(t *testing.T) {
 	m := minimal()
 	m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "127.0.0.1", Port: 80})
@@ -406,9 +407,9 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-// Endpoints and instances that say the same share what they say, also after other
-// ones.
-func TestEqualListsAreOne(t *testing.T) {
+// TestEqualListsAreShared decodes endpoints and instances with equal lists, some with
+// other lists in between.
+func TestEqualListsAreShared(t *testing.T) {
 	m := minimal()
 	lists := [][]string{{"eu", "a long label, of which no second copy is worth its memory, as there is none of it"}, {"us"}, {"e", "uus"}}
 	for i := range 30 {
@@ -432,7 +433,7 @@ func TestEqualListsAreOne(t *testing.T) {
 	}
 }
 
-// The owner's catalog file is the protobuf JSON mapping of the message.
+// TestDecodeServiceFromJSON decodes the protobuf JSON mapping, which catalog files have.
 func TestDecodeServiceFromJSON(t *testing.T) {
 	var m typespb.FederatedService
 	err := protojson.Unmarshal([]byte(`{"name": "web", "fqdn": "web.fed.example", "endpoints": [{"address": "192.0.2.1", "port": 80}],

@@ -297,7 +297,7 @@ func TestDecodeV1Alpha1(t *testing.T) {
 	}
 }
 
-// As TestDecodeHostile.
+// TestDecodeHostileV1Alpha1 is TestDecodeHostile for v1alpha1.
 func TestDecodeHostileV1Alpha1(t *testing.T) {
 	const size = 4 << 20
 	fill := func(entry []byte) []byte { return bytes.Repeat(entry, size/len(entry)) }
@@ -329,8 +329,8 @@ func TestDecodeHostileV1Alpha1(t *testing.T) {
 	}
 }
 
-// What v1alpha1 says of a service is less than the service, and nothing that is
-// not so.
+// TestEncodeV1Alpha1 encodes services with more than v1alpha1 can express. The message
+// may say less than the service, and nothing that is not true.
 func TestEncodeV1Alpha1(t *testing.T) {
 	const sni = "SNI"
 	endpoint := func(ip string, labels ...string) federation.Endpoint {

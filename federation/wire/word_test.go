@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// TestWordsAreShared decodes a service twice: what services have in common is in
-// memory once, but for what is too long to be common.
+// TestWordsAreShared decodes a service twice. Equal strings share their memory, except
+// those that are too long.
 func TestWordsAreShared(t *testing.T) {
 	original := wantService(t)
 	long := strings.Repeat("x", 65)
@@ -54,7 +54,7 @@ func TestWordsAreShared(t *testing.T) {
 			apart = append(apart, what)
 		}
 	}
-	// By chance two words have one place, and neither is shared.
+	// Words that have the same place by chance are not shared.
 	if !slices.Contains(apart, "long endpoint label") || len(apart) > 3 {
 		t.Errorf("in memory twice are %q, expected the long label and at most two others", apart)
 	}
