@@ -75,6 +75,11 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 	if err != nil {
 		return Difference{}, err
 	}
+	return r.replace(keep), nil
+}
+
+// replace makes the services of keep the whole catalog.
+func (r *Registry) replace(keep map[string]candidate) Difference {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var d Difference
@@ -84,7 +89,7 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 		c := keep[name]
 		old := r.services[name]
 		if old != nil && old == c.equal {
-			continue
+			continue // not changed since it was compared
 		}
 		switch changed := r.upsert(c.service); {
 		case changed && old != nil:
@@ -99,7 +104,7 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 			d.Removed++
 		}
 	}
-	return d, nil
+	return d
 }
 
 // candidate is a service of a catalog that Set is given.

@@ -124,6 +124,30 @@ func TestSetReturnsTheDifference(t *testing.T) {
 	}
 }
 
+// TestSetWhileAnotherChangesTheRegistry changes the registry between the two steps of
+// Set: what Set has compared must not keep it from setting its own catalog.
+func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
+	r := NewRegistry()
+	catalog := []*federation.Service{service("a", 1), service("b", 1), service("c", 1)}
+	set(t, r, catalog)
+	keep, err := r.compare([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	upsert(t, r, service("a", 2))
+	r.Delete("b")
+	upsert(t, r, service("d", 1))
+	if got, want := r.replace(keep), (Difference{Added: 1, Changed: 1, Removed: 1}); got != want {
+		t.Errorf("difference is %+v, expected %+v", got, want)
+	}
+	got := current(r)
+	for _, want := range catalog {
+		if s := got[want.Name]; len(got) != len(catalog) || s == nil || !s.Equal(want) {
+			t.Errorf("of %d services %s is %+v, expected %+v", len(got), want.Name, s, want)
+		}
+	}
+}
+
 func TestEqualServiceIsNoChange(t *testing.T) {
 	r := NewRegistry()
 	if changed, err := r.Upsert(service("a", 1)); err != nil || !changed {
