@@ -82,27 +82,34 @@ func (r *Registry) Set(services []*federation.Service) (Difference, error) {
 func (r *Registry) replace(keep map[string]candidate) Difference {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var changed, gone []string
+	for name, c := range keep {
+		if old := r.services[name]; old == nil || old != c.equal { // or else it is as it was compared
+			changed = append(changed, name)
+		}
+	}
+	for name := range r.services {
+		if _, ok := keep[name]; !ok {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(changed) // the same difference is told in the same order
+	slices.Sort(gone)
 	var d Difference
 	// Additions come before removals: an fqdn that moves to a service of another
 	// name then has an answer all the time.
-	for _, name := range slices.Sorted(maps.Keys(keep)) {
-		c := keep[name]
-		old := r.services[name]
-		if old != nil && old == c.equal {
-			continue // not changed since it was compared
-		}
-		switch changed := r.upsert(c.service); {
-		case changed && old != nil:
+	for _, name := range changed {
+		_, known := r.services[name]
+		switch ok := r.upsert(keep[name].service); {
+		case ok && known:
 			d.Changed++
-		case changed:
+		case ok:
 			d.Added++
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.services)) {
-		if _, ok := keep[name]; !ok {
-			r.remove(name)
-			d.Removed++
-		}
+	for _, name := range gone {
+		r.remove(name)
+		d.Removed++
 	}
 	return d
 }
