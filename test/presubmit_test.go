@@ -56,8 +56,9 @@ var allowed = map[string][]string{
 		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
 		"federation/regularfile", "federation/wire",
 	},
-	"federation/catalog": {"federation"},
-	"federation/zone":    {"federation"},
+	"federation/catalog":   {"federation"},
+	"federation/zone":      {"federation", "federation/zone/trie"},
+	"federation/zone/trie": nil,
 	"federation/snapshot": {
 		"federation", "federation/regularfile", "federation/wire", "proto/snapshot/",
 	},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
 )
 
 // Builder holds the offers of all owners of one server block and publishes
@@ -15,7 +16,7 @@ type Builder struct {
 	config  Config
 	origins origins
 	owners  []contributor
-	index   *indexWriter // what is not yet published included
+	index   *trie.Writer[node] // what is not yet published included
 	current *Zone
 	changed bool // since current: the status of an owner, or the index
 }
@@ -31,7 +32,7 @@ type contributor struct {
 // NewBuilder returns a builder without services. The serials continue after
 // those in the map, which is by origin.
 func NewBuilder(config Config, serials map[string]uint32) *Builder {
-	b := &Builder{config: config, index: newIndexWriter(), changed: true}
+	b := &Builder{config: config, index: trie.NewWriter[node](), changed: true}
 	for i := range config.Owners {
 		o := &config.Owners[i]
 		b.owners = append(b.owners, contributor{
@@ -127,7 +128,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 			break
 		}
 		// From live to stale the TTL changes, and with it the RRsets.
-		if (e.generation < c.Live) != (e.generation < s.Live) && b.index.get(e.fqdn()).first == e {
+		if (e.generation < c.Live) != (e.generation < s.Live) && b.index.Get(e.fqdn()).first == e {
 			b.origins.of(e.fqdn()).dirty = true
 		}
 	}
@@ -166,7 +167,7 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{index: b.index.publish(), origins: slices.Clone(b.origins), owners: make([]view, len(b.owners))}
+	z := &Zone{index: b.index.Publish(), origins: slices.Clone(b.origins), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
@@ -206,7 +207,7 @@ func (c *contributor) admit(name string) {
 // exchange puts an offer in the place of another one of the same service, both
 // of them at the fqdn. Either may be nil.
 func (b *Builder) exchange(fqdn string, old, e *entry) {
-	n, o := b.index.get(fqdn), b.origins.of(fqdn)
+	n, o := b.index.Get(fqdn), b.origins.of(fqdn)
 	var buf [2][4]*entry // spares an allocation for all but a few names
 	before := n.offers(buf[0][:0])
 	after := slices.DeleteFunc(append(buf[1][:0], before...), func(o *entry) bool { return o == old })
@@ -252,24 +253,25 @@ func (b *Builder) assign(name string, o *origin, n *node, offers []*entry, claim
 	} else {
 		children = n.children
 	}
+	var at *item
 	switch {
 	case len(offers) == 1 && children == 0 && claim == 0:
-		n = &offers[0].home
+		at = &offers[0].home
 	case len(offers) > 0:
-		n = &node{name: name, first: offers[0], children: children, claim: claim}
+		at = &item{Name: name, Value: node{first: offers[0], children: children, claim: claim}}
 		if len(offers) > 1 {
 			others := slices.Clone(offers[1:])
-			n.others = &others
+			at.Value.others = &others
 		}
 	case children > 0:
-		n = &node{name: name, children: children}
+		at = &item{Name: name, Value: node{children: children}}
 	default:
-		b.index.delete(name)
+		b.index.Delete(name)
 		b.unlink(name, o)
 		return nil
 	}
-	b.index.set(n)
-	return n
+	b.index.Set(at)
+	return &at.Value
 }
 
 // claim returns the mark of a node for the services above that have its name,
@@ -279,7 +281,7 @@ func (b *Builder) claim(name string, o *origin) uint32 {
 	for at := name; at != o.name; {
 		at = parent(at)
 		var buf [4]*entry
-		for _, e := range b.index.get(at).offers(buf[:0]) {
+		for _, e := range b.index.Get(at).offers(buf[:0]) {
 			if (claim == 0 || e.owner < claim-1) && e.claims(relative(name, at)) {
 				claim = e.owner + 1
 			}
@@ -299,7 +301,7 @@ func (b *Builder) reclaim(n *node, o *origin, services ...*entry) {
 			continue
 		}
 		for name := range e.claimed() {
-			at := b.index.get(name)
+			at := b.index.Get(name)
 			if at == nil || at.first == nil || b.origins.of(name) != o {
 				continue
 			}
@@ -347,14 +349,14 @@ func (b *Builder) same(x, y *entry) bool {
 func (b *Builder) link(name string, o *origin) {
 	for name != o.name {
 		name = parent(name)
-		n := b.index.get(name)
+		n := b.index.Get(name)
 		if n != nil {
-			more := *n
-			more.children++
-			b.index.set(&more)
+			more := item{Name: name, Value: *n}
+			more.Value.children++
+			b.index.Set(&more)
 			return
 		}
-		b.index.set(&node{name: name, children: 1})
+		b.index.Set(&item{Name: name, Value: node{children: 1}})
 	}
 }
 
@@ -362,14 +364,14 @@ func (b *Builder) link(name string, o *origin) {
 func (b *Builder) unlink(name string, o *origin) {
 	for name != o.name {
 		name = parent(name)
-		n := b.index.get(name)
+		n := b.index.Get(name)
 		if n.children > 1 || n.first != nil {
-			less := *n
-			less.children--
-			b.index.set(&less)
+			less := item{Name: name, Value: *n}
+			less.Value.children--
+			b.index.Set(&less)
 			return
 		}
-		b.index.delete(name)
+		b.index.Delete(name)
 	}
 }
 
@@ -385,7 +387,7 @@ func (b *Builder) count(e *entry, at *node, n int) {
 		return
 	}
 	for i := range e.instances {
-		if taken(b.index.get(below(e.instances[i].label, e.fqdn())), e) {
+		if taken(b.index.Get(below(e.instances[i].label, e.fqdn())), e) {
 			f.add(FaultInstanceName, n)
 		}
 	}
@@ -412,7 +414,7 @@ func (b *Builder) tally(name string, o *origin, at *node, n int) {
 	for up := name; up != o.name; {
 		up = parent(up)
 		var buf [4]*entry
-		for _, e := range b.index.get(up).offers(buf[:0]) {
+		for _, e := range b.index.Get(up).offers(buf[:0]) {
 			if _, ok := e.instance(relative(name, up)); ok && taken(at, e) {
 				b.owners[e.owner].faults.add(FaultInstanceName, n)
 			}

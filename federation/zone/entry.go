@@ -23,7 +23,7 @@ const (
 type entry struct {
 	// What most queries need comes first and in one place: in a large catalog a
 	// look-up takes as long as the memory that it touches.
-	home        node // that of its fqdn, while nothing else is there or below
+	home        item // that of its fqdn, while nothing else is there or below
 	generation  uint64
 	owner       uint32      // index in Config.Owners
 	hosts       bool        // an endpoint is a host, so addresses must be looked up
@@ -43,7 +43,7 @@ type entry struct {
 }
 
 // fqdn returns where the service is published: lower case, absolute.
-func (e *entry) fqdn() string { return e.home.name }
+func (e *entry) fqdn() string { return e.home.Name }
 
 // endpoint is what answers show of an endpoint.
 type endpoint struct {
@@ -104,7 +104,7 @@ func (f *faults) add(kind Fault, n int) {
 // compile makes the entry of a service that is published as fqdn.
 func compile(s *federation.Service, fqdn string, zones origins, owner int, generation uint64) *entry {
 	e := &entry{service: s, owner: uint32(owner), generation: generation} //nolint:gosec // an index of Config.Owners
-	e.home = node{name: fqdn, first: e}
+	e.home = item{Name: fqdn, Value: node{first: e}}
 	e.name(zones, e.selections(e.order()))
 	e.describe()
 	e.check()
@@ -114,7 +114,7 @@ func compile(s *federation.Service, fqdn string, zones origins, owner int, gener
 // confirmed returns the same offer in another generation.
 func (e *entry) confirmed(generation uint64) *entry {
 	c := *e
-	c.home.first, c.generation = &c, generation
+	c.home.Value.first, c.generation = &c, generation
 	// What e holds itself would keep e for c.
 	if len(e.endpoints) == 1 {
 		c.endpoints = append(c.oneEndpoint[:0], e.endpoints...)

@@ -162,7 +162,7 @@ func (r *Result) kind(now time.Time) Kind {
 func (z *Zone) match(o *origin, name string, now time.Time) match {
 	switch {
 	case name == o.name:
-		m := match{role: apex, entry: z.winner(z.index.get(name), now)} // nothing is above
+		m := match{role: apex, entry: z.winner(z.index.Get(name), now)} // nothing is above
 		if m.entry != nil {
 			m.ends = m.entry.all()
 		}
@@ -181,8 +181,8 @@ func (z *Zone) match(o *origin, name string, now time.Time) match {
 	result, first := match{}, ^uint32(0)
 	deeper := false
 	for at := name; ; at = parent(at) {
-		if n := z.index.get(at); n != nil {
-			e := z.holder(o, n, now)
+		if n := z.index.Get(at); n != nil {
+			e := z.holder(o, at, n, now)
 			switch {
 			case at == name && e != nil:
 				return match{role: service, entry: e, ends: e.all()}

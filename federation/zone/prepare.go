@@ -21,7 +21,7 @@ func (b *Builder) Prepare(current *Zone, owner int, s *federation.Service) *Prep
 	}
 	if current != nil {
 		var buf [4]*entry
-		for _, e := range current.index.get(fqdn.String()).offers(buf[:0]) {
+		for _, e := range current.index.Get(fqdn.String()).offers(buf[:0]) {
 			if int(e.owner) == owner && e.service.Equal(s) {
 				return nil
 			}

@@ -110,9 +110,9 @@ func (z *Zone) records(o *origin, name string, now time.Time) []dns.RR {
 // another, each once, in canonical order. The name server is not among them.
 func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 	var fqdns byCanonicalOrder
-	for n := range z.index.all() {
-		if z.origin(n.name) == o && z.holder(o, n, now) != nil {
-			fqdns = append(fqdns, canonical(n.name))
+	for at := range z.index.All() {
+		if z.origin(at.Name) == o && z.holder(o, at.Name, &at.Value, now) != nil {
+			fqdns = append(fqdns, canonical(at.Name))
 		}
 	}
 	slices.SortFunc(fqdns, compareCanonical)
@@ -145,7 +145,7 @@ func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 			if !flush(&fqdns[i]) || !emit(fqdn) {
 				return
 			}
-			for labels := range z.winner(z.index.get(fqdn), now).derived() {
+			for labels := range z.winner(z.index.Get(fqdn), now).derived() {
 				if name := below(labels, fqdn); len(name) <= maxName && z.origin(name) == o {
 					heap.Push(&waiting, canonical(name))
 				}

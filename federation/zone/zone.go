@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
 )
 
 // maxStaleTTL bounds the TTL of a stale answer, in seconds (RFC 8767 section 4
@@ -16,7 +18,7 @@ const maxStaleTTL = 30
 // Zone is one version of all that a server block answers. It is immutable, and
 // a value that many goroutines may use at once.
 type Zone struct {
-	index   index
+	index   trie.Map[node]
 	origins origins
 	owners  []view // by index in Config.Owners
 	timed   bool   // answers depend on the time
@@ -113,14 +115,16 @@ func (z *Zone) Timed() bool { return z.timed }
 // Has tells whether a name, lower case and absolute, is in one of the zones.
 func (z *Zone) Has(name string) bool { return z.origin(name) != nil }
 
-// node is a name that is the fqdn of a service, or above one.
+// node stands for a name that is the fqdn of a service, or above one.
 type node struct {
-	name     string
 	first    *entry    // the offer that comes first in precedence; nil when there is none
 	others   *[]*entry // the other ones, in order of precedence; nil when there are none, as mostly
 	children uint32    // nodes one label below
 	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
+
+// item is a node with its name, as the index has it.
+type item = trie.Item[node]
 
 // claimed reports whether a service above, of an owner that comes before that of
 // the offer, may have the name of the node: if it is published.
@@ -186,7 +190,7 @@ func (z *Zone) holders(list []*entry, o *origin, name string, now time.Time) []*
 	if name != o.name {
 		list = z.holders(list, o, parent(name), now)
 	}
-	n := z.index.get(name)
+	n := z.index.Get(name)
 	e := z.winner(n, now)
 	if e == nil || n.claimed(e) && slices.ContainsFunc(list, func(above *entry) bool {
 		return above.owner < e.owner && above.claims(relative(name, above.fqdn()))
@@ -196,14 +200,14 @@ func (z *Zone) holders(list []*entry, o *origin, name string, now time.Time) []*
 	return append(list, e)
 }
 
-// holder returns the service that is published at a node, or nil. There may be
-// no node.
-func (z *Zone) holder(o *origin, n *node, now time.Time) *entry {
+// holder returns the service that is published at a name, or nil. There may be
+// no node n for it.
+func (z *Zone) holder(o *origin, name string, n *node, now time.Time) *entry {
 	e := z.winner(n, now)
 	if e == nil || !n.claimed(e) {
 		return e // as mostly
 	}
-	all := z.holders(nil, o, n.name, now)
+	all := z.holders(nil, o, name, now)
 	if len(all) > 0 && all[len(all)-1] == e {
 		return e
 	}

@@ -14,20 +14,21 @@ import (
 	"time"
 
 	"github.com/benbjohnson/immutable"
+	"github.com/cilium/statedb/part"
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 	"github.com/tidwall/btree"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
 )
 
 // node stands for what a zone keeps for a name. A lookup in the benchmarks reads
-// one field of it, as an answer does.
-type node struct {
-	name string
-	id   int
-}
+// its value, as an answer does.
+type node = trie.Item[int]
 
-// version is one immutable version of a zone's index.
+// version is one immutable version of a zone's index. Only the last version is
+// changed.
 type version interface {
-	get(name string) *node
+	get(name string) *int // the value of the node
 	set(name string, n *node) version
 	delete(name string) version
 	all() iter.Seq2[string, *node]
@@ -41,12 +42,14 @@ type candidate struct {
 
 var candidates = []candidate{
 	{"builtin", forward, buildBuiltin},
-	{"lists", forward, buildLists},
+	{"trie", forward, buildTrie},
 	{"immutable", forward, buildHAMT},
 	{"btree", forward, buildBTree},
 	{"btree-reversed", reversed, buildBTree},
 	{"iradix", forward, buildRadix},
 	{"iradix-reversed", reversed, buildRadix},
+	{"part", forward, buildPart},
+	{"part-reversed", reversed, buildPart},
 }
 
 func forward(name string) string { return name }
@@ -57,6 +60,14 @@ func reversed(name string) string {
 	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
 	slices.Reverse(labels)
 	return strings.Join(labels, ".") + "."
+}
+
+// value returns the value of a node, if there is one.
+func value(n *node) *int {
+	if n == nil {
+		return nil
+	}
+	return &n.Value
 }
 
 // builtin is the baseline of a lookup: what CoreDNS's hosts plugin keeps. It has
@@ -71,7 +82,7 @@ func buildBuiltin(names []string, nodes []*node) version {
 	return m
 }
 
-func (m builtin) get(name string) *node { return m[name] }
+func (m builtin) get(name string) *int { return value(m[name]) }
 
 func (m builtin) set(name string, n *node) version {
 	m = maps.Clone(m)
@@ -86,6 +97,42 @@ func (m builtin) delete(name string) version {
 }
 
 func (m builtin) all() iter.Seq2[string, *node] { return maps.All(m) }
+
+// own is the trie that the zone uses, with its writer: every change is published.
+type own struct {
+	writer    *trie.Writer[int]
+	published trie.Map[int]
+}
+
+func buildTrie(_ []string, nodes []*node) version {
+	w := trie.NewWriter[int]()
+	for _, n := range nodes {
+		w.Set(n)
+	}
+	return own{w, w.Publish()}
+}
+
+func (o own) get(name string) *int { return o.published.Get(name) }
+
+func (o own) set(_ string, n *node) version {
+	o.writer.Set(n)
+	return own{o.writer, o.writer.Publish()}
+}
+
+func (o own) delete(name string) version {
+	o.writer.Delete(name)
+	return own{o.writer, o.writer.Publish()}
+}
+
+func (o own) all() iter.Seq2[string, *node] {
+	return func(yield func(string, *node) bool) {
+		for n := range o.published.All() {
+			if !yield(n.Name, n) {
+				return
+			}
+		}
+	}
+}
 
 // hamt is immutable.Map, a hash array mapped trie. The library's own string
 // hasher is a loop over the bytes; maphash uses the processor's AES rounds and a
@@ -105,9 +152,9 @@ func buildHAMT(names []string, nodes []*node) version {
 	return hamt{b.Map()}
 }
 
-func (h hamt) get(name string) *node {
+func (h hamt) get(name string) *int {
 	n, _ := h.m.Get(name)
-	return n
+	return value(n)
 }
 
 func (h hamt) set(name string, n *node) version { return hamt{h.m.Set(name, n)} }
@@ -134,9 +181,9 @@ func buildBTree(names []string, nodes []*node) version {
 	return tree{m}
 }
 
-func (t tree) get(name string) *node {
+func (t tree) get(name string) *int {
 	n, _ := t.m.Get(name)
-	return n
+	return value(n)
 }
 
 func (t tree) set(name string, n *node) version {
@@ -164,9 +211,9 @@ func buildRadix(names []string, nodes []*node) version {
 	return radix{txn.Commit()}
 }
 
-func (r radix) get(name string) *node {
+func (r radix) get(name string) *int {
 	n, _ := r.t.Get([]byte(name))
-	return n
+	return value(n)
 }
 
 func (r radix) set(name string, n *node) version {
@@ -182,6 +229,44 @@ func (r radix) delete(name string) version {
 func (r radix) all() iter.Seq2[string, *node] {
 	return func(yield func(string, *node) bool) {
 		r.t.Root().Walk(func(k []byte, n *node) bool { return !yield(string(k), n) })
+	}
+}
+
+// art is part.Tree, an adaptive radix tree over bytes, with one watch channel
+// instead of one for each of its nodes: the zone watches nothing.
+type art struct{ t *part.Tree[*node] }
+
+func buildPart(names []string, nodes []*node) version {
+	txn := part.New[*node](part.RootOnlyWatch).Txn()
+	for i, name := range names {
+		txn.Insert([]byte(name), nodes[i])
+	}
+	return art{txn.Commit()}
+}
+
+func (a art) get(name string) *int {
+	n, _, _ := a.t.Get([]byte(name))
+	return value(n)
+}
+
+func (a art) set(name string, n *node) version {
+	_, _, t := a.t.Insert([]byte(name), n)
+	return art{t}
+}
+
+func (a art) delete(name string) version {
+	_, _, t := a.t.Delete([]byte(name))
+	return art{t}
+}
+
+func (a art) all() iter.Seq2[string, *node] {
+	return func(yield func(string, *node) bool) {
+		for it := a.t.Iterator(); ; {
+			name, n, ok := it.Next()
+			if !ok || !yield(string(name), n) {
+				return
+			}
+		}
 	}
 }
 
@@ -223,7 +308,7 @@ func each(b *testing.B, f func(b *testing.B, c candidate, keys []string, nodes [
 			keys, nodes := make([]string, size), make([]*node, size)
 			for i, name := range names {
 				keys[i] = c.key(name)
-				nodes[i] = &node{name: keys[i], id: i}
+				nodes[i] = &node{Name: keys[i], Value: i}
 			}
 			b.Run(fmt.Sprintf("n=%d/%s", size, c.name), func(b *testing.B) { f(b, c, keys, nodes) })
 		}
@@ -246,7 +331,7 @@ func BenchmarkGet(b *testing.B) {
 				for b.Loop() {
 					if n := (*zone.Load()).get(q.keys[i]); n != nil {
 						found++
-						sum += n.id
+						sum += *n
 					}
 					if i++; i == len(q.keys) {
 						i = 0

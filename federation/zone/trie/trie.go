@@ -1,0 +1,136 @@
+package trie
+
+import (
+	"hash/maphash"
+	"iter"
+)
+
+// Item is a name and its value. A Map points to the items that it was given, so
+// an item must not change once it has been set.
+type Item[V any] struct {
+	Name  string
+	Value V
+}
+
+// Map is one version of the index. Only [Writer.Publish] makes one: the zero Map
+// has no seed to hash with. Many goroutines may read it at once.
+type Map[V any] struct {
+	seed maphash.Seed // random, so that a peer cannot choose names that collide
+	root slot[V]
+}
+
+// slot holds all names whose hashes begin with the same bits.
+type slot[V any] struct {
+	kids   *[fan]slot[V] // a branch, or
+	leaves []leaf[V]     // a list
+}
+
+type leaf[V any] struct {
+	hash uint64
+	item *Item[V]
+}
+
+const (
+	hashBits = 64
+	width    = 4 // bits of a hash that choose one of the slots of a branch
+	fan      = 1 << width
+
+	// maxLeaves is the longest list; a longer one becomes a branch. With lists of
+	// 64 and branches of 32 a lookup costs the same and an update more.
+	maxLeaves = 32
+)
+
+// place returns which slot of a branch a hash belongs to. The first bits of the
+// hash have led to the branch.
+func place(hash uint64, bits int) uint64 { return hash << bits >> (hashBits - width) }
+
+func (m *Map[V]) hash(name string) uint64 { return maphash.String(m.seed, name) }
+
+// Get returns the value of a name, or nil. The caller must not change it.
+func (m *Map[V]) Get(name string) *V {
+	hash := m.hash(name)
+	s := &m.root
+	for bits := 0; s.kids != nil; bits += width {
+		s = &s.kids[place(hash, bits)]
+	}
+	for i := range s.leaves {
+		if l := &s.leaves[i]; l.hash == hash && l.item.Name == name {
+			return &l.item.Value
+		}
+	}
+	return nil
+}
+
+// All yields every item, in no particular order.
+func (m *Map[V]) All() iter.Seq[*Item[V]] {
+	return func(yield func(*Item[V]) bool) { m.root.all(yield) }
+}
+
+func (s *slot[V]) all(yield func(*Item[V]) bool) bool {
+	if s.kids != nil {
+		for i := range s.kids {
+			if !s.kids[i].all(yield) {
+				return false
+			}
+		}
+	}
+	for i := range s.leaves {
+		if !yield(s.leaves[i].item) {
+			return false
+		}
+	}
+	return true
+}
+
+// set adds the item, or replaces the one of the same name. Copies of m do not
+// change.
+func (m *Map[V]) set(item *Item[V]) { m.root = m.root.change(m.hash(item.Name), item.Name, item, 0) }
+
+// delete removes a name. Copies of m do not change.
+func (m *Map[V]) delete(name string) { m.root = m.root.change(m.hash(name), name, nil, 0) }
+
+// change returns a copy of the slot with the item under its name, or without the
+// name when the item is nil. A branch stays a branch when its leaves go: it is
+// small, and may fill again.
+func (s *slot[V]) change(hash uint64, name string, item *Item[V], bits int) slot[V] {
+	if s.kids != nil {
+		kids := *s.kids
+		kid := &kids[place(hash, bits)]
+		*kid = kid.change(hash, name, item, bits+width)
+		return slot[V]{kids: &kids}
+	}
+	leaves := make([]leaf[V], 0, len(s.leaves)+1)
+	for _, l := range s.leaves {
+		if l.hash != hash || l.item.Name != name {
+			leaves = append(leaves, l)
+		}
+	}
+	if item == nil {
+		return slot[V]{leaves: leaves}
+	}
+	return split(append(leaves, leaf[V]{hash, item}), bits)
+}
+
+// split returns the slot of these leaves, and keeps the slice.
+func split[V any](leaves []leaf[V], bits int) slot[V] {
+	if len(leaves) <= maxLeaves || bits+width > hashBits {
+		return slot[V]{leaves: leaves}
+	}
+	var counts [fan]int
+	for i := range leaves {
+		counts[place(leaves[i].hash, bits)]++
+	}
+	var parts [fan][]leaf[V]
+	for _, l := range leaves {
+		at := place(l.hash, bits)
+		if parts[at] == nil {
+			parts[at] = make([]leaf[V], 0, counts[at])
+		}
+		parts[at] = append(parts[at], l)
+	}
+	var kids [fan]slot[V]
+	for i := range kids {
+		kids[i] = split(parts[i], bits+width)
+	}
+	return slot[V]{kids: &kids}
+}

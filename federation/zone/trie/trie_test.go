@@ -1,0 +1,193 @@
+package trie
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+)
+
+// content is what a map holds: the place of each value, by name.
+func content(t *testing.T, m *Map[int]) map[string]*int {
+	t.Helper()
+	all := make(map[string]*int)
+	for item := range m.All() {
+		if all[item.Name] != nil {
+			t.Fatalf("%s is there twice", item.Name)
+		}
+		all[item.Name] = &item.Value
+	}
+	return all
+}
+
+func name(i int) string { return fmt.Sprintf("%d.example.", i) }
+
+// version is what a map held when it was published.
+type version struct {
+	published Map[int]
+	want      map[string]*int
+}
+
+// check compares the version with what it was, and looks up the first n names.
+func (v *version) check(t *testing.T, n int) {
+	t.Helper()
+	if got := content(t, &v.published); !maps.Equal(v.want, got) {
+		t.Fatalf("a version changed: it holds %d names, want %d", len(got), len(v.want))
+	}
+	for i := range n {
+		if got := v.published.Get(name(i)); got != v.want[name(i)] {
+			t.Fatalf("%s is at %p, want %p", name(i), got, v.want[name(i)])
+		}
+	}
+}
+
+// model is a writer beside a built-in map that says what it must hold.
+type model struct {
+	*Writer[int]
+
+	want map[string]*int
+}
+
+func newModel() *model { return &model{NewWriter[int](), make(map[string]*int)} }
+
+// change sets or deletes one name.
+func (m *model) change(t *testing.T, i int, remove bool) {
+	t.Helper()
+	if remove {
+		m.Delete(name(i))
+		delete(m.want, name(i))
+	} else {
+		item := &Item[int]{name(i), i}
+		m.Set(item)
+		m.want[name(i)] = &item.Value
+	}
+	if got := m.Get(name(i)); got != m.want[name(i)] {
+		t.Fatalf("%s is at %p before it is published, want %p", name(i), got, m.want[name(i)])
+	}
+}
+
+func (m *model) publish(t *testing.T) version {
+	t.Helper()
+	v := version{m.Publish(), maps.Clone(m.want)}
+	if m.size != len(m.want) || len(m.pending) != 0 {
+		t.Fatalf("the writer counts %d names and %d changes, want %d and 0", m.size, len(m.pending), len(m.want))
+	}
+	return v
+}
+
+// TestVersionsNeverChange makes random changes, a few or many at a time, and
+// checks at the end that every version holds what it held when it was published.
+func TestVersionsNeverChange(t *testing.T) {
+	const names = 4000
+	r := rand.New(rand.NewPCG(1, 2))
+	m := newModel()
+	var versions []version
+	for range 300 {
+		for range 1 + r.IntN(20)*r.IntN(20) {
+			m.change(t, r.IntN(names), r.IntN(3) == 0)
+		}
+		versions = append(versions, m.publish(t))
+	}
+	for i := range versions {
+		versions[i].check(t, names)
+	}
+}
+
+// FuzzVersions takes two bytes for a change: what to do, and the name.
+func FuzzVersions(f *testing.F) {
+	f.Add([]byte("\x00a\x00b\xff\xff\x01a\x00a\xff\xff"))
+	many := make([]byte, 0, 4*256)
+	for i := range 256 {
+		many = append(many, 0, byte(i))
+	}
+	for i := range 256 {
+		many = append(many, 1, byte(i), 2, 0)
+	}
+	f.Add(many)
+	f.Fuzz(func(t *testing.T, changes []byte) {
+		m := newModel()
+		var versions []version
+		for ; len(changes) > 1; changes = changes[2:] {
+			switch changes[0] % 4 {
+			case 0:
+				m.change(t, int(changes[1]), false)
+			case 1:
+				m.change(t, int(changes[1]), true)
+			default:
+				if len(versions) < 64 { // each is checked whole
+					versions = append(versions, m.publish(t))
+				}
+			}
+		}
+		versions = append(versions, m.publish(t))
+		for i := range versions {
+			versions[i].check(t, 256)
+		}
+	})
+}
+
+// TestManyNamesOfOneHash has more names with one hash than a list holds
+// otherwise: the trie must not branch for ever.
+func TestManyNamesOfOneHash(t *testing.T) {
+	m := NewWriter[int]().Publish()
+	hash := m.hash(name(0))
+	want := make(map[string]*int)
+	for i := range 3 * maxLeaves {
+		item := &Item[int]{name(i), i}
+		m.root = m.root.change(hash, item.Name, item, 0)
+		want[item.Name] = &item.Value
+	}
+	if got := m.Get(name(0)); got != want[name(0)] {
+		t.Errorf("%s is at %p, want %p", name(0), got, want[name(0)])
+	}
+	for i := range maxLeaves {
+		m.root = m.root.change(hash, name(2*i), nil, 0)
+		delete(want, name(2*i))
+	}
+	if got := content(t, &m); !maps.Equal(want, got) {
+		t.Errorf("the map holds %d names, want %d", len(got), len(want))
+	}
+}
+
+// BenchmarkGet and BenchmarkUpdate show that costs depend little on the size.
+// Package test/indexbench compares them with those of libraries.
+func BenchmarkGet(b *testing.B) {
+	for _, size := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			_, m, names := filled(size)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if m.Get(names[i%size]) == nil {
+					b.Fatal("a name is missing")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUpdate publishes a version for each change.
+func BenchmarkUpdate(b *testing.B) {
+	for _, size := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			w, _, names := filled(size)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				w.Set(&Item[int]{names[i%size], i})
+				w.Publish()
+			}
+		})
+	}
+}
+
+// filled returns a writer, its version, and its names in random order.
+func filled(size int) (*Writer[int], Map[int], []string) {
+	w, names := NewWriter[int](), make([]string, size)
+	for i, p := range rand.New(rand.NewPCG(3, 4)).Perm(size) {
+		names[i] = name(p)
+		w.Set(&Item[int]{names[i], p})
+	}
+	m := w.Publish()
+	runtime.GC()
+	return w, m, names
+}
