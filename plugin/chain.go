@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -84,7 +85,7 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 			records <- []dns.RR{soa}
 			return
 		}
-		for rrs := range z.Transfer(origin, now) {
+		for rrs := range reply.Transfer(z, origin, now) {
 			records <- rrs
 		}
 	}()

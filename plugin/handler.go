@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -114,14 +115,14 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 		fail(m, r, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
 	case zone.NameError:
 		m.Rcode = dns.RcodeNameError
-		m.Ns = result.Authority()
+		m.Ns = reply.Authority(&result)
 	case zone.NoData:
-		m.Ns = result.Authority()
+		m.Ns = reply.Authority(&result)
 	case zone.Success:
-		result.Room = f.room(&state)
-		m.Answer = result.Answer(m.Question[0].Name)
+		room := f.room(&state)
+		m.Answer = reply.Answer(&result, m.Question[0].Name, room)
 		if t := state.QType(); t == dns.TypeSRV || t == dns.TypeNS {
-			addGlue(m, &state, &result, now)
+			addGlue(m, &state, &result, room, now)
 		}
 	case zone.Indirect:
 		f.answerIndirect(ctx, m, &state, &result)
@@ -225,7 +226,7 @@ const (
 // addGlue adds as many whole RRsets as fit the client's buffer: what is
 // optional must not cause truncation (RFC 2181 section 9). Over UDP a client that
 // sets DO gets none: plugin dnssec would add a signature for each RRset.
-func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, now time.Time) {
+func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, room int, now time.Time) {
 	if state.Do() && state.Proto() == "udp" {
 		return
 	}
@@ -239,7 +240,7 @@ func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, now time.T
 			return
 		}
 	}
-	glue := result.Glue(m.Answer, now)
+	glue := reply.Glue(result, m.Answer, room, now)
 	m.Extra = glue
 	if m.Len() <= limit {
 		return

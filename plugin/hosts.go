@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // partialTTL bounds the TTL of an answer that lacks the addresses of a host, in
@@ -39,7 +40,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *requ
 		others.TTL = min(others.TTL, partialTTL)
 	}
 	allowed := f.publishable(owner, others.Addresses)
-	m.Answer = result.Resolved(m.Question[0].Name, allowed, others.TTL)
+	m.Answer = reply.Resolved(result, m.Question[0].Name, allowed, others.TTL)
 	if others.Stale && !result.Stale() { // annotate says it of the result
 		addError(m, state.Req, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
@@ -51,7 +52,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *requ
 	case failed:
 		fail(m, state.Req, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
 	default:
-		m.Ns = result.Authority()
+		m.Ns = reply.Authority(result)
 	}
 }
 

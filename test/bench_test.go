@@ -28,6 +28,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // Benchmarks are named for benchstat: `benchstat -col /plugin` sets the plugins
@@ -281,7 +282,7 @@ func export(b *testing.B, all []*federation.Service, zoneFile, hostsFile string)
 	now := time.Now()
 	zone, hosts := create(b, zoneFile), create(b, hostsFile)
 	soas := 0
-	for rrs := range compiled(b, all).Publish(now).Transfer(benchOrigin, now) {
+	for rrs := range reply.Transfer(compiled(b, all).Publish(now), benchOrigin, now) {
 		for _, rr := range rrs {
 			switch rr := rr.(type) {
 			case *dns.SOA:

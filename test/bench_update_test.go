@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
@@ -106,7 +107,7 @@ func answers(z *zone.Zone, name string, want netip.Addr) bool {
 	if r.Kind != zone.Success {
 		return false
 	}
-	return slices.ContainsFunc(r.Answer(name), func(rr dns.RR) bool {
+	return slices.ContainsFunc(reply.Answer(&r, name, 0), func(rr dns.RR) bool {
 		got, _ := netip.AddrFromSlice(rr.(*dns.A).A)
 		return got.Unmap() == want
 	})

@@ -56,9 +56,22 @@ var allowed = map[string][]string{
 		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
 		"federation/regularfile", "federation/wire",
 	},
-	"federation/catalog":   {"federation"},
-	"federation/zone":      {"federation", "federation/zone/trie"},
-	"federation/zone/trie": nil,
+	"federation/catalog":     {"federation"},
+	"federation/zone/trie":   nil,
+	"federation/zone/domain": {"federation"},
+	"federation/zone/record": nil,
+	"federation/zone/subtree": {
+		"federation", "federation/zone/domain", "federation/zone/record",
+	},
+	"federation/zone/precedence": {
+		"federation", "federation/zone/domain", "federation/zone/subtree", "federation/zone/trie",
+	},
+	"federation/zone": {
+		"federation", "federation/zone/domain", "federation/zone/record", "federation/zone/subtree", "federation/zone/precedence",
+	},
+	"federation/zone/reply": {
+		"federation/zone", "federation/zone/domain", "federation/zone/record",
+	},
 	"federation/snapshot": {
 		"federation", "federation/regularfile", "federation/wire", "proto/snapshot/",
 	},
@@ -76,7 +89,8 @@ var allowed = map[string][]string{
 	"federation/hostname": nil,
 	"plugin/corefile":     {"federation", "federation/mtls", "federation/wire", "federation/zone", "federation/agent"},
 	"plugin": {
-		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/agent", "plugin/corefile",
+		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent",
+		"plugin/corefile",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "plugin"},
 	"cmd/federationctl/": {"cmd/federationctl/", "federation", "federation/", "proto/types/"},

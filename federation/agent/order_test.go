@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // writer runs an agent with one block and its owners, which are not subscribed to,
@@ -88,7 +89,7 @@ func firstAddress(b *Block, name string) string {
 		return ""
 	}
 	var all []string
-	for _, rr := range result.Answer(name) {
+	for _, rr := range reply.Answer(&result, name, 0) {
 		all = append(all, rr.(*dns.A).A.String())
 	}
 	slices.Sort(all)

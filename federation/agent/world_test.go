@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
@@ -380,7 +381,7 @@ func lookAt(b *agent.Block, name string, now time.Time) string {
 		return fmt.Sprintf("kind %d", result.Kind)
 	}
 	var said string
-	for _, rr := range result.Answer(name) {
+	for _, rr := range reply.Answer(&result, name, 0) {
 		said += fmt.Sprintf("%s %d", rr.(*dns.A).A, rr.Header().Ttl)
 	}
 	if result.Stale() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // catalogSizes are what costs must not depend on.
@@ -61,10 +62,10 @@ func BenchmarkLookup(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
-						answered = r.Answer(q.asked)
-						r.Glue(answered, now)
+						answered = reply.Answer(&r, q.asked, 0)
+						reply.Glue(&r, answered, 0, now)
 					} else {
-						answered = r.Authority()
+						answered = reply.Authority(&r)
 					}
 				}
 			})
@@ -121,11 +122,11 @@ func BenchmarkLargest(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					r := z.Lookup(q.asked, q.qtype, now)
-					if r.Room = room; r.Kind == zone.Success {
-						answered = r.Answer(q.asked)
-						r.Glue(answered, now)
+					if r.Kind == zone.Success {
+						answered = reply.Answer(&r, q.asked, room)
+						reply.Glue(&r, answered, room, now)
 					} else {
-						answered = r.Authority()
+						answered = reply.Authority(&r)
 					}
 				}
 			})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 )
 
 // Config is what one server block publishes. It is read-only after NewBuilder.
@@ -59,7 +60,7 @@ func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federatio
 		return name, refuse(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
 			federation.Quote(name.String()), joinOrigins(owner.Origins))
 	}
-	if rule := reserved(name.String(), origin.String()); rule != "" {
+	if rule := domain.Reserved(name.String(), origin.String()); rule != "" {
 		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
 	}
 	return name, nil
@@ -90,44 +91,4 @@ func joinOrigins(origins []federation.FQDN) string {
 		s[i] = o.String()
 	}
 	return strings.Join(s, " ")
-}
-
-// reserved returns why a service or an instance cannot have the name, or "".
-// Without the first two rules an owner could take over the name server of the
-// zone or of the one around it, without the third the target of another service's
-// SRV records.
-func reserved(name, origin string) string {
-	if within(name, below("dns", origin)) {
-		return "dns." + strings.TrimPrefix(origin, ".") + " holds the name server of the zone"
-	}
-	first, rest, _ := strings.Cut(name, ".")
-	// In the zone dns.example, or ns.dns.example, which may be served beside
-	// example without this server block knowing of it.
-	if first == "ns" && (rest == origin || name == origin) && strings.HasPrefix(rest, "dns.") {
-		return name + " is the name server of the zone above"
-	}
-	if second, _, _ := strings.Cut(rest, "."); second == addrLabel {
-		if _, ok := parseAddress(first); ok {
-			return "<ip>.addr.<fqdn> is where SRV records point"
-		}
-	}
-	return ""
-}
-
-// within tells whether name is origin or below it. Both are lower case and
-// absolute, and name has no escaped dot.
-func within(name, origin string) bool {
-	if origin == "." {
-		return true
-	}
-	n := len(name) - len(origin)
-	return n >= 0 && name[n:] == origin && (n == 0 || name[n-1] == '.')
-}
-
-// below joins labels and an absolute name.
-func below(labels, name string) string {
-	if name == "." {
-		return labels + "."
-	}
-	return labels + "." + name
 }

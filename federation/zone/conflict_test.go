@@ -12,6 +12,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 type faultCount = map[zone.Fault]int
@@ -36,13 +39,13 @@ func TestConflicts(t *testing.T) {
 				"_tls._tcp.dup SRV | NXDOMAIN",
 				"10-0-0-2.addr.dup A | NXDOMAIN",
 			},
-			faults: [2]faultCount{1: {zone.FaultFQDN: 1}},
+			faults: [2]faultCount{1: {precedence.FaultFQDN: 1}},
 		},
 		{
 			name:     "same fqdn, same owner, two names",
 			services: []string{"0 b dup.fed.example 10.0.0.2@80 i/TCP", "0 a dup.fed.example 10.0.0.1@80 i/TCP"},
 			rows:     []string{"dup A | NOERROR | 30 A 10.0.0.1"},
-			faults:   [2]faultCount{0: {zone.FaultFQDN: 1}},
+			faults:   [2]faultCount{0: {precedence.FaultFQDN: 1}},
 		},
 		{
 			name:     "service at an instance name, same owner",
@@ -58,7 +61,7 @@ func TestConflicts(t *testing.T) {
 				`web TXT | NOERROR | 30 TXT "txtvers=1" "name=web" | 30 TXT "txtvers=1" "id=v1" "protocol=HTTP"`,
 				"_http._tcp.web SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.web.fed.example.",
 			},
-			faults: [2]faultCount{0: {zone.FaultInstanceName: 1}},
+			faults: [2]faultCount{0: {subtree.FaultInstanceName: 1}},
 		},
 		{
 			name:     "service of an earlier owner at an instance name",
@@ -68,7 +71,7 @@ func TestConflicts(t *testing.T) {
 				"_http._tcp.v1.web SRV | NXDOMAIN",
 				"web A | NOERROR | 30 A 192.0.2.1",
 			},
-			faults: [2]faultCount{1: {zone.FaultInstanceName: 1}},
+			faults: [2]faultCount{1: {subtree.FaultInstanceName: 1}},
 		},
 		{
 			// Nothing that is derived from the service is published, either; what is
@@ -87,7 +90,7 @@ func TestConflicts(t *testing.T) {
 				"y.v1.web i.y.v1.web A | NOERROR | 30 A 192.0.2.78",
 				"i.v1.web i.i.v1.web A | NOERROR | 30 A 192.0.2.79",
 			},
-			faults: [2]faultCount{1: {zone.FaultInstanceName: 2}},
+			faults: [2]faultCount{1: {subtree.FaultInstanceName: 2}},
 		},
 		{
 			name:     "service of a later owner where names are derived",
@@ -98,7 +101,7 @@ func TestConflicts(t *testing.T) {
 				"i.r1.s i.addr.s A | NXDOMAIN",
 				"192-0-2-1.addr.s A | NOERROR | 30 A 192.0.2.1",
 			},
-			faults: [2]faultCount{1: {zone.FaultInstanceName: 2}},
+			faults: [2]faultCount{1: {subtree.FaultInstanceName: 2}},
 		},
 		{
 			name:     "instance of a later owner where names are derived",
@@ -123,7 +126,7 @@ func TestConflicts(t *testing.T) {
 				"x.web A | NODATA",
 				"v1.x.web i.v1.x.web A | NOERROR | 30 A 192.0.2.3",
 			},
-			faults: [2]faultCount{1: {zone.FaultInstanceName: 1}},
+			faults: [2]faultCount{1: {subtree.FaultInstanceName: 1}},
 		},
 		{
 			name:     "service at an empty non-terminal",
@@ -186,7 +189,7 @@ func TestConflicts(t *testing.T) {
 				"ok A | NOERROR | 30 A 192.0.2.80",
 				"192-0-2-80.addr A | NOERROR | 30 A 192.0.2.80",
 			},
-			faults: [2]faultCount{0: {zone.FaultReservedName: 3}},
+			faults: [2]faultCount{0: {subtree.FaultReservedName: 3}},
 		},
 		{
 			// Neither is the name of a service: the one with the longer fqdn has
@@ -317,7 +320,7 @@ func TestInstanceNamesKeepTheirOwner(t *testing.T) {
 	expect(t, b.Publish(now), now, taken)
 	b.Put(0, web, 1)
 	expect(t, b.Publish(now), now, instance, "i.v1.web A | NXDOMAIN")
-	for i, want := range []faultCount{nil, {zone.FaultInstanceName: 1}, {zone.FaultFQDN: 1}} {
+	for i, want := range []faultCount{nil, {subtree.FaultInstanceName: 1}, {precedence.FaultFQDN: 1}} {
 		if d := cmp.Diff(want, faults(b, i)); d != "" {
 			t.Errorf("faults of owner %d (-want +got):\n%s", i, d)
 		}
@@ -470,12 +473,12 @@ func TestNestedZones(t *testing.T) {
 	expect(t, z, now, "y A | NODATA", "web.x.y A | NXDOMAIN", "i A | NXDOMAIN")
 	for i, want := range []string{"fed.example.", "x.y.fed.example."} {
 		r := z.Lookup([]string{"nope.fed.example.", "nope.x.y.fed.example."}[i], dns.TypeA, now)
-		if got := r.Authority()[0].Header().Name; got != want {
+		if got := reply.Authority(&r)[0].Header().Name; got != want {
 			t.Errorf("authority %s, want %s", got, want)
 		}
 	}
 	b.Put(0, service("apex fed.example 192.0.2.1@80 web.x.y/TCP x.y/TCP"), 1)
-	if d := cmp.Diff(faultCount{zone.FaultOutOfZone: 2}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultOutOfZone: 2}, faults(b, 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }

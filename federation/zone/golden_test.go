@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -169,7 +170,7 @@ func (p *player) show(at time.Time) map[string]bool {
 			all["* "+name+" is not synced"] = true
 		}
 		all[fmt.Sprintf("* serial of %s: %ds", name, int64(z.SOA(name).Serial)-now.Unix())] = true
-		for rrs := range z.Transfer(name, at) {
+		for rrs := range reply.Transfer(z, name, at) {
 			for _, rr := range rrs {
 				if p.shows(rr.Header()) {
 					all[data("", []dns.RR{rr})[0]] = true

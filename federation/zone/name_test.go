@@ -10,6 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // TestInstanceNames holds rows 5.11 and 5.13 of the decision table: which IDs are
@@ -31,22 +33,22 @@ func TestInstanceNames(t *testing.T) {
 		{id: long, name: long},
 		{id: "addr", name: "addr"},
 		{id: "addr.x", name: "addr.x"},
-		{id: "x.addr", fault: zone.FaultInstanceID},
-		{id: "192-0-2-1.addr", fault: zone.FaultInstanceID},
-		{id: long + "x", fault: zone.FaultInstanceID},
-		{id: "_x", fault: zone.FaultInstanceID},
-		{id: "x._y", fault: zone.FaultInstanceID},
-		{id: "-x", fault: zone.FaultInstanceID},
-		{id: "x-", fault: zone.FaultInstanceID},
-		{id: "a..b", fault: zone.FaultInstanceID},
-		{id: ".a", fault: zone.FaultInstanceID},
-		{id: ".", fault: zone.FaultInstanceID},
-		{id: "a b", fault: zone.FaultInstanceID},
-		{id: "a\x00", fault: zone.FaultInstanceID},
-		{id: "a/b", fault: zone.FaultInstanceID},
-		{id: "*", fault: zone.FaultInstanceID},
-		{id: `a\.b`, fault: zone.FaultInstanceID},
-		{id: strings.Repeat(long+".", 3) + strings.Repeat("x", 45), fault: zone.FaultNameTooLong},
+		{id: "x.addr", fault: subtree.FaultInstanceID},
+		{id: "192-0-2-1.addr", fault: subtree.FaultInstanceID},
+		{id: long + "x", fault: subtree.FaultInstanceID},
+		{id: "_x", fault: subtree.FaultInstanceID},
+		{id: "x._y", fault: subtree.FaultInstanceID},
+		{id: "-x", fault: subtree.FaultInstanceID},
+		{id: "x-", fault: subtree.FaultInstanceID},
+		{id: "a..b", fault: subtree.FaultInstanceID},
+		{id: ".a", fault: subtree.FaultInstanceID},
+		{id: ".", fault: subtree.FaultInstanceID},
+		{id: "a b", fault: subtree.FaultInstanceID},
+		{id: "a\x00", fault: subtree.FaultInstanceID},
+		{id: "a/b", fault: subtree.FaultInstanceID},
+		{id: "*", fault: subtree.FaultInstanceID},
+		{id: `a\.b`, fault: subtree.FaultInstanceID},
+		{id: strings.Repeat(long+".", 3) + strings.Repeat("x", 45), fault: subtree.FaultNameTooLong},
 	}
 	for _, tt := range tests {
 		t.Run(tt.id, func(t *testing.T) {
@@ -93,7 +95,7 @@ func TestFoldedInstances(t *testing.T) {
 			"_http._tcp.v1.s SRV | NXDOMAIN",
 			"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
 		)
-		if d := cmp.Diff(faultCount{zone.FaultInstanceName: 2}, faults(b, 0)); d != "" {
+		if d := cmp.Diff(faultCount{subtree.FaultInstanceName: 2}, faults(b, 0)); d != "" {
 			t.Errorf("faults in order %v (-want +got):\n%s", order, d)
 		}
 	}
@@ -193,16 +195,16 @@ func TestLongNames(t *testing.T) {
 				want++
 			}
 		}
-		if got := faults(b, 0)[zone.FaultNameTooLong]; got != want {
+		if got := faults(b, 0)[subtree.FaultNameTooLong]; got != want {
 			t.Errorf("%d characters: %d names are too long, want %d", n, got, want)
 		}
-		for rrs := range z.Transfer("fed.example.", now) {
+		for rrs := range reply.Transfer(z, "fed.example.", now) {
 			for _, rr := range rrs {
 				checkPacks(t, rr)
 			}
 		}
 		r := z.Lookup(name+".", dns.TypeSRV, now)
-		for _, rr := range r.Glue(r.Answer(name+"."), now) {
+		for _, rr := range reply.Glue(&r, reply.Answer(&r, name+".", 0), 0, now) {
 			checkPacks(t, rr)
 			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
 				t.Errorf("address of another target: %s", rr)
@@ -253,11 +255,11 @@ func TestQueryCase(t *testing.T) {
 		"30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.", "30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
 		"30 SRV 0 100 80 host.example.",
 	}
-	answer := r.Answer("v1.S.fEd.ExAmPlE.")
+	answer := reply.Answer(&r, "v1.S.fEd.ExAmPlE.", 0)
 	if d := cmp.Diff(want, data("v1.S.fEd.ExAmPlE.", answer)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	for _, rr := range append(r.Glue(answer, now), r.Authority()...) {
+	for _, rr := range append(reply.Glue(&r, answer, 0, now), reply.Authority(&r)...) {
 		if name := rr.Header().Name; name != strings.ToLower(name) {
 			t.Errorf("%s, want it in lower case", rr)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // TestOracle compares the compiled zone with the oracle over random catalogs,
@@ -82,8 +83,8 @@ var questionTypes = []uint16{
 	dns.TypeHINFO, dns.TypeHTTPS,
 }
 
-// reply is an answer in a form that can be compared.
-type reply struct {
+// outcome is an answer in a form that can be compared.
+type outcome struct {
 	Kind         string
 	Answer, Glue []string
 	Hosts        []string
@@ -93,16 +94,16 @@ type reply struct {
 }
 
 // answer asks the zone, with the name in upper case.
-func answer(z *zone.Zone, name string, qtype uint16) reply {
+func answer(z *zone.Zone, name string, qtype uint16) outcome {
 	r := z.Lookup(name, qtype, now)
-	a := reply{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
+	a := outcome{Kind: kindNames[r.Kind], Stale: r.Stale(), Denied: r.Denied()}
 	if r.Kind != zone.Outside {
 		a.Lost = r.Lost()
 	}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		rrs := r.Answer(strings.ToUpper(name))
+		rrs := reply.Answer(&r, strings.ToUpper(name), 0)
 		a.Answer = lines(rrs)
-		a.Glue = lines(r.Glue(rrs, now))
+		a.Glue = lines(reply.Glue(&r, rrs, 0, now))
 	}
 	if qtype == dns.TypeA || qtype == dns.TypeAAAA {
 		slices.Sort(a.Answer) // sorted somehow, which TestOracle checks against a fresh build
@@ -141,7 +142,7 @@ func dump(z *zone.Zone, names []string) []string {
 			r := z.Lookup(name, qtype, now)
 			all = append(all, name, dns.Type(qtype).String(), kindNames[r.Kind])
 			if r.Kind == zone.Success || r.Kind == zone.Indirect {
-				all = append(all, lines(r.Answer(name))...)
+				all = append(all, lines(reply.Answer(&r, name, 0))...)
 			}
 			for _, h := range r.Hosts() {
 				all = append(all, h.Name)
@@ -491,13 +492,13 @@ func (o *oracle) negativeTTL(origin string) uint32 {
 }
 
 // answer is what the decision table says, but for the serial.
-func (o *oracle) answer(name string, qtype uint16) reply {
+func (o *oracle) answer(name string, qtype uint16) outcome {
 	origin, at := o.originOf(name), o.written()[name]
 	if origin == "" {
-		return reply{Kind: "OUTSIDE"}
+		return outcome{Kind: "OUTSIDE"}
 	}
 	unsynced, unheard := o.unsynced(origin)
-	r := reply{Kind: "NODATA"}
+	r := outcome{Kind: "NODATA"}
 	for _, i := range o.origins()[origin] {
 		r.Lost = r.Lost || o.statuses[i].Lost
 	}
@@ -520,7 +521,7 @@ func (o *oracle) answer(name string, qtype uint16) reply {
 		r.Source = source(o.config.Owners[at.offer.owner].ID, at.offer.service, at.instance, at.fqdn)
 	}
 	if at.apex && (qtype == dns.TypeSOA || at.offer == nil) && unsynced {
-		return reply{Kind: "UNSYNCED", Source: r.Source, Lost: r.Lost}
+		return outcome{Kind: "UNSYNCED", Source: r.Source, Lost: r.Lost}
 	}
 	record := func(owner string, ttl uint32, qtype uint16, data string) string {
 		return fmt.Sprintf("%s\t%d\tIN\t%s\t%s", owner, ttl, dns.Type(qtype), data)

@@ -1,12 +1,15 @@
 package zone
 
-import "github.com/hamlet-federation/coredns-federation/federation"
+import (
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
+)
 
 // Prepared is a service compiled for one owner of one Builder.
 type Prepared struct {
 	owner   int
 	service *federation.Service
-	entry   *entry // nil once it is part of a zone
+	offer   *precedence.Offer // nil once it is part of a zone
 }
 
 // Prepare does most of the work of Put beforehand, for PutPrepared. In contrast to
@@ -20,15 +23,14 @@ func (b *Builder) Prepare(current *Zone, owner int, s *federation.Service) *Prep
 		return nil
 	}
 	if current != nil {
-		var buf [4]*entry
-		for _, e := range current.index.Get(fqdn.String()).offers(buf[:0]) {
-			if int(e.owner) == owner && e.service.Equal(s) {
+		var buf [4]*precedence.Offer
+		for _, p := range current.tree.Node(fqdn.String()).Offers(buf[:0]) {
+			if int(p.Owner) == owner && p.Service.Equal(s) {
 				return nil
 			}
 		}
 	}
-	// Of the builder this reads only what never changes.
-	return &Prepared{owner, s, compile(s, fqdn.String(), b.origins, owner, 0)}
+	return &Prepared{owner, s, b.compile(owner, s, fqdn.String(), 0)}
 }
 
 // PutPrepared is Put for a service that was prepared.
@@ -37,11 +39,12 @@ func (b *Builder) PutPrepared(p *Prepared, generation uint64) {
 }
 
 // take returns what was prepared, once: from then on it is part of the zone.
-func (p *Prepared) take(generation uint64) *entry {
-	if p == nil || p.entry == nil {
+func (p *Prepared) take(generation uint64) *precedence.Offer {
+	if p == nil || p.offer == nil {
 		return nil
 	}
-	e := p.entry
-	p.entry, e.generation = nil, generation
-	return e
+	offer := p.offer
+	p.offer = nil
+	offer.SetGeneration(generation)
+	return offer
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // Services that other goroutines have prepared are published as those that the
@@ -62,7 +63,7 @@ func TestPrepare(t *testing.T) {
 		for i := range n {
 			name := fmt.Sprintf("s%d.team%d.fed.example.", i, i%100)
 			want, got := x.Lookup(name, dns.TypeTXT, now), y.Lookup(name, dns.TypeTXT, now)
-			if diff := cmp.Diff(fmt.Sprint(want.Answer(name)), fmt.Sprint(got.Answer(name))); diff != "" || want.Kind != got.Kind || want.Stale() != got.Stale() {
+			if diff := cmp.Diff(fmt.Sprint(reply.Answer(&want, name, 0)), fmt.Sprint(reply.Answer(&got, name, 0))); diff != "" || want.Kind != got.Kind || want.Stale() != got.Stale() {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
 		}
@@ -84,8 +85,8 @@ func TestPreparedTwice(t *testing.T) {
 	second := b.Publish(now)
 	name := s.FQDN.String()
 	for i, z := range []*zone.Zone{first, second} {
-		if result := z.Lookup(name, dns.TypeA, now); result.Stale() || len(result.Answer(name)) == 0 {
-			t.Errorf("version %d: %v, stale %v", i, result.Answer(name), result.Stale())
+		if result := z.Lookup(name, dns.TypeA, now); result.Stale() || len(reply.Answer(&result, name, 0)) == 0 {
+			t.Errorf("version %d: %v, stale %v", i, reply.Answer(&result, name, 0), result.Stale())
 		}
 	}
 }

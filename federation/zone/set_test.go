@@ -12,6 +12,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // TestSets holds rows 1.2, 2.8 and 7.1: each record once, in an order that does
@@ -75,17 +77,17 @@ func TestLargeSets(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(dns.Type(tt.qtype).String()+" "+tt.name[:3], func(t *testing.T) {
 			r := z.Lookup(tt.name, tt.qtype, now)
-			answer := r.Answer(tt.name)
+			answer := reply.Answer(&r, tt.name, 0)
 			if len(answer) < tt.min || len(answer) > tt.max {
 				t.Errorf("%d records, want %d to %d", len(answer), tt.min, tt.max)
 			}
 			checkReply(t, &r, tt.name)
-			if glue := r.Glue(answer, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
+			if glue := reply.Glue(&r, answer, 0, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
 				t.Errorf("%d addresses for %d targets", len(glue), len(answer))
 			}
 		})
 	}
-	if d := cmp.Diff(faultCount{zone.FaultSize: 2, zone.FaultTXT: most}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultSize: 2, subtree.FaultTXT: most}, faults(b, 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }
@@ -99,12 +101,12 @@ func checkReply(t *testing.T, r *zone.Result, name string) {
 	m.Response, m.Compress = true, true
 	switch r.Kind {
 	case zone.NameError, zone.NoData:
-		m.Ns = r.Authority()
+		m.Ns = reply.Authority(r)
 		if soa, ok := m.Ns[0].(*dns.SOA); len(m.Ns) != 1 || !ok || !dns.IsSubDomain(soa.Hdr.Name, name) || soa.Hdr.Ttl != soa.Minttl {
 			t.Fatalf("authority %v", m.Ns)
 		}
 	case zone.Success, zone.Indirect:
-		m.Answer = r.Answer(name)
+		m.Answer = reply.Answer(r, name, 0)
 		if len(m.Answer) == 0 && r.Kind == zone.Success {
 			t.Fatal("success without records")
 		}
@@ -211,7 +213,7 @@ func TestHostsAreBounded(t *testing.T) {
 			t.Errorf("%s: hosts %v", name, r.Hosts())
 		}
 		checkReply(t, &r, name)
-		return len(r.Answer(name))
+		return len(reply.Answer(&r, name, 0))
 	}
 	for name, want := range map[string]int{"c0.fed.example.": 9, "c3.fed.example.": 9, "detour.fed.example.": 12} {
 		if got := addresses(name); got != want {
@@ -242,14 +244,14 @@ func TestResolved(t *testing.T) {
 		{nil, 5, []string{"5 A 192.0.2.1"}},
 	}
 	for _, tt := range tests {
-		if d := cmp.Diff(tt.want, data("WEB.fed.example.", r.Resolved("WEB.fed.example.", tt.others, tt.ttl))); d != "" {
+		if d := cmp.Diff(tt.want, data("WEB.fed.example.", reply.Resolved(&r, "WEB.fed.example.", tt.others, tt.ttl))); d != "" {
 			t.Errorf("TTL %d (-want +got):\n%s", tt.ttl, d)
 		}
 	}
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("s s.fed.example gw.example.net@80 i/TCP"), 1)
 	r = b.Publish(now).Lookup("s.fed.example.", dns.TypeAAAA, now)
-	if rrs := r.Resolved("s.fed.example.", others[:3], 5); len(rrs) != 0 {
+	if rrs := reply.Resolved(&r, "s.fed.example.", others[:3], 5); len(rrs) != 0 {
 		t.Errorf("AAAA of IPv4 addresses: %v", rrs)
 	}
 }
@@ -270,15 +272,14 @@ func TestRoom(t *testing.T) {
 			if r.Kind != zone.Success {
 				continue
 			}
-			whole := r.Answer(name)
+			whole := reply.Answer(&r, name, 0)
 			for _, room := range []int{dns.MinMsgSize, 1232, 4096} {
-				r.Room = room
 				m := new(dns.Msg)
 				m.SetQuestion(name, qtype)
 				m.Compress = true
 				m.Answer = whole
 				fits := m.Len() <= room
-				m.Answer = r.Answer(name)
+				m.Answer = reply.Answer(&r, name, room)
 				switch cut := m.Len() > room; {
 				case fits && len(m.Answer) != len(whole):
 					t.Errorf("%s %s: %d records of %d, which fit %d octets", name, dns.Type(qtype), len(m.Answer), len(whole), room)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // transfer returns a whole zone, after it has checked its form: between two
@@ -21,7 +22,7 @@ import (
 func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
 	t.Helper()
 	var all []dns.RR
-	for rrs := range z.Transfer(origin, now) {
+	for rrs := range reply.Transfer(z, origin, now) {
 		all = append(all, rrs...)
 	}
 	if len(all) < 3 || all[0].Header().Rrtype != dns.TypeSOA || all[0].String() != all[len(all)-1].String() || all[1].Header().Rrtype != dns.TypeNS {
@@ -134,7 +135,7 @@ _https._tcp.v2.web.@ 30 SRV 0 100 443 gw.example.net.
 func TestTransferEdges(t *testing.T) {
 	z := fixture().Publish(now)
 	for _, name := range []string{"web.fed.example.", "example.", "."} {
-		for rrs := range z.Transfer(name, now) {
+		for rrs := range reply.Transfer(z, name, now) {
 			t.Errorf("transfer of %s: %v", name, rrs)
 		}
 		if z.SOA(name) != nil {
@@ -142,11 +143,11 @@ func TestTransferEdges(t *testing.T) {
 		}
 	}
 	whole := 0
-	for range z.Transfer("fed.example.", now) {
+	for range reply.Transfer(z, "fed.example.", now) {
 		whole++
 	}
 	for n := range whole {
-		for range z.Transfer("fed.example.", now) {
+		for range reply.Transfer(z, "fed.example.", now) {
 			if n--; n < 0 {
 				break
 			}
@@ -183,7 +184,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 					r := z.Lookup(name, qtype, now)
 					var want []string
 					if r.Kind == zone.Success || r.Kind == zone.Indirect {
-						want = lines(r.Answer(name))
+						want = lines(reply.Answer(&r, name, 0))
 					}
 					got := transferred[setKey(name, qtype)]
 					delete(transferred, setKey(name, qtype))

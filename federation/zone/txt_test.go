@@ -11,6 +11,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // wireTXT returns the strings of each TXT record of a name as they are on the
@@ -22,7 +24,7 @@ func wireTXT(t *testing.T, z *zone.Zone, name string) [][]string {
 		t.Fatalf("%s: %s", name, kindNames[r.Kind])
 	}
 	var all [][]string
-	for _, rr := range r.Answer(name) {
+	for _, rr := range reply.Answer(&r, name, 0) {
 		buf := make([]byte, 2*dns.MaxMsgSize)
 		end, err := dns.PackRR(rr, buf, 0, nil, false)
 		if err != nil {
@@ -155,7 +157,7 @@ func TestText(t *testing.T) {
 			if d := cmp.Diff([][]string{{"txtvers=1", "name=s"}, want}, wireTXT(t, z, "s.fed.example.")); d != "" {
 				t.Errorf("service (-want +got):\n%s", d)
 			}
-			if got := faults(b, 0)[zone.FaultTXT]; got != tt.dropped {
+			if got := faults(b, 0)[subtree.FaultTXT]; got != tt.dropped {
 				t.Errorf("%d strings dropped, want %d", got, tt.dropped)
 			}
 		})
@@ -180,7 +182,7 @@ func TestLongTextIsDroppedAlone(t *testing.T) {
 	s.Instances[0].Metadata = []federation.Pair{{Key: "a", Value: "1"}, {Key: "certificate", Value: strings.Repeat("x", 2000)}, {Key: "z", Value: "2"}}
 	b.Put(0, s, 1)
 	expect(t, b.Publish(now), now, `i.s TXT | NOERROR | 30 TXT "txtvers=1" "id=i" "protocol=TCP" "md.a=1" "md.z=2"`)
-	if d := cmp.Diff(faultCount{zone.FaultTXT: 1}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultTXT: 1}, faults(b, 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }
@@ -203,7 +205,7 @@ func TestServiceText(t *testing.T) {
 	if d := cmp.Diff(want, wireTXT(t, b.Publish(now), "s.fed.example.")); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if d := cmp.Diff(faultCount{zone.FaultTXT: 2, zone.FaultInstanceName: 2}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(faultCount{subtree.FaultTXT: 2, subtree.FaultInstanceName: 2}, faults(b, 0)); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }

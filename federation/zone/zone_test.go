@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // now is the time of the tests that need none in particular.
@@ -105,7 +106,7 @@ func ask(z *zone.Zone, name, qtype string, at time.Time) []string {
 	r := z.Lookup(strings.ToLower(name), number, at)
 	lines := []string{kindNames[r.Kind]}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		lines = append(lines, data(name, r.Answer(name))...)
+		lines = append(lines, data(name, reply.Answer(&r, name, 0))...)
 	}
 	for _, h := range r.Hosts() {
 		lines = append(lines, "host "+h.Name)
@@ -276,7 +277,7 @@ func TestReplies(t *testing.T) {
 	}
 	soa := []string{"fed.example. 5 SOA ns.dns.fed.example. hostmaster.fed.example. 1800000000 300 60 86400 5"}
 	for _, name := range []string{"nope.fed.example.", "b.fed.example.", "web.fed.example."} {
-		if d := cmp.Diff(soa, data("", ask(name, dns.TypeMX).Authority())); d != "" {
+		if d := cmp.Diff(soa, data("", reply.Authority(ask(name, dns.TypeMX)))); d != "" {
 			t.Errorf("authority of %s (-want +got):\n%s", name, d)
 		}
 	}
@@ -286,17 +287,17 @@ func TestReplies(t *testing.T) {
 		"192-0-2-1.addr.web.fed.example. 30 A 192.0.2.1",
 		"2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example. 30 AAAA 2001:db8::1",
 	}
-	if d := cmp.Diff(want, data("", r.Glue(r.Answer("WEB.fed.example."), now))); d != "" {
+	if d := cmp.Diff(want, data("", reply.Glue(r, reply.Answer(r, "WEB.fed.example.", 0), 0, now))); d != "" {
 		t.Errorf("additional of SRV (-want +got):\n%s", d)
 	}
 	r = ask("fed.example.", dns.TypeNS)
 	want = []string{"ns.dns.fed.example. 5 A 192.0.2.53", "ns.dns.fed.example. 5 AAAA 2001:db8::53"}
-	if d := cmp.Diff(want, data("", r.Glue(r.Answer("FED.example."), now))); d != "" {
+	if d := cmp.Diff(want, data("", reply.Glue(r, reply.Answer(r, "FED.example.", 0), 0, now))); d != "" {
 		t.Errorf("additional of NS (-want +got):\n%s", d)
 	}
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeTXT, dns.TypeSOA} {
 		r := ask("fed.example.", qtype)
-		if glue := r.Glue(r.Answer("fed.example."), now); len(glue) > 0 {
+		if glue := reply.Glue(r, reply.Answer(r, "fed.example.", 0), 0, now); len(glue) > 0 {
 			t.Errorf("additional of %s: %v", dns.Type(qtype), glue)
 		}
 	}
@@ -383,7 +384,7 @@ func TestReadersAndWriter(t *testing.T) {
 						}
 					}
 				}
-				for range z.Transfer("fed.example.", now) {
+				for range reply.Transfer(z, "fed.example.", now) {
 				}
 			}
 		})
@@ -400,10 +401,10 @@ func TestReadersAndWriter(t *testing.T) {
 // records returns all records of a reply.
 func records(r *zone.Result, name string) []dns.RR {
 	if r.Kind != zone.Success && r.Kind != zone.Indirect {
-		return r.Authority()
+		return reply.Authority(r)
 	}
-	answer := r.Answer(name)
-	return append(answer, r.Glue(answer, now)...)
+	answer := reply.Answer(r, name, 0)
+	return append(answer, reply.Glue(r, answer, 0, now)...)
 }
 
 func spoil(rr dns.RR) {

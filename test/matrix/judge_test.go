@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
@@ -147,7 +148,7 @@ func (r *run) look(b *agent.Block, name string) answer {
 	if a.kind != zone.Success {
 		return a
 	}
-	for _, rr := range result.Answer(name) {
+	for _, rr := range reply.Answer(&result, name, 0) {
 		a.address += rr.(*dns.A).A.String()
 		a.ttl = rr.Header().Ttl
 	}

@@ -1,4 +1,4 @@
-package zone
+package domain
 
 import (
 	"net/netip"
@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// maxAddress is the length of the longest address label.
-const maxAddress = len("0000-0000-0000-0000-0000-0000-0000-0000")
+// MaxAddress is the length of the longest address label.
+const MaxAddress = len("0000-0000-0000-0000-0000-0000-0000-0000")
 
-// appendAddress appends the label that stands for an IP address: dotted decimal
+// AppendAddress appends the label that stands for an IP address: dotted decimal
 // with dashes, or all eight groups of IPv6 in full. A shortened form would
 // begin or end with a dash ("::1"), or look like an internationalized label
 // ("fd--1", RFC 5891 section 4.2.3.1).
-func appendAddress(b []byte, ip netip.Addr) []byte {
+func AppendAddress(b []byte, ip netip.Addr) []byte {
 	if ip.Is4() {
 		for i, octet := range ip.As4() {
 			if i > 0 {
@@ -33,10 +33,10 @@ func appendAddress(b []byte, ip netip.Addr) []byte {
 	return b
 }
 
-// addressLen returns the length of what appendAddress appends.
-func addressLen(ip netip.Addr) int {
+// AddressLen returns the length of what AppendAddress appends.
+func AddressLen(ip netip.Addr) int {
 	if !ip.Is4() {
-		return maxAddress
+		return MaxAddress
 	}
 	n := len("0-0-0-0")
 	for _, octet := range ip.As4() {
@@ -50,9 +50,10 @@ func addressLen(ip netip.Addr) int {
 	return n
 }
 
-// parseAddress returns the address that appendAddress shows as label.
-func parseAddress(label string) (netip.Addr, bool) {
-	if len(label) > maxAddress {
+// ParseAddress returns the address that a label stands for, and reports whether
+// it is exactly what AppendAddress appends.
+func ParseAddress(label string) (netip.Addr, bool) {
+	if len(label) > MaxAddress {
 		return netip.Addr{}, false
 	}
 	separator := ":"
@@ -63,6 +64,6 @@ func parseAddress(label string) (netip.Addr, bool) {
 	if err != nil {
 		return netip.Addr{}, false
 	}
-	var buf [maxAddress]byte
-	return ip, string(appendAddress(buf[:0], ip)) == label
+	var buf [MaxAddress]byte
+	return ip, string(AppendAddress(buf[:0], ip)) == label
 }

@@ -1,141 +1,82 @@
-package zone
+package subtree
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/miekg/dns"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
 )
 
-const (
-	maxString = 255  // octets of one string (RFC 1035 section 3.3.14)
-	maxTXT    = 1300 // octets of RDATA that RFC 6763 section 6.2 still recommends
-)
+// maxTXT is how many octets of RDATA RFC 6763 section 6.2 still recommends.
+const maxTXT = 1300
 
-// txt returns the TXT records of an instance, or of the service: one record for
-// itself and one for each instance. Hamlet, 'CREATE': the entry of the fqdn has
-// 'all the information in each Instance'. They end with the one that is more than
-// fits.
-func (e *entry) txt(owner string, in *instance, ttl uint32, room int) []dns.RR {
-	if in != nil {
-		return txtRecords(owner, ttl, []string{e.text(1 + int(in.index))})
-	}
-	texts := make([]string, 0, 1+len(e.described))
-	texts = append(texts, e.text(0))
-	size := rrHeader + len(texts[0])
-	for _, i := range e.described {
+// InstanceText returns the RDATA of the TXT record of an instance.
+func (t *Subtree) InstanceText(in *Instance) string { return t.text(1 + int(in.Index)) }
+
+// Texts returns the RDATA of the TXT records of the service: one for itself and
+// one for each instance. Hamlet, 'CREATE': the entry of the fqdn has 'all the
+// information in each Instance'. They end with the first that makes the records
+// larger than room, in octets.
+func (t *Subtree) Texts(room int) []string {
+	texts := make([]string, 0, 1+len(t.describedBy))
+	texts = append(texts, t.text(0))
+	size := record.Header + len(texts[0])
+	for _, i := range t.describedBy {
 		if size > room {
 			break
 		}
-		texts = append(texts, e.text(1+int(i)))
-		size += rrHeader + len(texts[len(texts)-1])
+		texts = append(texts, t.text(1+int(i)))
+		size += record.Header + len(texts[len(texts)-1])
 	}
-	return txtRecords(owner, ttl, texts)
+	return texts
 }
 
 // text returns the RDATA of a TXT record: 0 is that of the service, and n that
 // of the instance before n.
-func (e *entry) text(n int) string {
+func (t *Subtree) text(n int) string {
 	begin := uint32(0)
 	if n > 0 {
-		begin = e.textEnds[n-1]
+		begin = t.textBounds[n-1]
 	}
-	return e.texts[begin:e.textEnds[n]]
+	return t.texts[begin:t.textBounds[n]]
 }
 
-// txtRecords returns the records that have these RDATA.
-func txtRecords(owner string, ttl uint32, texts []string) []dns.RR {
-	n := 0
-	for _, text := range texts {
-		for range characterStrings(text) {
-			n++
-		}
-	}
-	records, rrs, all := make([]dns.TXT, len(texts)), make([]dns.RR, len(texts)), make([]string, 0, n)
-	for i, text := range texts {
-		begin := len(all)
-		for s := range characterStrings(text) {
-			// The library takes a backslash as the start of an escape.
-			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
-		}
-		records[i] = dns.TXT{Hdr: header(owner, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
-		rrs[i] = &records[i]
-	}
-	return rrs
-}
-
-// characterStrings yields the strings of a TXT record (RFC 1035 section 3.3).
-func characterStrings(rdata string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for len(rdata) > 0 {
-			n := 1 + int(rdata[0])
-			if !yield(rdata[1:n]) {
-				return
-			}
-			rdata = rdata[n:]
-		}
-	}
-}
-
-// compareTXT orders records by their strings.
-func compareTXT(a, b string) int {
-	for a != "" && b != "" {
-		m, n := 1+int(a[0]), 1+int(b[0])
-		if c := strings.Compare(a[1:m], b[1:n]); c != 0 {
-			return c
-		}
-		a, b = a[m:], b[n:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-// sizeTXT is what the server takes the record to be, which counts escapes as they
-// are written when it decides whether a reply must be truncated.
-func sizeTXT(rdata string) int { return rrHeader + len(rdata) + strings.Count(rdata, `\`) }
-
-// describe writes the TXT records, once for all queries: nothing that an owner
-// puts into them can make a query expensive. It fills described: by ID, equal
-// records once (RFC 2181 section 5), and as many as fit a message.
-func (e *entry) describe() {
-	s := e.service
+// describe writes the TXT records. It fills describedBy: by content, equal records
+// once (RFC 2181 section 5), and as many as fit a message.
+func (c *compiler) describe() {
+	s := c.service
 	var w txtWriter
-	e.textEnds = make([]uint32, 1+len(s.Instances))
+	c.textBounds = make([]uint32, 1+len(s.Instances))
 	w.service(s)
-	e.textEnds[0] = w.end()
+	c.textBounds[0] = w.len()
 	for i := range s.Instances {
 		w.instance(&s.Instances[i])
-		e.textEnds[1+i] = w.end()
+		c.textBounds[1+i] = w.len()
 	}
-	e.texts = string(w.data)
-	e.faults.add(FaultTXT, w.dropped)
+	c.texts = string(w.data)
+	c.faults.Add(FaultTXT, w.dropped)
 
-	e.described = e.oneDescribed[:1]
+	c.describedBy = everything[:len(s.Instances)]
 	if len(s.Instances) > 1 {
-		e.described = make(ends, len(s.Instances))
+		c.describedBy = slices.Clone(c.describedBy)
+		compare := func(a, b uint16) int { return record.CompareTXT(c.text(1+int(a)), c.text(1+int(b))) }
+		if !slices.IsSortedFunc(c.describedBy, compare) {
+			slices.SortFunc(c.describedBy, compare)
+		}
+		c.describedBy = slices.CompactFunc(c.describedBy, func(a, b uint16) bool { return c.text(1+int(a)) == c.text(1+int(b)) })
 	}
-	for i := range e.described {
-		e.described[i] = uint16(i) // wire.MaxInstances is far below 1<<16
-	}
-	compare := func(a, b uint16) int { return compareTXT(e.text(1+int(a)), e.text(1+int(b))) }
-	if !slices.IsSortedFunc(e.described, compare) {
-		slices.SortFunc(e.described, compare)
-	}
-	e.described = slices.CompactFunc(e.described, func(a, b uint16) bool { return e.text(1+int(a)) == e.text(1+int(b)) })
-	size := sizeTXT(e.text(0))
-	for n, i := range e.described {
-		if size += sizeTXT(e.text(1 + int(i))); size > maxSet {
-			e.described = e.described[:n]
-			e.faults.add(FaultSize, 1)
+	size := record.SizeTXT(c.text(0))
+	for n, i := range c.describedBy {
+		if size += record.SizeTXT(c.text(1 + int(i))); size > record.MaxSet {
+			c.describedBy = c.describedBy[:n]
+			c.faults.Add(FaultSize, 1)
 			break
 		}
 	}
-	e.described = slices.Clip(e.described)
+	c.describedBy = slices.Clip(c.describedBy)
 }
 
 // txtWriter writes the RDATA of TXT records, one behind the other: strings of the
@@ -155,8 +96,8 @@ func (w *txtWriter) start() {
 	w.add("", "txtvers", "1")
 }
 
-// end returns where the records that are written end.
-func (w *txtWriter) end() uint32 { return uint32(len(w.data)) } //nolint:gosec // a service has some MB at most
+// len returns how much is written.
+func (w *txtWriter) len() uint32 { return uint32(len(w.data)) } //nolint:gosec // a service has some MB at most
 
 func (w *txtWriter) service(s *federation.Service) {
 	w.start()
@@ -203,7 +144,7 @@ func (w *txtWriter) add(prefix, key, value string) bool {
 		return false
 	}
 	n := len(prefix) + len(key) + 1 + len(value)
-	if n > maxString {
+	if n > record.MaxString {
 		w.dropped++
 		return false
 	}
@@ -218,7 +159,7 @@ func (w *txtWriter) add(prefix, key, value string) bool {
 
 // addText appends text for people, which may be cut.
 func (w *txtWriter) addText(key, text string) {
-	if limit := maxString - len(key) - 1; len(text) > limit {
+	if limit := record.MaxString - len(key) - 1; len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--
 		}

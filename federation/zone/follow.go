@@ -1,0 +1,125 @@
+package zone
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+)
+
+const (
+	// maxDepth is how many hosts in our own zones are followed one behind the
+	// other, and maxFollowed how many in all for one query: catalogs may point
+	// at each other in every way.
+	maxDepth    = 8
+	maxFollowed = 256
+
+	// maxVisited is how many endpoints are looked at for one query, from which on
+	// no other service is followed.
+	maxVisited = 2 * record.MaxAddresses
+)
+
+// follower collects the addresses behind the hosts of one result.
+type follower struct {
+	*Result
+
+	now   time.Time
+	alone bool            // hosts in other zones of ours are elsewhere as well
+	seen  map[string]bool // hosts
+}
+
+// follow collects the addresses of endpoints that are IP addresses, and of
+// those that are names of this version. What remains is for the caller. A name
+// has no CNAME beside its SRV and TXT (RFC 1034 section 3.6.2), so addresses
+// stand at the name itself.
+func (r *Result) follow(now time.Time, alone bool) Kind {
+	f := follower{r, now, alone, make(map[string]bool)}
+	step := []match{r.match}
+	visited := 0
+	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
+		var next []match
+		for i := range step {
+			if visited += len(step[i].Endpoints); visited > maxVisited && depth > 0 {
+				break
+			}
+			next = f.visit(next, &step[i])
+		}
+		step = next
+	}
+	slices.SortFunc(r.addresses, netip.Addr.Compare)
+	r.addresses = slices.Compact(r.addresses)
+	switch {
+	case len(r.hosts) > 0:
+		return Indirect
+	case len(r.addresses) > 0:
+		return Success
+	}
+	return NoData
+}
+
+// visit collects what the endpoints of one match are, and appends the services
+// and instances among them to next.
+func (f *follower) visit(next []match, m *match) []match {
+	f.inherit(m.offer)
+	for _, i := range m.Endpoints {
+		address := m.offer.Subtree.Endpoint(i).Address
+		if ip, ok := address.IP(); ok {
+			f.collect(m.offer, ip)
+			continue
+		}
+		host, _ := address.Host()
+		name := host.String()
+		if f.seen[name] || len(f.seen) >= maxFollowed {
+			continue
+		}
+		f.seen[name] = true
+		o := f.zone.origins.ofQuery(name)
+		if o == nil || f.alone && o != f.origin {
+			f.hosts = append(f.hosts, Host{Name: name})
+			continue
+		}
+		at := f.zone.match(o, name, f.now)
+		switch at.Role {
+		case domain.Missing:
+			known := f.zone.extent(o, f.now)
+			f.hosts = append(f.hosts, Host{Name: name, InZone: true, Unsynced: known != complete, Unheard: known == unheard})
+		case domain.NameServer:
+			f.TTL = min(f.TTL, o.negativeTTL)
+			f.collect(nil, o.addresses...)
+		case domain.Address:
+			f.inherit(at.offer)
+			f.collect(at.offer, at.Address)
+		case domain.Empty, domain.Apex, domain.Service, domain.Instance:
+			if at.offer != nil {
+				next = append(next, at)
+			} else if f.zone.extent(o, f.now) != complete {
+				f.hosts = append(f.hosts, Host{Name: name, InZone: true, Unsynced: true}) // a service may still come
+			}
+		}
+	}
+	return next
+}
+
+// collect takes the addresses of an offer, or of a name server, that are of the
+// type and that the owner of the answer may publish.
+func (f *follower) collect(from *precedence.Offer, ips ...netip.Addr) {
+	for _, ip := range ips {
+		switch {
+		case !record.Holds(f.Type, ip):
+		case !f.admits(from, ip):
+			f.denied = true
+		case len(f.addresses) < record.MaxAddresses:
+			f.addresses = append(f.addresses, ip)
+		}
+	}
+}
+
+// inherit takes over the TTL and the staleness of a service on the way
+// (RFC 2181 section 5.2: one TTL for an RRset).
+func (f *follower) inherit(p *precedence.Offer) {
+	f.TTL = min(f.TTL, f.zone.ttl(p, f.now))
+	f.age(p)
+}

@@ -1,0 +1,106 @@
+package zone
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+)
+
+// origin is the apex of one zone.
+type origin struct {
+	name        string
+	dns         string       // dns.<name>, an empty non-terminal
+	ns          string       // ns.dns.<name>, the name server
+	addresses   []netip.Addr // of the name server
+	mailbox     string       // of the SOA
+	serial      uint32
+	negativeTTL uint32
+	owners      []int // those that may publish here, by index
+}
+
+func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
+	below := domain.Below("dns", name)
+	return origin{
+		name: name, dns: below, ns: domain.Below("ns", below), mailbox: domain.Below("hostmaster", name),
+		addresses: nameServer, serial: serial, negativeTTL: negativeTTL,
+	}
+}
+
+// soa returns the start of authority, with the name as the client spelled it. It
+// has one TTL everywhere (RFC 2308 section 5).
+func (o *origin) soa(name string) *dns.SOA {
+	return record.SOA(name, o.ns, o.mailbox, o.serial, o.negativeTTL)
+}
+
+// addressesOf returns the addresses of the name server that are of the type.
+func (o *origin) addressesOf(qtype uint16) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(o.addresses), func(ip netip.Addr) bool { return !record.Holds(qtype, ip) })
+}
+
+// origins are the apexes of all zones, longest first, so that the first match is
+// the right one.
+type origins []origin
+
+// of returns the longest origin that name is in, or nil.
+func (os origins) of(name string) *origin {
+	for i := range os {
+		if domain.Within(name, os[i].name) {
+			return &os[i]
+		}
+	}
+	return nil
+}
+
+// ofQuery returns the longest origin that the name of a query is in, or nil.
+func (os origins) ofQuery(name string) *origin {
+	// An escaped dot is not the end of a label. No name of ours has one, so
+	// only the choice of the zone must know of it.
+	if strings.IndexByte(name, '\\') < 0 {
+		return os.of(name)
+	}
+	for i := range os {
+		if dns.IsSubDomain(os[i].name, name) {
+			return &os[i]
+		}
+	}
+	return nil
+}
+
+// change is what the Builder keeps of an origin between two serials.
+type change struct {
+	pending bool      // RRsets have changed since the serial moved
+	moved   time.Time // when the serial moved
+	due     time.Time // when it can move, if it could not yet
+}
+
+// move gives the origin its next serial and reports whether it could. If not, due
+// is when it can.
+func (c *change) move(o *origin, now time.Time) bool {
+	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
+	if c.moved.IsZero() {
+		c.moved = now // the serial may be that of an earlier builder: when that moved it is not known
+	}
+	switch ahead := int32(o.serial - serial); { //nolint:gosec // RFC 1982 section 3.2
+	case o.serial == 0 || ahead < 0:
+		o.serial = serial
+	case ahead == 0:
+		c.due = now.Truncate(time.Second).Add(time.Second)
+		return false
+	default:
+		// The clock is behind. What has passed since is read off the monotonic
+		// clock, unless there is none and the other was set back meanwhile.
+		if since := now.Sub(c.moved); 0 <= since && since < time.Second {
+			c.due = c.moved.Add(time.Second)
+			return false
+		}
+		o.serial++
+	}
+	c.pending, c.moved, c.due = false, now, time.Time{}
+	return true
+}

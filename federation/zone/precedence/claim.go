@@ -1,0 +1,89 @@
+package precedence
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
+)
+
+// claim returns the mark of a node for the services above that have its name,
+// alive or not, published or not: lookups look closer where there is one.
+func (w *Writer) claim(name, origin string) uint32 {
+	claim := uint32(0)
+	for at := name; at != origin; {
+		at = domain.Parent(at)
+		var buf [4]*Offer
+		for _, o := range w.index.Get(at).Offers(buf[:0]) {
+			if (claim == 0 || o.Owner < claim-1) && o.Subtree.Has(domain.Relative(name, at)) {
+				claim = o.Owner + 1
+			}
+		}
+	}
+	return claim
+}
+
+// reclaim marks the nodes below n anew whose names the services had, or have
+// now, beside their fqdn. Either may be nil.
+func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
+	if !n.Above() {
+		return // nothing is below, as mostly
+	}
+	for _, o := range services {
+		if o == nil {
+			continue
+		}
+		for labels := range o.Subtree.Claims() {
+			name := domain.Below(labels, o.FQDN())
+			at := w.index.Get(name)
+			if at == nil || at.first == nil || w.origin(name) != origin {
+				continue
+			}
+			if claim := w.claim(name, origin); claim != at.claim {
+				w.countNode(name, origin, at, -1)
+				w.countNode(name, origin, w.assign(name, origin, at, at.Offers(nil), claim), +1)
+			}
+		}
+	}
+}
+
+// countOffer adds or takes away, n times, what an offer leaves unpublished by
+// itself, and those of its instances whose names are taken. Its fqdn has the node
+// at, if any.
+func (w *Writer) countOffer(o *Offer, at *Node, n int) {
+	own := &w.owners[o.Owner]
+	for kind, k := range o.Subtree.Faults() {
+		own.faults.Add(kind, n*k)
+	}
+	if !at.Above() {
+		return
+	}
+	instances := o.Subtree.Instances()
+	for i := range instances {
+		if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+			own.faults.Add(subtree.FaultInstanceName, n)
+		}
+	}
+}
+
+// countNode adds or takes away, n times, what the offers at a node leave
+// unpublished: all of them but the first, the first when an earlier owner has the
+// name already, and the instances of services above that have it no more.
+func (w *Writer) countNode(name, origin string, at *Node, n int) {
+	if at == nil || at.first == nil {
+		return
+	}
+	for _, o := range at.rest() {
+		w.Fault(int(o.Owner), FaultFQDN, n)
+	}
+	if at.claimed(at.first) {
+		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
+	}
+	for up := name; up != origin; {
+		up = domain.Parent(up)
+		var buf [4]*Offer
+		for _, o := range w.index.Get(up).Offers(buf[:0]) {
+			if _, ok := o.Subtree.Instance(domain.Relative(name, up)); ok && at.taken(o) {
+				w.Fault(int(o.Owner), subtree.FaultInstanceName, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package precedence
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
+)
+
+// Offer is one service as one owner offers it, compiled. It is immutable. What
+// most queries need comes first, in one piece of memory.
+type Offer struct {
+	home       item   // that of its fqdn, while nothing else is there or below
+	generation uint64 // in which the owner has confirmed it last
+
+	Owner   uint32 // its place in the order of precedence
+	HasHost bool   // an endpoint is a host, so addresses must be looked up
+	Subtree subtree.Subtree
+	Service *federation.Service
+}
+
+// NewOffer compiles a service that is published at the fqdn. Refuse returns why
+// an instance cannot have a name, or "".
+func NewOffer(s *federation.Service, fqdn string, owner int, generation uint64, refuse func(name string) subtree.Fault) *Offer {
+	o := &Offer{Service: s, Owner: uint32(owner), generation: generation} //nolint:gosec // a small index
+	o.home = item{Name: fqdn, Value: Node{first: o}}
+	o.Subtree.Compile(s, fqdn, refuse)
+	o.HasHost = o.Subtree.HasHost()
+	return o
+}
+
+// Confirmed returns the same offer in another generation: the owner has sent it
+// again on a new stream.
+func (o *Offer) Confirmed(generation uint64) *Offer {
+	c := &Offer{generation: generation, Owner: o.Owner, HasHost: o.HasHost, Service: o.Service}
+	c.home = item{Name: o.home.Name, Value: Node{first: c}}
+	c.Subtree.Copy(&o.Subtree)
+	return c
+}
+
+// SetGeneration sets the generation of an offer that is not yet part of a tree.
+func (o *Offer) SetGeneration(generation uint64) { o.generation = generation }
+
+// FQDN returns where the service is published.
+func (o *Offer) FQDN() string { return o.home.Name }
+
+// Generation returns the generation in which the owner has confirmed the offer
+// last.
+func (o *Offer) Generation() uint64 { return o.generation }
+
+// compare orders the offers of one name: by owner, then by the name of the
+// service. It does not depend on who came first.
+func compare(x, y *Offer) int {
+	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name, y.Service.Name))
+}
+
+// Node stands for a name that is the fqdn of a service, or above one. A nil Node
+// is a name that is neither.
+type Node struct {
+	first    *Offer    // the one that comes first; nil when there is none
+	others   *[]*Offer // the other ones, in order; nil when there are none, as mostly
+	children uint32    // nodes one label below
+	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
+}
+
+// item is a node with its name, as the index has it.
+type item = trie.Item[Node]
+
+// Above reports whether there are nodes below the name.
+func (n *Node) Above() bool { return n != nil && n.children > 0 }
+
+// Offers appends all offers at the node, in order of precedence.
+func (n *Node) Offers(list []*Offer) []*Offer {
+	if n == nil || n.first == nil {
+		return list
+	}
+	return append(append(list, n.first), n.rest()...)
+}
+
+// rest returns the offers after the first, in order of precedence.
+func (n *Node) rest() []*Offer {
+	if n.others == nil {
+		return nil
+	}
+	return *n.others
+}
+
+// claimed reports whether a service above, of an owner that comes before that of
+// the offer, may have the name of the node: if it is published.
+func (n *Node) claimed(o *Offer) bool { return n.claim != 0 && n.claim <= o.Owner }
+
+// taken reports whether the name of an instance of the offer, which has the node
+// n, if any, is that of a service instead.
+func (n *Node) taken(o *Offer) bool { return n != nil && n.first != nil && n.first.Owner <= o.Owner }

@@ -1,0 +1,190 @@
+package precedence
+
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
+)
+
+// FaultFQDN counts offers whose fqdn another service has.
+const FaultFQDN = subtree.Fault("fqdn_conflict")
+
+// Writer holds the offers of all owners and publishes who has which name. It
+// belongs to one goroutine.
+type Writer struct {
+	index  *trie.Writer[Node] // with what is not yet published
+	origin func(name string) string
+	owners []owner
+}
+
+// owner is what one of them offers.
+type owner struct {
+	life   Life
+	offers map[string]*Offer // by name of the service, published or not
+	faults subtree.Faults
+}
+
+// NewWriter returns a writer without offers, for so many owners. Origin returns
+// the longest origin of the zones that a name is in.
+func NewWriter(owners int, origin func(name string) string) *Writer {
+	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners)}
+	for i := range w.owners {
+		w.owners[i].offers = make(map[string]*Offer)
+	}
+	return w
+}
+
+// Publish returns the version with all changes so far.
+func (w *Writer) Publish() Tree {
+	t := Tree{index: w.index.Publish(), lives: make([]Life, len(w.owners))}
+	for i := range w.owners {
+		t.lives[i] = w.owners[i].life
+	}
+	return t
+}
+
+// Offer returns what an owner offers under the name of a service, or nil.
+func (w *Writer) Offer(owner int, service string) *Offer { return w.owners[owner].offers[service] }
+
+// Faults counts what the owner offers and what is not published. The caller must
+// not change it.
+func (w *Writer) Faults(owner int) subtree.Faults { return w.owners[owner].faults }
+
+// Fault adds n, which may be negative, to the count of one kind.
+func (w *Writer) Fault(owner int, kind subtree.Fault, n int) { w.owners[owner].faults.Add(kind, n) }
+
+// SetLife sets how long the offers of an owner last. It calls changed, unless
+// that is nil, with the fqdn of each published service that becomes stale or live,
+// until it returns false.
+func (w *Writer) SetLife(owner int, l Life, changed func(fqdn string) bool) {
+	own := &w.owners[owner]
+	for _, o := range own.offers {
+		if changed == nil || own.life.Live == l.Live {
+			break
+		}
+		if (o.generation < own.life.Live) != (o.generation < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
+			break
+		}
+	}
+	own.life = l
+}
+
+// Exchange puts an offer in the place of another one of the same service, both of
+// them at the fqdn. Either may be nil. It reports whether the answers of the zone
+// change.
+func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
+	n, origin := w.index.Get(fqdn), w.origin(fqdn)
+	var buf [2][4]*Offer // spares an allocation for all but a few names
+	before := n.Offers(buf[0][:0])
+	after := slices.DeleteFunc(append(buf[1][:0], before...), func(o *Offer) bool { return o == old })
+	if offer != nil {
+		at, _ := slices.BinarySearchFunc(after, offer, compare)
+		after = slices.Insert(after, at, offer)
+	}
+	// Mostly a service changes that stays where it is. Who else wants the name is
+	// looked at only when that may have changed.
+	sameOwners := n != nil && slices.EqualFunc(before, after, func(x, y *Offer) bool { return x.Owner == y.Owner })
+	claim := uint32(0)
+	if sameOwners {
+		claim = n.claim
+	} else {
+		w.countNode(fqdn, origin, n, -1)
+	}
+	if old != nil {
+		w.countOffer(old, n, -1)
+		delete(w.owners[old.Owner].offers, old.Service.Name)
+	}
+	if !sameOwners && len(after) > 0 {
+		claim = w.claim(fqdn, origin)
+	}
+	n = w.assign(fqdn, origin, n, after, claim)
+	if offer != nil {
+		w.countOffer(offer, n, +1)
+		w.owners[offer.Owner].offers[offer.Service.Name] = offer
+	}
+	if !sameOwners {
+		w.countNode(fqdn, origin, n, +1)
+	}
+	w.reclaim(n, origin, old, offer)
+	return !w.same(first(before), first(after))
+}
+
+// first returns the offer that comes first, or nil.
+func first(offers []*Offer) *Offer {
+	if len(offers) == 0 {
+		return nil
+	}
+	return offers[0]
+}
+
+// same reports whether two offers, which may be nil, are answered alike.
+func (w *Writer) same(x, y *Offer) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	live := w.owners[x.Owner].life.Live
+	return x.Owner == y.Owner && x.Service == y.Service && (x.generation < live) == (y.generation < live)
+}
+
+// assign gives a name, which has the node n or is new, these offers and the
+// claim. It returns the new node, or nil when there is none.
+func (w *Writer) assign(name, origin string, n *Node, offers []*Offer, claim uint32) *Node {
+	children := uint32(0)
+	if n == nil {
+		w.Link(name, origin)
+	} else {
+		children = n.children
+	}
+	var at *item
+	switch {
+	case len(offers) == 1 && children == 0 && claim == 0:
+		at = &offers[0].home
+	case len(offers) > 0:
+		at = &item{Name: name, Value: Node{first: offers[0], children: children, claim: claim}}
+		if len(offers) > 1 {
+			others := slices.Clone(offers[1:])
+			at.Value.others = &others
+		}
+	case children > 0:
+		at = &item{Name: name, Value: Node{children: children}}
+	default:
+		w.index.Delete(name)
+		w.unlink(name, origin)
+		return nil
+	}
+	w.index.Set(at)
+	return &at.Value
+}
+
+// Link makes the names above a name exist, up to the origin (RFC 8020). It is
+// called once for a name that is new.
+func (w *Writer) Link(name, origin string) {
+	for name != origin {
+		name = domain.Parent(name)
+		n := w.index.Get(name)
+		if n != nil {
+			more := item{Name: name, Value: *n}
+			more.Value.children++
+			w.index.Set(&more)
+			return
+		}
+		w.index.Set(&item{Name: name, Value: Node{children: 1}})
+	}
+}
+
+// unlink is the reverse of Link, for a node that was deleted.
+func (w *Writer) unlink(name, origin string) {
+	for name != origin {
+		name = domain.Parent(name)
+		n := w.index.Get(name)
+		if n.children > 1 || n.first != nil {
+			less := item{Name: name, Value: *n}
+			less.Value.children--
+			w.index.Set(&less)
+			return
+		}
+		w.index.Delete(name)
+	}
+}

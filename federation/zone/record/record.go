@@ -1,0 +1,140 @@
+package record
+
+import (
+	"net/netip"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// MaxSet bounds an RRset, in octets, so that a reply over TCP has room for
+	// header and question, and 512 more for SOA, OPT and what others add.
+	MaxSet = dns.MaxMsgSize - 512 - (12 + 255 + 4)
+
+	// Header is the size of a record without RDATA whose name is the one asked
+	// for: a pointer, type, class, TTL and length.
+	Header = 2 + 2 + 2 + 4 + 2
+
+	// SRVHeader is the size of an SRV record but for the text of its target,
+	// which is not compressed (RFC 2782) and one octet longer than that.
+	SRVHeader = Header + 6 + 1
+
+	// MinAddress is the size of the smallest address record, an A record, and
+	// MaxAddresses how many of them an RRset has at most.
+	MinAddress   = Header + 4
+	MaxAddresses = MaxSet / MinAddress
+)
+
+// weight is above 0, because clients do not shuffle records whose weights sum up
+// to 0 (Go's net.LookupSRV among them) and would all use the first.
+const weight = 100
+
+// Timers of the SOA, in seconds. Secondaries are notified; they refresh often
+// because a federated zone changes often.
+const (
+	refresh = 300
+	retry   = 60
+	expire  = 86400
+)
+
+func header(name string, qtype uint16, ttl uint32) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: qtype, Class: dns.ClassINET, Ttl: ttl}
+}
+
+// SOA returns a start of authority whose TTL is its MINIMUM (RFC 2308 sections 3
+// and 5).
+func SOA(name, ns, mailbox string, serial, ttl uint32) *dns.SOA {
+	return &dns.SOA{
+		Hdr: header(name, dns.TypeSOA, ttl), Ns: ns, Mbox: mailbox,
+		Serial: serial, Refresh: refresh, Retry: retry, Expire: expire, Minttl: ttl,
+	}
+}
+
+// NS returns the record of a name server.
+func NS(name, ns string, ttl uint32) *dns.NS {
+	return &dns.NS{Hdr: header(name, dns.TypeNS, ttl), Ns: ns}
+}
+
+// SRV returns the record of an endpoint. All have one priority and one weight.
+func SRV(name, target string, port uint16, ttl uint32) dns.SRV {
+	return dns.SRV{Hdr: header(name, dns.TypeSRV, ttl), Weight: weight, Port: port, Target: target}
+}
+
+// Any returns the answer to a query for ANY (RFC 8482 section 4.2).
+func Any(name string, ttl uint32) dns.RR {
+	return &dns.HINFO{Hdr: header(name, dns.TypeHINFO, ttl), Cpu: "RFC8482"}
+}
+
+// Holds reports whether an address is what a record of the type, A or AAAA,
+// holds. The address is unmapped.
+func Holds(qtype uint16, ip netip.Addr) bool { return ip.Is4() == (qtype == dns.TypeA) }
+
+// Addresses returns the A or AAAA records of addresses that are all of one type,
+// as many as fit a message.
+func Addresses(name string, ips []netip.Addr, ttl uint32) []dns.RR {
+	switch {
+	case len(ips) == 0:
+		return nil
+	case ips[0].Is4():
+		return set[a](name, ips[:min(len(ips), MaxAddresses)], ttl)
+	}
+	return set[aaaa](name, ips[:min(len(ips), MaxSet/(Header+16))], ttl)
+}
+
+// Address returns the A or AAAA record of one address.
+func Address(name string, ip netip.Addr, ttl uint32) dns.RR {
+	if ip.Is4() {
+		return new(a).fill(name, ip, ttl)
+	}
+	return new(aaaa).fill(name, ip, ttl)
+}
+
+// AddressOf returns the address that an A or AAAA record holds, and the zero
+// address for other records.
+func AddressOf(rr dns.RR) netip.Addr {
+	switch rr := rr.(type) {
+	case *dns.A:
+		ip, _ := netip.AddrFromSlice(rr.A)
+		return ip
+	case *dns.AAAA:
+		ip, _ := netip.AddrFromSlice(rr.AAAA)
+		return ip
+	}
+	return netip.Addr{}
+}
+
+// a and aaaa hold a record and its address in one allocation.
+type a struct {
+	dns.A
+	ip [4]byte
+}
+
+type aaaa struct {
+	dns.AAAA
+	ip [16]byte
+}
+
+func (r *a) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
+	r.ip = ip.As4()
+	r.A = dns.A{Hdr: header(name, dns.TypeA, ttl), A: r.ip[:]}
+	return &r.A
+}
+
+func (r *aaaa) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
+	r.ip = ip.As16()
+	r.AAAA = dns.AAAA{Hdr: header(name, dns.TypeAAAA, ttl), AAAA: r.ip[:]}
+	return &r.AAAA
+}
+
+// set makes the records of one RRset in one allocation.
+func set[R any, P interface {
+	*R
+	fill(name string, ip netip.Addr, ttl uint32) dns.RR
+}](name string, ips []netip.Addr, ttl uint32) []dns.RR {
+	all := make([]R, len(ips))
+	rrs := make([]dns.RR, len(ips))
+	for i, ip := range ips {
+		rrs[i] = P(&all[i]).fill(name, ip, ttl)
+	}
+	return rrs
+}

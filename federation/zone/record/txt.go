@@ -1,0 +1,64 @@
+package record
+
+import (
+	"cmp"
+	"iter"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+// MaxString is how many octets one string of a TXT record has at most (RFC 1035
+// section 3.3.14).
+const MaxString = 255
+
+// TXT returns the records that have these RDATA: strings, each behind its length
+// in one octet.
+func TXT(name string, ttl uint32, rdata []string) []dns.RR {
+	n := 0
+	for _, text := range rdata {
+		for range Strings(text) {
+			n++
+		}
+	}
+	records, rrs, all := make([]dns.TXT, len(rdata)), make([]dns.RR, len(rdata)), make([]string, 0, n)
+	for i, text := range rdata {
+		begin := len(all)
+		for s := range Strings(text) {
+			// The library takes a backslash as the start of an escape.
+			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
+		}
+		records[i] = dns.TXT{Hdr: header(name, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
+		rrs[i] = &records[i]
+	}
+	return rrs
+}
+
+// Strings yields the strings of a TXT record (RFC 1035 section 3.3).
+func Strings(rdata string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for len(rdata) > 0 {
+			n := 1 + int(rdata[0])
+			if !yield(rdata[1:n]) {
+				return
+			}
+			rdata = rdata[n:]
+		}
+	}
+}
+
+// CompareTXT orders the RDATA of TXT records by their strings.
+func CompareTXT(a, b string) int {
+	for a != "" && b != "" {
+		m, n := 1+int(a[0]), 1+int(b[0])
+		if c := strings.Compare(a[1:m], b[1:n]); c != 0 {
+			return c
+		}
+		a, b = a[m:], b[n:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// SizeTXT returns the size of the record as the server counts it when it decides
+// whether a reply must be truncated: it counts escapes as they are written.
+func SizeTXT(rdata string) int { return Header + len(rdata) + strings.Count(rdata, `\`) }

@@ -1,0 +1,193 @@
+package reply
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+)
+
+// limit returns how many octets an RRset may have when so many octets of a reply
+// can reach the client. Zero is no limit.
+func limit(room int) int {
+	if room > 0 {
+		return min(room, record.MaxSet)
+	}
+	return record.MaxSet
+}
+
+// Answer returns the records of a Success, or of an Indirect with the addresses
+// that were found here. They all have the name as the client spelled it
+// (RFC 4343).
+//
+// Room is how many octets of a reply can reach the client; zero is no limit. The
+// records end with the first that does not fit: the server must see that it has
+// to truncate, and the rest would be made for nothing.
+func Answer(r *zone.Result, name string, room int) []dns.RR {
+	switch r.Type {
+	case dns.TypeA, dns.TypeAAAA:
+		return addresses(r, name, limit(room))
+	case dns.TypeSRV:
+		return srv(r, name, limit(room))
+	case dns.TypeTXT:
+		return txt(r, name, limit(room))
+	case dns.TypeSOA:
+		return []dns.RR{r.SOA(name)}
+	case dns.TypeNS:
+		ns, ttl := r.NameServer()
+		return []dns.RR{record.NS(name, ns, ttl)}
+	}
+	return []dns.RR{record.Any(name, r.TTL)}
+}
+
+// addresses returns A or AAAA records.
+func addresses(r *zone.Result, name string, room int) []dns.RR {
+	m := r.Match()
+	switch m.Role {
+	case domain.NameServer:
+		return record.Addresses(name, r.NameServerAddresses(r.Type), r.TTL)
+	case domain.Address:
+		return []dns.RR{record.Address(name, m.Address, r.TTL)}
+	}
+	most := room/record.MinAddress + 1
+	if ips, ok := r.Followed(); ok {
+		return record.Addresses(name, ips[:min(len(ips), most)], r.TTL)
+	}
+	// The endpoints are in the order of their SRV targets, so equal addresses are
+	// neighbours.
+	t, _ := r.Subtree()
+	ips := make([]netip.Addr, 0, 8)
+	for _, i := range m.Endpoints {
+		if len(ips) == most {
+			break
+		}
+		ip, ok := t.Endpoint(i).Address.IP()
+		if ok && record.Holds(r.Type, ip) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
+			ips = append(ips, ip)
+		}
+	}
+	return record.Addresses(name, ips, r.TTL)
+}
+
+// srv returns the SRV records of the endpoints that have a target, in their
+// order: as many as fit a message, and until there is one more than fits room.
+func srv(r *zone.Result, name string, room int) []dns.RR {
+	t, fqdn := r.Subtree()
+	endpoints := r.Match().Endpoints
+	most := min(len(endpoints), 1+room/record.SRVHeader)
+	records := make([]dns.SRV, 0, most)
+	rrs := make([]dns.RR, 0, most)
+	size := 0
+	for _, i := range endpoints {
+		n := t.TargetLen(i, fqdn)
+		if n > domain.MaxName {
+			continue
+		}
+		if size += record.SRVHeader + n; size > record.MaxSet {
+			break
+		}
+		records = append(records, record.SRV(name, t.Target(i, fqdn), t.Endpoint(i).Port, r.TTL))
+		rrs = append(rrs, &records[len(records)-1])
+		if size > room {
+			break
+		}
+	}
+	return rrs
+}
+
+// txt returns the TXT record of an instance, or those of the service.
+func txt(r *zone.Result, name string, room int) []dns.RR {
+	t, _ := r.Subtree()
+	if in := r.Match().Instance; in != nil {
+		return record.TXT(name, r.TTL, []string{t.InstanceText(in)})
+	}
+	return record.TXT(name, r.TTL, t.Texts(room))
+}
+
+// Resolved returns the records of an Indirect result once its hosts are looked
+// up: its own addresses and the others, each once, with one TTL, the smallest
+// (RFC 2181 section 5.2).
+func Resolved(r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
+	found, _ := r.Followed()
+	all := make([]netip.Addr, 0, len(found)+len(others))
+	all = append(all, found...)
+	for _, ip := range others {
+		if record.Holds(r.Type, ip) {
+			all = append(all, ip)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return record.Addresses(name, slices.Compact(all), min(r.TTL, ttl))
+}
+
+// Authority returns the SOA of a negative answer: exactly one record (RFC 2308
+// section 3).
+func Authority(r *zone.Result) []dns.RR {
+	return []dns.RR{r.SOA(r.Origin())}
+}
+
+// Glue returns the addresses of the targets in an SRV answer of this result, in
+// the order of the answer, and of the name server in an NS answer. RRsets are
+// whole and stand one behind the other. It makes no more than fits the room.
+//
+// A target that is a host has glue when it is in the same zone and its endpoints
+// are no hosts in turn.
+func Glue(r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+	switch r.Type {
+	case dns.TypeNS:
+		ns, ttl := r.NameServer()
+		return append(record.Addresses(ns, r.NameServerAddresses(dns.TypeA), ttl), record.Addresses(ns, r.NameServerAddresses(dns.TypeAAAA), ttl)...)
+	case dns.TypeSRV:
+		return targetGlue(r, answer, room, now)
+	}
+	return nil
+}
+
+func targetGlue(r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+	t, fqdn := r.Subtree()
+	glue := make([]dns.RR, 0, len(answer))
+	last, n := "", 0
+	for _, i := range r.Match().Endpoints {
+		if n == len(answer) || len(glue) > limit(room)/record.MinAddress {
+			break
+		}
+		if !t.HasTarget(i, fqdn) {
+			continue
+		}
+		target := answer[n].(*dns.SRV).Target
+		n++
+		if target == last { // with several ports it has one set of addresses
+			continue
+		}
+		last = target
+		if ip, ok := t.Endpoint(i).Address.IP(); ok {
+			glue = append(glue, record.Address(target, ip, r.TTL))
+		} else {
+			glue = append(glue, hostGlue(r, target, room, now)...)
+		}
+	}
+	return glue
+}
+
+// hostGlue returns the addresses of a host in the zone of the result: all of them
+// or, when there is one that the owner of the answer may not publish, none.
+func hostGlue(r *zone.Result, host string, room int, now time.Time) (glue []dns.RR) {
+	v4, v6, ok := r.Target(host, now)
+	if !ok {
+		return nil
+	}
+	for _, found := range []*zone.Result{&v4, &v6} {
+		if found.Kind == zone.Success {
+			glue = append(glue, Answer(found, host, room)...)
+		}
+	}
+	if slices.ContainsFunc(glue, func(rr dns.RR) bool { return !r.Admits(&v4, record.AddressOf(rr)) }) {
+		return nil
+	}
+	return glue
+}

@@ -1,0 +1,109 @@
+package subtree
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Selection lists endpoints of a Subtree by index, in ascending order.
+type Selection []uint16
+
+// everything begins with the list of all endpoints, however many there are.
+var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a constant that Go has no word for
+	for i := range all {
+		all[i] = uint16(i)
+	}
+	return all
+}()
+
+// selections returns for every instance the endpoints that its selector picks.
+// Hamlet, 'CREATE': 'If there is no matching selector for an Instance, then
+// consumer agent implementors must associate to that Instance all endpoints.'
+//
+// Sets of bits keep the work within instances x selectors x endpoints/64, also
+// for a service that is made to be expensive.
+func (c *compiler) selections(places []uint16) []Selection {
+	s := c.service
+	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
+		return slices.Repeat([]Selection{c.All()}, len(s.Instances))
+	}
+	labels := 0
+	for i := range s.Endpoints {
+		labels += len(s.Endpoints[i].Labels)
+	}
+	sets := make([]labeled, 0, labels)
+	byLabel := make(map[string]uint32, labels) // to the index of its set
+	for i := range s.Endpoints {
+		for _, l := range s.Endpoints[i].Labels {
+			n, ok := byLabel[l]
+			if !ok {
+				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most wire.MaxEndpoints times wire.MaxLabels
+				sets = append(sets, labeled{first: places[i]})
+				continue
+			}
+			if sets[n].all == nil {
+				sets[n].all = newBitset(len(s.Endpoints))
+				sets[n].all.add(sets[n].first)
+			}
+			sets[n].all.add(places[i])
+		}
+	}
+	selected := make([]Selection, len(s.Instances))
+	union := newBitset(len(s.Endpoints))
+	for i := range s.Instances {
+		clear(union)
+		for _, l := range s.Instances[i].EndpointSelector {
+			if n, ok := byLabel[l]; ok && sets[n].all != nil {
+				union.addAll(sets[n].all)
+			} else if ok {
+				union.add(sets[n].first)
+			}
+		}
+		selected[i] = c.pick(union)
+	}
+	return selected
+}
+
+// labeled holds the endpoints with one label.
+type labeled struct {
+	first uint16
+	all   bitset // nil when that is the only one
+}
+
+// pick returns the endpoints that are in the set; all of them when none is.
+func (t *Subtree) pick(set bitset) Selection {
+	n := set.len()
+	if n == 0 || n == len(t.endpoints) {
+		return t.All()
+	}
+	picked := make(Selection, 0, n)
+	for at, word := range set {
+		for ; word != 0; word &= word - 1 {
+			picked = append(picked, uint16(64*at+bits.TrailingZeros64(word))) //nolint:gosec // an index of endpoints
+		}
+	}
+	return picked
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+func newBitset(size int) bitset { return make(bitset, (size+63)/64) }
+
+func (s bitset) add(i uint16) { s[i/64] |= 1 << (i % 64) }
+
+func (s bitset) addAll(t bitset) {
+	for i, word := range t {
+		s[i] |= word
+	}
+}
+
+func (s bitset) len() int {
+	n := 0
+	for _, word := range s {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
