@@ -2,7 +2,6 @@ package zone_test
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -225,37 +224,6 @@ func TestHostsAreBounded(t *testing.T) {
 	}
 }
 
-// TestResolved adds what was looked up elsewhere: one RRset, each address once,
-// with the smallest TTL.
-func TestResolved(t *testing.T) {
-	z := fixture().Publish(now)
-	r := z.Lookup("web.fed.example.", dns.TypeA, now)
-	others := []netip.Addr{
-		netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.7"),
-		netip.MustParseAddr("2001:db8::7"),
-	}
-	tests := []struct {
-		others []netip.Addr
-		ttl    uint32
-		want   []string
-	}{
-		{others, 20, []string{"20 A 192.0.2.1", "20 A 198.51.100.7"}},
-		{others, 100, []string{"30 A 192.0.2.1", "30 A 198.51.100.7"}},
-		{nil, 5, []string{"5 A 192.0.2.1"}},
-	}
-	for _, tt := range tests {
-		if d := cmp.Diff(tt.want, data("WEB.fed.example.", reply.Resolved(&r, "WEB.fed.example.", tt.others, tt.ttl))); d != "" {
-			t.Errorf("TTL %d (-want +got):\n%s", tt.ttl, d)
-		}
-	}
-	b := builder(owner("o", "fed.example"))
-	b.Put(0, service("s s.fed.example gw.example.net@80 i/TCP"), 1)
-	r = b.Publish(now).Lookup("s.fed.example.", dns.TypeAAAA, now)
-	if rrs := reply.Resolved(&r, "s.fed.example.", others[:3], 5); len(rrs) != 0 {
-		t.Errorf("AAAA of IPv4 addresses: %v", rrs)
-	}
-}
-
 // TestRoom shows that an answer for a client with a small buffer is made as far
 // as the server can see that it must be truncated, and no further, and that one
 // that fits is whole.
@@ -296,4 +264,14 @@ func TestRoom(t *testing.T) {
 			}
 		}
 	}
+}
+
+// manyPairs returns n pairs of metadata whose strings have a length.
+func manyPairs(n, length int) []federation.Pair {
+	var pairs []federation.Pair
+	for i := range n {
+		key := fmt.Sprintf("k%d", i)
+		pairs = append(pairs, federation.Pair{Key: key, Value: strings.Repeat("x", length-len("md.=")-len(key))})
+	}
+	return pairs
 }

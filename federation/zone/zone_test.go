@@ -267,42 +267,6 @@ func TestDecisionTable(t *testing.T) {
 	}
 }
 
-// TestReplies checks what surrounds the records of an answer: the SOA of a
-// negative one, and the additional section.
-func TestReplies(t *testing.T) {
-	z := fixture().Publish(now)
-	ask := func(name string, qtype uint16) *zone.Result {
-		r := z.Lookup(name, qtype, now)
-		return &r
-	}
-	soa := []string{"fed.example. 5 SOA ns.dns.fed.example. hostmaster.fed.example. 1800000000 300 60 86400 5"}
-	for _, name := range []string{"nope.fed.example.", "b.fed.example.", "web.fed.example."} {
-		if d := cmp.Diff(soa, data("", reply.Authority(ask(name, dns.TypeMX)))); d != "" {
-			t.Errorf("authority of %s (-want +got):\n%s", name, d)
-		}
-	}
-
-	r := ask("web.fed.example.", dns.TypeSRV)
-	want := []string{
-		"192-0-2-1.addr.web.fed.example. 30 A 192.0.2.1",
-		"2001-0db8-0000-0000-0000-0000-0000-0001.addr.web.fed.example. 30 AAAA 2001:db8::1",
-	}
-	if d := cmp.Diff(want, data("", reply.Glue(r, reply.Answer(r, "WEB.fed.example.", 0), 0, now))); d != "" {
-		t.Errorf("additional of SRV (-want +got):\n%s", d)
-	}
-	r = ask("fed.example.", dns.TypeNS)
-	want = []string{"ns.dns.fed.example. 5 A 192.0.2.53", "ns.dns.fed.example. 5 AAAA 2001:db8::53"}
-	if d := cmp.Diff(want, data("", reply.Glue(r, reply.Answer(r, "FED.example.", 0), 0, now))); d != "" {
-		t.Errorf("additional of NS (-want +got):\n%s", d)
-	}
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeTXT, dns.TypeSOA} {
-		r := ask("fed.example.", qtype)
-		if glue := reply.Glue(r, reply.Answer(r, "fed.example.", 0), 0, now); len(glue) > 0 {
-			t.Errorf("additional of %s: %v", dns.Type(qtype), glue)
-		}
-	}
-}
-
 // TestSource checks what metadata and logs tell of an answer.
 func TestSource(t *testing.T) {
 	z := fixture().Publish(now)

@@ -1,4 +1,4 @@
-package zone_test
+package subtree_test
 
 import (
 	"fmt"
@@ -10,40 +10,52 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
-// wireTXT returns the strings of each TXT record of a name as they are on the
-// wire.
-func wireTXT(t *testing.T, z *zone.Zone, name string) [][]string {
+// wireTXT returns the strings of each TXT record as they are on the wire.
+func wireTXT(t *testing.T, rdata []string) [][]string {
 	t.Helper()
-	r := z.Lookup(name, dns.TypeTXT, now)
-	if r.Kind != zone.Success {
-		t.Fatalf("%s: %s", name, kindNames[r.Kind])
-	}
+	const name = "s.fed.example."
 	var all [][]string
-	for _, rr := range reply.Answer(&r, name, 0) {
+	for _, rr := range record.TXT(name, 30, rdata) {
 		buf := make([]byte, 2*dns.MaxMsgSize)
 		end, err := dns.PackRR(rr, buf, 0, nil, false)
 		if err != nil {
 			t.Fatalf("%s: %v", rr, err)
 		}
-		rdata := buf[len(name)+1+10 : end] // behind the owner, type, class, TTL and length
+		rest := buf[len(name)+1+10 : end] // behind the name, type, class, TTL and length
 		var texts []string
-		for len(rdata) > 0 {
-			n := int(rdata[0])
-			texts = append(texts, string(rdata[1:1+n]))
-			rdata = rdata[1+n:]
+		for len(rest) > 0 {
+			n := int(rest[0])
+			texts = append(texts, string(rest[1:1+n]))
+			rest = rest[1+n:]
 		}
 		all = append(all, texts)
 	}
 	return all
 }
 
-// TestText holds section 3 of the decision table, as seen on the wire.
-func TestText(t *testing.T) {
+// serviceText returns the strings of the TXT records of the service.
+func serviceText(t *testing.T, tree *subtree.Subtree) [][]string {
+	t.Helper()
+	return wireTXT(t, tree.Texts(record.MaxSet))
+}
+
+// instanceText returns the strings of the TXT record of an instance.
+func instanceText(t *testing.T, tree *subtree.Subtree, labels string) [][]string {
+	t.Helper()
+	in, ok := tree.Instance(labels)
+	if !ok {
+		t.Fatalf("there is no instance %s", labels)
+	}
+	return wireTXT(t, []string{tree.InstanceText(in)})
+}
+
+// TestInstanceText has the rules for the strings of an instance, as seen on the wire,
+// by section of the decision table.
+func TestInstanceText(t *testing.T) {
 	type pairs = []federation.Pair
 	long := func(prefix string, n int) string { return prefix + strings.Repeat("x", n-len(prefix)) }
 	const id, protocol = "id=i", "protocol=HTTP"
@@ -144,20 +156,18 @@ func TestText(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := builder(owner("o", "fed.example"))
-			s := service("s s.fed.example 192.0.2.1@80 i/HTTP")
+			s := service("s", federation.Instance{})
 			tt.instance.ID, tt.instance.Protocol = "i", federation.HTTP
 			s.Instances[0] = tt.instance
-			b.Put(0, s, 1)
-			z := b.Publish(now)
+			tree := compiled(s)
 			want := append([]string{"txtvers=1"}, tt.want...)
-			if d := cmp.Diff([][]string{want}, wireTXT(t, z, "i.s.fed.example.")); d != "" {
+			if d := cmp.Diff([][]string{want}, instanceText(t, tree, "i")); d != "" {
 				t.Errorf("instance (-want +got):\n%s", d)
 			}
-			if d := cmp.Diff([][]string{{"txtvers=1", "name=s"}, want}, wireTXT(t, z, "s.fed.example.")); d != "" {
+			if d := cmp.Diff([][]string{{"txtvers=1", "name=s"}, want}, serviceText(t, tree)); d != "" {
 				t.Errorf("service (-want +got):\n%s", d)
 			}
-			if got := faults(b, 0)[subtree.FaultTXT]; got != tt.dropped {
+			if got := tree.Faults()[subtree.FaultTXT]; got != tt.dropped {
 				t.Errorf("%d strings dropped, want %d", got, tt.dropped)
 			}
 		})
@@ -177,35 +187,40 @@ func manyPairs(n, length int) []federation.Pair {
 // TestLongTextIsDroppedAlone shows that a value that is too long, as that of a
 // certificate is, costs no other string.
 func TestLongTextIsDroppedAlone(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	s := service("s s.fed.example 192.0.2.1@80 i/TCP")
-	s.Instances[0].Metadata = []federation.Pair{{Key: "a", Value: "1"}, {Key: "certificate", Value: strings.Repeat("x", 2000)}, {Key: "z", Value: "2"}}
-	b.Put(0, s, 1)
-	expect(t, b.Publish(now), now, `i.s TXT | NOERROR | 30 TXT "txtvers=1" "id=i" "protocol=TCP" "md.a=1" "md.z=2"`)
-	if d := cmp.Diff(faultCount{subtree.FaultTXT: 1}, faults(b, 0)); d != "" {
+	tree := compiled(service("s", federation.Instance{ID: "i", Protocol: federation.TCP, Metadata: []federation.Pair{
+		{Key: "a", Value: "1"}, {Key: "certificate", Value: strings.Repeat("x", 2000)}, {Key: "z", Value: "2"},
+	}}))
+	want := [][]string{{"txtvers=1", "id=i", "protocol=TCP", "md.a=1", "md.z=2"}}
+	if d := cmp.Diff(want, instanceText(t, tree, "i")); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if d := cmp.Diff(subtree.Faults{subtree.FaultTXT: 1}, tree.Faults()); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }
 
-// TestServiceText holds row 3.2: what the fqdn says of the service itself.
+// TestServiceText has row 3.2: what the fqdn says of the service itself.
 func TestServiceText(t *testing.T) {
-	b := builder(owner("o", "fed.example"))
-	s := service("s s.fed.example 192.0.2.1@80 b/HTTP a/HTTP B/HTTP b/HTTP")
-	s.Name, s.Description = `s\1`, "d"
+	var instances []federation.Instance
+	for _, id := range []string{"b", "a", "B", "b"} {
+		instances = append(instances, federation.Instance{ID: id, Protocol: federation.HTTP})
+	}
+	s := service(`s\1`, instances...)
+	s.Description = "d"
 	s.Tags = []string{"", "a", strings.Repeat("x", 252), "b", "b"}
 	s.SANs = []string{"one", "", "two"}
 	s.Labels = []federation.Pair{{Key: "A", Value: "1"}, {Key: "a", Value: "2"}, {Key: "name", Value: "n"}}
-	b.Put(0, s, 1)
+	tree := compiled(s)
 	want := [][]string{
 		{"txtvers=1", `name=s\1`, "desc=d", "tag=a", "tag2=b", "tag3=b", "label.a=1", "label.name=n", "san=one", "san2=two"},
 		{"txtvers=1", "id=B", "protocol=HTTP"},
 		{"txtvers=1", "id=a", "protocol=HTTP"},
 		{"txtvers=1", "id=b", "protocol=HTTP"}, // once, though there are two
 	}
-	if d := cmp.Diff(want, wireTXT(t, b.Publish(now), "s.fed.example.")); d != "" {
+	if d := cmp.Diff(want, serviceText(t, tree)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if d := cmp.Diff(faultCount{subtree.FaultTXT: 2, subtree.FaultInstanceName: 2}, faults(b, 0)); d != "" {
+	if d := cmp.Diff(subtree.Faults{subtree.FaultTXT: 2, subtree.FaultInstanceName: 2}, tree.Faults()); d != "" {
 		t.Errorf("faults (-want +got):\n%s", d)
 	}
 }
@@ -220,12 +235,10 @@ func FuzzText(f *testing.F) {
 		if !utf8.ValidString(description) {
 			return // protocol buffers have refused it
 		}
-		b := builder(owner("o", "fed.example"))
-		s := service("s s.fed.example 192.0.2.1@80 i/HTTP")
-		s.Name, s.Description, s.Labels = name, description, []federation.Pair{{Key: key, Value: value}}
-		b.Put(0, s, 1)
+		s := service(name, federation.Instance{ID: "i", Protocol: federation.HTTP})
+		s.Description, s.Labels = description, []federation.Pair{{Key: key, Value: value}}
 		total := 0
-		for i, text := range wireTXT(t, b.Publish(now), "s.fed.example.")[0] {
+		for i, text := range serviceText(t, compiled(s))[0] {
 			total += 1 + len(text)
 			k, v, ok := strings.Cut(text, "=")
 			switch {

@@ -1,0 +1,110 @@
+package record_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+)
+
+const name = "Web.fed.example."
+
+// addresses returns n addresses that follow each other.
+func addresses(first string, n int) []netip.Addr {
+	all := []netip.Addr{netip.MustParseAddr(first)}
+	for len(all) < n {
+		all = append(all, all[len(all)-1].Next())
+	}
+	return all
+}
+
+// TestRecords compares every kind with the text of a zone file.
+func TestRecords(t *testing.T) {
+	srv := record.SRV(name, "a.example.", 8080, 30)
+	for _, tt := range []struct {
+		got  dns.RR
+		want string
+	}{
+		{record.Address(name, netip.MustParseAddr("192.0.2.1"), 30), "Web.fed.example. 30 IN A 192.0.2.1"},
+		{record.Address(name, netip.MustParseAddr("2001:db8::1"), 30), "Web.fed.example. 30 IN AAAA 2001:db8::1"},
+		{&srv, "Web.fed.example. 30 IN SRV 0 100 8080 a.example."},
+		{record.NS(name, "ns.example.", 5), "Web.fed.example. 5 IN NS ns.example."},
+		{record.SOA(name, "ns.example.", "host.example.", 7, 5), "Web.fed.example. 5 IN SOA ns.example. host.example. 7 300 60 86400 5"},
+		{record.Any(name, 30), `Web.fed.example. 30 IN HINFO "RFC8482" ""`},
+		{record.TXT(name, 30, []string{"\x03a=1\x04b=\\x"})[0], `Web.fed.example. 30 IN TXT "a=1" "b=\\x"`},
+	} {
+		if got := strings.ReplaceAll(tt.got.String(), "\t", " "); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
+// TestAddressesFitAMessage checks that a set of the largest number of addresses
+// fits a message, and that no more are made.
+func TestAddressesFitAMessage(t *testing.T) {
+	for _, first := range []string{"198.18.0.0", "2001:db8::"} {
+		ips := addresses(first, 2*record.MaxAddresses)
+		rrs := record.Addresses(name, ips, 30)
+		m := new(dns.Msg)
+		m.SetQuestion(name, dns.TypeANY)
+		m.Compress, m.Answer = true, rrs
+		if n := m.Len(); n > dns.MaxMsgSize || n < record.MaxSet-100 {
+			t.Errorf("%d records from %s on are %d octets", len(rrs), first, n)
+		}
+		for i, rr := range rrs {
+			if got := record.AddressOf(rr); got != ips[i] || !record.Holds(rr.Header().Rrtype, got) {
+				t.Fatalf("record %d holds %s, want %s", i, got, ips[i])
+			}
+		}
+	}
+	if rrs := record.Addresses(name, nil, 30); rrs != nil {
+		t.Errorf("records of no address: %v", rrs)
+	}
+	if ip := record.AddressOf(record.Any(name, 30)); ip.IsValid() {
+		t.Errorf("the address of HINFO is %s", ip)
+	}
+}
+
+// TestSizes compares the sizes with those that the DNS library packs: the name is
+// a pointer to the question.
+func TestSizes(t *testing.T) {
+	const target = "a.b.example.org."
+	srv := record.SRV(name, target, 1, 1)
+	rdata := "\x05a=b\\c\x03d=e"
+	for _, tt := range []struct {
+		rr   dns.RR
+		want int
+	}{
+		{record.Address(name, netip.MustParseAddr("192.0.2.1"), 1), record.MinAddress},
+		{&srv, record.SRVHeader + len(target)},
+		{record.TXT(name, 1, []string{rdata})[0], record.SizeTXT(rdata)},
+	} {
+		m := new(dns.Msg)
+		m.SetQuestion(name, dns.TypeANY)
+		m.Compress = true
+		empty := m.Len()
+		m.Answer = []dns.RR{tt.rr}
+		if got := m.Len() - empty; got != tt.want {
+			t.Errorf("%s is %d octets, want %d", tt.rr, got, tt.want)
+		}
+	}
+}
+
+func TestCompareTXT(t *testing.T) {
+	sorted := []string{"", "\x01a", "\x01a\x01b", "\x02ab", "\x01b"}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got, want := record.CompareTXT(a, b), int(min(max(i-j, -1), 1)); min(max(got, -1), 1) != want {
+				t.Errorf("%q and %q compare as %d, want %d", a, b, got, want)
+			}
+		}
+	}
+	if d := cmp.Diff([]string{"a", "", "bc"}, slices.Collect(record.Strings("\x01a\x00\x02bc"))); d != "" {
+		t.Errorf("strings (-want +got):\n%s", d)
+	}
+}
