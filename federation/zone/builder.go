@@ -31,7 +31,9 @@ type contributor struct {
 }
 
 // Fault is a kind of name or record that a catalog asks for and that cannot be
-// published, or not by this owner. It is the value of a metric label.
+// published, or not by this owner. It is the value of a metric label. The kinds
+// stand in packages subtree and precedence; a service that Config.Admit refuses
+// counts under the reason of its error.
 type Fault = subtree.Fault
 
 // NewBuilder returns a builder without services. The serials continue after
@@ -77,8 +79,8 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 	b.origins[i].owners = append(b.origins[i].owners, owner)
 }
 
-// Put offers a service, instead of what the owner offered under its name
-// before. An fqdn that changed is gone with the next version.
+// Put offers a service. It replaces what the owner offered under the same service
+// name. If the fqdn has changed, the next version has the old one no longer.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 	b.put(owner, s, generation, nil)
 }
@@ -158,7 +160,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	if v.Status == s {
 		return
 	}
-	var changed func(string) bool // of one whose TTL changes, and with it the RRsets
+	var changed func(string) bool // notes that a TTL changes, and with it the RRsets
 	if b.clean(owner) {
 		changed = func(fqdn string) bool {
 			b.touch(fqdn)
@@ -170,8 +172,8 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	b.changed = true
 }
 
-// clean reports whether some zone of the owner has a serial that does not have to
-// move anyway.
+// clean reports whether the serial of some zone of the owner does not yet have to
+// move.
 func (b *Builder) clean(owner int) bool {
 	for i := range b.origins {
 		if !b.serials[i].pending && slices.Contains(b.origins[i].owners, owner) {
@@ -181,16 +183,16 @@ func (b *Builder) clean(owner int) bool {
 	return false
 }
 
-// Publish returns the version that holds all that was put before, which is the
-// one of the last call when nothing was.
+// Publish returns the version with all changes so far. Without changes, it is the
+// version that the last call returned.
 //
 // The serial of every origin whose RRsets changed becomes the time in seconds.
-// A second change within one second is published with the serial of the first,
-// and gets its own when that second is over: were it one more each time, a burst
-// would run ahead of the clock, and a restart behind it, where no secondary
-// would follow (RFC 1982). When the clock was set back, the serial is one more
-// than the last, once a second at most, so that it is no further ahead than it
-// was. Due returns when a serial that has to wait can move.
+// A second change within one second is published with the serial of the first, and
+// gets its own when that second is over. If the serial grew by one with each
+// change, a burst would take it ahead of the clock. A restart would then begin
+// with a smaller serial, which no secondary follows (RFC 1982). When the clock is
+// set back, the serial grows by one, once a second at most, so that it gets no
+// further ahead. Due returns when a serial that has to wait can move.
 func (b *Builder) Publish(now time.Time) *Zone {
 	for i := range b.origins {
 		if c := &b.serials[i]; c.pending && c.move(&b.origins[i], now) {
@@ -209,8 +211,8 @@ func (b *Builder) Publish(now time.Time) *Zone {
 	return z
 }
 
-// Due returns when Publish has a serial to move that it could not move yet, and
-// false when there is none.
+// Due returns when Publish can move a serial that it could not move yet. It
+// reports false when no serial waits.
 func (b *Builder) Due() (time.Time, bool) {
 	var due time.Time
 	for i := range b.serials {

@@ -31,9 +31,10 @@ type Owner struct {
 	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
 	Retention   time.Duration     // 0 is unlimited
 
-	// Admits reports whether the owner may publish an address, unmapped. Its own
-	// endpoints have been judged when they arrived; this is for what hosts in
-	// our zones lend it. Nil admits every address.
+	// Admits reports whether the owner may publish an address, which is unmapped.
+	// The owner's own endpoints were judged when they arrived. This is for the
+	// addresses of hosts in our zones that its endpoints name. Nil admits every
+	// address.
 	Admits func(netip.Addr) bool
 }
 

@@ -19,7 +19,7 @@ import (
 
 type faultCount = map[zone.Fault]int
 
-// TestConflicts holds section 6 of the decision table: who has a name that two
+// TestConflicts has section 6 of the decision table: who has a name that two
 // services want, whatever came first.
 func TestConflicts(t *testing.T) {
 	const web = "0 web web.fed.example 192.0.2.1@80 v1/HTTP"
@@ -115,8 +115,8 @@ func TestConflicts(t *testing.T) {
 			},
 		},
 		{
-			// The service of the second owner is in nobody's way, for the first owner
-			// has taken its own name.
+			// The service of the second owner conflicts with nothing, because the
+			// first owner has taken its own name.
 			name: "service at a name of a service that is not published",
 			services: []string{
 				"0 a fed.example 192.0.2.1@80 web/TCP", "1 web web.fed.example 192.0.2.2@80 v1.x/TCP", "2 v1 v1.x.web.fed.example 192.0.2.3@80 i/TCP",
@@ -259,8 +259,8 @@ func permutations(n int) [][]int {
 	return all
 }
 
-// TestTakeover follows names from one service to another and back.
-func TestTakeover(t *testing.T) {
+// TestNameMovesToNextOwnerAndBack follows names from one service to another and back.
+func TestNameMovesToNextOwnerAndBack(t *testing.T) {
 	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"))
 	first, second := service("s dup.fed.example 10.0.0.1@80 i/TCP"), service("a dup.fed.example 10.0.0.2@80 i/TCP")
 	const firstHasIt, secondHasIt = "dup A | NOERROR | 30 A 10.0.0.1", "dup A | NOERROR | 30 A 10.0.0.2"
@@ -353,7 +353,7 @@ func TestInstanceNamesKeepTheirOwner(t *testing.T) {
 	}
 }
 
-// TestAdmit holds the rules about where an owner may publish.
+// TestAdmit has the rules about where an owner may publish.
 func TestAdmit(t *testing.T) {
 	outer, inner, everywhere := owner("outer", "fed.example", "alone.example"), owner("inner", "in.fed.example"), owner("root", ".")
 	renamer := owner("renamer", "fed.example")
@@ -434,9 +434,9 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestRefusedReplaces shows that a service that moves where it may not be is no
+// TestServiceThatMovesWhereItMayNotBeIsGone shows that a service that moves where it may not be is no
 // longer where it was: in this server block nothing of it is valid.
-func TestRefusedReplaces(t *testing.T) {
+func TestServiceThatMovesWhereItMayNotBeIsGone(t *testing.T) {
 	b := builder(owner("o1", "fed.example"))
 	b.Put(0, service("s a.fed.example 192.0.2.1@80 i/TCP"), 1)
 	b.Put(0, service("s a.example 192.0.2.1@80 i/TCP"), 1)
@@ -483,9 +483,9 @@ func TestNestedZones(t *testing.T) {
 	}
 }
 
-// TestNestedLabels has a zone where labels of a service stand. It hides them, as
+// TestZoneHidesLabelsOfAService has a zone where labels of a service stand. It hides them, as
 // any zone within another does.
-func TestNestedLabels(t *testing.T) {
+func TestZoneHidesLabelsOfAService(t *testing.T) {
 	b := builder(owner("outer", "fed.example"), owner("inner", "addr.web.fed.example"))
 	b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
 	z := b.Publish(now)
@@ -505,7 +505,7 @@ func TestNestedLabels(t *testing.T) {
 	}
 }
 
-// TestNestedTransferDelegates holds row 8.3: a zone has the zones right below it
+// TestNestedTransferDelegates has row 8.3: a zone has the zones right below it
 // as delegations, at their place among its names, and nothing else of them.
 func TestNestedTransferDelegates(t *testing.T) {
 	inner := owner("inner", "m.fed.example", "x.m.fed.example")
@@ -542,7 +542,7 @@ func TestNestedTransferDelegates(t *testing.T) {
 	expect(t, z, now, "m NS | NOERROR | 7 NS ns.dns.m.fed.example.", "in.m A | NOERROR | 30 A 192.0.2.3", "nope.m A | NXDOMAIN")
 }
 
-// TestRootZone has the root as an origin (coredns issue 3316).
+// TestRootZone has the root as an origin (once a bug of CoreDNS).
 func TestRootZone(t *testing.T) {
 	o := owner("o", ".")
 	o.Renames = []zone.Rename{{From: origin("apex.example"), To: origin(".")}}

@@ -1,18 +1,26 @@
-// Package zone compiles what owners offer into DNS: which names exist, which
-// RRsets they have, for how long.
+// Package zone turns what owners offer into answers of DNS: which names exist,
+// which RRsets they have, and for how long.
 //
-// A [Builder] takes services in and publishes a [Zone], an immutable version of
-// everything that one server block answers. Publishing costs time and memory
-// in proportion to what changed, because versions share their structure.
-// [Zone.Lookup] answers one question wholly from one version and takes no lock;
-// the [Result] builds the records of the reply, fresh for every reply.
+// It stands between the catalogs and the plugin. A [Builder] takes services in,
+// from one goroutine, and publishes a [Zone]: an immutable version of everything
+// that one server block answers. Publishing costs time and memory in proportion
+// to what changed, because versions share their structure. [Zone.Lookup] answers
+// one question wholly from one version and takes no lock. Its [Result] says what
+// was found; package reply makes records of it.
+//
+// The parts that can be read alone are packages below this one:
+//
+//	domain      the naming scheme: which names stand for what
+//	record      DNS records made of plain values, and how large they are
+//	trie        the index: a persistent map from names to values
+//	subtree     one service, compiled: the names at and below its fqdn
+//	precedence  who has which name, when several want it
+//	reply       the records of replies and zone transfers
 //
 // Only fqdns of services and the names above them are stored. Everything below
 // an fqdn (instances, _http._tcp, addresses) follows from its service and is
-// found by reading the labels of the query, so an update touches one name. Where
-// services want one name, [Builder.Put] marks its node, and a query for it finds
-// out who has it: that depends on who is alive.
+// found by reading the labels of the query, so an update touches one name.
 //
-// The package is pure: no goroutine, lock, context, logger or clock. Time comes
-// in as an argument. Response codes are the plugin's business.
+// All of these packages are pure: no goroutine, lock, context, logger or clock.
+// Time comes in as an argument. Response codes are the plugin's business.
 package zone

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// maxDepth is how many hosts in our own zones are followed one behind the
-	// other, and maxFollowed how many in all for one query: catalogs may point
-	// at each other in every way.
+	// maxDepth is the longest chain of hosts in our own zones that is followed, and
+	// maxFollowed the most hosts of one query: catalogs may point at each other in
+	// every way.
 	maxDepth    = 8
 	maxFollowed = 256
 
-	// maxVisited is how many endpoints are looked at for one query, from which on
-	// no other service is followed.
+	// maxVisited is the number of endpoints, over all services, after which a query
+	// follows no other service.
 	maxVisited = 2 * record.MaxAddresses
 )
 
@@ -27,13 +27,13 @@ type follower struct {
 	*Result
 
 	now   time.Time
-	alone bool            // hosts in other zones of ours are elsewhere as well
+	alone bool            // hosts in our other zones count as hosts elsewhere
 	seen  map[string]bool // hosts
 }
 
-// follow collects the addresses of endpoints that are IP addresses, and of
-// those that are names of this version. What remains is for the caller. A name
-// has no CNAME beside its SRV and TXT (RFC 1034 section 3.6.2), so addresses
+// follow collects the addresses of endpoints that are IP addresses, and of hosts
+// that have a name in this version. The other hosts are left to the caller. A name
+// with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses
 // stand at the name itself.
 func (r *Result) follow(now time.Time, alone bool) Kind {
 	f := follower{r, now, alone, make(map[string]bool)}
@@ -117,7 +117,7 @@ func (f *follower) collect(from *precedence.Offer, ips ...netip.Addr) {
 	}
 }
 
-// inherit takes over the TTL and the staleness of a service on the way
+// inherit takes over the TTL and the staleness of a service that was followed
 // (RFC 2181 section 5.2: one TTL for an RRset).
 func (f *follower) inherit(p *precedence.Offer) {
 	f.TTL = min(f.TTL, f.zone.ttl(p, f.now))

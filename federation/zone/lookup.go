@@ -11,9 +11,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
-// Lookup returns what the zone says of a name and a type. The name is lower
-// case and absolute. It allocates nothing, but for the addresses of hosts and
-// the names of addresses.
+// Lookup returns what the zone has for a name, lower case and absolute, and a
+// type. It allocates only for names of addresses, and for services whose endpoints
+// are hosts.
 func (z *Zone) Lookup(name string, qtype uint16, now time.Time) Result {
 	o := z.origins.ofQuery(name)
 	if o == nil {
@@ -24,8 +24,8 @@ func (z *Zone) Lookup(name string, qtype uint16, now time.Time) Result {
 	return r
 }
 
-// resolve decides what the match means for the type. With alone, hosts in other
-// zones of ours are elsewhere as well.
+// resolve decides what the match means for the type. With alone, hosts in our
+// other zones count as hosts elsewhere.
 func (r *Result) resolve(now time.Time, alone bool) {
 	m := &r.match
 	// One test of existence for all types, before any look at the type.

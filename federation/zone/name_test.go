@@ -14,7 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
-// TestInstanceNames holds rows 5.11 and 5.13 of the decision table: which IDs are
+// TestInstanceNames has rows 5.11 and 5.13 of the decision table: which IDs are
 // names. What is none still counts for the fqdn and its protocols.
 func TestInstanceNames(t *testing.T) {
 	long := strings.Repeat("x", 63)
@@ -77,9 +77,9 @@ func TestInstanceNames(t *testing.T) {
 	}
 }
 
-// TestFoldedInstances holds row 5.14: of IDs that are one name, the smallest has
+// TestInstanceIDsThatAreOneName has row 5.14: of IDs that are one name, the smallest has
 // it.
-func TestFoldedInstances(t *testing.T) {
+func TestInstanceIDsThatAreOneName(t *testing.T) {
 	for _, order := range permutations(3) {
 		b := builder(owner("o", "fed.example"))
 		s := service("s s.fed.example 192.0.2.1@80[one] 192.0.2.2@80[two] 192.0.2.3@80[three] v1/HTTP[one] V1/TCP[two] v1./TLS[three]")
@@ -117,8 +117,8 @@ func TestUnnamedInstances(t *testing.T) {
 	}
 }
 
-// TestProtocols holds row 2.1: the service labels, of which MongoDB has two.
-func TestProtocols(t *testing.T) {
+// TestServiceLabelsOfProtocols has row 2.1: the service labels, of which MongoDB has two.
+func TestServiceLabelsOfProtocols(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("s s.fed.example 192.0.2.1@80 1/HTTP 2/HTTPS 3/GRPC 4/HTTP2 5/MONGO 6/TCP 7/TLS 8/MTLS"), 1)
 	z := b.Publish(now)
@@ -132,8 +132,8 @@ func TestProtocols(t *testing.T) {
 	)
 }
 
-// TestSelectors holds row 1.4.
-func TestSelectors(t *testing.T) {
+// TestEndpointSelectors has row 1.4.
+func TestEndpointSelectors(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("s s.fed.example 192.0.2.1@1[a,b] 192.0.2.2@2[b] 192.0.2.3@3 one/HTTP[a] two/HTTP[x,b] all/TCP none/TLS[x]"), 1)
 	all := "| NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3"
@@ -158,7 +158,7 @@ func longName(n int) string {
 	return name
 }
 
-// TestLongNames holds rows 5.12 and 5.15: at most 254 characters with the final
+// TestLongNames has rows 5.12 and 5.15: at most 254 characters with the final
 // dot, and only what would be longer is left out.
 func TestLongNames(t *testing.T) {
 	const v4, v6, mongo, mongodb, tcp = len("192-0-2-1.addr."), len("0000-0000-0000-0000-0000-0000-0000-0000.addr."),
@@ -230,9 +230,9 @@ func checkPacks(t testing.TB, rr dns.RR) {
 	}
 }
 
-// TestOnlyLongTargets has an fqdn so long that no endpoint has a target: the
+// TestFQDNTooLongForTargets has an fqdn so long that no endpoint has a target: the
 // service is there, with addresses, and without SRV records.
-func TestOnlyLongTargets(t *testing.T) {
+func TestFQDNTooLongForTargets(t *testing.T) {
 	name := longName(245)
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("s "+name+" 192.0.2.1@1 i/HTTP"), 1)
@@ -244,8 +244,8 @@ func TestOnlyLongTargets(t *testing.T) {
 	)
 }
 
-// TestQueryCase holds row 5.10: the owner of every record is the name byte for
-// byte as it was asked for; everything else is in lower case.
+// TestQueryCase has row 5.10: the name of every record is, byte for
+// byte, the one that was asked for; everything else is in lower case.
 func TestQueryCase(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("s S.Fed.Example 192.0.2.1@80 192.0.2.2@80 Host.Example@80 V1/HTTP"), 1)

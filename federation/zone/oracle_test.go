@@ -257,7 +257,7 @@ func (o *oracle) gone(of *offer) bool {
 	return o.stale(of) && !o.statuses[of.owner].Expires.IsZero() && o.remaining(of) < time.Second
 }
 
-// ttl holds rows 7.5 and 7.6.
+// ttl has rows 7.5 and 7.6.
 func (o *oracle) ttl(of *offer) uint32 {
 	owner := o.config.Owners[of.owner]
 	ttl := owner.TTL
@@ -408,7 +408,7 @@ func (o *oracle) written() map[string]*owned {
 	return all
 }
 
-// selected holds row 1.4.
+// selected has row 1.4.
 func selected(s *federation.Service, in *federation.Instance) []federation.Endpoint {
 	var some []federation.Endpoint
 	for _, ep := range s.Endpoints {
@@ -425,7 +425,7 @@ func selected(s *federation.Service, in *federation.Instance) []federation.Endpo
 	return some
 }
 
-// instanceName holds rows 5.13 and 5.14.
+// instanceName has rows 5.13 and 5.14.
 func (o *oracle) instanceName(of *offer, fqdn string, in *federation.Instance) (string, bool) {
 	label := strings.TrimSuffix(strings.ToLower(in.ID), ".")
 	if in.Unnamed || !onlyLabels.MatchString(label) || endsInAddr.MatchString(label) {
@@ -447,7 +447,7 @@ func protocolLabels(p federation.Protocol) []string {
 	return []string{"_" + strings.ToLower(p.String())}
 }
 
-// target holds rows 2.3 and 2.4.
+// target has rows 2.3 and 2.4.
 func target(ep federation.Endpoint, fqdn string) string {
 	if host, ok := ep.Address.Host(); ok {
 		return host.String()
@@ -459,7 +459,7 @@ func target(ep federation.Endpoint, fqdn string) string {
 	return join(strings.ReplaceAll(ip.StringExpanded(), ":", "-")+".addr", fqdn)
 }
 
-// exists holds row 5.5.
+// exists has row 5.5.
 func (o *oracle) exists(name string) bool {
 	for other := range o.written() {
 		if other == name || isBelow(other, name) {
@@ -470,7 +470,7 @@ func (o *oracle) exists(name string) bool {
 	return slices.ContainsFunc(expired, func(other string) bool { return isBelow(other, name) })
 }
 
-// unsynced holds row 7.10; unheard is when nothing is waited for any longer.
+// unsynced has row 7.10; unheard is when nothing is waited for any longer.
 func (o *oracle) unsynced(origin string) (unsynced, unheard bool) {
 	known, pending := false, false
 	for _, i := range o.origins()[origin] {
@@ -587,7 +587,7 @@ func addressType(ip netip.Addr) uint16 {
 	return dns.TypeAAAA
 }
 
-// srv holds rows 2.3 to 2.9.
+// srv has rows 2.3 to 2.9.
 func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue []string) {
 	endpoints := slices.Clone(at.endpoints)
 	slices.SortStableFunc(endpoints, func(a, b federation.Endpoint) int {
@@ -642,7 +642,7 @@ func (o *oracle) admits(to, from *offer, ip netip.Addr) bool {
 	return admits == nil || admits(ip)
 }
 
-// addresses holds rows 1.2, 1.3 and 1.5: all that is reached from name within
+// addresses has rows 1.2, 1.3 and 1.5: all that is reached from name within
 // nine steps, the eighth of which may still be through a service.
 func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]bool, []string, uint32, bool) {
 	ips := make(map[netip.Addr]bool)
@@ -698,7 +698,7 @@ func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]
 	return ips, hosts, ttl, stale
 }
 
-// texts holds rows 3.1 to 3.3.
+// texts has rows 3.1 to 3.3.
 func texts(at *owned) [][]string {
 	if at.instance != nil {
 		return [][]string{instanceText(at.instance)}

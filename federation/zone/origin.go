@@ -59,8 +59,8 @@ func (os origins) of(name string) *origin {
 
 // ofQuery returns the longest origin that the name of a query is in, or nil.
 func (os origins) ofQuery(name string) *origin {
-	// An escaped dot is not the end of a label. No name of ours has one, so
-	// only the choice of the zone must know of it.
+	// An escaped dot is not the end of a label. None of our names has one, so only
+	// the choice of the zone has to deal with them.
 	if strings.IndexByte(name, '\\') < 0 {
 		return os.of(name)
 	}
@@ -84,7 +84,7 @@ type change struct {
 func (c *change) move(o *origin, now time.Time) bool {
 	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
 	if c.moved.IsZero() {
-		c.moved = now // the serial may be that of an earlier builder: when that moved it is not known
+		c.moved = now // an earlier builder may have moved the serial; when, is not known
 	}
 	switch ahead := int32(o.serial - serial); { //nolint:gosec // RFC 1982 section 3.2
 	case o.serial == 0 || ahead < 0:
@@ -93,8 +93,8 @@ func (c *change) move(o *origin, now time.Time) bool {
 		c.due = now.Truncate(time.Second).Add(time.Second)
 		return false
 	default:
-		// The clock is behind. What has passed since is read off the monotonic
-		// clock, unless there is none and the other was set back meanwhile.
+		// The clock is behind the serial. The time since the last move is that of
+		// the monotonic clock; without one it may be negative.
 		if since := now.Sub(c.moved); 0 <= since && since < time.Second {
 			c.due = c.moved.Add(time.Second)
 			return false

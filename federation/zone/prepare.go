@@ -12,11 +12,12 @@ type Prepared struct {
 	offer   *precedence.Offer // nil once it is part of a zone
 }
 
-// Prepare does most of the work of Put beforehand, for PutPrepared. In contrast to
-// all other methods it may be called by any goroutine at any time: a service that
-// takes long to compile must not take the time of those who share the Builder. It
-// returns nil when Put has nothing to compile: current, a version of the zone if
-// there is one, has the service already, or it is not admitted.
+// Prepare compiles a service for PutPrepared. In contrast to all other methods, any
+// goroutine may call it at any time: a large service takes up to 40 ms to compile,
+// and the other owners of the Builder must not wait for that.
+//
+// It returns nil when Put would compile nothing, because the service is not
+// admitted or the current version, if there is one, has it already.
 func (b *Builder) Prepare(current *Zone, owner int, s *federation.Service) *Prepared {
 	fqdn, invalid := b.config.Admit(owner, s.FQDN)
 	if invalid != nil {
@@ -38,7 +39,8 @@ func (b *Builder) PutPrepared(p *Prepared, generation uint64) {
 	b.put(p.owner, p.service, generation, p)
 }
 
-// take returns what was prepared, once: from then on it is part of the zone.
+// take returns the prepared offer, once. From then on the offer is part of the
+// zone.
 func (p *Prepared) take(generation uint64) *precedence.Offer {
 	if p == nil || p.offer == nil {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
-// Services that other goroutines have prepared are published as those that the
-// builder compiles itself, also when the zone moves on meanwhile.
+// TestPrepare checks that services that other goroutines have prepared are
+// published like those that the builder compiles itself, also when the zone has
+// changed in between.
 func TestPrepare(t *testing.T) {
 	const n = 200
 	plainly, prepared := builder(owner("o", "fed.example")), builder(owner("o", "fed.example"))
@@ -73,8 +74,9 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// What was prepared is used once, as from then on it is part of the zone.
-func TestPreparedTwice(t *testing.T) {
+// TestPreparedServiceIsUsedOnce puts one prepared service twice: after the first
+// time it is part of the zone.
+func TestPreparedServiceIsUsedOnce(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	s := plain(1)
 	p := b.Prepare(nil, 0, s)

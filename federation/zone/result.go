@@ -21,9 +21,9 @@ const (
 	Outside Kind = iota
 	// Unsynced: the name is not known, and may be once an owner's catalog is.
 	Unsynced
-	// Unheard: as Unsynced, but no owner ever had a catalog and none is waited for
-	// any longer, so the name may be somebody else's. It is neither an apex nor an
-	// empty non-terminal.
+	// Unheard: as Unsynced, but no owner ever had a catalog and the grace of all is
+	// over, so another plugin may have the name. It is neither an apex nor an empty
+	// non-terminal.
 	Unheard
 	// NameError: the name does not exist, and nothing below it (RFC 8020).
 	NameError
@@ -66,8 +66,8 @@ type match struct {
 type Host struct {
 	Name     string // lower case, absolute
 	InZone   bool   // in one of the zones, where it does not exist
-	Unsynced bool   // ... as far as is known: the catalog is not
-	Unheard  bool   // ... and is not waited for any longer
+	Unsynced bool   // InZone, but the catalog is not known, so it may exist
+	Unheard  bool   // Unsynced, and the grace of all owners is over
 }
 
 // Hosts returns the hosts whose addresses belong to an Indirect result.

@@ -11,9 +11,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
-// TestSerial holds row 5.2 of the decision table: the serial of a zone is when
+// TestSerialMovesWithRecords has row 5.2 of the decision table: the serial of a zone is when
 // its records last changed, and not when anything else did.
-func TestSerial(t *testing.T) {
+func TestSerialMovesWithRecords(t *testing.T) {
 	const outer, inner, other = "fed.example.", "in.fed.example.", "other.example."
 	lost := zone.Status{Live: 2, Known: true}
 	tests := []struct {
@@ -87,9 +87,9 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// TestSerialClock shows that a serial neither runs ahead of the clock nor goes
+// TestSerialStaysWithTheClock shows that a serial neither runs ahead of the clock nor goes
 // back, and that a second change within one second gets its own serial later.
-func TestSerialClock(t *testing.T) {
+func TestSerialStaysWithTheClock(t *testing.T) {
 	const name = "fed.example."
 	b := builder(owner("o", "fed.example"))
 	ports := 0

@@ -15,9 +15,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
-// TestSets holds rows 1.2, 2.8 and 7.1: each record once, in an order that does
+// TestEachRecordOnce has rows 1.2, 2.8 and 7.1: each record once, in an order that does
 // not depend on that of the endpoints.
-func TestSets(t *testing.T) {
+func TestEachRecordOnce(t *testing.T) {
 	endpoints := []string{"192.0.2.10@80", "192.0.2.1@443", "192.0.2.1@80", "192.0.2.1@80", "2001:db8::1@80", "::ffff:192.0.2.1@80"}
 	for _, order := range permutations(len(endpoints)) {
 		text := "s s.fed.example i/TCP"
@@ -38,9 +38,9 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// TestLargeSets holds row 7.3: as much as the limits of one service allow, and
+// TestLargestServiceFitsAMessage has row 7.3: as much as the limits of one service allow, and
 // every reply fits a message over TCP, with room for what others add.
-func TestLargeSets(t *testing.T) {
+func TestLargestServiceFitsAMessage(t *testing.T) {
 	const most = 1000 // endpoints and instances of a service
 	name := longName(200)
 	long := &federation.Service{Name: "long", FQDN: origin(name)}
@@ -134,9 +134,9 @@ func checkReply(t *testing.T, r *zone.Result, name string) {
 	}
 }
 
-// TestHosts holds rows 1.2 to 1.5: hosts in our zones are followed to their
+// TestHostsInOurZonesAreFollowed has rows 1.2 to 1.5: hosts in our zones are followed to their
 // addresses, and those elsewhere are left to look up.
-func TestHosts(t *testing.T) {
+func TestHostsInOurZonesAreFollowed(t *testing.T) {
 	b := builder(owner("o1", "fed.example"), owner("o2", "other.example"))
 	for _, text := range []string{
 		"plain plain.fed.example 192.0.2.1@80 2001:db8::1@80 i/TCP",
@@ -181,7 +181,7 @@ func TestHosts(t *testing.T) {
 }
 
 // TestHostsAreBounded follows a chain of services to its eighth, and a service
-// that points at more than anybody may.
+// that points at more hosts than are followed.
 func TestHostsAreBounded(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, service("c13 c13.fed.example 192.0.2.13@80 i/TCP"), 1)
@@ -224,10 +224,10 @@ func TestHostsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRoom shows that an answer for a client with a small buffer is made as far
+// TestAnswerEndsWhereTruncationShows shows that an answer for a client with a small buffer is made as far
 // as the server can see that it must be truncated, and no further, and that one
 // that fits is whole.
-func TestRoom(t *testing.T) {
+func TestAnswerEndsWhereTruncationShows(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	b.Put(0, largest(), 1)
 	b.Put(0, service("hosts hosts.fed.example largest.fed.example@80 i/TCP"), 1)
@@ -252,7 +252,7 @@ func TestRoom(t *testing.T) {
 				case fits && len(m.Answer) != len(whole):
 					t.Errorf("%s %s: %d records of %d, which fit %d octets", name, dns.Type(qtype), len(m.Answer), len(whole), room)
 				case !fits && !cut:
-					t.Errorf("%s %s: %d records of %d fit %d octets: nobody sees that there are more", name, dns.Type(qtype), len(m.Answer), len(whole), room)
+					t.Errorf("%s %s: %d records of %d fit %d octets: the server does not see that there are more", name, dns.Type(qtype), len(m.Answer), len(whole), room)
 				case !fits && m.Len() > 2*room+1300:
 					t.Errorf("%s %s: %d octets for %d", name, dns.Type(qtype), m.Len(), room)
 				}

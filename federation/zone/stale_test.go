@@ -10,9 +10,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
-// TestTTL holds rows 7.5 to 7.7. Expires is a second after the retention, so it
+// TestTTLOfLiveAndStaleAnswers has rows 7.5 to 7.7. Expires is a second after the retention, so it
 // is what row 7.6 calls the remaining time.
-func TestTTL(t *testing.T) {
+func TestTTLOfLiveAndStaleAnswers(t *testing.T) {
 	const gone = 0
 	tests := []struct {
 		name      string
@@ -79,7 +79,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestUnsynced holds row 7.10: what cannot be known yet is neither denied nor
+// TestUnsynced has row 7.10: what cannot be known yet is neither denied nor
 // shown to a secondary, and what is known is answered.
 func TestUnsynced(t *testing.T) {
 	type statuses [2]zone.Status
@@ -117,7 +117,7 @@ func TestUnsynced(t *testing.T) {
 			expect(t, z, tt.at,
 				"a.s i.a.s A | NOERROR | 30 A 192.0.2.1",
 				"a.s MX | NODATA",
-				"dns _tcp.a.s A | NODATA", // nobody can publish there
+				"dns _tcp.a.s A | NODATA", // no service can be published there
 				"ns.dns A | NOERROR | 5 A 192.0.2.53",
 			)
 			if tt.synced {
@@ -160,8 +160,8 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
-// TestLost holds row 7.7: who is told that what is denied may exist.
-func TestLost(t *testing.T) {
+// TestLostOwnerShowsInNegativeAnswers has row 7.7: who is told that what is denied may exist.
+func TestLostOwnerShowsInNegativeAnswers(t *testing.T) {
 	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example", "other.example"))
 	b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
 	lost := func(z *zone.Zone, name string) bool {

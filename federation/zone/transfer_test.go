@@ -55,8 +55,8 @@ func reversed(name string) []string {
 	return labels
 }
 
-// TestTransfer holds rows 8.2 and 8.4.
-func TestTransfer(t *testing.T) {
+// TestTransferContent has rows 8.2 and 8.4.
+func TestTransferContent(t *testing.T) {
 	b := fixture()
 	b.Put(0, service("alias alias.fed.example gw.example.net@443 edge.fed.example@443 i/TLS"), 1)
 	b.Put(1, service("shadowed web.fed.example 192.0.2.99@80 i/TCP"), 2)
@@ -130,9 +130,9 @@ _https._tcp.v2.web.@ 30 SRV 0 100 443 gw.example.net.
 	}
 }
 
-// TestTransferEdges has what a transfer must not do: know a name that is no
-// origin, and go on when nobody listens.
-func TestTransferEdges(t *testing.T) {
+// TestTransferOfNoOriginAndEarlyStop has what a transfer must not do: know a name that is no
+// origin, and go on after its reader has stopped.
+func TestTransferOfNoOriginAndEarlyStop(t *testing.T) {
 	z := fixture().Publish(now)
 	for _, name := range []string{"web.fed.example.", "example.", "."} {
 		for rrs := range reply.Transfer(z, name, now) {
@@ -217,7 +217,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 
 func setKey(name string, qtype uint16) string { return name + " " + dns.Type(qtype).String() }
 
-// delegations holds row 8.3: what the transfer of an origin has of those right
+// delegations has row 8.3: what the transfer of an origin has of those right
 // below it.
 func (o *oracle) delegations(origin string) map[string][]string {
 	all := make(map[string][]string)

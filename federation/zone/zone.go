@@ -11,8 +11,8 @@ import (
 // recommends 30).
 const maxStaleTTL = 30
 
-// Zone is one version of all that a server block answers. It is immutable, and
-// a value that many goroutines may use at once.
+// Zone is one version of everything that a server block answers. It is immutable,
+// and many goroutines may use it at once.
 type Zone struct {
 	tree    precedence.Tree
 	origins origins
@@ -33,19 +33,21 @@ type view struct {
 type Status struct {
 	// Live is the first generation that is not stale.
 	Live uint64
-	// Expires is when stale services are gone; zero is never. A service whose
-	// remaining life is under a second is gone, for no TTL is left to give it.
+	// Expires is when stale services are gone; zero is never. A service with less
+	// than a second left is gone, because the smallest TTL is a second.
 	Expires time.Time
 	// Soonest is when the first of them are gone, if that is before Expires. No
-	// answer outlives it: which service goes first is not known here.
+	// stale answer outlives it, because a Status does not say which service goes
+	// first.
 	Soonest time.Time
 	// Known reports whether a catalog of this owner was ever complete, or was
 	// restored from its file.
 	Known bool
-	// Lost reports whether the owner is stale or expired: names that it would
-	// publish now may be missing.
+	// Lost reports whether the owner is stale or expired, so that names which it
+	// publishes now may be missing.
 	Lost bool
-	// Grace is until when answers wait for an owner that is not known.
+	// Grace is when queries stop waiting for an owner that is not Known: until then
+	// the names that it may publish are Unsynced.
 	Grace time.Time
 }
 
@@ -55,13 +57,13 @@ func (z *Zone) Timed() bool { return z.timed }
 // Has reports whether a name, lower case and absolute, is in one of the zones.
 func (z *Zone) Has(name string) bool { return z.origins.ofQuery(name) != nil }
 
-// extent says how far the names of an origin are known.
+// extent is how far the names of an origin are known.
 type extent uint8
 
 const (
 	complete extent = iota
-	awaited         // an owner is not known, and still gets the time to be
-	unheard         // no owner is known, and none is waited for
+	awaited         // an owner is not known, and its grace is not over
+	unheard         // no owner is known, and the grace of all is over
 )
 
 // extent returns how far the names of the origin are known.
@@ -94,9 +96,9 @@ func (z *Zone) ttl(p *precedence.Offer, now time.Time) uint32 {
 	return ttl
 }
 
-// liveTTL is the TTL of an owner's live answers, in seconds. The earliest that
-// a service can expire is the retention from now, and no resolver may keep an
-// answer beyond that.
+// liveTTL returns the TTL of an owner's live answers, in seconds. A service that
+// is lost now expires after the retention, and no resolver may keep an answer
+// longer than that.
 func liveTTL(ttl uint32, retention time.Duration) uint32 {
 	if seconds := int64(retention / time.Second); retention > 0 && seconds < int64(ttl) {
 		return uint32(max(seconds, 1)) //nolint:gosec // less than ttl

@@ -99,7 +99,7 @@ func fixture() *zone.Builder {
 	return b
 }
 
-// ask returns an answer as text: the kind, then the records without their owner
+// ask returns an answer as text: the kind, then the records without their name
 // and class, then the hosts that are left to look up.
 func ask(z *zone.Zone, name, qtype string, at time.Time) []string {
 	number, _ := typeOf(qtype)
@@ -122,15 +122,15 @@ func typeOf(s string) (uint16, bool) {
 	return qtype, ok
 }
 
-// data shows records without class, and without owner when one is given, which
-// all must have.
-func data(owner string, rrs []dns.RR) []string {
+// data shows records without their class, and without their name when one is
+// given, which all must have.
+func data(name string, rrs []dns.RR) []string {
 	var lines []string
 	for _, rr := range rrs {
-		line, ok := strings.CutPrefix(strings.ReplaceAll(rr.String(), "\t", " "), owner)
+		line, ok := strings.CutPrefix(strings.ReplaceAll(rr.String(), "\t", " "), name)
 		line = strings.TrimPrefix(line, " ")
 		if !ok {
-			line = "not at " + owner + ": " + line
+			line = "not at " + name + ": " + line
 		}
 		lines = append(lines, strings.Replace(line, " IN ", " ", 1))
 	}
