@@ -22,6 +22,8 @@ type Builder struct {
 	tree    *precedence.Writer // with what is not yet published
 	current *Zone
 	changed bool // since current: the status of an owner, or the tree
+
+	refuseName subtree.Refuse // read-only after NewBuilder
 }
 
 // contributor is one owner's part beside its offers.
@@ -55,6 +57,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 	slices.SortFunc(b.origins, func(x, y origin) int {
 		return cmp.Or(cmp.Compare(len(y.name), len(x.name)), strings.Compare(x.name, y.name))
 	})
+	b.refuseName = b.origins.refuse
 	b.serials = slices.Repeat([]change{{pending: true}}, len(b.origins))
 	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.of(name).name })
 	for i := range b.origins {
@@ -115,16 +118,7 @@ func (b *Builder) put(owner int, s *federation.Service, generation uint64, prepa
 // compile makes the offer of a service that is published at the fqdn. Of the
 // Builder it reads only what never changes.
 func (b *Builder) compile(owner int, s *federation.Service, fqdn string, generation uint64) *precedence.Offer {
-	o := b.origins.of(fqdn)
-	return precedence.NewOffer(s, fqdn, owner, generation, func(name string) Fault {
-		switch {
-		case b.origins.of(name) != o:
-			return subtree.FaultOutOfZone
-		case domain.Reserved(name, o.name) != "":
-			return subtree.FaultReservedName
-		}
-		return ""
-	})
+	return precedence.NewOffer(s, fqdn, owner, generation, b.refuseName)
 }
 
 // exchange puts an offer in the place of another one of the same service, both of

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // origin is the apex of one zone.
@@ -70,6 +71,18 @@ func (os origins) ofQuery(name string) *origin {
 		}
 	}
 	return nil
+}
+
+// refuse returns why an instance of the service at the fqdn cannot have a name, or
+// "".
+func (os origins) refuse(fqdn, name string) Fault {
+	switch o := os.of(fqdn); {
+	case os.of(name) != o:
+		return subtree.FaultOutOfZone
+	case domain.Reserved(name, o.name) != "":
+		return subtree.FaultReservedName
+	}
+	return ""
 }
 
 // change is what the Builder keeps of an origin between two serials.

@@ -21,9 +21,8 @@ type Offer struct {
 	Service *federation.Service
 }
 
-// NewOffer compiles a service that is published at the fqdn. Refuse returns why
-// an instance cannot have a name, or "".
-func NewOffer(s *federation.Service, fqdn string, owner int, generation uint64, refuse func(name string) subtree.Fault) *Offer {
+// NewOffer compiles a service that is published at the fqdn.
+func NewOffer(s *federation.Service, fqdn string, owner int, generation uint64, refuse subtree.Refuse) *Offer {
 	o := &Offer{Service: s, Owner: uint32(owner), generation: generation} //nolint:gosec // a small index
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.Subtree.Compile(s, fqdn, refuse)

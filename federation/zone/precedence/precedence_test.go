@@ -38,7 +38,7 @@ func (w world) put(owner int, name, fqdn, id string) bool {
 		Endpoints: []federation.Endpoint{{Address: endpoint, Port: 80}},
 		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
 	}
-	offer := precedence.NewOffer(s, fqdn+"."+origin, owner, 1, func(string) subtree.Fault { return "" })
+	offer := precedence.NewOffer(s, fqdn+"."+origin, owner, 1, func(_, _ string) subtree.Fault { return "" })
 	return w.Exchange(offer.FQDN(), w.Offer(owner, name), offer)
 }
 

@@ -17,11 +17,11 @@ type Writer struct {
 	index  *trie.Writer[Node] // with what is not yet published
 	origin func(name string) string
 	owners []owner
+	lives  []Life // by owner; a version has it, so it is never written
 }
 
 // owner is what one of them offers.
 type owner struct {
-	life   Life
 	offers map[string]*Offer // by name of the service, published or not
 	faults subtree.Faults
 }
@@ -29,7 +29,7 @@ type owner struct {
 // NewWriter returns a writer without offers, for so many owners. Origin returns
 // the longest origin of the zones that a name is in.
 func NewWriter(owners int, origin func(name string) string) *Writer {
-	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners)}
+	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners)}
 	for i := range w.owners {
 		w.owners[i].offers = make(map[string]*Offer)
 	}
@@ -38,11 +38,7 @@ func NewWriter(owners int, origin func(name string) string) *Writer {
 
 // Publish returns the version with all changes so far.
 func (w *Writer) Publish() Tree {
-	t := Tree{index: w.index.Publish(), lives: make([]Life, len(w.owners))}
-	for i := range w.owners {
-		t.lives[i] = w.owners[i].life
-	}
-	return t
+	return Tree{index: w.index.Publish(), lives: w.lives}
 }
 
 // Offer returns what an owner offers under the name of a service, or nil.
@@ -59,16 +55,17 @@ func (w *Writer) Fault(owner int, kind subtree.Fault, n int) { w.owners[owner].f
 // that is nil, with the fqdn of each published service that becomes stale or live,
 // until it returns false.
 func (w *Writer) SetLife(owner int, l Life, changed func(fqdn string) bool) {
-	own := &w.owners[owner]
-	for _, o := range own.offers {
-		if changed == nil || own.life.Live == l.Live {
+	was := w.lives[owner]
+	for _, o := range w.owners[owner].offers {
+		if changed == nil || was.Live == l.Live {
 			break
 		}
-		if (o.generation < own.life.Live) != (o.generation < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
+		if (o.generation < was.Live) != (o.generation < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
 			break
 		}
 	}
-	own.life = l
+	w.lives = slices.Clone(w.lives)
+	w.lives[owner] = l
 }
 
 // Exchange puts an offer in the place of another one of the same service, both of
@@ -124,7 +121,7 @@ func (w *Writer) same(x, y *Offer) bool {
 	if x == nil || y == nil {
 		return x == y
 	}
-	live := w.owners[x.Owner].life.Live
+	live := w.lives[x.Owner].Live
 	return x.Owner == y.Owner && x.Service == y.Service && (x.generation < live) == (y.generation < live)
 }
 

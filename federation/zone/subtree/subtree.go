@@ -62,13 +62,16 @@ type compiler struct {
 
 	service *federation.Service
 	fqdn    string
-	refuse  func(name string) Fault
+	refuse  Refuse
 }
 
-// Compile fills the zero Subtree for a service that is published at the fqdn.
-// Refuse returns why an instance cannot have a name, or "". The service must not
-// change from then on.
-func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse func(name string) Fault) {
+// Refuse returns why an instance of the service at the fqdn cannot have a name, or
+// "".
+type Refuse func(fqdn, name string) Fault
+
+// Compile fills the zero Subtree for a service that is published at the fqdn. The
+// service must not change from then on.
+func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
 	c := compiler{t, s, fqdn, refuse}
 	c.name(c.selections(c.order()))
 	c.describe()
@@ -149,7 +152,7 @@ func (c *compiler) label(in *federation.Instance) (string, Fault) {
 	if len(name) > domain.MaxName {
 		return "", FaultNameTooLong
 	}
-	return label.String(), c.refuse(name)
+	return label.String(), c.refuse(c.fqdn, name)
 }
 
 // Claims yields the labels of the names below the fqdn that the subtree has and

@@ -32,7 +32,7 @@ func endpoint(address string, port uint16, labels ...string) federation.Endpoint
 // compiled compiles a service at the fqdn, where no name is refused.
 func compiled(s *federation.Service) *subtree.Subtree {
 	t := new(subtree.Subtree)
-	t.Compile(s, fqdn, func(string) subtree.Fault { return "" })
+	t.Compile(s, fqdn, func(_, _ string) subtree.Fault { return "" })
 	return t
 }
 
@@ -157,7 +157,7 @@ func TestEndpoints(t *testing.T) {
 // that this is counted.
 func TestRefusedInstance(t *testing.T) {
 	tree := new(subtree.Subtree)
-	tree.Compile(example(), fqdn, func(name string) subtree.Fault {
+	tree.Compile(example(), fqdn, func(_, name string) subtree.Fault {
 		if name == "v2."+fqdn {
 			return subtree.FaultReservedName
 		}
