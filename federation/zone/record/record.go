@@ -19,9 +19,10 @@ const (
 	// which is not compressed (RFC 2782) and one octet longer than that.
 	SRVHeader = Header + 6 + 1
 
-	// MinAddress is the size of the smallest address record, an A record, and
-	// MaxAddresses how many of them an RRset has at most.
-	MinAddress   = Header + 4
+	// MinAddress is the size of the smallest address record, an A record.
+	MinAddress = Header + 4
+
+	// MaxAddresses is how many A records fit an RRset.
 	MaxAddresses = MaxSet / MinAddress
 )
 

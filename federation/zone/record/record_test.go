@@ -99,7 +99,7 @@ func TestCompareTXT(t *testing.T) {
 	sorted := []string{"", "\x01a", "\x01a\x01b", "\x02ab", "\x01b"}
 	for i, a := range sorted {
 		for j, b := range sorted {
-			if got, want := record.CompareTXT(a, b), int(min(max(i-j, -1), 1)); min(max(got, -1), 1) != want {
+			if got, want := record.CompareTXT(a, b), min(max(i-j, -1), 1); min(max(got, -1), 1) != want {
 				t.Errorf("%q and %q compare as %d, want %d", a, b, got, want)
 			}
 		}
