@@ -100,7 +100,7 @@ func prepared(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "v 2", "v2", 1))
+	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
 	write(t, filepath.Join(dir, "catalogs", "one.json"), `{"services": []}`)
 	write(t, filepath.Join(dir, "catalogs", "two.json"), `{"services": []}`)
 	return dir

@@ -61,7 +61,7 @@ func (b *safeBuffer) String() string {
 func TestServeDespiteIdleConnections(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	owner := shellCommand(t.Context(), t, dir, "ulimit -n 128 && exec federationctl serve --listen 127.0.0.1:0 --catalog catalog.yaml "+
 		strings.Join(files(".", "owner"), " "))
 	var logged safeBuffer

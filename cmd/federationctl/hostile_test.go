@@ -95,7 +95,7 @@ func fifo(t *testing.T, path string) {
 func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	renewed := pkiIn(t)
 	renew := func(name string) {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	p.logs("may subscribe")
 	fifo(t, file)
 	p.logs(file + " is not a regular file")
-	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	write(t, file, strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
 	p.logs("catalog applied")
 	fifo(t, filepath.Join(dir, "owner-key.pem"))
 	p.logs("owner-key.pem is not a regular file")
@@ -143,7 +143,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	t.Parallel() // it waits for shutdownGrace
 	reader, writer, err := os.Pipe()
 	if err != nil {

@@ -98,7 +98,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-const catalog = `services:
+const catalogText = `services:
 - name: shop
   fqdn: shop.fed.example
   endpoints:
@@ -248,8 +248,8 @@ and, in another terminal, look at it:
 
 func TestLint(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write(t, "good.yaml", strings.ReplaceAll(catalog, "v 2", "v2"))
-	write(t, "doubtful.yaml", strings.Split(catalog, "- name: api")[0])
+	write(t, "good.yaml", strings.ReplaceAll(catalogText, "v 2", "v2"))
+	write(t, "doubtful.yaml", strings.Split(catalogText, "- name: api")[0])
 	write(t, "bad.yaml", "services:\n- name: \"a\\e\"\n  fqdn: a.example\n  tgas: []\n  endpoints: [{address: 127.0.0.1, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n- name: b\n")
 	write(t, "bad.json", `{"services": {}}`)
 	for _, tt := range []struct {
@@ -293,7 +293,7 @@ bad.yaml:7: error: service "b": instances: at least one is required
 // TestWatchV1Alpha1 shows what an owner can say in the older version.
 func TestWatchV1Alpha1(t *testing.T) {
 	dir := pkiIn(t)
-	content := strings.Replace(catalog, "- name: api\n", "- name: api\n  sans: [spiffe://owner.example/api]\n", 1)
+	content := strings.Replace(catalogText, "- name: api\n", "- name: api\n  sans: [spiffe://owner.example/api]\n", 1)
 	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), content))
 	for format, want := range map[string]string{
 		"table": `OP      NAME                  FQDN                              INSTANCES                     ENDPOINTS
@@ -333,7 +333,7 @@ const wantJSON = `{"op":"upsert","name":"api","service":{"name":"api","fqdn":"ap
 
 func TestServeAndWatchOnce(t *testing.T) {
 	dir := pkiIn(t)
-	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--window", "8", "--allow-id", pkiConsumerID)
+	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--window", "8", "--allow-id", pkiConsumerID)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +367,7 @@ func TestWatchFollows(t *testing.T) {
 	owner, address := serve(t, dir, file)
 	watch := background(t, slices.Concat([]string{"watch", "-o", "json", address}, files(dir, "consumer"))...)
 	var got []string
-	for _, text := range []string{"", catalog, "services: []\n"} {
+	for _, text := range []string{"", catalogText, "services: []\n"} {
 		if text != "" {
 			write(t, file, text)
 			got = append(got, watch.line())
@@ -402,7 +402,7 @@ func TestWatchFollows(t *testing.T) {
 
 func TestWatchFails(t *testing.T) {
 	dir, foreign := pkiIn(t), pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	_, address := serve(t, dir, file)
 	_, closed := serve(t, dir, file, "--allow-id", pkiOwnerID)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -457,7 +457,7 @@ func TestWatchFails(t *testing.T) {
 
 func TestWatchNamesWhatItRefuses(t *testing.T) {
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "192.0.2.20", "127.0.0.1", 1))
+	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "192.0.2.20", "127.0.0.1", 1))
 	_, address := serve(t, dir, file, "--allow-addresses", "127.0.0.0/8")
 	args := append([]string{"watch", "--once", address}, files(dir, "consumer")...)
 
@@ -476,7 +476,7 @@ func TestWatchNamesWhatItRefuses(t *testing.T) {
 func TestServeProcess(t *testing.T) {
 	binary := realBinary(t)
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		command := exec.CommandContext(t.Context(), binary, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"))...)
 		var stderr bytes.Buffer

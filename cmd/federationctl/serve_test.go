@@ -148,7 +148,7 @@ func TestServeAllowFile(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "consumers.txt")
 	write(t, file, pkiConsumerID+" # ours\n")
-	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--allow-file", file, "--window", "8")
+	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--window", "8")
 	consumer, partner := dialOwner(t, dir, "consumer", address), dialOwner(t, dir, "partner", address)
 	served := func(conn *grpc.ClientConn) *stream {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestServeAllowFile(t *testing.T) {
 	second := served(partner)
 
 	// The first consumer has not been affected.
-	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
 	for _, want := range []string{"UPSERT shop", "UNKNOWN", "UPSERT api"} {
 		if got := first.next(nil); got != want {
 			t.Errorf("received %q, expected %q", got, want)
@@ -204,7 +204,7 @@ func TestServeAllowFile(t *testing.T) {
 func TestServeAllowFileAndFlag(t *testing.T) {
 	dir := partiesIn(t)
 	file := write(t, filepath.Join(dir, "consumers.txt"), "[]\n")
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--allow-file", file, "--allow-id", pkiConsumerID)
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--allow-id", pkiConsumerID)
 	if got := subscribe(t, dialOwner(t, dir, "consumer", address)).next(nil); got != "UPSERT api" {
 		t.Errorf("received %q, expected UPSERT api", got)
 	}
@@ -216,7 +216,7 @@ func TestServeAllowFileAndFlag(t *testing.T) {
 // TestServeRefusesFlags has flags whose files or addresses cannot be used.
 func TestServeRefusesFlags(t *testing.T) {
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	empty, broken := write(t, filepath.Join(dir, "empty"), "# nobody yet\n"), write(t, filepath.Join(dir, "broken"), "a.example\n*\n")
 	for _, tt := range []struct {
 		flags []string
@@ -240,7 +240,7 @@ func TestServeRefusesFlags(t *testing.T) {
 func TestServeFollowsCertificates(t *testing.T) {
 	dir := pkiIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
-	_, address := serve(t, dir, write(t, file, catalog))
+	_, address := serve(t, dir, write(t, file, catalogText))
 	old := subscribe(t, dialOwner(t, dir, "consumer", address))
 	for range 3 {
 		old.next(nil)
@@ -269,7 +269,7 @@ func TestServeFollowsCertificates(t *testing.T) {
 	if got := subscribe(t, dialOwner(t, renewed, "consumer", address)).next(nil); got != "UPSERT api" {
 		t.Errorf("received %q, expected UPSERT api", got)
 	}
-	write(t, file, strings.Replace(catalog, "port: 80}", "port: 81}", 1))
+	write(t, file, strings.Replace(catalogText, "port: 80}", "port: 81}", 1))
 	if got := old.next(nil); got != "UPSERT api" {
 		t.Errorf("the old stream received %q, expected UPSERT api", got)
 	}
@@ -309,7 +309,7 @@ func TestServeMetrics(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
 	allow := write(t, filepath.Join(dir, "consumers.txt"), pkiConsumerID+"\n")
-	owner, address := serve(t, dir, write(t, file, catalog), "--metrics", "127.0.0.1:0", "--allow-file", allow)
+	owner, address := serve(t, dir, write(t, file, catalogText), "--metrics", "127.0.0.1:0", "--allow-file", allow)
 	var url string
 	if _, err := fmt.Sscanf(owner.line(), "metrics on %s", &url); err != nil {
 		t.Fatal(err)

@@ -332,7 +332,7 @@ const (
 func TestWatchOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	owner, address := serve(t, dir, file, "--allow-addresses", "127.0.0.0/8")
 	v := newTerminal(t, 80, 24)
 	command := onTerminal(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
@@ -348,7 +348,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	}
 
 	// A change, a new service, and one that is refused.
-	changed := strings.Replace(catalog, "192.0.2.20", "192.0.2.21", 1) + `- name: "\u001b[2J\u4e16"
+	changed := strings.Replace(catalogText, "192.0.2.20", "192.0.2.21", 1) + `- name: "\u001b[2J\u4e16"
   fqdn: new.fed.example
   endpoints: [{address: 192.0.2.30, port: 80}]
   instances: [{id: v1, protocol: HTTP}]
@@ -375,7 +375,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	if shown := v.shows("lost for "); !strings.Contains(shown, "shop.fed.example") {
 		t.Errorf("the services of a lost owner are not shown, but\n%s", shown)
 	}
-	again := background(t, append([]string{"serve", "--listen", address, "--catalog", write(t, file, catalog)}, files(dir, "owner")...)...)
+	again := background(t, append([]string{"serve", "--listen", address, "--catalog", write(t, file, catalogText)}, files(dir, "owner")...)...)
 	again.line()
 	v.shows("synced  " + address + "  2 services")
 
@@ -396,7 +396,7 @@ func TestWatchOnATerminal(t *testing.T) {
 func TestWatchIsSuspended(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog))
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	v := newTerminal(t, 80, 24)
 	script := strings.Join(append([]string{"set -m; federationctl watch", address}, files(".", "consumer")...), " ") +
 		"; echo stopped with $?; read line; fg >/dev/null; echo done with $?"
@@ -424,7 +424,7 @@ func TestWatchIsSuspended(t *testing.T) {
 func TestWatchEndsOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog), "--allow-id", pkiOwnerID)
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-id", pkiOwnerID)
 	v := newTerminal(t, 400, 24)
 	command := onTerminal(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
 	v.start(command)
@@ -442,7 +442,7 @@ func TestWatchEndsOnATerminal(t *testing.T) {
 // lines.
 func TestWatchOnADumbTerminal(t *testing.T) {
 	dir := pkiIn(t)
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalog))
+	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	v := newTerminal(t, 200, 24)
 	for _, name := range []string{"dumb", ""} {
 		t.Setenv("TERM", name)
@@ -466,7 +466,7 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 func TestWatchInProcess(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	dir := pkiIn(t)
-	file := write(t, filepath.Join(dir, "catalog.yaml"), catalog)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	_, address := serve(t, dir, file)
 	v := newTerminal(t, 80, 24)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -479,7 +479,7 @@ func TestWatchInProcess(t *testing.T) {
 	})
 	v.shows("synced")
 	for i := range 20 {
-		write(t, file, strings.Replace(catalog, "192.0.2.20", "192.0.2."+strconv.Itoa(100+i), 1))
+		write(t, file, strings.Replace(catalogText, "192.0.2.20", "192.0.2."+strconv.Itoa(100+i), 1))
 		v.shows("192.0.2." + strconv.Itoa(100+i))
 	}
 	v.resize(60, 10) // this process gets no signal of it, and must look at the size itself
