@@ -2,48 +2,102 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// lines shows every event in a line of its own. It is an eventSink.
+// lines shows every change in a line of its own. It is a view.
 type lines struct {
-	// read-only
+	// Read-only.
 	address string
 	stdout  io.Writer
 	stderr  io.Writer
 	format  func(federation.Event) (string, error)
 
-	// owned by the consumer
-	header    string          // what is shown before the first event
-	connected bool            // an event has come at some time
-	lost      map[string]bool // the losses that were told since then, by their kind
+	// Guarded by mu, which is held while a line is written.
+	mu        sync.Mutex
+	header    string                         // to be written before the first line
+	shown     map[string]*federation.Service // in the last line of each name
+	complete  bool                           // the catalog
+	connected bool                           // the owner has responded at some time
+	lost      map[string]bool                // the kinds of losses that were reported since
 }
 
-func (l *lines) Opened(context.Context) error                            { return nil }
-func (l *lines) Marked(context.Context) error                            { return nil }
-func (l *lines) Refused(context.Context, *federation.InvalidError) error { return nil } // the watcher tells of it
+func newLines(address string, stdout, stderr io.Writer) *lines {
+	return &lines{
+		address: address, stdout: stdout, stderr: stderr, format: table,
+		shown: make(map[string]*federation.Service), lost: make(map[string]bool),
+	}
+}
 
-// Apply shows an event.
-func (l *lines) Apply(_ context.Context, event federation.Event) error {
+// show writes a line for each change, and one when the catalog becomes complete.
+func (l *lines) show(c mirror.Changes) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.Status.Failure != nil {
+		l.report(c.Status.Failure)
+	}
+	synced := c.Status.State == catalog.Synced
+	if len(c.Services) > 0 || synced {
+		l.heard()
+	}
+	for _, change := range c.Services {
+		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service}
+		switch change.Service {
+		case nil:
+			event.Operation = federation.Delete
+			delete(l.shown, change.Name)
+		case l.shown[change.Name]: // announced again, on another stream
+			continue
+		default:
+			l.shown[change.Name] = change.Service
+		}
+		if err := l.write(event); err != nil {
+			return err
+		}
+	}
+	if synced && !l.complete {
+		if err := l.write(federation.Event{Operation: federation.End}); err != nil {
+			return err
+		}
+	}
+	l.complete = synced
+	return nil
+}
+
+// responded notes that the owner is there: an empty response is not in the changes.
+func (l *lines) responded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard()
+}
+
+func (*lines) refused() {} // the watcher names the service
+
+// heard notes that the owner is there, and reports it if the owner was lost. l.mu is
+// held.
+func (l *lines) heard() {
 	l.connected = true
 	if len(l.lost) > 0 {
 		clear(l.lost)
 		fmt.Fprintf(l.stderr, "federationctl: connected to %s again\n", l.address)
 	}
-	if event.Operation == federation.Alive {
-		return nil
-	}
+}
+
+// write writes the line of an event. l.mu is held.
+func (l *lines) write(event federation.Event) error {
 	line, err := l.format(event)
 	if err != nil {
 		return err
@@ -53,15 +107,12 @@ func (l *lines) Apply(_ context.Context, event federation.Event) error {
 	return err
 }
 
-// Lost tells why there is no stream: each kind of reason once, until there is
-// one again.
-func (l *lines) Lost(_ context.Context, err error, _ bool) {
+// report writes why there is no stream: each kind of reason once, until there is a
+// stream again. l.mu is held.
+func (l *lines) report(err error) {
 	kind := lossKind(err)
 	if l.lost[kind] {
 		return
-	}
-	if l.lost == nil {
-		l.lost = make(map[string]bool)
 	}
 	l.lost[kind] = true
 	if l.connected {
@@ -109,9 +160,9 @@ func jsonLine(event federation.Event) (string, error) {
 	return escapeControls(line.String()), err
 }
 
-// escapeControls returns a line of JSON that says the same without what a terminal
-// obeys, or what makes it show something in another place than where it stands.
-// encoding/json escapes the controls of ASCII but DEL.
+// escapeControls escapes the characters in a line of JSON that a terminal obeys, or
+// that make it show text in another place than where it stands. encoding/json
+// escapes the control characters of ASCII except DEL.
 func escapeControls(line string) string {
 	if !strings.ContainsFunc(line, controls) {
 		return line
@@ -127,8 +178,8 @@ func escapeControls(line string) string {
 	return safe.String()
 }
 
-// controls reports whether a line of JSON escapes a character: C1 controls, DEL,
-// line and paragraph separators, and those that change the direction of text
+// controls reports whether escapeControls escapes a character: C1 controls, DEL, line
+// and paragraph separators, and those that change the direction of text
 // (Unicode Standard Annex #9, section 2).
 func controls(r rune) bool {
 	return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
 
 const (
-	// frameInterval is the least time between two frames: nobody reads faster,
-	// and a catalog that is downloaded changes thousands of times a second.
+	// frameInterval is the least time between two frames: nobody reads faster, and
+	// a download changes the catalog thousands of times a second.
 	frameInterval = 100 * time.Millisecond
 
-	// idleInterval is the most: what is said in seconds grows old, and what is
-	// typed is echoed over the table.
+	// idleInterval is the longest time between two frames: ages in seconds have to
+	// be updated, and what somebody types is echoed over the table.
 	idleInterval = time.Second
 )
 
@@ -33,24 +33,24 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// live shows a table that is updated in place. It is an eventSink, and an
-// io.Writer for what would otherwise be written across the table.
+// live shows a table that is updated in place. It is a view, and an io.Writer for
+// messages that would otherwise be written across the table.
 type live struct {
-	// read-only
+	// Read-only.
 	terminal *os.File
 	stderr   io.Writer
-	aside    bool // standard error is not the terminal: it gets what is written at once
+	aside    bool // standard error is not the terminal: messages are written to it at once
 	colours  bool
 
 	wake chan struct{} // holds a value when there is something new to show
 
 	mu    sync.Mutex // guards the fields below
 	board *board.Board
-	said  []string // what was written, for the time after the table
-	lost  int      // lines that said has no room for
+	said  []string // messages to be written after the table
+	lost  int      // messages that said has no room for
 }
 
-// maxSaid bounds what is kept for the time after the table.
+// maxSaid is how many messages are kept until the table is gone.
 const maxSaid = 1000
 
 func newLive(address string, terminal *os.File, stderr io.Writer) *live {
@@ -60,11 +60,11 @@ func newLive(address string, terminal *os.File, stderr io.Writer) *live {
 		aside:    !isTerminal(stderr),
 		colours:  os.Getenv("NO_COLOR") == "", // no-color.org
 		wake:     make(chan struct{}, 1),
-		board:    board.New(address, settleTime, time.Now()),
+		board:    board.New(address, time.Now()),
 	}
 }
 
-// canUpdate tells whether a table can be updated in place there: on a terminal
+// canUpdate reports whether text written to w can be updated in place: w is a terminal
 // that can move its cursor.
 func canUpdate(w io.Writer) bool {
 	return movesCursors && isTerminal(w) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
@@ -75,54 +75,38 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// change changes the board and has it shown.
-func (l *live) change(f func(*board.Board, time.Time) error) error {
+// change changes the board and has it drawn.
+func (l *live) change(f func(b *board.Board, now time.Time)) {
 	l.mu.Lock()
-	err := f(l.board, time.Now())
+	f(l.board, time.Now())
 	l.mu.Unlock()
 	select {
 	case l.wake <- struct{}{}:
-	default: // it will be shown anyway
+	default: // it is about to be drawn anyway
 	}
-	return err
 }
 
-// Opened notes that there is a stream.
-func (l *live) Opened(context.Context) error {
-	return l.change(func(b *board.Board, now time.Time) error { b.Opened(now); return nil })
+func (l *live) show(c mirror.Changes) error {
+	var reason string
+	if err := c.Status.Failure; err != nil {
+		reason = err.Error() + "; " + remedy(err) + "; trying again"
+	}
+	l.change(func(b *board.Board, now time.Time) { b.Update(c.Services, c.Status.Status, reason, now) })
+	return nil
 }
 
-// Marked notes that the end of the catalog will be marked.
-func (l *live) Marked(context.Context) error {
-	return l.change(func(b *board.Board, _ time.Time) error { b.Marked(); return nil })
-}
+func (*live) responded() {} // the status says whether there is a stream
 
-// Refused notes a response that the consumer refused.
-func (l *live) Refused(_ context.Context, refusal *federation.InvalidError) error {
-	return l.change(func(b *board.Board, now time.Time) error { b.Refused(refusal.Service, now); return nil })
-}
+func (l *live) refused() { l.change(func(b *board.Board, _ time.Time) { b.Refused() }) }
 
-// Apply takes an event.
-func (l *live) Apply(_ context.Context, event federation.Event) error {
-	return l.change(func(b *board.Board, now time.Time) error { return b.Apply(event, now) })
-}
-
-// Lost notes why there is no stream.
-func (l *live) Lost(_ context.Context, err error, _ bool) {
-	_ = l.change(func(b *board.Board, now time.Time) error {
-		b.Lost(err.Error()+"; "+remedy(err)+"; trying again", now)
-		return nil
-	})
-}
-
-// Write takes what others have to say: it is shown beside the table, and
-// written to standard error after it.
+// Write takes a message. It is shown beside the table, and written to standard error
+// after the table is gone.
 func (l *live) Write(p []byte) (int, error) {
 	if l.aside {
-		_, _ = l.stderr.Write(p) // it has nowhere to be told
+		_, _ = l.stderr.Write(p) // there is nowhere to report an error
 	}
 	text := strings.TrimSuffix(string(p), "\n")
-	return len(p), l.change(func(b *board.Board, _ time.Time) error {
+	l.change(func(b *board.Board, _ time.Time) {
 		b.Note(strings.TrimPrefix(text, "federationctl: "))
 		switch {
 		case l.aside:
@@ -131,12 +115,12 @@ func (l *live) Write(p []byte) (int, error) {
 		default:
 			l.lost++
 		}
-		return nil
 	})
+	return len(p), nil
 }
 
-// run shows the table until ctx ends, or the terminal is gone. The last table
-// stays on the terminal.
+// run draws the table until ctx ends or the terminal is gone. The last table stays on
+// the terminal.
 func (l *live) run(ctx context.Context) error {
 	signals := watchTerminal()
 	defer signals.stop()
@@ -148,7 +132,7 @@ func (l *live) run(ctx context.Context) error {
 	defer frame.Stop()
 	defer idle.Stop()
 	for {
-		// The next frame waits for its time, and then for a reason.
+		// The next frame waits for frameInterval, and then for a reason.
 		select {
 		case <-frame.C:
 		case <-ctx.Done():
@@ -176,12 +160,12 @@ func (l *live) run(ctx context.Context) error {
 	}
 }
 
-// lines returns the board as it is now, for some lines less than the terminal
-// has, and tells whether it fills them.
+// lines returns the board as it is now, leaving some lines of the terminal free, and
+// reports whether it fills the others.
 func (l *live) lines(less int) (lines []string, full bool) {
 	width, height, err := term.GetSize(int(l.terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
-		width, height = 80, 24 // as some serial lines have it
+		width, height = 80, 24 // a serial line may not know
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +175,7 @@ func (l *live) lines(less int) (lines []string, full bool) {
 	return lines, len(lines) >= height-less
 }
 
-// draw shows the board as it is now, in place of what was there before.
+// draw draws the board as it is now over the frame before.
 func (l *live) draw() error {
 	lines, full := l.lines(0)
 	frame := toOrigin + clearLine + strings.Join(lines, "\r\n"+clearLine)
@@ -202,8 +186,7 @@ func (l *live) draw() error {
 	return err
 }
 
-// leave gives the terminal back, with the last table on it and what was said
-// meanwhile.
+// leave restores the terminal, and writes the last table and the messages to it.
 func (l *live) leave() {
 	lines, _ := l.lines(2) // and room for an error and the prompt
 	_, _ = l.terminal.WriteString(leaveScreen + strings.Join(lines, "\n") + "\n")

@@ -11,41 +11,40 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
 
-// progressInterval is how often the progress is told. What is done before the
-// first time needs no progress.
+// progressInterval is how often the progress is written. A download that is shorter
+// needs none.
 const progressInterval = 500 * time.Millisecond
 
-// progress tells on a terminal how far a download is, while the output goes
-// elsewhere. It is an eventSink around the one that makes the output, and an
-// io.Writer for other messages to the same terminal.
+// progress writes to a terminal how far a download is, while the output goes
+// elsewhere. It is a view around the one that makes the output, and an io.Writer for
+// other messages to the same terminal.
 type progress struct {
-	// read-only
-	eventSink
+	// Read-only.
+	view
+
 	address  string
 	terminal *os.File
 
-	services atomic.Int64 // received
+	services atomic.Int64 // in the catalog
 
 	mu    sync.Mutex // guards the terminal and the field below
-	shown bool       // the cursor is behind a line of progress
+	shown bool       // the cursor is at the end of a line of progress
 }
 
-func newProgress(address string, terminal *os.File, sink eventSink) *progress {
-	return &progress{eventSink: sink, address: board.Plain(address), terminal: terminal}
+func newProgress(address string, terminal *os.File, output view) *progress {
+	return &progress{view: output, address: board.Plain(address), terminal: terminal}
 }
 
-// Apply counts an event.
-func (p *progress) Apply(ctx context.Context, event federation.Event) error {
-	if event.Operation == federation.Upsert {
-		p.services.Add(1)
-	}
-	return p.eventSink.Apply(ctx, event)
+// show counts the services.
+func (p *progress) show(c mirror.Changes) error {
+	p.services.Store(int64(c.Status.Services))
+	return p.view.show(c)
 }
 
-// Write writes a message in the place of the progress.
+// Write replaces the progress by a message.
 func (p *progress) Write(message []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +52,7 @@ func (p *progress) Write(message []byte) (int, error) {
 	return p.terminal.Write(message)
 }
 
-// run tells the progress until ctx ends.
+// run writes the progress until ctx ends, and removes it then.
 func (p *progress) run(ctx context.Context) error {
 	begun := time.Now()
 	tick := time.NewTicker(progressInterval)

@@ -21,10 +21,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
 
-// terminal is a pseudo-terminal with an emulator of what a person sees on it.
+// terminal is a pseudo-terminal and the screen that it shows.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -39,11 +40,11 @@ type terminal struct {
 	onOther  bool
 	noCursor bool
 	noWrap   bool
-	coloured bool     // there has been colour
-	unknown  []string // sequences that the emulator does not know
+	coloured bool     // something was coloured at some time
+	unknown  []string // characters and sequences that it does not know
 }
 
-// screen has the characters on a screen by line, and the position of the cursor.
+// screen is the characters of a screen and the position of the cursor.
 type screen struct {
 	cells [][]rune
 	x, y  int
@@ -79,7 +80,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		if len(v.unknown) > 0 {
-			t.Errorf("the terminal got unknown sequences: %q", v.unknown)
+			t.Errorf("the terminal got controls that it should not: %q", v.unknown)
 		}
 	})
 	return v
@@ -90,7 +91,7 @@ func (v *terminal) resize(width, height int) {
 	v.t.Helper()
 	v.mu.Lock()
 	v.width, v.height = width, height
-	if v.onOther { // a terminal forgets what is outside
+	if v.onOther { // a real one drops what is outside
 		s := &v.other
 		s.cells = s.cells[:min(len(s.cells), height)]
 		for i, cells := range s.cells {
@@ -105,7 +106,7 @@ func (v *terminal) resize(width, height int) {
 	}
 }
 
-// typed sends text to the terminal, as a person who types it.
+// typed sends text as if it was typed.
 func (v *terminal) typed(text string) {
 	v.t.Helper()
 	if _, err := v.master.WriteString(text); err != nil {
@@ -113,7 +114,7 @@ func (v *terminal) typed(text string) {
 	}
 }
 
-// start starts a command with this as its controlling terminal.
+// start runs a command on the terminal.
 func (v *terminal) start(command *exec.Cmd) {
 	v.t.Helper()
 	command.Stdin = v.slave
@@ -127,16 +128,17 @@ func (v *terminal) start(command *exec.Cmd) {
 	if err := command.Start(); err != nil {
 		v.t.Fatal(err)
 	}
-	v.t.Cleanup(func() { _ = command.Process.Kill() }) // it has ended, unless the test failed
+	v.t.Cleanup(func() { _ = command.Process.Kill() }) // in case the test has failed
 }
 
-// shows waits until the screen contains the text, and returns the screen.
+// shows waits until the text is on the screen, and returns the screen.
 func (v *terminal) shows(text string) string {
 	v.t.Helper()
 	return v.await(text, func(shown string) bool { return strings.Contains(shown, text) })
 }
 
-// await waits for a condition, which is called with mu held, and returns the screen.
+// await waits until the screen meets a condition, which may read the fields that mu
+// guards. It returns the screen.
 func (v *terminal) await(what string, condition func(shown string) bool) string {
 	v.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -157,8 +159,7 @@ func (v *terminal) await(what string, condition func(shown string) bool) string 
 	}
 }
 
-// restored reports whether the terminal is as a shell expects it: on the main screen,
-// with the cursor and with line wrap.
+// restored reports whether the terminal is as a shell expects it.
 func (v *terminal) restored() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -172,7 +173,7 @@ func (v *terminal) wasColoured() bool {
 	return v.coloured
 }
 
-// shown returns the screen without spaces at the ends of lines. The caller holds mu.
+// shown returns the screen without trailing spaces.
 func (v *terminal) shown() string {
 	var lines []string
 	for _, cells := range v.current().cells {
@@ -213,8 +214,8 @@ func (v *terminal) read() {
 	}
 }
 
-// take emulates the first character or control sequence of the text. It returns the
-// length of that, or 0 while it is incomplete.
+// take obeys the first character or control sequence, and returns its length, or 0
+// while it is not complete.
 func (v *terminal) take(text []byte) int {
 	s := v.current()
 	switch {
@@ -266,7 +267,7 @@ func (v *terminal) control(text []byte) int {
 		return 0
 	}
 	s := v.current()
-	// As on a real terminal, the cursor never stands behind the last column.
+	// As on a real one, the cursor is on the last column after that was written.
 	x := min(s.x, v.width-1)
 	switch sequence := string(text[1 : end+1]); sequence {
 	case "[H":
@@ -298,7 +299,7 @@ func (v *terminal) control(text []byte) int {
 	return end + 1
 }
 
-// exitCode waits until a command has ended, and returns its exit code.
+// exitCode waits for a command to end, and returns its exit code.
 func exitCode(t *testing.T, command *exec.Cmd) int {
 	t.Helper()
 	err := command.Wait()
@@ -311,7 +312,7 @@ func exitCode(t *testing.T, command *exec.Cmd) int {
 	return 0
 }
 
-// onTerminal returns a command of the real binary, for terminal.start.
+// onTerminal returns a command that runs the real binary, for terminal.start.
 func onTerminal(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	return exec.CommandContext(context.WithoutCancel(t.Context()), realBinary(t), args...)
@@ -327,8 +328,8 @@ const (
 	wantNarrow = "api.fed.ex…  v1/HTTP      192.0.2.21:…\n… and 2 more"
 )
 
-// TestWatchOnATerminal follows the table through changes of the catalog, of the size
-// of the terminal, and of the owner.
+// TestWatchOnATerminal follows a session through changes, another size of the terminal,
+// the loss of the owner and Ctrl-C.
 func TestWatchOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
@@ -388,12 +389,12 @@ func TestWatchOnATerminal(t *testing.T) {
 		t.Errorf("the terminal is restored: %v; it shows\n%s", v.restored(), shown)
 	}
 	if v.wasColoured() {
-		t.Error("there was colour, in spite of NO_COLOR")
+		t.Error("there was colour, although NO_COLOR is set")
 	}
 }
 
-// TestWatchIsSuspended suspends and continues watch in a shell with job control.
-func TestWatchIsSuspended(t *testing.T) {
+// TestWatchSuspendedByCtrlZ runs watch in a shell with job control.
+func TestWatchSuspendedByCtrlZ(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
@@ -420,8 +421,8 @@ func TestWatchIsSuspended(t *testing.T) {
 	}
 }
 
-// TestWatchEndsOnATerminal watches an owner that refuses the consumer.
-func TestWatchEndsOnATerminal(t *testing.T) {
+// TestWatchRefusedOnATerminal has an owner that does not allow the consumer.
+func TestWatchRefusedOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-id", pkiOwnerID)
@@ -438,8 +439,7 @@ func TestWatchEndsOnATerminal(t *testing.T) {
 	}
 }
 
-// TestWatchOnADumbTerminal checks that a terminal that cannot move its cursor gets
-// lines.
+// TestWatchOnADumbTerminal shows lines where the cursor cannot be moved.
 func TestWatchOnADumbTerminal(t *testing.T) {
 	dir := pkiIn(t)
 	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
@@ -462,8 +462,9 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 	watch.Wait()
 }
 
-// TestWatchInProcess shows the table from this process, for the race detector.
-func TestWatchInProcess(t *testing.T) {
+// TestTableInProcess shows the table without a process of its own, for the race
+// detector.
+func TestTableInProcess(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
@@ -482,21 +483,20 @@ func TestWatchInProcess(t *testing.T) {
 		write(t, file, strings.Replace(catalogText, "192.0.2.20", "192.0.2."+strconv.Itoa(100+i), 1))
 		v.shows("192.0.2." + strconv.Itoa(100+i))
 	}
-	v.resize(60, 10) // this process gets no signal of it, and must look at the size itself
+	v.resize(60, 10) // there is no signal for this process: it must notice by itself
 	v.await("a narrower table", func(shown string) bool {
 		return strings.Contains(shown, "FQDN") && !strings.Contains(shown, "192.0.2.10:443,[")
 	})
 	cancel()
 	watch.Wait()
-	v.await("what it did before", func(string) bool { return !v.onOther && !v.noCursor && !v.noWrap })
+	v.await("the main screen", func(string) bool { return !v.onOther && !v.noCursor && !v.noWrap })
 	if stderr.Len() > 0 {
 		t.Errorf("unexpected standard error %q", &stderr)
 	}
 }
 
-// TestProgress shows progress on standard error, a terminal, while the output goes
-// elsewhere.
-func TestProgress(t *testing.T) {
+// TestProgressWhileConnecting has a terminal for standard error only.
+func TestProgressWhileConnecting(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
@@ -519,13 +519,11 @@ func TestProgress(t *testing.T) {
 	v.await(want, func(shown string) bool { return strings.Replace(shown, "^C", "", 1) == want || shown == want })
 }
 
-func TestProgressCounts(t *testing.T) {
+func TestProgressCountsServices(t *testing.T) {
 	v := newTerminal(t, 80, 24)
-	p := newProgress("owner:1", v.slave, &lines{stdout: io.Discard, stderr: io.Discard, format: table})
-	for _, operation := range []federation.Operation{federation.Upsert, federation.Upsert, federation.Delete} {
-		if err := p.Apply(t.Context(), federation.Event{Operation: operation, Name: "a"}); err != nil {
-			t.Fatal(err)
-		}
+	p := newProgress("owner:1", v.slave, newLines("owner:1", io.Discard, io.Discard))
+	if err := p.show(mirror.Changes{Status: mirror.Status{Status: catalog.Status{Services: 2}}}); err != nil {
+		t.Fatal(err)
 	}
 	p.tell(3 * time.Second)
 	v.await("the progress", func(shown string) bool { return shown == "2 services from owner:1, 3 s" })

@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// movesCursors reports whether terminals of this system understand the control
-// sequences of ECMA-48.
+// movesCursors is whether terminals of this system understand ECMA-48.
 const movesCursors = true
 
-// terminalSignals has the signals about the terminal.
+// terminalSignals are the signals that concern the terminal.
 type terminalSignals struct{ resized, suspended, continued chan os.Signal }
 
-// watchTerminal returns the signals from now on, until stop is called.
+// watchTerminal returns signals from now on, until stop is called.
 func watchTerminal() terminalSignals {
 	s := terminalSignals{make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)}
 	signal.Notify(s.resized, syscall.SIGWINCH)
@@ -34,17 +33,16 @@ func (s terminalSignals) stop() {
 	signal.Stop(s.continued)
 }
 
-// suspend stops the process until it is continued, or ctx ends. SIGTSTP would have
-// done that, but in Go a signal that is caught has no effect of its own. Where the
-// parent is not a shell in the same session, nobody could continue the process, and
-// suspend does nothing.
+// suspend stops the process until it is continued, as SIGTSTP does by default: Go
+// cannot restore that effect of the signal. It does nothing where no shell could
+// continue the process.
 func (s terminalSignals) suspend(ctx context.Context) {
 	session, err := unix.Getsid(0)
 	if parents, err2 := unix.Getsid(os.Getppid()); err != nil || err2 != nil || parents != session {
 		return
 	}
 	select {
-	case <-s.continued: // from before
+	case <-s.continued: // an earlier one
 	default:
 	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGSTOP); err != nil {
@@ -56,8 +54,8 @@ func (s terminalSignals) suspend(ctx context.Context) {
 	}
 }
 
-// unread reports whether a pipe has no reader any more. A write would find that out
-// as well, but the next one may be hours away.
+// unread reports whether nobody reads a pipe any more. A write would fail then, but
+// the next one may be hours away.
 func unread(pipe *os.File) bool {
 	fds := []unix.PollFd{{Fd: int32(pipe.Fd())}} //nolint:gosec // file descriptors are small
 	n, err := unix.Poll(fds, 0)

@@ -14,31 +14,31 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 const (
-	// settleTime is the silence that ends the catalog of an owner that does not
-	// mark its end.
+	// settleTime is how long an owner that does not mark the end of its catalog must
+	// be silent for it to count as complete. It is the default of the plugin.
 	settleTime = 5 * time.Second
 
 	// emptyTime is how long --once waits for the first service, or the end, of a
-	// catalog. What comes to nothing until then is not known to be empty.
+	// catalog. When nothing comes, it is not known whether the catalog is empty.
 	emptyTime = 30 * time.Second
 
-	// maxRefusals bounds the refusals that are named: an owner may make up new
-	// ones for ever.
+	// maxRefusals bounds the refusals that are named: an owner may send any number.
 	maxRefusals = 100
 )
 
@@ -63,19 +63,22 @@ it is interrupted. ADDRESS is host:port or https://host:port.
 On a terminal it is a table that is updated in place: services are sorted by
 fqdn, and for some seconds + marks new ones, * changed ones and - those that are
 gone. NO_COLOR=1 leaves the colours out. Anywhere else, and on a terminal that
-cannot move its cursor (TERM=dumb), it is one line for each service and then for
-each change; 'federationctl watch ... | cat' gives lines on a terminal too.
+cannot move its cursor (TERM=dumb), it is one line for each service, one when the
+catalog is complete, and one for each change; 'federationctl watch ... | cat' gives
+lines on a terminal too.
 
 The owner's certificate must be valid for the host of ADDRESS, or carry one of
 the identities in --owner-id.
 
-An owner that cannot be reached, or is lost, is tried until it answers. One that
-refuses this consumer, or is not who it should be at first, ends the watch.
+An owner that cannot be reached, or is lost, is tried until it answers. The watch
+ends when the owner refuses this consumer, or turns out to be another one at the
+first attempt.
 
-With --once the watch ends when the catalog is complete: when the owner says so,
-or after ` + settleTime.String() + ` of silence behind a service where it does not. It is tried only once
-then: an owner that cannot be reached is a failure, and so is one that publishes
-nothing for ` + emptyTime.String() + ` and does not say that this is all.
+With --once the watch ends when the catalog is complete, by the rules of CoreDNS:
+when the owner says so or, where it does not mark the end, when no further service
+has come for ` + settleTime.String() + `. The owner is tried only once then. It is a failure when it cannot
+be reached, or when it publishes nothing for ` + emptyTime.String() + ` and does not say that this
+is all.
 
 A service that breaks a rule is refused, as CoreDNS would do, and named on
 standard error.`,
@@ -103,7 +106,7 @@ standard error.`,
 }
 
 func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io.Writer) error {
-	address, host, err := parseTarget(target)
+	address, err := parseTarget(target)
 	if err != nil {
 		return err
 	}
@@ -122,60 +125,30 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return fmt.Errorf("--api: %w", err)
 	}
-	watching, finish := context.WithCancelCause(ctx)
-	var helpers sync.WaitGroup
-	defer helpers.Wait()
-	defer finish(nil)
-	help := func(run func(context.Context) error) {
-		helpers.Go(func() {
-			if err := run(watching); err != nil {
-				finish(err)
-			}
-		})
-	}
 	view, stderr, draw := o.view(address, stdout, stderr)
 	certificates, err := loadFiles(o.files, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}
-	subscription, err := consumer.New(consumer.Config{
-		Addresses:   []string{address},
-		Credentials: func(string) credentials.TransportCredentials { return certificates.Client(host, ids) },
-		Version:     version,
-		Policy:      policy,
-		Sink:        sink{&watcher{address: address, once: o.once, view: view, stderr: stderr, finish: finish}},
-	})
-	if err != nil {
-		return failure{err}
-	}
-	help(certificates.Run)
-	help(func(ctx context.Context) error { return awaitUnread(ctx, stdout) })
-	if draw != nil {
-		help(draw)
-	}
-	// The watcher or a helper ends it, or a signal does.
-	if err := subscription.Run(watching); err != nil {
-		return failure{err}
-	}
-	switch cause := context.Cause(watching); {
-	case errors.Is(cause, errComplete), errors.Is(cause, errUnread):
-		return nil
-	case ctx.Err() == nil:
-		return cause
-	case o.once:
-		return failed("interrupted before the catalog of %s was complete", address)
-	}
-	return nil
+	w := &watcher{address: address, once: o.once, view: view, stderr: stderr}
+	return w.run(ctx, mirror.Config{
+		Subscription: mirror.Subscription{
+			Addresses: []string{address},
+			Identity:  mtls.Consumer{Source: certificates, IDs: ids},
+			Version:   version,
+		},
+		Rules: catalog.Config{Settle: settleTime, Admit: policy.Check},
+	}, draw, func(ctx context.Context) error { return awaitUnread(ctx, stdout) })
 }
 
-// view returns what shows the events, where messages go meanwhile, and what has
-// to run beside it, if anything.
-func (o *watchOptions) view(address string, stdout, stderr io.Writer) (eventSink, io.Writer, func(context.Context) error) {
+// view returns what shows the changes, where messages go meanwhile, and what draws
+// it, which must run beside the watch.
+func (o *watchOptions) view(address string, stdout, stderr io.Writer) (view, io.Writer, helper) {
 	if o.output == "table" && !o.once && canUpdate(stdout) {
 		table := newLive(address, stdout.(*os.File), stderr)
 		return table, table, table.run
 	}
-	l := &lines{address: address, stdout: stdout, stderr: stderr}
+	l := newLines(address, stdout, stderr)
 	if o.output == "json" {
 		l.format = jsonLine
 	} else {
@@ -187,18 +160,18 @@ func (o *watchOptions) view(address string, stdout, stderr io.Writer) (eventSink
 		l.stderr = p
 		return p, p, p.run
 	}
-	return l, stderr, nil
+	return l, stderr, func(context.Context) error { return nil }
 }
 
-// awaitUnread returns an error when stdout is a pipe that nobody reads any more,
-// and nil when ctx ends.
+// awaitUnread returns errUnread when stdout is a pipe that nobody reads any more,
+// and nil when ctx ends or stdout is something else.
 func awaitUnread(ctx context.Context, stdout io.Writer) error {
 	pipe, ok := stdout.(*os.File)
 	if !ok {
 		return nil
 	}
 	if info, err := pipe.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
-		return nil // a write will tell what is wrong with it
+		return nil // a write returns what is wrong with it
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -220,21 +193,21 @@ var formats = []string{"table", "json"}
 // apis are the versions of the protocol that watch speaks.
 var apis = []string{wire.V1Alpha2.String(), wire.V1Alpha1.String()}
 
-// parseTarget returns the host:port of an owner, and the host by itself.
-func parseTarget(target string) (address, host string, err error) {
+// parseTarget returns the host:port of an owner.
+func parseTarget(target string) (address string, err error) {
 	address = target
 	if strings.Contains(target, "://") {
 		u, err := url.Parse(target)
 		if err != nil || u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
+			return "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
 		}
 		address = u.Host
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" || port == "" {
-		return "", "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
+		return "", fmt.Errorf("ADDRESS %q is neither host:port nor https://host:port", target)
 	}
-	return address, host, nil
+	return address, nil
 }
 
 // The ends of a watch that are no failures.
@@ -243,106 +216,135 @@ var (
 	errUnread   = errors.New("nobody reads the output")
 )
 
-// watcher decides when a watch ends, and passes on what the owner says. It is an
-// eventSink.
+// view shows what a mirror publishes. Its methods may be called from several
+// goroutines.
+type view interface {
+	show(c mirror.Changes) error // an error ends the watch
+	responded()                  // the owner has sent a response that was accepted
+	refused()                    // a response was refused; the watcher says why
+}
+
+// helper runs beside a watch until ctx ends. Its error ends the watch.
+type helper func(ctx context.Context) error
+
+// watcher decides when a watch ends, and passes on what a mirror reports. It
+// implements mirror.Observer.
 type watcher struct {
-	// read-only
+	// Read-only once run has begun.
 	address string
 	once    bool
-	view    eventSink               // shows it; its errors end the watch
-	stderr  io.Writer               // is told which services are refused
+	view    view
+	stderr  io.Writer               // for the services that are refused
 	finish  context.CancelCauseFunc // ends the watch
+	empty   *time.Timer             // ends it when nothing comes
 
-	// owned by the consumer
-	opened   bool        // there was a stream
-	marked   bool        // its owner marks the end of the catalog
-	empty    *time.Timer // ends the watch while no service has come; nil unless once
-	settled  *time.Timer // ends the watch when nothing else comes; nil before a service came
-	refusals int
+	// Owned by publish.
+	opened bool // the only stream of once is open
+
+	// Atomic.
+	refusals atomic.Int64
 }
 
-// Opened notes that there is a stream.
-func (w *watcher) Opened(ctx context.Context) error {
-	w.opened = true
-	if w.once {
-		w.empty = time.AfterFunc(emptyTime, func() {
-			w.finish(failed("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
-				"check that the owner has loaded its services", w.address, emptyTime))
+// run mirrors the owner until the watch or ctx ends. It returns nil for an end that
+// is no failure.
+func (w *watcher) run(ctx context.Context, config mirror.Config, helpers ...helper) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	watching, finish := context.WithCancelCause(ctx)
+	defer finish(nil)
+	w.finish = finish
+	w.empty = time.AfterFunc(emptyTime, func() {
+		finish(failed("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
+			"check that the owner has loaded its services", w.address, emptyTime))
+	})
+	w.empty.Stop() // until a stream is open
+	defer w.empty.Stop()
+	config.Observer = w
+	config.Publish = func(c mirror.Changes) {
+		if watching.Err() == nil { // that the mirror ends as well is not shown
+			w.publish(c)
+		}
+	}
+	m, err := mirror.New(config)
+	if err != nil {
+		return failure{err}
+	}
+	for _, help := range helpers {
+		running.Go(func() {
+			if err := help(watching); err != nil {
+				finish(err)
+			}
 		})
 	}
-	return w.view.Opened(ctx)
-}
-
-// Marked notes that the end of the catalog will be marked.
-func (w *watcher) Marked(ctx context.Context) error {
-	w.marked = true
-	return w.view.Marked(ctx)
-}
-
-// Refused names a service that the consumer refused. As in the catalog of CoreDNS,
-// it is no silence, and no service.
-func (w *watcher) Refused(ctx context.Context, refusal *federation.InvalidError) error {
-	if w.settled != nil {
-		w.settled.Reset(settleTime)
+	if err := m.Run(watching); err != nil {
+		return failure{err}
 	}
-	switch w.refusals++; {
-	case w.refusals <= maxRefusals:
-		fmt.Fprintf(w.stderr, "federationctl: refused: %v\n", refusal)
-	case w.refusals == maxRefusals+1:
-		fmt.Fprintln(w.stderr, "federationctl: refused: more services, which are not named")
-	}
-	return w.view.Refused(ctx, refusal)
-}
-
-// published notes that a service came, or went, after which silence is the end of
-// the catalog unless that is marked.
-func (w *watcher) published() {
-	switch {
-	case w.empty == nil:
-	case w.settled != nil:
-		w.settled.Reset(settleTime)
-	default:
-		w.empty.Stop()
-		if !w.marked {
-			w.settled = time.AfterFunc(settleTime, func() { w.finish(errComplete) })
-		}
-	}
-}
-
-// Apply shows an event.
-func (w *watcher) Apply(ctx context.Context, event federation.Event) error {
-	if event.Operation == federation.Upsert || event.Operation == federation.Delete {
-		w.published()
-	}
-	if err := w.view.Apply(ctx, event); err != nil {
-		if errors.Is(err, syscall.EPIPE) {
-			w.finish(errUnread)
-		}
-		w.finish(failure{err})
-		return err
-	}
-	if w.once && event.Operation == federation.End {
-		w.finish(errComplete)
+	switch cause := context.Cause(watching); {
+	case errors.Is(cause, errComplete), errors.Is(cause, errUnread):
+		return nil
+	case ctx.Err() == nil:
+		return cause
+	case w.once:
+		return failed("interrupted before the catalog of %s was complete", w.address)
 	}
 	return nil
 }
 
-// Lost tells why there is no stream, and ends the watch when it cannot go on.
-func (w *watcher) Lost(ctx context.Context, err error, parked bool) {
-	for _, timer := range []*time.Timer{w.empty, w.settled} {
-		if timer != nil {
-			timer.Stop()
-		}
-	}
-	if parked || w.once || !w.opened && refusedHandshake(err) {
-		w.finish(failed("owner %s: %w; %s", w.address, err, remedy(err)))
+// publish shows what has changed, and ends the watch when it is over.
+func (w *watcher) publish(c mirror.Changes) {
+	s := &c.Status
+	if s.Failure != nil && (s.Parked || w.once || s.Generation == 0 && refusedHandshake(s.Failure)) {
+		w.finish(failed("owner %s: %w; %s", w.address, s.Failure, remedy(s.Failure)))
 		return
 	}
-	w.view.Lost(ctx, err, parked)
+	if w.once && !w.opened && s.Generation > 0 {
+		w.opened = true
+		w.empty.Reset(emptyTime)
+	}
+	if err := w.view.show(c); err != nil {
+		if errors.Is(err, syscall.EPIPE) {
+			w.finish(errUnread)
+		}
+		w.finish(failure{err})
+		return
+	}
+	if w.once && s.State == catalog.Synced {
+		w.finish(errComplete)
+	}
 }
 
-// refusedHandshake reports whether what answers is not the owner, or does not take
-// this consumer. Who begins to watch has made a mistake in the flags.
+// Responded implements mirror.Observer. Once a service has come or gone, silence
+// completes the catalog, and nobody has to ask whether it is empty.
+func (w *watcher) Responded(op federation.Operation) {
+	if op == federation.Upsert || op == federation.Delete {
+		w.empty.Stop()
+	}
+	w.view.responded()
+}
+
+// Refused implements mirror.Observer. It names the service.
+func (w *watcher) Refused(reason *federation.InvalidError) {
+	switch n := w.refusals.Add(1); {
+	case n <= maxRefusals:
+		fmt.Fprintf(w.stderr, "federationctl: refused: %v\n", reason)
+	case n == maxRefusals+1:
+		fmt.Fprintln(w.stderr, "federationctl: refused: more services, which are not named")
+	}
+	w.view.refused()
+}
+
+// Ended implements mirror.Observer. The status says more about it.
+func (*watcher) Ended(codes.Code) {}
+
+// Published implements mirror.Observer.
+func (*watcher) Published(time.Duration) {}
+
+// FileFailed implements mirror.Observer. There is no file.
+func (*watcher) FileFailed() {}
+
+// refusedHandshake reports whether the peer is not the owner, or does not accept
+// the certificate of this consumer. At the first attempt that is mostly a mistake in
+// the flags.
 func refusedHandshake(err error) bool {
 	_, identity := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
@@ -350,7 +352,7 @@ func refusedHandshake(err error) bool {
 	return identity || plain || ok && network.Op == "remote error" // an alert of TLS
 }
 
-// remedy says what can be done when an owner cannot be watched.
+// remedy returns what can be done about a failure.
 func remedy(err error) string {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "check --ca and --owner-id, or the host in ADDRESS"
@@ -374,8 +376,8 @@ func remedy(err error) string {
 	return "check ADDRESS, and that the owner is up"
 }
 
-// lossKind is the same for losses that are the same to a reader. Unlike the text
-// it has nothing that changes from one attempt to the next, such as a port.
+// lossKind returns the same text for losses that are the same to a reader. It leaves
+// out what changes from one attempt to the next, such as a port.
 func lossKind(err error) string {
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		err = network.Err

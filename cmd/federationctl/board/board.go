@@ -1,10 +1,10 @@
 // Package board is the table of an owner's services that federationctl watch
-// keeps on a terminal: what is in it, what changed a moment ago, and how it is
-// cut to the size of the terminal.
+// keeps on a terminal: the services, what has changed a moment ago, and how all of
+// it is cut to the size of the terminal.
 //
-// It stands behind the subscription, whose events it takes, and before the
-// terminal, which shows its lines. It is pure: no clock, no goroutine, no
-// terminal. Time and size come in as arguments, lines go out as values.
+// It takes the changes and the status of a mirror, and returns lines for the
+// terminal. It is pure: it has no clock, no goroutine and no terminal. Time and
+// size come in as arguments.
 package board
 
 import (
@@ -17,112 +17,87 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 )
 
-// recent is how long a change is marked, and a service that is gone is shown.
+// recent is how long a change is marked, and how long a service that is gone is
+// still shown.
 const recent = 10 * time.Second
 
-// Board is what is known of an owner's services. It is not safe for concurrent
-// use.
+// Board is the table of one owner's services. It is not safe for concurrent use.
 type Board struct {
 	address string
-	catalog *catalog.Catalog
+	status  catalog.Status
 
 	rows  map[string]*row // by the owner's name of the service
-	order []*row          // sorted, as far as they are not in fresh; may hold dead ones
+	order []*row          // sorted, without those in fresh; may hold dead ones
 	fresh []*row          // not sorted in yet
-	dead  int             // rows of order that are to be left out
+	dead  int             // rows of order and fresh that are to be removed
 
-	marked []stamp // what was marked, oldest first
-	last   stamp   // the last of them
-	told   int     // responses that were refused
+	marked  []stamp // marks that have not faded, oldest first
+	last    stamp   // the last mark that was set
+	refused int     // responses
 
-	since  time.Time // when the stream was lost, or there was none to begin with
+	since  time.Time // when the stream was lost, or when the board was made
 	reason string    // why there is no stream; "" while there is one
-	note   string    // what is to be said besides
+	note   string    // shown below the state, unless there is a reason
 
-	widths [columns]int // the widest cells that were shown
+	widths [columns]int // of the widest cells that were shown so far
 }
 
-// row is one service. Its place in the order never changes: a service with a
-// new fqdn is a new row.
+// row is one service. Its place in the order never changes: a service with a new
+// fqdn gets a new row.
 type row struct {
 	service *federation.Service
 	mark    byte
 	at      time.Time // of the mark
-	dead    bool      // it is shown no more
+	dead    bool      // not shown any more
 }
 
 // The marks of a row.
 const (
-	still   byte = ' ' // nothing happened of late
+	still   byte = ' ' // no recent change
 	added   byte = '+'
 	changed byte = '*'
 	gone    byte = '-'
 )
 
-// stamp is a mark that a row was given.
+// stamp is a mark that was set on a row.
 type stamp struct {
 	row  *row
 	mark byte
 	at   time.Time
 }
 
-// New returns an empty board for the owner at the address. A catalog whose end
-// the owner does not mark is complete after the silence settle.
-func New(address string, settle time.Duration, now time.Time) *Board {
-	return &Board{
-		address: Plain(address),
-		catalog: catalog.New(catalog.Config{Settle: settle}),
-		rows:    make(map[string]*row),
-		since:   now,
-	}
+// New returns an empty board for the owner at the address.
+func New(address string, now time.Time) *Board {
+	return &Board{address: Plain(address), rows: make(map[string]*row), since: now}
 }
 
-// Opened notes that there is a stream.
-func (b *Board) Opened(now time.Time) {
-	b.catalog.Opened(now)
-	b.reason = ""
-}
-
-// Marked notes that the owner will mark the end of its catalog.
-func (b *Board) Marked() { b.catalog.Marked() }
-
-// Refused notes that a response was refused, and the service that it named.
-func (b *Board) Refused(name string, now time.Time) {
-	b.told++
-	b.catalog.Refused(name, "", now)
-	b.take(now)
-}
-
-// Apply takes an event of the open stream.
-func (b *Board) Apply(event federation.Event, now time.Time) error {
-	known := b.catalog.Status().Known // before the first catalog is complete nothing is a change
-	err := b.catalog.Apply(event, now)
-	b.update(known, now)
-	return err
-}
-
-// Lost notes that there is no stream, and why.
-func (b *Board) Lost(reason string, now time.Time) {
-	if b.reason == "" {
+// Update takes what has changed, and the status after it. Reason is why there is no
+// stream; "" means that there is one, or that the first is about to be opened. The
+// changes are marked, unless they belong to the first catalog.
+func (b *Board) Update(changes []catalog.Change, status catalog.Status, reason string, now time.Time) {
+	if b.reason == "" && reason != "" {
 		b.since = now
 	}
 	b.reason = reason
-	b.catalog.Lost(now)
+	for _, change := range changes {
+		b.apply(change, now)
+	}
+	b.status = status
 }
 
-// Note sets what is said below the state.
+// Refused counts a response that was refused.
+func (b *Board) Refused() { b.refused++ }
+
+// Note sets the text that is shown below the state while there is a stream.
 func (b *Board) Note(text string) { b.note = text }
 
-// Advance does what is due at now: silence completes a catalog, and marks fade.
-// It must be called before Lines.
+// Advance removes the marks that have faded at now. It must be called before Lines.
 func (b *Board) Advance(now time.Time) {
-	b.catalog.Advance(now)
-	b.take(now)
 	i := 0
 	for ; i < len(b.marked) && now.Sub(b.marked[i].at) >= recent; i++ {
 		s := b.marked[i]
 		switch {
-		case !s.row.at.Equal(s.at) || s.row.mark != s.mark: // it was marked again
+		case !s.row.at.Equal(s.at) || s.row.mark != s.mark: // it was marked again since
 		case s.mark == gone:
 			b.remove(s.row)
 		default:
@@ -133,42 +108,36 @@ func (b *Board) Advance(now time.Time) {
 	b.marked = b.marked[i:]
 }
 
-// take brings the rows up to date with a catalog that changed by itself.
-func (b *Board) take(now time.Time) { b.update(b.catalog.Status().Known, now) }
-
-// update brings the rows up to date with the catalog. Changes are marked if the
-// catalog was known before.
-func (b *Board) update(known bool, now time.Time) {
-	for _, change := range b.catalog.Changes() {
-		r := b.rows[change.Name]
-		switch {
-		case change.Service == nil:
-			if r != nil && r.mark != gone {
-				b.mark(r, gone, now)
-			}
-			continue
-		case r != nil && r.service == change.Service && r.mark != gone: // announced again
-			continue
+// apply brings one row up to date.
+func (b *Board) apply(change catalog.Change, now time.Time) {
+	r := b.rows[change.Name]
+	switch {
+	case change.Service == nil:
+		if r != nil && r.mark != gone {
+			b.mark(r, gone, now)
 		}
-		mark := changed
-		switch {
-		case r == nil || r.service.FQDN != change.Service.FQDN:
-			if r != nil && r.mark != gone {
-				b.mark(r, gone, now)
-			}
-			r = &row{mark: still}
-			b.rows[change.Name] = r
-			b.fresh = append(b.fresh, r)
-			mark = added
-		case r.mark == gone:
-			mark = added
+		return
+	case r != nil && r.service == change.Service && r.mark != gone: // announced on another stream
+		return
+	}
+	mark := changed
+	switch {
+	case r == nil || r.service.FQDN != change.Service.FQDN:
+		if r != nil && r.mark != gone {
+			b.mark(r, gone, now)
 		}
-		r.service = change.Service
-		if known {
-			b.mark(r, mark, now)
-		} else {
-			r.mark = still
-		}
+		r = &row{mark: still}
+		b.rows[change.Name] = r
+		b.fresh = append(b.fresh, r)
+		mark = added
+	case r.mark == gone:
+		mark = added
+	}
+	r.service = change.Service
+	if b.status.Known {
+		b.mark(r, mark, now)
+	} else {
+		r.mark = still // before the first catalog is complete nothing is a change
 	}
 }
 
@@ -186,9 +155,8 @@ func (b *Board) remove(r *row) {
 	}
 }
 
-// sorted returns the rows in the order of their fqdns, then of their names. It
-// costs nothing when no row has come or gone, and one pass over all of them
-// when one has.
+// sorted returns the rows ordered by fqdn, then by name. Its cost is constant when no
+// row has come or gone, and linear in all rows when one has.
 func (b *Board) sorted() []*row {
 	if b.dead > 0 {
 		isDead := func(r *row) bool { return r.dead }

@@ -13,9 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 )
-
-const settle = 5 * time.Second
 
 var begun = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -38,10 +37,33 @@ func service(t testing.TB, name, fqdn string, addresses ...string) *federation.S
 	return s
 }
 
-// story drives a board.
+// story drives a board as a mirror does: through a catalog.
 type story struct {
 	testing.TB
 	*Board
+
+	catalog *catalog.Catalog
+}
+
+func newStory(t testing.TB, address string) story {
+	return story{t, New(address, begun), catalog.New(catalog.Config{})}
+}
+
+// update shows the board what has changed.
+func (s story) update(when int, reason string) {
+	s.Update(s.catalog.Changes(), s.catalog.Status(), reason, at(when))
+}
+
+// opened opens a stream whose owner marks the end of its catalog.
+func (s story) opened(when int) {
+	s.catalog.Opened(at(when))
+	s.catalog.Marked()
+	s.update(when, "")
+}
+
+func (s story) lost(when int, reason string) {
+	s.catalog.Lost(at(when))
+	s.update(when, reason)
 }
 
 func (s story) upsert(when int, name, fqdn string, addresses ...string) {
@@ -51,9 +73,10 @@ func (s story) upsert(when int, name, fqdn string, addresses ...string) {
 
 func (s story) apply(when int, event federation.Event) {
 	s.Helper()
-	if err := s.Apply(event, at(when)); err != nil {
+	if err := s.catalog.Apply(event, at(when)); err != nil {
 		s.Fatal(err)
 	}
+	s.update(when, "")
 }
 
 func (s story) expect(when int, size Size, want string) {
@@ -67,19 +90,19 @@ func (s story) expect(when int, size Size, want string) {
 
 var end = federation.Event{Operation: federation.End}
 
-// TestBoardTellsTheStory shows an owner from its first second on.
-func TestBoardTellsTheStory(t *testing.T) {
-	s := story{t, New("owner.example:8008", settle, begun)}
+// TestLifeOfAnOwner shows the board from the first attempt on, through changes, the
+// loss of the owner and its return.
+func TestLifeOfAnOwner(t *testing.T) {
+	s := newStory(t, "owner.example:8008")
 	wide := Size{80, 24}
 	s.expect(1, wide, "connecting  owner.example:8008  0 services")
 
-	s.Lost("connection refused; trying again", at(1))
+	s.lost(1, "connection refused; trying again")
 	s.expect(4, wide, `
 connecting for 3 s  owner.example:8008  0 services
 connection refused; trying again`)
 
-	s.Opened(at(5))
-	s.Marked()
+	s.opened(5)
 	s.upsert(5, "web", "web.fed.example", "192.0.2.1")
 	s.expect(5, wide, `
 syncing  owner.example:8008  1 service
@@ -87,7 +110,7 @@ syncing  owner.example:8008  1 service
   FQDN             NAME  INSTANCES  ENDPOINTS
   web.fed.example  web   v1/HTTPS   192.0.2.1:443`)
 
-	// Nothing of the first catalog is a change.
+	// The services of the first catalog are not marked.
 	s.upsert(6, "api", "api.fed.example", "192.0.2.2")
 	s.apply(6, end)
 	s.expect(6, wide, `
@@ -97,7 +120,7 @@ synced  owner.example:8008  2 services
   api.fed.example  api   v1/HTTPS   192.0.2.2:443
   web.fed.example  web   v1/HTTPS   192.0.2.1:443`)
 
-	// What follows is, for a while.
+	// Later changes are marked, for a while.
 	s.upsert(10, "mid", "mid.fed.example", "192.0.2.3")
 	s.upsert(11, "web", "web.fed.example", "192.0.2.4")
 	s.apply(12, federation.Event{Operation: federation.Delete, Name: "api"})
@@ -122,7 +145,7 @@ synced  owner.example:8008  2 services  last change 10 s ago: - api.fed.example
   mid.fed.example  mid   v1/HTTPS   192.0.2.3:443
   web.fed.example  web   v1/HTTPS   192.0.2.4:443`)
 
-	// A new fqdn is a new row, and the way back makes no third one.
+	// A new fqdn is a new row. A service that comes back gets its old row.
 	s.upsert(100, "mid", "new.fed.example", "192.0.2.3")
 	s.apply(101, federation.Event{Operation: federation.Delete, Name: "web"})
 	s.upsert(102, "web", "web.fed.example", "192.0.2.5")
@@ -134,17 +157,16 @@ synced  owner.example:8008  2 services  last change 0 s ago: + web.fed.example
 + new.fed.example  mid   v1/HTTPS   192.0.2.3:443
 + web.fed.example  web   v1/HTTPS   192.0.2.5:443`)
 
-	// The owner goes, and what it has left out when it comes back is gone.
-	s.Lost("the owner closed the stream", at(200))
-	s.Lost("connection refused", at(205))
+	// The owner is lost. What it does not announce when it is back is gone.
+	s.lost(200, "the owner closed the stream")
+	s.lost(205, "connection refused")
 	s.expect(260, wide, `
 lost for 1 min  owner.example:8008  2 services  last change 2 min ago: + web.fe…
 connection refused
   FQDN             NAME  INSTANCES  ENDPOINTS
   new.fed.example  mid   v1/HTTPS   192.0.2.3:443
   web.fed.example  web   v1/HTTPS   192.0.2.5:443`)
-	s.Opened(at(300))
-	s.Marked()
+	s.opened(300)
 	s.upsert(300, "web", "web.fed.example", "192.0.2.5")
 	s.expect(300, wide, `
 syncing  owner.example:8008  2 services  1 stale  last change 3 min ago: + web.…
@@ -153,7 +175,7 @@ syncing  owner.example:8008  2 services  1 stale  last change 3 min ago: + web.�
   new.fed.example  mid   v1/HTTPS   192.0.2.3:443
   web.fed.example  web   v1/HTTPS   192.0.2.5:443`)
 	s.apply(301, end)
-	s.Refused("bad", at(302))
+	s.Refused()
 	s.Note(`refused: service "bad": fqdn: required`)
 	s.expect(302, wide, `
 synced  owner.example:8008  1 service  1 refused  last change 1 s ago: - new.fe…
@@ -163,22 +185,10 @@ refused: service "bad": fqdn: required
   web.fed.example  web   v1/HTTPS   192.0.2.5:443`)
 }
 
-// TestBoardCompletesBySilence has an owner that does not mark its end.
-func TestBoardCompletesBySilence(t *testing.T) {
-	s := story{t, New("owner:1", settle, begun)}
-	s.Opened(begun)
-	s.upsert(0, "web", "web.fed.example", "192.0.2.1")
-	small := Size{40, 1}
-	s.expect(4, small, "syncing  owner:1  1 service")
-	s.expect(5, small, "synced  owner:1  1 service")
-	s.upsert(6, "new", "new.fed.example", "192.0.2.1")
-	s.expect(6, small, "synced  owner:1  2 services  last chang…")
-}
-
-// TestLinesFitTheTerminal has cells of every kind of length.
+// TestLinesFitTheTerminal has long and short cells on terminals of several sizes.
 func TestLinesFitTheTerminal(t *testing.T) {
-	s := story{t, New("owner.example:8008", settle, begun)}
-	s.Opened(begun)
+	s := newStory(t, "owner.example:8008")
+	s.opened(0)
 	s.upsert(0, "payments", "payments.production.fed.example", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5")
 	s.upsert(0, "a name that is long, and with "+strings.Repeat("x", 1000), "long.fed.example", "2001:db8::1")
 	for i := range 6 {
@@ -230,15 +240,16 @@ synced  owner.example:8008  8 services`)
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9]+m")
 
-// TestLinesAreSafe has a peer that sends what it likes.
-func TestLinesAreSafe(t *testing.T) {
+// TestLinesHoldNoControls has an owner that sends control sequences and wide
+// characters.
+func TestLinesHoldNoControls(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	nasty := []string{"\x1b[2J", "\u009b2J", "a\nb", "\r", "\t", "\u4e16\u754c", "e\u0301", "\u202e", "\U0001f469\u200d\U0001f467", "\xff\xfe", "a b", "\x00", "\u200b"}
 	pick := func() string {
 		return nasty[random.IntN(len(nasty))] + strings.Repeat("x", random.IntN(30)) + nasty[random.IntN(len(nasty))]
 	}
-	s := story{t, New("owner"+pick()+":1", settle, begun)}
-	s.Opened(begun)
+	s := newStory(t, "owner"+pick()+":1")
+	s.opened(0)
 	for i := range 30 {
 		made := service(t, pick(), fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
 		made.Instances = append(made.Instances, federation.Instance{ID: pick(), Protocol: federation.GRPC})
@@ -249,7 +260,7 @@ func TestLinesAreSafe(t *testing.T) {
 	s.Note(pick())
 	for range 500 {
 		if random.IntN(2) == 0 {
-			s.Lost(pick(), at(2))
+			s.lost(2, pick())
 		}
 		size := Size{random.IntN(120), random.IntN(40)}
 		lines := s.Lines(size, true, at(2))
@@ -262,15 +273,15 @@ func TestLinesAreSafe(t *testing.T) {
 				t.Errorf("%q is %d columns wide, on a terminal of %d", text, n, size.Width)
 			}
 			if i := strings.IndexFunc(text, func(r rune) bool { return (r < ' ' || r > '~') && r != '…' }); i >= 0 {
-				t.Errorf("%q has a character at %d that is no plain one", text, i)
+				t.Errorf("%q has a character at %d that is not plain ASCII", text, i)
 			}
 		}
 	}
 }
 
-func TestColours(t *testing.T) {
-	s := story{t, New("owner:1", settle, begun)}
-	s.Opened(begun)
+func TestColoursOfMarks(t *testing.T) {
+	s := newStory(t, "owner:1")
+	s.opened(0)
 	s.upsert(0, "old", "old.fed.example", "192.0.2.1")
 	s.upsert(0, "web", "web.fed.example", "192.0.2.1")
 	s.apply(0, end)
@@ -290,13 +301,12 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestOrderIsThatOfASort compares with the plain way, over random histories.
-func TestOrderIsThatOfASort(t *testing.T) {
+// TestRowsAreSorted compares the rows with a sorted list, over random histories.
+func TestRowsAreSorted(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
-		s := story{t, New("owner:1", settle, begun)}
-		s.Opened(begun)
-		s.Marked()
+		s := newStory(t, "owner:1")
+		s.opened(0)
 		want := make(map[string]string)
 		now := 0
 		for range 300 {
@@ -336,26 +346,18 @@ func TestOrderIsThatOfASort(t *testing.T) {
 	}
 }
 
-func TestApplyNeedsAStream(t *testing.T) {
-	if err := New("owner:1", settle, begun).Apply(end, begun); err == nil {
-		t.Error("an event without a stream was taken")
-	}
-}
-
 func BenchmarkBoard(b *testing.B) {
 	const services = 100_000
-	events := make([]federation.Event, services)
-	for i := range events {
+	changes := make([]catalog.Change, services)
+	for i := range changes {
 		name := fmt.Sprintf("s%06d", (i*7919)%services)
-		events[i] = federation.Event{Operation: federation.Upsert, Name: name, Service: service(b, name, name+".fed.example", "192.0.2.1")}
+		changes[i] = catalog.Change{Name: name, Service: service(b, name, name+".fed.example", "192.0.2.1"), Generation: 1}
 	}
+	syncing, synced := catalog.Status{State: catalog.Syncing}, catalog.Status{State: catalog.Synced, Known: true}
 	fill := func(draw int) *Board {
-		board := New("owner:1", settle, begun)
-		board.Opened(begun)
-		for i, event := range events {
-			if err := board.Apply(event, begun); err != nil {
-				b.Fatal(err)
-			}
+		board := New("owner:1", begun)
+		for i := range changes {
+			board.Update(changes[i:i+1], syncing, "", begun)
 			if i%draw == 0 {
 				board.Lines(Size{80, 24}, true, begun)
 			}
@@ -369,6 +371,7 @@ func BenchmarkBoard(b *testing.B) {
 		}
 	})
 	board := fill(services)
+	board.Update(nil, synced, "", begun)
 	b.Run("idle", func(b *testing.B) {
 		for b.Loop() {
 			board.Lines(Size{80, 24}, true, begun)
@@ -377,13 +380,11 @@ func BenchmarkBoard(b *testing.B) {
 	b.Run("change", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			now := begun.Add(time.Duration(i) * time.Second)
-			event := federation.Event{Operation: federation.Delete, Name: "extra"}
+			change := catalog.Change{Name: "extra"}
 			if i%2 == 0 {
-				event = federation.Event{Operation: federation.Upsert, Name: "extra", Service: service(b, "extra", "extra.fed.example", "192.0.2.1")}
+				change = catalog.Change{Name: "extra", Service: service(b, "extra", "extra.fed.example", "192.0.2.1")}
 			}
-			if err := board.Apply(event, now); err != nil {
-				b.Fatal(err)
-			}
+			board.Update([]catalog.Change{change}, synced, "", now)
 			board.Advance(now)
 			board.Lines(Size{80, 24}, true, now)
 		}

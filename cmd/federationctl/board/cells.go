@@ -9,9 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Cells returns a service in words: what a peer sent is quoted where it is
-// anything but plain ASCII, so that it moves no cursor and every character takes
-// one column.
+// Cells returns the columns of a service. What the peer sent is quoted unless it is
+// plain ASCII: it cannot move the cursor, and every character takes one column.
 func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 	ids := make([]string, min(len(s.Instances), most))
 	for i := range ids {
@@ -29,10 +28,10 @@ func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 	return Plain(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), few(ids, len(s.Instances)), few(places, len(s.Endpoints))
 }
 
-// most bounds the words of a cell: a service may have a thousand endpoints.
+// most is how many words a cell shows: a service may have a thousand endpoints.
 const most = 4
 
-// few joins the first words out of a number of them.
+// few joins the words, which are the first of a number of them.
 func few(words []string, of int) string {
 	text := strings.Join(words, ",")
 	if of > len(words) {
@@ -41,7 +40,8 @@ func few(words []string, of int) string {
 	return text
 }
 
-// Plain shows what a peer sent: without quotes where they change nothing.
+// Plain returns what a peer sent, quoted where it is not plain ASCII without spaces,
+// commas and slashes.
 func Plain(s string) string {
 	quoted := federation.Quote(s)
 	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {

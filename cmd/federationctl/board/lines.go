@@ -22,13 +22,13 @@ const (
 
 var titles = [columns]string{"FQDN", "NAME", "INSTANCES", "ENDPOINTS"}
 
-// given up, in this order, are the columns that a narrow terminal has no room
-// for: the fqdn and where it leads to are what most people look for.
+// givenUp are the columns that are left out, in this order, when the terminal is too
+// narrow. The fqdn always stays, and its endpoints stay longest.
 var givenUp = [...]int{columnName, columnInstances, columnEndpoints}
 
 const (
-	gap      = 2  // between columns, and before the first: a mark and a space
-	minWidth = 10 // of a column that is cut
+	gap      = 2  // between columns, and before the first one for the mark and a space
+	minWidth = 10 // of a column that is cut, before another one is left out
 	maxWidth = 200
 )
 
@@ -41,9 +41,10 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// Lines returns the board as it looks at now on a terminal of that size: no
-// more lines than it has, none of them wider. What does not fit is cut, and
-// counted. It costs as much as what is shown, beside the sorting of what is new.
+// Lines returns the board at now for a terminal of that size: at most as many lines
+// as it has, at least one, and none wider than it is. Rows that do not fit are
+// counted in the last line. The cost is that of the rows that are shown, and of
+// sorting in new ones.
 func (b *Board) Lines(size Size, colours bool, now time.Time) []string {
 	paint := func(colour, text string) string {
 		if !colours || colour == "" {
@@ -79,9 +80,9 @@ func (b *Board) Lines(size Size, colours bool, now time.Time) []string {
 	return lines[:min(len(lines), max(size.Height, 1))]
 }
 
-// state returns the state in a word, and its colour.
+// state returns the state as one word, and its colour.
 func (b *Board) state() (text, colour string) {
-	switch b.catalog.Status().State {
+	switch b.status.State {
 	case catalog.Synced:
 		return "synced", green
 	case catalog.Syncing:
@@ -93,18 +94,17 @@ func (b *Board) state() (text, colour string) {
 	return "connecting", yellow
 }
 
-// summary is what the first line says behind the state.
+// summary returns what the first line says after the state.
 func (b *Board) summary(now time.Time) string {
-	status := b.catalog.Status()
-	parts := []string{"", b.address, Count(status.Services, "service")}
+	parts := []string{"", b.address, Count(b.status.Services, "service")}
 	if b.reason != "" {
 		parts[0] = " for " + age(now.Sub(b.since))
 	}
-	if held := status.Stale; held > 0 && held < status.Services {
-		parts = append(parts, fmt.Sprintf("%d stale", held))
+	if stale := b.status.Stale; stale > 0 && stale < b.status.Services {
+		parts = append(parts, fmt.Sprintf("%d stale", stale))
 	}
-	if b.told > 0 {
-		parts = append(parts, fmt.Sprintf("%d refused", b.told))
+	if b.refused > 0 {
+		parts = append(parts, fmt.Sprintf("%d refused", b.refused))
 	}
 	if r := b.last.row; r != nil {
 		parts = append(parts, fmt.Sprintf("last change %s ago: %c %s", age(now.Sub(b.last.at)), b.last.mark,
@@ -113,14 +113,14 @@ func (b *Board) summary(now time.Time) string {
 	return strings.Join(parts, "  ")
 }
 
-// table returns the titles and the rows, as wide as the terminal at most.
+// table returns the titles and the rows, at most as wide as the terminal.
 func (b *Board) table(rows []*row, width int, paint func(colour, text string) string) []string {
 	cells := make([][columns]string, len(rows))
 	for i, r := range rows {
 		c := &cells[i]
 		c[columnName], c[columnFQDN], c[columnInstances], c[columnEndpoints] = Cells(r.service)
 	}
-	// Columns never grow narrower again: a table that jumps is hard to read.
+	// Columns never become narrower again: a table that jumps is hard to read.
 	for column := range columns {
 		b.widths[column] = max(b.widths[column], len(titles[column]))
 		for i := range cells {
@@ -136,7 +136,8 @@ func (b *Board) table(rows []*row, width int, paint func(colour, text string) st
 	return lines
 }
 
-// fit narrows columns, the widest first, until they fit; 0 leaves a column out.
+// fit narrows columns, the widest first, until they fit the width. A column of width
+// 0 is left out.
 func fit(widths [columns]int, width int) [columns]int {
 	total := func(least bool) int {
 		sum := 0
@@ -187,7 +188,7 @@ func format(mark byte, cells [columns]string, widths [columns]int, width int) st
 	return strings.TrimRight(line.String(), " ")
 }
 
-// cut returns text, which is ASCII, or what fits of it.
+// cut returns the text, which is ASCII, or as much of it as fits and an ellipsis.
 func cut(text string, width int) string {
 	if len(text) <= width {
 		return text
@@ -198,13 +199,14 @@ func cut(text string, width int) string {
 	return text[:width-1] + "…"
 }
 
-// wrap breaks text between words into lines, and cuts the last of them.
+// wrap breaks the text between words into lines, and cuts the last one when there
+// are as many as most.
 func wrap(text string, width, most int) []string {
 	var lines []string
 	for len(text) > width && len(lines)+1 < most {
 		i := strings.LastIndexByte(text[:max(width, 0)+1], ' ')
 		if i <= 0 {
-			break // a word that is wider
+			break // a word that is wider than the terminal
 		}
 		lines = append(lines, text[:i])
 		text = text[i+1:]
@@ -212,7 +214,7 @@ func wrap(text string, width, most int) []string {
 	return append(lines, cut(text, width))
 }
 
-// cutEllipsis returns the text behind an ellipsis, as far as it fits.
+// cutEllipsis returns an ellipsis and as much of the text as fits behind it.
 func cutEllipsis(text string, width int) string {
 	if width < 2 {
 		return cut("..", width)
@@ -220,7 +222,7 @@ func cutEllipsis(text string, width int) string {
 	return "… " + cut(text, width-2)
 }
 
-// ascii replaces what may move the cursor or is not one column wide.
+// ascii replaces characters that may move the cursor or are not one column wide.
 func ascii(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -230,7 +232,7 @@ func ascii(text string) string {
 	}, text)
 }
 
-// Count returns a number of things, in words.
+// Count returns a number with its noun, in the plural unless n is 1.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -238,7 +240,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// age returns a duration in its largest unit.
+// age returns a duration in the largest unit that fits.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
