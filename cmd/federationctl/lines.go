@@ -182,5 +182,5 @@ func escapeControls(line string) string {
 // and paragraph separators, and those that change the direction of text
 // (Unicode Standard Annex #9, section 2).
 func controls(r rune) bool {
-	return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+	return r > '~' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
