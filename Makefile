@@ -12,6 +12,11 @@ FUZZTIME ?= 30s
 SOAK ?= 10m
 SEED ?= $(shell date +%s)
 
+# The packages of `make mutate`, and how many mutants of each are tried: 0 for all,
+# which takes hours.
+MUTATE  ?= $(addprefix ./federation/,catalog zone wire consumer owner)
+MUTANTS ?= 100
+
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how
 # often: benchstat wants six samples. A million services need 12 GB of memory and
 # ten minutes for each count.
@@ -79,6 +84,9 @@ define benchstat
 	@$(BENCHSTAT) -alpha 1 -col /plugin -filter '/plugin:/./' $(1)
 	@$(BENCHSTAT) -filter '-/plugin:/./' $(1)
 endef
+.PHONY: mutate
+mutate: ## run the tests against mutants of the core, 45 minutes at most; 90 % must be killed (MUTANTS=0 for all of them)
+	go run ./test/mutate -n $(MUTANTS) $(if $(filter 0,$(MUTANTS)),-limit 0) $(MUTATE)
 
 .PHONY: bench
 bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
