@@ -39,15 +39,15 @@ type source struct {
 
 // load reads the packages that the patterns name, and makes their mutants.
 func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
-	type listed struct {
-		ImportPath string   `json:"ImportPath"`
-		Dir        string   `json:"Dir"`
-		Export     string   `json:"Export"`
-		GoFiles    []string `json:"GoFiles"`
-		DepOnly    bool     `json:"DepOnly"`
+	type listed struct { // go list writes the names in upper case, which makes no difference
+		ImportPath string   `json:"importPath"`
+		Dir        string   `json:"dir"`
+		Export     string   `json:"export"`
+		GoFiles    []string `json:"goFiles"`
+		DepOnly    bool     `json:"depOnly"`
 		Module     *struct {
-			Path string `json:"Path"`
-		} `json:"Module"`
+			Path string `json:"path"`
+		} `json:"module"`
 	}
 	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Module"}, patterns...)
 	cmd := exec.CommandContext(ctx, "go", args...)
