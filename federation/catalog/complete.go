@@ -2,23 +2,24 @@ package catalog
 
 import "time"
 
-// The mass-deletion guard of rule 2: a sweep of more than one in guardShare of
-// the services, and of at least guardCount, is not carried out. Below that count
-// a wrong guess does little harm, and the guard would be in the way of every
-// small owner.
+// The guard of rule 2: a sweep of more than one in guardShare of the services, and of
+// at least guardCount, is not carried out. Below that count a wrong guess does little
+// harm, and the guard would be in the way of every small owner.
 const (
 	guardShare = 2
 	guardCount = 10
 )
 
-// settles returns when the open stream has been silent for long enough.
+// settles returns when the open stream will have been silent for Config.Settle, and
+// false when its silence proves nothing.
 func (c *Catalog) settles() (time.Time, bool) {
 	s := c.stream
-	// The pause of a marked catalog is a slow owner, never its end.
+	// Silence before a promised end marker means a slow owner, never the end.
 	return s.heard.Add(c.config.Settle), s.open && s.content && !s.synced && !s.marked
 }
 
-// settle draws the conclusion from the silence of the open stream at now: rule 2.
+// settle completes the catalog of the open stream, which has been silent for
+// Config.Settle: rule 2.
 func (c *Catalog) settle(now time.Time) {
 	if c.stale >= guardCount && guardShare*c.stale > c.services {
 		c.hold()
@@ -28,14 +29,14 @@ func (c *Catalog) settle(now time.Time) {
 	c.synced(now)
 }
 
-// synced ends the initial catalog of the open stream.
+// synced records that the catalog of the open stream is complete.
 func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
 }
 
-// sweep removes what the open stream has not announced. All clocks stop.
+// sweep removes the services that the open stream has not announced. All clocks stop.
 func (c *Catalog) sweep() {
 	if c.announced < len(c.records) { // a first catalog has nothing to sweep
 		c.removeBefore(c.generation)
@@ -43,20 +44,20 @@ func (c *Catalog) sweep() {
 	c.losses, c.expired = nil, false
 }
 
-// hold leaves what sweep would remove as stale data to its retention.
+// hold leaves the services that sweep would remove as stale data to their retention.
 func (c *Catalog) hold() {
 	var newest uint64 // generation of what is held
 	for name, r := range c.records {
 		switch {
 		case r.generation == c.generation:
 		case r.service == nil:
-			c.set(name, record{}) // nobody is served from it
+			c.set(name, record{}) // no answer depends on it
 		default:
 			newest = max(newest, r.generation)
 		}
 	}
-	// Clocks that nothing held is waiting for stop, so that the list stays
-	// short under an owner that flaps.
+	// Clocks that no held service waits for stop, or the list would grow under an
+	// owner that flaps.
 	for i, l := range c.losses {
 		if l.generation >= newest {
 			c.losses = c.losses[:i+1]

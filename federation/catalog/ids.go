@@ -2,8 +2,8 @@ package catalog
 
 import "github.com/hamlet-federation/coredns-federation/federation"
 
-// ids are the IDs of services that have another one than their name. Of two
-// services with one ID the last that came has it.
+// ids are the IDs of the services whose ID differs from their name. Where two services
+// came with one ID, the last one has it.
 type ids struct {
 	names map[string]string // by ID
 	of    map[string]string // by name
@@ -11,7 +11,7 @@ type ids struct {
 
 func newIDs() ids { return ids{names: make(map[string]string), of: make(map[string]string)} }
 
-// forget forgets the ID of a name.
+// forget removes the ID of a name.
 func (i ids) forget(name string) {
 	if id, ok := i.of[name]; ok {
 		delete(i.of, name)
@@ -19,8 +19,8 @@ func (i ids) forget(name string) {
 	}
 }
 
-// identify remembers the ID under which the owner sent a service. None is the
-// same as the name: what a DELETE with no more than that name in it means.
+// identify stores the ID under which the owner sent a service. An empty one means
+// that the ID is the name, as in a DELETE that carries only the name.
 func (c *Catalog) identify(name, id string) {
 	if c.ids.of[name] == id && id != "" {
 		return
@@ -37,10 +37,11 @@ func (c *Catalog) identify(name, id string) {
 	}
 }
 
-// named returns the name of the service that a deletion is about. That nothing is
-// known under its ID is no mistake, as deletions may be repeated. But a service
-// that was restored and that no stream has announced yet came without its ID, and
-// might be meant: the owner is told rather than left in a false belief.
+// named returns the name of the service that a deletion is about. An ID that no
+// service has is no mistake, as deletions may be repeated. But restored services came
+// without their IDs, and one that no stream has announced since may be the one that is
+// meant. The deletion is refused then: an acknowledgement would leave the owner in a
+// false belief.
 func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) {
 	if ev.ID == "" {
 		return ev.Name, nil

@@ -3,17 +3,19 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
-// limited is what a stream announced beyond the limits: the least that would have
-// to fit. Names would not do: there is no end to those that an owner can send.
+// limited is what the stream announced beyond the limits: the least that would have
+// to fit for a new stream to be of use. The names are not kept, as an owner can send
+// them without end.
 type limited struct {
-	names  least // of names that are not held
-	growth least // of versions that are larger than the one that is held
+	names  least // sizes of records that were not announced before
+	growth least // octets by which a version is larger than the announced one
 }
 
-// least is the smallest of some numbers.
+// least is the smallest of some numbers of octets.
 type least struct {
 	octets int64
 	any    bool
@@ -25,13 +27,13 @@ func (l *least) note(octets int64) {
 	}
 }
 
-// full returns the limit that is exceeded when the current stream announces next
-// instead of the record r, which is there already when ok; or "".
+// exceeded returns the rule that would be broken if the current stream announced next
+// in place of the record r, or "". With ok, the catalog has r already.
 //
-// Records of earlier streams do not count, as they are about to be swept: an owner
-// that comes back with new names would be refused half of them. They are bounded
+// Records of earlier streams do not count, as they are about to be swept: otherwise an
+// owner that comes back with new names would be refused half of them. They are bounded
 // all the same, for an owner that never completes a catalog.
-func (c *Catalog) full(r record, ok bool, next record) string {
+func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	announced := ok && r.generation == c.generation
 	if limit := c.config.MaxServices; limit > 0 && !announced {
 		if c.announced >= limit || !ok && len(c.records)/2 >= limit {
@@ -57,21 +59,21 @@ func (c *Catalog) full(r record, ok bool, next record) string {
 	return ""
 }
 
-// below reports whether a limit, of which 0 is none, is lower than another one.
+// below reports whether a limit is lower than another one. 0 is no limit.
 func below(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 
-// keep has the version that is held of a service stay, where a later one is beyond
-// the limits: the owner still offers the service.
+// keep marks the published version of a service as announced when a later version is
+// beyond the limits: the owner still offers the service.
 func (c *Catalog) keep(name string, r record, ok bool) {
-	if !ok || c.full(r, ok, record{octets: r.octets}) != "" {
+	if !ok || c.exceeded(r, ok, record{octets: r.octets}) != "" {
 		return
 	}
 	r.generation = c.generation
 	c.set(name, r)
 }
 
-// Wanting reports whether something that the open stream announced was refused for
-// a limit, and would now be within it. A new stream brings it: see Renew.
+// Wanting reports whether a service that the open stream announced was refused for a
+// limit, and would be within it now. A new stream brings it: see Renew.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
 		limit := c.config.MaxCatalog
@@ -82,8 +84,9 @@ func (c *Catalog) Wanting() bool {
 		fits(c.limited.names) && (places == 0 || c.announced < places && len(c.records)/2 < places))
 }
 
-// trim removes what is beyond limits that were lowered: stale services first, and
-// then by name, from the last one on, so that it does not depend on who came first.
+// trim removes records until the catalog is within its limits: names without a service
+// first, then stale services, and last by name from the end on. The order in which the
+// services came makes no difference.
 func (c *Catalog) trim() {
 	services, octets := c.config.MaxServices, c.config.MaxCatalog
 	within := func(n int, size int64) bool {
@@ -91,10 +94,6 @@ func (c *Catalog) trim() {
 	}
 	if within(len(c.records), c.octets) {
 		return
-	}
-	names := make([]string, 0, len(c.records))
-	for name := range c.records {
-		names = append(names, name)
 	}
 	rank := func(name string) int { // the lowest is kept first
 		switch r := c.records[name]; {
@@ -105,7 +104,9 @@ func (c *Catalog) trim() {
 		}
 		return 0
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(c.records), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
 	kept, size := 0, int64(0)
 	for _, name := range names {
 		r := c.records[name]

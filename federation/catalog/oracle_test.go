@@ -1,6 +1,8 @@
 package catalog_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,18 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 )
 
-// TestOracle plays random histories to a catalog and to a model that is too
-// simple to be wrong in the same way: each service of the model has its own
-// retention clock, and everything that the catalog counts or derives from
-// generations the model looks for in all of its services.
+// TestOracle plays random histories to a catalog and to a model that is too simple to
+// be wrong in the same way. Each service of the model has its own retention clock, and
+// whatever the catalog counts or derives from generations, the model looks for in all
+// of its services.
 func TestOracle(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range uint64(3000) {
 		var log []string
 		if msg := compare(t, rand.New(rand.NewPCG(seed, 0)), &log); msg != "" {
 			t.Fatalf("seed %d: %s\nafter\n%s", seed, msg, strings.Join(log, "\n"))
@@ -28,13 +30,17 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// admits returns an Admit that takes the names of the zones only.
+// admits returns an Admit that takes only the names of the zones, and no service
+// whose description is "address".
 func admits(zones ...federation.FQDN) func(*federation.Service) *federation.InvalidError {
 	return func(s *federation.Service) *federation.InvalidError {
-		if slices.ContainsFunc(zones, s.FQDN.Within) {
-			return nil
+		switch {
+		case !slices.ContainsFunc(zones, s.FQDN.Within):
+			return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
+		case s.Description == "address":
+			return &federation.InvalidError{Field: "endpoints[0].address", Reason: federation.ReasonAddress, Rule: "bad address"}
 		}
-		return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
+		return nil
 	}
 }
 
@@ -53,20 +59,26 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	}
 	randomService := func(name string) *federation.Service {
 		return &federation.Service{
-			Name:      name,
-			FQDN:      fqdn(t, name+pick(r, ".example", ".example", ".test")),
-			Instances: make([]federation.Instance, pick(r, 1, 1, 1, 2)),
+			Name:        name,
+			FQDN:        fqdn(t, name+pick(r, ".example", ".example", ".test")),
+			Description: pick(r, "", "", "", "address"),
+			Instances:   make([]federation.Instance, pick(r, 1, 1, 1, 2)),
 		}
 	}
+	// Few IDs, or two services would seldom have the same one. Some are names.
+	randomID := func(name string) string { return pick(r, "", "", name, "s1", "s2", "id-1", "id-2", "id-3") }
 	config := randomConfig()
-	ops := []string{"up", "up", "up", "bulk", "bulk", "delete", "alive", "refused", "end", "open", "open", "marked", "lost", "advance", "advance", "config", "restore", "renew"}
+	ops := []string{
+		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "marked", "paused", "lost",
+		"advance", "advance", "config", "restore", "renew",
+	}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
 		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
 		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew"}
 	}
 	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}}
-	zone := map[string]catalog.Change{} // what a receiver of the changes knows
+	zone := map[string]catalog.Change{} // built from the changes alone
 
 	now := epoch
 	for range 60 {
@@ -89,10 +101,11 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				}
 			}
 			for _, name := range names {
-				s := randomService(name)
-				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: s}, now)
-				if want := m.up(name, s, now); want != (err == nil) {
-					return fmt.Sprintf("up %s: %v, want %v", name, err, want)
+				s, id := randomService(name), randomID(name)
+				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
+				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
+				if got, want := reason(err), m.up(name, id, s, now); got != want {
+					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
 		case "delete":
@@ -107,14 +120,27 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				delete(m.services, name)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == name }
+		case "delete by ID":
+			id := pick(r, "s1", "s2", "id-1", "id-2", "id-3")
+			*log = append(*log, "  "+id)
+			want, wantReason := m.deleteByID(id, now)
+			if got := reason(c.Apply(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now)); got != wantReason {
+				return fmt.Sprintf("delete by ID: reason %s, want %s", got, wantReason)
+			}
+			removable = func(c catalog.Change) bool { return c.Name == want }
 		case "alive":
 			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
 			if !m.content {
 				m.heard = now
 			}
 		case "refused":
-			c.Refused(name, "", now)
-			m.refused(name, now)
+			id := randomID(name)
+			if r.IntN(3) == 0 {
+				name = id // the service was known by its ID only
+			}
+			*log = append(*log, fmt.Sprintf("  %s ID %q", name, id))
+			c.Refused(name, id, now)
+			m.refused(name, id, now)
 		case "end":
 			_ = c.Apply(federation.Event{Operation: federation.End}, now)
 			m.end(now)
@@ -133,6 +159,11 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "marked":
 			c.Marked()
 			m.mark()
+		case "paused":
+			c.Paused(now)
+			if m.open {
+				m.heard = now
+			}
 		case "lost":
 			c.Lost(now)
 			m.lost(now)
@@ -149,6 +180,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			config = randomConfig()
 			c.SetConfig(config, now)
 			m.setConfig(config, now)
+			*log = append(*log, fmt.Sprintf("  %d services, %d octets, retention %v", config.MaxServices, config.MaxCatalog, config.Retention))
 			removable = func(catalog.Change) bool { return true }
 		case "restore":
 			var services []*federation.Service
@@ -194,19 +226,47 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			return fmt.Sprintf("all is %v, want %v", all, want)
 		}
 		holds, expected := c.Status(), m.status()
-		// It may be too early: a clock goes on without the services that it was for.
+		// Soonest may be too early: a clock goes on when its services are gone.
 		if first := m.soonest(); first.IsZero() != holds.Soonest.IsZero() || holds.Soonest.After(first) {
 			return fmt.Sprintf("soonest is %v, the first service goes at %v", holds.Soonest, first)
 		}
 		holds.Soonest = time.Time{}
 		if holds != expected {
-			return "status (-want +got)\n" + cmp.Diff(expected, holds)
+			return "status (-want +got)\n" + gocmp.Diff(expected, holds)
+		}
+		if got, want := c.Wanting(), m.wanting(); got != want {
+			return fmt.Sprintf("wanting is %v, want %v", got, want)
+		}
+		if settle, ok := c.Settling(); settle != config.Settle || ok != m.settling() {
+			return fmt.Sprintf("settling is %v %v, want %v", settle, ok, m.settling())
 		}
 		if limit := config.MaxCatalog; limit > 0 && c.Status().Octets > 2*limit {
 			return fmt.Sprintf("%d octets with a limit of %d", c.Status().Octets, limit)
 		}
 	}
 	return ""
+}
+
+// noStream stands for the error of an event that no stream carries.
+const noStream federation.Reason = "no stream"
+
+// reason returns why a service was refused, or "". The error must name a service, and
+// the field where that is not the catalog as a whole.
+func reason(err error) federation.Reason {
+	if err == nil {
+		return ""
+	}
+	var invalid *federation.InvalidError
+	if !errors.As(err, &invalid) {
+		return noStream
+	}
+	fields := map[federation.Reason]string{
+		federation.ReasonOutOfZone: "fqdn", federation.ReasonAddress: "endpoints[0].address", federation.ReasonMissing: "resource_id", federation.ReasonLimit: "",
+	}
+	if field, ok := fields[invalid.Reason]; !ok || field != invalid.Field || invalid.Service == "" || invalid.Rule == "" {
+		return federation.Reason("unclear: " + invalid.Error())
+	}
+	return invalid.Reason
 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -223,14 +283,24 @@ type model struct {
 
 	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no renewal
 	renewed  time.Time // when the stream before was given up
+
+	wants []want // what the stream announced beyond the limits
+}
+
+// want is a record that a limit kept out of the catalog.
+type want struct {
+	octets int64
+	place  bool // it needs a place among the services as well
 }
 
 // entry is one name, with its own clock.
 type entry struct {
 	service    *federation.Service
-	refused    bool // a later version
+	refused    federation.Reason // of a later version
 	generation uint64
 	lost       time.Time // zero: not lost
+	id         string    // the service's own; empty where it is the name
+	octets     int64
 }
 
 // count returns how many entries have the property.
@@ -258,61 +328,94 @@ func (m *model) liveSince() uint64 {
 func (m *model) octets(has func(string, *entry) bool) (n int64) {
 	for name, e := range m.services {
 		if has(name, e) {
-			n += size(name, e.service)
+			n += e.octets
 		}
 	}
 	return n
 }
 
-func size(name string, s *federation.Service) int64 {
-	if s == nil {
-		return int64(80 + len(name))
+func size(name, id string, s *federation.Service) int64 {
+	octets := int64(80 + len(name))
+	if s != nil {
+		octets = catalog.Size(s)
 	}
-	return catalog.Size(s)
+	return octets + idSize(name, id)
 }
 
-// fits tells whether the name can be announced with so many octets.
+func idSize(name, id string) int64 {
+	if id == "" || id == name {
+		return 0
+	}
+	return int64(80 + len(id))
+}
+
+// fits reports whether the name can be announced with so many octets, and notes that
+// it is wanted if not.
 func (m *model) fits(name string, octets int64) bool {
-	limit := m.config.MaxCatalog
 	e := m.services[name]
 	current := e != nil && e.generation == m.generation
+	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
+	if limit := m.config.MaxServices; limit > 0 && !current && (announced >= limit || e == nil && len(m.services) >= 2*limit) {
+		m.wants = append(m.wants, want{octets: octets, place: true})
+		return false
+	}
+	limit := m.config.MaxCatalog
 	others := m.octets(func(other string, e *entry) bool { return other != name && e.generation == m.generation })
 	all := m.octets(func(other string, _ *entry) bool { return other != name })
-	return limit == 0 || others+octets <= limit && all+octets <= 2*limit || current && octets <= size(name, e.service)
+	switch {
+	case limit == 0 || others+octets <= limit && all+octets <= 2*limit || current && octets <= e.octets:
+		return true
+	case current:
+		m.wants = append(m.wants, want{octets: octets - e.octets})
+	default:
+		m.wants = append(m.wants, want{octets: octets, place: true})
+	}
+	return false
+}
+
+func (m *model) wanting() bool {
+	current := func(_ string, e *entry) bool { return e.generation == m.generation }
+	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
+	all := m.octets(func(string, *entry) bool { return true })
+	return m.synced && slices.ContainsFunc(m.wants, func(w want) bool {
+		limit, places := m.config.MaxCatalog, m.config.MaxServices
+		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
+			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
+	})
 }
 
 func (m *model) stale() int {
 	return m.count(func(e *entry) bool { return e.service != nil && !m.live(e) })
 }
 
-func (m *model) admitted(s *federation.Service) bool {
-	return m.config.Admit == nil || m.config.Admit(s) == nil
+// refusal returns why the service is not admitted, or "".
+func (m *model) refusal(s *federation.Service) federation.Reason {
+	if m.config.Admit != nil {
+		if invalid := m.config.Admit(s); invalid != nil {
+			return invalid.Reason
+		}
+	}
+	return ""
 }
 
-func (m *model) up(name string, s *federation.Service, now time.Time) bool {
+func (m *model) up(name, id string, s *federation.Service, now time.Time) federation.Reason {
 	if !m.open {
-		return false
+		return noStream
 	}
 	if e := m.services[name]; !m.content || e == nil || e.generation != m.generation {
 		m.heard = now
 	}
-	if !m.take(name, s) {
-		return false
+	reason := m.take(name, id, s)
+	if reason == "" {
+		m.content = true
 	}
-	m.content = true
-	return true
+	return reason
 }
 
-func (m *model) take(name string, s *federation.Service) bool {
+func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 	e := m.services[name]
-	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
-	if limit := m.config.MaxServices; limit > 0 && (e == nil || e.generation != m.generation) {
-		if announced >= limit || e == nil && len(m.services) >= 2*limit {
-			return false
-		}
-	}
-	next := s
-	if !m.admitted(s) {
+	next, reason := s, m.refusal(s)
+	if reason != "" {
 		next = nil
 		if e != nil {
 			next = e.service
@@ -320,31 +423,90 @@ func (m *model) take(name string, s *federation.Service) bool {
 	} else if e != nil && e.service != nil && same(e.service, s) {
 		next = e.service
 	}
-	if !m.fits(name, size(name, next)) {
-		if e != nil && m.fits(name, size(name, e.service)) {
+	if !m.fits(name, size(name, id, next)) {
+		if e != nil && m.fits(name, e.octets) {
 			e.generation, e.lost = m.generation, time.Time{}
 		}
-		return false
+		return cmp.Or(reason, federation.ReasonLimit)
 	}
 	if e == nil {
 		e = &entry{}
 		m.services[name] = e
 	}
 	e.generation, e.lost = m.generation, time.Time{}
-	e.service, e.refused = next, !m.admitted(s)
-	return !e.refused
+	e.service, e.refused, e.octets = next, reason, size(name, id, next)
+	m.identify(name, id)
+	return reason
+}
+
+// identify gives the ID to the service of that name, and takes it from all others.
+func (m *model) identify(name, id string) {
+	id = cmp.Or(id, name)
+	for _, e := range m.services {
+		if e.id == id {
+			e.id = ""
+		}
+	}
+	m.services[name].id = ""
+	if id != name {
+		m.services[name].id = id
+	}
+}
+
+// byID returns the name of the service that has the ID.
+func (m *model) byID(id string) (string, bool) {
+	for name, e := range m.services {
+		if id != "" && e.id == id {
+			return name, true
+		}
+	}
+	return id, false
+}
+
+// deleteByID returns the name of the service, or why the deletion is refused.
+func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason) {
+	if !m.open {
+		return "", noStream
+	}
+	if !m.content {
+		m.heard = now
+	}
+	name, ok := m.byID(id)
+	restored := func(e *entry) bool { return e.generation == 0 }
+	if e := m.services[id]; !ok && m.count(restored) > 0 {
+		if e == nil || restored(e) && m.count(restored) > 1 {
+			return "", federation.ReasonMissing
+		}
+	}
+	m.content = true
+	delete(m.services, name)
+	return name, ""
 }
 
 func same(s, t *federation.Service) bool {
-	return s.FQDN == t.FQDN && len(s.Instances) == len(t.Instances)
+	return s.FQDN == t.FQDN && s.Description == t.Description && len(s.Instances) == len(t.Instances)
 }
 
-func (m *model) refused(name string, now time.Time) {
-	if e := m.services[name]; m.open {
-		m.heard = now
-		if e != nil {
-			e.generation, e.lost = m.generation, time.Time{}
-		}
+func (m *model) refused(name, id string, now time.Time) {
+	if !m.open {
+		return
+	}
+	m.heard = now
+	if name == id {
+		name, _ = m.byID(id)
+	}
+	e := m.services[name]
+	if e == nil {
+		return
+	}
+	octets := e.octets + idSize(name, id) - idSize(name, e.id)
+	identified := id != name && m.fits(name, octets)
+	if identified {
+		e.octets = octets
+	}
+	e.generation, e.lost = m.generation, time.Time{}
+	if identified {
+		m.identify(name, id)
 	}
 }
 
@@ -357,7 +519,7 @@ func (m *model) opened(now time.Time) {
 		m.marked, m.content, m.synced = false, false, false
 	}
 	m.generation++
-	m.open, m.heard = true, now
+	m.open, m.heard, m.wants = true, now, nil
 }
 
 func (m *model) lost(now time.Time) {
@@ -484,10 +646,13 @@ func (m *model) settle(at time.Time) {
 	m.synced, m.known, m.lastSync = true, true, at
 }
 
-// tidy stops the clock of a complete catalog that holds nothing back.
+// tidy stops all clocks of a complete catalog that holds nothing back.
 func (m *model) tidy() {
 	if m.synced && m.stale() == 0 {
 		m.clock, m.expired, m.ownerLost = false, false, time.Time{}
+		for _, e := range m.services {
+			e.lost = time.Time{}
+		}
 	}
 }
 
@@ -495,9 +660,9 @@ func (m *model) setConfig(config catalog.Config, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
 	m.config = config
-	for _, e := range m.services {
-		if e.service != nil && !m.admitted(e.service) {
-			e.service, e.refused = nil, true
+	for name, e := range m.services {
+		if e.service != nil && m.refusal(e.service) != "" {
+			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
 	}
 	if lowered {
@@ -524,12 +689,12 @@ func (m *model) trim() {
 			if !rank(e) {
 				continue
 			}
-			n := size(name, e.service)
-			if m.config.MaxServices > 0 && kept >= m.config.MaxServices || m.config.MaxCatalog > 0 && octets+n > m.config.MaxCatalog {
+			if m.config.MaxServices > 0 && kept >= m.config.MaxServices || m.config.MaxCatalog > 0 && octets+e.octets > m.config.MaxCatalog {
+				m.wants = append(m.wants, want{octets: e.octets, place: true})
 				delete(m.services, name)
 				continue
 			}
-			kept, octets = kept+1, octets+n
+			kept, octets = kept+1, octets+e.octets
 		}
 	}
 }
@@ -540,7 +705,7 @@ func (m *model) restore(services []*federation.Service, up, now time.Time) bool 
 	}
 	m.known, m.clock, m.ownerLost = true, true, up
 	for _, s := range services {
-		m.take(s.Name, s)
+		m.take(s.Name, "", s)
 	}
 	for _, e := range m.services {
 		e.lost = up
@@ -565,15 +730,17 @@ func (m *model) soonest() time.Time {
 
 func (m *model) status() catalog.Status {
 	s := catalog.Status{
-		Live:     m.generation + 1,
-		Expired:  m.expired,
-		Lost:     m.ownerLost,
-		LastSync: m.lastSync,
-		Known:    m.known,
-		Services: m.published(),
-		Stale:    m.stale(),
-		Refused:  m.count(func(e *entry) bool { return e.refused }),
-		Octets:   m.octets(func(string, *entry) bool { return true }),
+		Generation: m.generation,
+		Live:       m.generation + 1,
+		Expired:    m.expired,
+		Lost:       m.ownerLost,
+		LastSync:   m.lastSync,
+		Known:      m.known,
+		Services:   m.published(),
+		Stale:      m.stale(),
+		Refused:    m.count(func(e *entry) bool { return e.refused != "" }),
+		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
+		Octets:     m.octets(func(string, *entry) bool { return true }),
 	}
 	for _, e := range m.services {
 		if e.service != nil {

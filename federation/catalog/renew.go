@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// renewPatience is how long a stream that renews another one may be silent before
-// the services that it has not announced are stale. An owner that takes longer is
-// not known to work any more.
+// renewPatience is how long a stream that renews another one may be silent before the
+// services that it has not announced are stale. An owner that takes longer may no
+// longer work.
 const renewPatience = 30 * time.Second
 
-// renewal is the replacement of a stream by another one on purpose, for what was
-// refused and may be admitted now. Nothing was lost, so what the stream before
-// announced stays live until the catalog is complete once more.
+// renewal is the replacement of a stream by another one on purpose, to fetch services
+// that were refused and may be accepted now. No stream was lost, so the services of
+// the stream before stay live until the catalog is complete once more.
 type renewal struct {
 	live uint64    // the first generation that is live meanwhile; 0: there is no renewal
 	at   time.Time // when the stream before was given up
 }
 
-// Renew says that the open stream is about to be given up for a new one, whose
-// Opened is expected next. It does nothing, and returns false, while the catalog is
-// not complete, and when a new stream is expected already. That the new one cannot
-// be had is the loss of the old one: see Lost.
+// Renew records that the open stream is about to be given up for a new one, whose
+// Opened is expected next, and reports whether it did. It does nothing as long as the
+// catalog is not complete, or a new stream is expected already. When the new stream
+// cannot be had, the old one is lost: see Lost.
 func (c *Catalog) Renew(now time.Time) bool {
 	if !c.stream.synced || c.stream.renews.live > 0 {
 		return false
@@ -30,7 +30,8 @@ func (c *Catalog) Renew(now time.Time) bool {
 	return true
 }
 
-// renewalEnds returns when a renewal has taken too long.
+// renewalEnds returns when the renewal in progress will have taken too long, and false
+// when there is none.
 func (c *Catalog) renewalEnds() (time.Time, bool) {
 	r := c.stream.renews
 	since := r.at
@@ -40,12 +41,12 @@ func (c *Catalog) renewalEnds() (time.Time, bool) {
 	return since.Add(renewPatience), r.live > 0 && !c.stream.synced
 }
 
-// endRenewal makes of a renewal what it is without the knowledge that nothing was
-// lost: a new stream whose catalog is not complete, with the retention clock of
-// those before it running since the last one was given up.
+// endRenewal turns a renewal in progress into an ordinary new stream, one that follows
+// a loss: services that it has not announced are stale, and their retention clock has
+// run since the stream before was given up.
 func (c *Catalog) endRenewal() {
 	r := c.stream.renews
-	if r.live == 0 || c.stream.synced { // ... which has not happened yet
+	if r.live == 0 || c.stream.synced { // no renewal, or the new stream is still to come
 		return
 	}
 	c.stream.renews = renewal{}

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// grace is how much later than the retention Status.Expires is. Answers carry
-// the whole seconds up to Expires as their TTL, and a service with less than
-// one is gone, so without it the last second of the retention would not be
-// answered.
-const grace = time.Second
+// expiryMargin is how much later than the end of the retention Status.Expires is. The
+// TTL of an answer is the whole seconds up to Expires, and a service with less than
+// one is gone. Without expiryMargin, the last second of the retention would get no
+// answers.
+const expiryMargin = time.Second
 
-// loss is one retention clock: services that were last announced on a stream up
-// to generation are lost since at.
+// loss is one retention clock: services whose last stream was of this generation or
+// an earlier one are lost since at.
 //
-// There is more than one only when a stream is lost that had left services to
-// the guard. Were there a single clock, it would start again for those as well,
-// and an owner that reconnects once an hour would keep what it no longer offers
-// for ever.
+// There is more than one clock only when a stream is lost while the guard holds
+// services. With a single clock, their retention would start again, and an owner that
+// reconnects once an hour would keep for ever what it no longer offers.
 type loss struct {
 	generation uint64
 	at         time.Time
 }
 
-// clocks returns the retention clocks as they are when the open stream ends at
-// now, or has ended already.
+// clocks returns the retention clocks as they are when the open stream ends at now.
+// When no stream is open, they are the current ones.
 func (c *Catalog) clocks(now time.Time) []loss {
 	ended := loss{generation: c.generation, at: now}
 	running := len(c.losses) > 0 && !c.expired
@@ -34,7 +33,7 @@ func (c *Catalog) clocks(now time.Time) []loss {
 	case c.stream.synced, c.stream.renews.live > 0:
 		return append(slices.Clip(c.losses), ended) // behind those of what the guard holds
 	case running:
-		// The last clock goes on, now for what this stream announced as well.
+		// The last clock goes on, now also for what this stream announced.
 		losses := slices.Clone(c.losses)
 		losses[len(losses)-1].generation = c.generation
 		return losses
@@ -47,17 +46,18 @@ func (c *Catalog) clocks(now time.Time) []loss {
 // expiry returns the instant from which the services of l are gone, as in
 // Status.Expires, and false when they are kept without limit.
 func (c *Catalog) expiry(l loss) (time.Time, bool) {
-	return l.at.Add(c.config.Retention).Add(grace), c.config.Retention > 0
+	return l.at.Add(c.config.Retention).Add(expiryMargin), c.config.Retention > 0
 }
 
-// due returns when Advance has to remove the services of l: when less than a
-// second is left until their expiry, for then no TTL is left for an answer.
+// due returns when Advance has to remove the services of l, and false when they are
+// kept without limit: when less than a second is left until their expiry, as no TTL
+// is left for an answer then.
 func (c *Catalog) due(l loss) (time.Time, bool) {
 	expiry, ok := c.expiry(l)
 	return expiry.Add(1 - time.Second), ok
 }
 
-// expires returns when the oldest clock runs out.
+// expires returns when the oldest clock runs out, and false when no clock is running.
 func (c *Catalog) expires() (time.Time, bool) {
 	if len(c.losses) == 0 || c.expired {
 		return time.Time{}, false

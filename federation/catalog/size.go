@@ -2,21 +2,21 @@ package catalog
 
 import "github.com/hamlet-federation/coredns-federation/federation"
 
-// What a record is counted with beside the octets of its strings. Each is half of
-// what the record takes in memory at most, in the catalog and in one zone that
-// publishes it: Go's structures with their place in maps and size classes, and
-// what package zone derives from them. See TestSize, which measures it.
+// What counts beside the octets of the strings. Each constant is half of what the
+// thing takes in memory at most, in the catalog and in one zone that publishes it:
+// Go's structures with their place in maps and size classes, and what package zone
+// derives from them. TestMemory measures it.
 //
 //	perService   the service (176), its place in the catalog (110), the entry of
 //	             the zone (290) with its place (60) and counts of faults (260)
-//	perNode      a label of the fqdn is a name in the zone: node and leaf
+//	perNode      a label of the fqdn, which is a name in the zone: node and leaf
 //	perEndpoint  in the service (88) and in the entry (48), and 2 for each of up
 //	             to eight protocols that are spoken there
 //	perInstance  in the service (96) and in the entry (48), its ID once more where
 //	             it has to be folded, and its TXT record without ID and metadata (32)
 //	perPair      two strings in a list
 //	perString    a string in a list, and what its size class adds
-//	perName      a name that is known by itself: one that was refused, or an ID
+//	perName      a name without a service, as it was not admitted; or an ID
 const (
 	perService  = 480
 	perNode     = 48
@@ -27,31 +27,31 @@ const (
 	perName     = 80
 )
 
-// ownNodes is how many labels of an fqdn are no names of its own, as services
-// share those of their zone, or are counted with perService.
+// ownNodes is how many labels of an fqdn do not count: services share those of their
+// zone, and the first is part of perService.
 const ownNodes = 3
 
-// MemoryFactor is how many octets of memory a catalog and one zone take at most
-// for one that Size counts.
+// MemoryFactor is how many octets of memory a catalog and one zone take at most for
+// each octet of Size.
 const MemoryFactor = 2
 
-// Size returns what a service counts for Config.MaxCatalog: its octets as they
-// came, and a constant for each record that they become. What equal lists share is
-// counted once, but the octets of each.
+// Size returns what a service counts for Config.MaxCatalog, in octets: those of its
+// strings as they came, and a constant for each thing that is made of them. Of lists
+// that share their memory, the constants count once and the strings each time.
 func Size(s *federation.Service) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(labels(s.FQDN.String())-ownNodes, 0)
 	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
-	known := lists{}
+	counted := lists{}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		n += perEndpoint + text(e.Description) + known.size(e.Labels)
+		n += perEndpoint + text(e.Description) + counted.size(e.Labels)
 		if host, ok := e.Address.Host(); ok {
 			n += text(host.String())
 		}
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		n += perInstance + text(in.ID) + text(in.Description) + pairs(in.Metadata) + known.size(in.EndpointSelector)
+		n += perInstance + text(in.ID) + text(in.Description) + pairs(in.Metadata) + counted.size(in.EndpointSelector)
 		if len(in.EndpointSelector) > 0 {
 			n += len(s.Endpoints) // the entry lists those that it picks, in 2 octets each
 		}
@@ -59,10 +59,10 @@ func Size(s *federation.Service) int64 {
 	return int64(n)
 }
 
-// sizeOfName returns what a name counts of which there is no service.
+// sizeOfName returns what a name without a service counts.
 func sizeOfName(name string) int64 { return int64(perName + len(name)) }
 
-// sizeOfID returns what the ID of a service counts.
+// sizeOfID returns what the ID of a service counts: nothing where it is the name.
 func sizeOfID(name, id string) int64 {
 	if id == "" || id == name {
 		return 0
@@ -70,10 +70,10 @@ func sizeOfID(name, id string) int64 {
 	return int64(perName + len(id))
 }
 
-// lists are those that were counted, by where they are.
+// lists are the lists that were counted, each by the address of its first element.
 type lists map[*string]struct{}
 
-// size returns what a list counts, and only its octets when it was counted before.
+// size returns what a list counts: only its octets when it was counted before.
 func (l lists) size(list []string) int {
 	if len(list) == 0 {
 		return 0
@@ -101,6 +101,7 @@ func labels(name string) int {
 	return n
 }
 
+// text returns what a string that may be missing counts.
 func text(s string) int {
 	if s == "" {
 		return 0
@@ -108,6 +109,7 @@ func text(s string) int {
 	return len(s) + perString
 }
 
+// texts returns what a list of strings counts.
 func texts(list []string) int {
 	n := 0
 	for _, s := range list {
@@ -116,6 +118,7 @@ func texts(list []string) int {
 	return n
 }
 
+// pairs returns what a list of pairs counts.
 func pairs(list []federation.Pair) int {
 	n := 0
 	for _, p := range list {

@@ -2,8 +2,8 @@ package catalog
 
 import "time"
 
-// State is where an owner stands. That it is parked is not seen from here: the
-// subscription knows.
+// State is where an owner stands. Whether it is parked is known to its subscription
+// only.
 type State uint8
 
 // The states of an owner.
@@ -27,55 +27,55 @@ type Status struct {
 	// Generation is that of the open or last stream; 0 before the first.
 	Generation uint64
 
-	// Live is the first generation that is not stale. A service of an older
-	// one was announced only on a stream that has been lost.
+	// Live is the first generation that is not stale. The last stream that
+	// announced a service of an older one has been lost.
 	Live uint64
 
-	// Expires is the instant from which stale services are gone: a second
-	// after the end of the retention, so that the whole seconds up to it can
-	// be the TTL of an answer and 0 of them mean gone. Zero means that they
-	// stay without limit, or that no clock is running.
+	// Expires is the instant from which stale services are gone. It is a second
+	// after the end of the retention: the TTL of an answer is the whole seconds up
+	// to it, and with 0 of them the service is gone. It is zero when the services
+	// stay without limit, or when no clock is running.
 	Expires time.Time
 
 	// Soonest is when the first of them are gone. It is before Expires when the
-	// guard has held services through another loss: they go at their own time.
+	// guard held services while another stream was lost: their own clock goes on.
 	Soonest time.Time
 
-	// Expired says that the retention is over, also while a stream is open on
-	// which nothing is complete.
+	// Expired reports whether the retention is over. It stays true while a stream
+	// is open whose catalog is not complete.
 	Expired bool
 
 	Lost     time.Time // when the retention clock was started; kept after expiry, until the next sync
 	LastSync time.Time // when a catalog was last complete
 
-	// Known tells whether a catalog was ever complete, or restored. Before
-	// that nothing can be said of a name that is not in it.
+	// Known reports whether a catalog was ever complete, or restored. Before that,
+	// nothing can be said of a name that is not in the catalog.
 	Known bool
 
 	Services  int // published
 	Instances int // of the published services
 	Stale     int // published services of a generation before Live
-	Held      int // of these, what a complete catalog left out and the guard kept
-	Refused   int // names whose last version was not admitted
-	Addresses int // of these, for an address
+	Held      int // those of them that the guard holds: a complete catalog left them out
+	Refused   int // names whose last version Config.Admit did not admit
+	Addresses int // those of them with an address that is not allowed
 
-	Octets int64 // that the catalog counts, as Size does
+	Octets int64 // size of the catalog, as Size counts
 }
 
-// Status returns the state of the catalog. It costs the same for any size.
+// Status returns the status of the catalog. It costs the same for any size.
 func (c *Catalog) Status() Status {
 	s := Status{
 		State:      c.state(),
 		Generation: c.generation,
-		Expired:    c.expired,
 		Live:       c.live(),
+		Expired:    c.expired,
 		LastSync:   c.lastSync,
 		Known:      c.known,
 		Services:   c.services,
 		Instances:  c.instances,
 		Stale:      c.stale,
-		Refused:    c.refused[refusedName] + c.refused[refusedAddress],
-		Addresses:  c.refused[refusedAddress],
+		Refused:    c.notAdmitted[nameNotAdmitted] + c.notAdmitted[addressNotAdmitted],
+		Addresses:  c.notAdmitted[addressNotAdmitted],
 		Octets:     c.octets,
 	}
 	if c.stream.synced {
