@@ -11,8 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 )
 
-// synced returns a catalog of n services on an open stream, and the events that
-// made it.
+// synced returns a complete catalog of n services on an open stream, and their events.
 func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 	b.Helper()
 	events := make([]federation.Event, n)
@@ -42,7 +41,7 @@ func apply(b *testing.B, c *catalog.Catalog, events ...federation.Event) {
 	}
 }
 
-// BenchmarkUpdate is one changed service: it must cost the same for any size.
+// BenchmarkUpdate changes one service. It must cost the same in a catalog of any size.
 func BenchmarkUpdate(b *testing.B) {
 	for _, size := range []int{1_000, 1_000_000} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -57,7 +56,7 @@ func BenchmarkUpdate(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				// Back and forth, so that each one is a change.
+				// Back and forth: each event is a change.
 				list := changed
 				if i/len(changed)%2 == 1 {
 					list = events
@@ -69,8 +68,8 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkResync is a whole catalog, unchanged, on a new stream. Its memory is
-// what a catalog takes beside the services themselves.
+// BenchmarkResync announces a whole catalog, unchanged, on a new stream. It reports the
+// memory that the catalog takes beside the services themselves.
 func BenchmarkResync(b *testing.B) {
 	for _, size := range []int{1_000, 1_000_000} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -83,7 +82,7 @@ func BenchmarkResync(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
 
 			with := heap()
-			runtime.KeepAlive(c) // and not longer
+			runtime.KeepAlive(c) // up to here, and not longer
 			b.ReportMetric(float64(with-heap())/float64(size), "B/service")
 			runtime.KeepAlive(events)
 		})

@@ -19,10 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
 
-// TestTranscripts plays every file of testdata. A line is a comment (#), empty,
-// a command with the time at which it is given, or, indented, what came of the
-// command above: its error, the changes, and status and deadline where they are
-// not what they were. Times count from the first command.
+// TestTranscripts plays every file of testdata. A line is a comment (#), or empty, or
+// a command with the time at which it is given. Indented lines are the output of the
+// command above: its error, the changes, and the status and the deadline where they
+// differ from before. Times count from the first command.
 //
 //	0s config retention=60s settle=5s max=0 octets=0 zones=example.  (a new catalog, then SetConfig)
 //	0s open | marked | alive | end | lost | advance | snapshot | renew
@@ -58,7 +58,7 @@ const indent = "    "
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// play returns the transcript with the output of its commands made anew.
+// play returns the transcript with the present output of its commands.
 func play(t *testing.T, transcript string) string {
 	t.Helper()
 	var p player
@@ -178,7 +178,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 	return output
 }
 
-// configure changes the options that are given and keeps the others.
+// configure changes the given options and keeps the others.
 func (p *player) configure(t *testing.T, options map[string]string) {
 	t.Helper()
 	for key, value := range options {
@@ -208,8 +208,8 @@ func (p *player) configure(t *testing.T, options map[string]string) {
 	}
 }
 
-// changes shows what changed. A sweep has no order, so changes are sorted by
-// name; those of one name stay in theirs.
+// changes shows what changed. A sweep has no order, so the changes are sorted by name.
+// Those of one name keep their order.
 func changes(list []catalog.Change) (lines []string) {
 	slices.SortStableFunc(list, func(a, b catalog.Change) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range list {
@@ -223,7 +223,7 @@ func changes(list []catalog.Change) (lines []string) {
 	return lines
 }
 
-// status shows what is not zero.
+// status shows the fields that are not zero.
 func status(s catalog.Status, wanting bool) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s live=%d", s.State, s.Live)
@@ -252,7 +252,7 @@ func status(s catalog.Status, wanting bool) string {
 	return out.String()
 }
 
-// soonest is worth showing where it is not when all goes.
+// soonest returns Status.Soonest, or zero where it is no other time than Expires.
 func soonest(s catalog.Status) time.Time {
 	if s.Soonest.Equal(s.Expires) {
 		return time.Time{}
@@ -289,7 +289,7 @@ func service(t *testing.T, name string, options map[string]string) *federation.S
 	return s
 }
 
-// arguments returns the names, with a..b spelled out, and the options.
+// arguments returns the names, with a..b as each name from a to b, and the options.
 func arguments(t *testing.T, fields []string) (names []string, options map[string]string) {
 	t.Helper()
 	options = make(map[string]string)
