@@ -29,7 +29,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -42,6 +44,7 @@ type options struct {
 	workers  int
 	goal     float64 // percent of the mutants that must be killed
 	accepted string  // file
+	only     *regexp.Regexp
 	limit    time.Duration
 	patience time.Duration // how much longer than without a fault the tests may take, at least
 	verbose  bool
@@ -59,6 +62,10 @@ func main() {
 	flag.Float64Var(&o.goal, "goal", 90, "lowest `percentage` of killed mutants in each package")
 	flag.StringVar(&o.accepted, "accepted", "test/mutate/accepted.txt", "`file` with survivors and the reason for each")
 	flag.DurationVar(&o.limit, "limit", 45*time.Minute, "ends the run early, with the mutants tried so far; each package has an equal share; 0 means no limit")
+	flag.Func("run", "try only mutants for which the `regexp` matches the position, the function or the changed lines", func(text string) (err error) {
+		o.only, err = regexp.Compile(text)
+		return err
+	})
 	flag.BoolVar(&o.verbose, "v", false, "print what became of every mutant")
 	flag.Parse()
 	o.packages = flag.Args()
@@ -92,6 +99,9 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	below := false
 	start := time.Now()
 	for i, p := range pkgs {
+		if o.only != nil {
+			p.mutants = slices.DeleteFunc(p.mutants, func(m mutant) bool { return !o.only.MatchString(m.position + " " + m.key(p.name)) })
+		}
 		var deadline time.Time
 		if o.limit > 0 {
 			deadline = start.Add(o.limit * time.Duration(i+1) / time.Duration(len(pkgs)))

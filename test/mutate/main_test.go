@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,14 @@ func TestRunSample(t *testing.T) {
 	late, err := runModule(t, "", func(o *options) { o.limit, o.goal = time.Nanosecond, 0 })
 	if err != nil || !strings.HasSuffix(late, "clamp: the time was over before the sample was\n") {
 		t.Errorf("error %v after\n%s", err, late)
+	}
+}
+
+// TestRunOnly tries the mutants of one function.
+func TestRunOnly(t *testing.T) {
+	report, err := runModule(t, "", func(o *options) { o.only, o.goal = regexp.MustCompile(`clamp Double`), 0 })
+	if err != nil || !strings.Contains(report, "clamp: 0.0 %: 0 of 2 mutants killed, 0 accepted and 2 other survivors, 2 mutants in all") {
+		t.Errorf("error %v after\n%s", err, report)
 	}
 }
 
