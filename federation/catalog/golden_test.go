@@ -352,3 +352,22 @@ func address(tb testing.TB, s string) federation.Address {
 	}
 	return a
 }
+
+// TestAllStops leaves the loop over a catalog of two services after one.
+func TestAllStops(t *testing.T) {
+	c := catalog.New(catalog.Config{})
+	c.Opened(epoch)
+	for _, name := range []string{"a", "b"} {
+		if err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: service(t, name, nil)}, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for range c.All() {
+		n++
+		break
+	}
+	if n != 1 {
+		t.Errorf("%d services", n)
+	}
+}
