@@ -113,7 +113,7 @@ func (t *tester) baseline(ctx context.Context) error {
 	if text, err := t.test(ctx, binary); err != nil {
 		return fmt.Errorf("%s: the tests fail without a mutant: %w\n%s", t.pkg.name, err, text)
 	}
-	t.timeout = t.patience + 4*time.Since(start)
+	t.timeout = t.patience + 3*time.Since(start)
 	return nil
 }
 
