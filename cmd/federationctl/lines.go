@@ -28,18 +28,14 @@ type lines struct {
 
 	// Guarded by mu, which is held while a line is written.
 	mu        sync.Mutex
-	header    string                         // to be written before the first line
-	shown     map[string]*federation.Service // in the last line of each name
-	complete  bool                           // the catalog
-	connected bool                           // the owner has responded at some time
-	lost      map[string]bool                // the kinds of losses that were reported since
+	header    string          // to be written before the first line
+	complete  bool            // the catalog
+	connected bool            // the owner has responded at some time
+	lost      map[string]bool // the kinds of losses that were reported since
 }
 
 func newLines(address string, stdout, stderr io.Writer) *lines {
-	return &lines{
-		address: address, stdout: stdout, stderr: stderr, format: table,
-		shown: make(map[string]*federation.Service), lost: make(map[string]bool),
-	}
+	return &lines{address: address, stdout: stdout, stderr: stderr, format: table, lost: make(map[string]bool)}
 }
 
 // show writes a line for each change, and one when the catalog becomes complete.
@@ -54,15 +50,12 @@ func (l *lines) show(c mirror.Changes) error {
 		l.heard()
 	}
 	for _, change := range c.Services {
-		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service}
-		switch change.Service {
-		case nil:
-			event.Operation = federation.Delete
-			delete(l.shown, change.Name)
-		case l.shown[change.Name]: // announced again, on another stream
+		if change.Same {
 			continue
-		default:
-			l.shown[change.Name] = change.Service
+		}
+		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service}
+		if change.Service == nil {
+			event.Operation = federation.Delete
 		}
 		if err := l.write(event); err != nil {
 			return err

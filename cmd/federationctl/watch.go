@@ -230,6 +230,8 @@ type helper func(ctx context.Context) error
 // watcher decides when a watch ends, and passes on what a mirror reports. It
 // implements mirror.Observer.
 type watcher struct {
+	mirror.NoObserver
+
 	// Read-only once run has begun.
 	address string
 	once    bool
@@ -332,15 +334,6 @@ func (w *watcher) Refused(reason *federation.InvalidError) {
 	}
 	w.view.refused()
 }
-
-// Ended implements mirror.Observer. The status says more about it.
-func (*watcher) Ended(codes.Code) {}
-
-// Published implements mirror.Observer.
-func (*watcher) Published(time.Duration) {}
-
-// FileFailed implements mirror.Observer. There is no file.
-func (*watcher) FileFailed() {}
 
 // refusedHandshake reports whether the peer is not the owner, or does not accept
 // the certificate of this consumer. At the first attempt that is mostly a mistake in

@@ -115,7 +115,8 @@ func TestRetentionWhileClockIsSetBack(t *testing.T) {
 		for i := range 20 {
 			time.Sleep(time.Hour)
 			w.setClock(10 * time.Hour * time.Duration(i%2*2-1))
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // in which the clock is looked at
+			synctest.Wait()
 		}
 		for w.look(b, "web.fed.example") == "192.0.2.1 30 stale" {
 			if left := w.agent.Status()[0].Remaining(w.wall()) - (24*time.Hour - time.Since(lost)); left.Abs() > 2*time.Second {

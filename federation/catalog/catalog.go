@@ -45,7 +45,8 @@ type Config struct {
 // the last one holds.
 type Change struct {
 	Name       string              // the owner's ID of the service
-	Service    *federation.Service // nil when it is gone; the same pointer as before when only the generation is new
+	Service    *federation.Service // nil when it is gone
+	Same       bool                // the service is the one before: only its generation is new
 	Generation uint64              // of the stream that announced it; 0 when it is gone, or was restored
 }
 

@@ -18,7 +18,7 @@ import (
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// TestMemory measures what README.md says of the memory of an owner: a catalog and the
+// TestMemory measures what docs/operating.md says of the memory of an owner: a catalog and the
 // zone that publishes it take at most MemoryFactor octets for each that Size counts,
 // whatever the services are like. Size does not count far more than they take, and
 // the factor is not larger than it has to be.

@@ -196,6 +196,10 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 
 		for _, change := range c.Changes() {
 			old, ok := zone[change.Name]
+			if same := change.Service != nil && old.Service == change.Service; change.Same != same {
+				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, change.Same, same)
+			}
+			change.Same = false
 			switch {
 			case change.Service == nil && !ok:
 				return change.Name + " is gone, but was never there"

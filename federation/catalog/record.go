@@ -66,7 +66,9 @@ func (c *Catalog) set(name string, next record) {
 	c.count(next, +1)
 	switch {
 	case next.service != nil && (next.service != prev.service || next.generation != prev.generation):
-		c.changes = append(c.changes, Change{Name: name, Service: next.service, Generation: next.generation})
+		c.changes = append(c.changes, Change{
+			Name: name, Service: next.service, Same: next.service == prev.service, Generation: next.generation,
+		})
 	case next.service == nil && prev.service != nil:
 		c.changes = append(c.changes, Change{Name: name})
 	}

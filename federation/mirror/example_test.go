@@ -38,12 +38,13 @@ func Example() {
 		Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c mirror.Changes) {
 			for _, change := range c.Services {
-				if change.Service == nil {
+				switch {
+				case change.Service == nil:
 					fmt.Println("gone:", change.Name)
 					stop()
-					continue
+				case !change.Same: // which it is when it is announced on a new stream
+					fmt.Println("offered:", change.Service.FQDN, "at", change.Service.Endpoints[0].Address)
 				}
-				fmt.Println("offered:", change.Service.FQDN, "at", change.Service.Endpoints[0].Address)
 			}
 			if c.Status.State == catalog.Synced && !synced {
 				synced = true

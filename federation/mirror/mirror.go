@@ -81,7 +81,8 @@ type Config struct {
 // Changes is what has changed since the last call of Config.Publish.
 type Changes struct {
 	// Services are the changes in order; of several for one name the last one
-	// holds. It is empty when only the status has changed.
+	// holds. Those that are Same concern only who asks for generations. It is empty
+	// when only the status has changed.
 	Services []catalog.Change
 
 	// Status is the state after the changes, without LastAttempt. Every loss of a
@@ -173,7 +174,7 @@ func New(config Config) (*Mirror, error) {
 		return nil, errors.New("no function to publish changes")
 	}
 	if config.Observer == nil {
-		config.Observer = noObserver{}
+		config.Observer = NoObserver{}
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
@@ -198,7 +199,8 @@ func New(config Config) (*Mirror, error) {
 		return nil, err
 	}
 	m.next = first
-	m.status.Store(&Status{})
+	m.published = Status{Status: m.catalogStatus()}
+	m.status.Store(new(m.published))
 	return m, nil
 }
 
@@ -386,10 +388,12 @@ func (m *Mirror) announce() {
 	}
 }
 
-type noObserver struct{}
+// NoObserver is an Observer that does nothing, to be embedded by those that need only
+// some of its methods.
+type NoObserver struct{}
 
-func (noObserver) Responded(federation.Operation)   {}
-func (noObserver) Refused(*federation.InvalidError) {}
-func (noObserver) Ended(codes.Code)                 {}
-func (noObserver) Published(time.Duration)          {}
-func (noObserver) FileFailed()                      {}
+func (NoObserver) Responded(federation.Operation)   {} // Responded implements Observer.
+func (NoObserver) Refused(*federation.InvalidError) {} // Refused implements Observer.
+func (NoObserver) Ended(codes.Code)                 {} // Ended implements Observer.
+func (NoObserver) Published(time.Duration)          {} // Published implements Observer.
+func (NoObserver) FileFailed()                      {} // FileFailed implements Observer.

@@ -33,7 +33,7 @@ func (c *compiler) order() []uint16 {
 	}
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
 	for i := range own {
-		order[i], targets[i] = uint16(i), target(own[i].Address, c.fqdn) // wire.MaxEndpoints is far below 1<<16
+		order[i], targets[i] = uint16(i), target(own[i].Address, c.fqdn) // federation.MaxEndpoints is far below 1<<16
 	}
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))

@@ -39,7 +39,7 @@ func (c *compiler) selections(places []uint16) []Selection {
 		for _, l := range s.Endpoints[i].Labels {
 			n, ok := byLabel[l]
 			if !ok {
-				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most wire.MaxEndpoints times wire.MaxLabels
+				byLabel[l] = uint32(len(sets)) //nolint:gosec // at most federation.MaxEndpoints times federation.MaxLabels
 				sets = append(sets, labeled{first: places[i]})
 				continue
 			}

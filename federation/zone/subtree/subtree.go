@@ -123,7 +123,7 @@ func (c *compiler) name(selected []Selection) {
 			c.faults.Add(fault, 1)
 			continue
 		}
-		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, selected[i]}) // wire.MaxInstances is far below 1<<16
+		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, selected[i]}) // federation.MaxInstances is far below 1<<16
 	}
 	// Of IDs that are one name, the smallest has it, in whatever order they came.
 	slices.SortFunc(c.instances, func(a, b Instance) int {
