@@ -56,7 +56,7 @@ func address(tb testing.TB, s string) federation.Address {
 // fails the test because nothing sets it.
 func TestEqualComparesEveryField(t *testing.T) {
 	original := fullService(t)
-	if !original.Equal(original) || !original.Equal(fullService(t)) {
+	if same := original; !original.Equal(same) || !original.Equal(fullService(t)) {
 		t.Fatal("a service is not equal to its copy")
 	}
 	changed := fullService(t)

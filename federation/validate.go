@@ -68,7 +68,7 @@ func (s *Service) check() *InvalidError {
 	return nil
 }
 
-func (e *Endpoint) check() *InvalidError {
+func (e Endpoint) check() *InvalidError {
 	switch {
 	case e.Address == Address{}:
 		return Invalidf("address", ReasonMissing, "required")
@@ -81,7 +81,7 @@ func (e *Endpoint) check() *InvalidError {
 	)
 }
 
-func (i *Instance) check() *InvalidError {
+func (i Instance) check() *InvalidError {
 	return cmp.Or(
 		i.checkID(),
 		texts("endpoint_selector", i.EndpointSelector, MaxSelectors, MaxTagBytes),
@@ -91,7 +91,7 @@ func (i *Instance) check() *InvalidError {
 	)
 }
 
-func (i *Instance) checkID() *InvalidError {
+func (i Instance) checkID() *InvalidError {
 	switch {
 	case !i.Unnamed:
 		return required("id", i.ID, MaxNameBytes)

@@ -16,7 +16,7 @@ import (
 
 // The bounds of what mistakes tries.
 const (
-	maxProbes  = 20_000            // in a service
+	maxProbes  = 20_000                  // in a service
 	maxEntries = federation.MaxEndpoints // of a list or a map: no other has a higher limit
 )
 

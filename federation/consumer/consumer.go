@@ -225,7 +225,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		var fixable bool
 		armed, delay, fixable = c.round(ctx, armed, &wait)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of ctx is the end of the work
+			return nil
 		}
 		// New credentials end the parking, or a long delay after which they may
 		// help. They shorten no other: many consumers may see the same change.

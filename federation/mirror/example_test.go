@@ -3,7 +3,6 @@ package mirror_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -27,7 +26,8 @@ func Example() {
 
 	certificates, err := mtls.Load(files, slog.Default())
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println("the certificates cannot be used:", err)
+		return
 	}
 	var synced bool
 	follower, err := mirror.New(mirror.Config{
@@ -54,10 +54,11 @@ func Example() {
 		},
 	})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println("there can be no such mirror:", err)
+		return
 	}
 	if err := follower.Run(ctx); err != nil {
-		log.Fatal(err)
+		fmt.Println("the mirror has failed:", err)
 	}
 	// Output:
 	// offered: shop.fed.example. at 192.0.2.1

@@ -392,8 +392,17 @@ func (m *Mirror) announce() {
 // some of its methods.
 type NoObserver struct{}
 
-func (NoObserver) Responded(federation.Operation)   {} // Responded implements Observer.
-func (NoObserver) Refused(*federation.InvalidError) {} // Refused implements Observer.
-func (NoObserver) Ended(codes.Code)                 {} // Ended implements Observer.
-func (NoObserver) Published(time.Duration)          {} // Published implements Observer.
-func (NoObserver) FileFailed()                      {} // FileFailed implements Observer.
+// Responded implements Observer.
+func (NoObserver) Responded(federation.Operation) {}
+
+// Refused implements Observer.
+func (NoObserver) Refused(*federation.InvalidError) {}
+
+// Ended implements Observer.
+func (NoObserver) Ended(codes.Code) {}
+
+// Published implements Observer.
+func (NoObserver) Published(time.Duration) {}
+
+// FileFailed implements Observer.
+func (NoObserver) FileFailed() {}

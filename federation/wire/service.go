@@ -110,7 +110,7 @@ func (p *parser) address(i int, s string) federation.Address {
 	}
 	address, err := federation.ParseAddress(s)
 	if err != nil {
-		p.failAt("endpoints", i, "address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
+		p.failAtf("endpoints", i, "address", federation.ReasonAddress, "%v: %s", err, federation.Quote(s))
 	}
 	return address
 }
@@ -118,7 +118,7 @@ func (p *parser) address(i int, s string) federation.Address {
 // port returns the port of the i-th endpoint.
 func (p *parser) port(i int, port uint32) uint16 {
 	if port > math.MaxUint16 {
-		p.failAt("endpoints", i, "port", federation.ReasonPort, "%d is not in 1 to 65535", port)
+		p.failAtf("endpoints", i, "port", federation.ReasonPort, "%d is not in 1 to 65535", port)
 		return 0
 	}
 	return uint16(port)
@@ -128,14 +128,14 @@ func (p *parser) port(i int, port uint32) uint16 {
 func (p *parser) instanceProtocol(i int, s string) federation.Protocol {
 	protocol, ok := parseProtocol(s)
 	if !ok && s != "" {
-		p.failAt("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, federation.Quote(s))
+		p.failAtf("instances", i, "protocol", federation.ReasonProtocol, unknownProtocol, federation.Quote(s))
 	}
 	return protocol
 }
 
-// failAt is fail for a field of the i-th entry of a list that has the same path
+// failAtf is fail for a field of the i-th entry of a list that has the same path
 // in the service and in the message.
-func (p *parser) failAt(list string, i int, field string, reason federation.Reason, format string, args ...any) {
+func (p *parser) failAtf(list string, i int, field string, reason federation.Reason, format string, args ...any) {
 	if p.why == nil { // otherwise these strings would be for nothing
 		path := fmt.Sprintf("%s[%d].%s", list, i, field)
 		p.fail(path, federation.Invalidf(path, reason, format, args...))

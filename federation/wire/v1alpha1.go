@@ -144,7 +144,7 @@ func decodeServiceV1Alpha1(m *typespb1.FederatedService, policy Policy) (*federa
 // block there, which does not say which of its addresses answers.
 func (p *parser) addressV1Alpha1(i int, s string) federation.Address {
 	if _, err := netip.ParsePrefix(s); err == nil {
-		p.failAt("endpoints", i, "address", federation.ReasonAddress,
+		p.failAtf("endpoints", i, "address", federation.ReasonAddress,
 			"%s is a CIDR block, an endpoint must be one IP address or host name", federation.Quote(s))
 		return federation.Address{}
 	}
