@@ -42,12 +42,12 @@ type Observer interface {
 	Refused(owner string, reason federation.Reason)
 	// Ended counts a session or an attempt by the gRPC code it ended with.
 	Ended(owner, code string)
-	// Visible is the time from the receipt of an update to the publication
-	// of the zone that holds it.
+	// Visible reports how long it took from the receipt of an update until queries
+	// were answered by it.
 	Visible(d time.Duration)
 	// PersistFailed counts a catalog that could not be saved or restored.
 	PersistFailed(owner string)
-	// Forgotten tells that the owner has left the configuration.
+	// Forgotten reports that the owner has left the configuration.
 	Forgotten(owner string)
 }
 
@@ -289,9 +289,9 @@ func (a *Agent) Status() []OwnerStatus {
 	return slices.CompactFunc(all, func(x, y OwnerStatus) bool { return x.ID == y.ID })
 }
 
-// Ready tells whether the server may be sent queries: there are owners and each of
-// them is known, or they had the time to be. Once true it stays so: a reload must
-// not take a server out of service that has answered so far.
+// Ready reports whether the server may be sent queries: there are owners and each of
+// them is known, or has had its time to become known. Once true, it stays true: a
+// reload must not take a server out of service that has answered so far.
 func (a *Agent) Ready() bool {
 	if a.ready.Load() {
 		return true

@@ -32,7 +32,7 @@ func (m *member) lacks(s *catalog.Status) bool {
 	return m.complete != 0
 }
 
-// tell tells the block where the owner stands.
+// tell passes the state of the owner on to the block.
 func (m *member) tell(o *owner) {
 	s := &o.status
 	lost := s.State != catalog.Synced && !s.Lost.IsZero()

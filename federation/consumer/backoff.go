@@ -11,19 +11,19 @@ const (
 	minDelay = time.Second
 	maxDelay = 60 * time.Second
 
-	// maxSlowDelay bounds the delay where somebody has to mend something before
-	// an attempt can help, and every attempt costs more than a refused connection.
+	// maxSlowDelay bounds the delay where somebody has to fix something before an
+	// attempt can succeed, and where an attempt costs more than a refused connection.
 	maxSlowDelay = 5 * time.Minute
 )
 
-// backoff spreads the retries of many consumers: a delay is anything between
-// the minimum and a ceiling that doubles each time, up to a limit. The zero value
-// is fresh.
+// backoff spreads the retries of many consumers: a delay is a random duration
+// between the minimum and a ceiling that doubles each time, up to a limit. The zero
+// value is ready to use.
 type backoff struct{ ceiling time.Duration }
 
 func (b *backoff) next(limit time.Duration) time.Duration {
-	// The first ceiling is above the minimum, since consumers that lose an owner
-	// lose it at the same moment.
+	// The first ceiling is above the minimum, since all consumers of an owner lose
+	// it at the same moment.
 	b.ceiling = min(2*max(b.ceiling, minDelay), limit)
 	return minDelay + rand.N(b.ceiling-minDelay+1) //nolint:gosec // jitter is no secret
 }

@@ -23,25 +23,25 @@ type verdict uint8
 const (
 	retry verdict = iota
 	calm          // retry, and send fewer pings
-	slow          // retry, but not often: somebody has to mend something first
+	slow          // retry, but not often: somebody has to fix something first
 	park          // do not retry before something has changed
 )
 
-// end is how a session ended. It is an error with a text that is safe to show.
+// end says how a session ended. It is an error whose text is safe to show.
 type end struct {
 	verdict verdict
 	code    codes.Code
 	err     error
 }
 
-// classify turns the error with which a session ended into a decision. A code is
-// the owner's own word, as it comes on a stream, and no stream is opened before
-// the owner has shown who it is.
+// classify turns the error with which a session ended into a decision. A status code
+// comes from the owner itself: no stream is opened before the owner has proved its
+// identity.
 func classify(err error) end {
 	code := status.Code(err)
 	f, below := errors.AsType[*failure](err)
 	switch {
-	// Whatever is wrong with a handshake may pass: clocks are set, certificates
+	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
 	case below && f.handshake:
 		return end{slow, codes.Unavailable, err}
@@ -64,17 +64,17 @@ func classify(err error) end {
 	return end{retry, code, err}
 }
 
-// unreadable reports whether a message was larger than is read at all. The next
-// stream comes to it again, and to the whole catalog before it. It is no reason to
-// park, as the owner can mend it alone, and nothing on this side would change then.
+// unreadable reports whether a message was too large to be read at all. The next
+// stream comes to the same message again, after the whole catalog before it. It is no
+// reason to park: the owner can fix it alone, without any change on this side.
 func unreadable(err error) bool {
-	// gRPC shows it nowhere but in the text. An owner that sends this text itself
-	// has its stream opened less often.
+	// gRPC shows it only in the text. An owner that sends this text itself is
+	// subscribed to less often.
 	return status.Code(err) == codes.ResourceExhausted &&
 		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
 }
 
-// alert returns the alert with which the owner ended the TLS handshake, if it did.
+// alert returns the alert with which the owner ended the TLS handshake, if any.
 func alert(err error) (text string, ok bool) {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" { // as crypto/tls calls it
@@ -95,9 +95,9 @@ func (e end) Error() string {
 
 func (e end) Unwrap() error { return e.err }
 
-// kind is the same for ends that are the same to a reader of the log. Unlike
-// the text it holds nothing that changes from one attempt to the next, such as
-// a port number, the time, or what the owner pleases to say.
+// kind returns the same string for ends that mean the same to a reader of the log.
+// Unlike the text it holds nothing that may change from one attempt to the next, such
+// as a port number, the time or the owner's own words.
 func (e end) kind() string {
 	var kind strings.Builder
 	kind.WriteString(e.code.String())
@@ -114,7 +114,7 @@ func (e end) kind() string {
 	return kind.String() + text
 }
 
-// remedy says what can be done, where something can.
+// remedy says what to do about the end, or is empty.
 func (e end) remedy() string {
 	if text, ok := alert(e.err); ok {
 		return alertRemedy(text)
@@ -139,7 +139,7 @@ func (e end) remedy() string {
 	return ""
 }
 
-// alertRemedy says what can be done against an alert of the owner.
+// alertRemedy says what to do about an alert of the owner, or is empty.
 func alertRemedy(text string) string {
 	// RFC 8446 section 6.2
 	const (

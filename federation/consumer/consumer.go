@@ -31,13 +31,13 @@ const (
 	maxKeepalive      = 2 * time.Hour    // where doubling ends
 	defaultMaxMessage = 16 << 20
 
-	// readFactor is how many times larger than Config.MaxMessage a message may be
-	// that is still read, only to be refused. gRPC cannot skip a message that is
-	// larger than it receives, and ends the stream: without this, one service that
-	// outgrew the limit would keep all others from being imported. A peer can make
-	// a consumer hold four times that size: a message as it comes and as gRPC
-	// decodes it, one that waits in the inbox, and one that is applied. Of one that
-	// is refused nothing stays but its nonce and the reason.
+	// readFactor times Config.MaxMessage is the size up to which a message is read,
+	// although it is refused. gRPC cannot skip a message that is larger than it may
+	// receive, and ends the stream: without this, one service that outgrew the limit
+	// would keep all others from being imported. A peer can make a consumer hold four
+	// times that size: a message as it arrives and as gRPC decodes it, one that waits
+	// in the inbox, and one that is applied. Of a message that is refused only its
+	// nonce and the reason are kept.
 	readFactor = 4
 )
 
@@ -56,10 +56,10 @@ type Config struct {
 	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
 	MaxMessage int           // bytes of one message, of which four times as many are read; default 16 MiB
 
-	// Patience is how long a replica may say nothing while there is another one
-	// to try; default, and at most, 10 s. It doubles, up to a minute, with every
-	// round of attempts in which none said anything, so that owners that all take
-	// their time are not given up for ever.
+	// Patience is how long a replica may send nothing while there is another one to
+	// try; default, and at most, 10 s. It doubles, up to a minute, with every round
+	// of attempts in which no replica sent anything: owners that are merely slow must
+	// not be given up again and again.
 	Patience time.Duration
 
 	Sink     Sink
@@ -70,8 +70,8 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Identity is who a consumer is, and which owners it trusts: one value, so that
-// nobody forgets a part of it. An mtls.Consumer is one.
+// Identity is who a consumer is, and which owners it trusts. It is one value so that
+// no part of it can be forgotten. mtls.Consumer implements it.
 type Identity interface {
 	// Credentials returns those for a connection to one of the addresses of Config.
 	Credentials(address string) credentials.TransportCredentials
@@ -93,9 +93,8 @@ type Sink interface {
 	// error ends the stream.
 	Opened(ctx context.Context) error
 
-	// Marked says that the owner announced to mark the end of its catalog, so that
-	// silence is none. It comes before the first update, and before the owner says
-	// anything else. An error ends the stream.
+	// Marked says that the owner has announced an end marker: silence is not the end
+	// of its catalog. It is called before the first update. An error ends the stream.
 	Marked(ctx context.Context) error
 
 	// Apply takes what came since the last call, in the order in which the owner
@@ -106,20 +105,20 @@ type Sink interface {
 	// without an error; an error ends the stream.
 	Apply(ctx context.Context, updates []Update) (refusals []*federation.InvalidError, err error)
 
-	// Answered says that all updates of the last Apply were answered, so that what
-	// follows from them no longer keeps the owner waiting.
+	// Answered says that all updates of the last Apply have been answered: what the
+	// Sink does now no longer delays an acknowledgement.
 	Answered(ctx context.Context)
 
-	// Lost says that the stream has ended, or the attempt to open it. The text
+	// Lost says that the stream has ended, or that it could not be opened. The text
 	// of err is safe to show. Parked means that no other attempt is made until the
-	// credentials change. It is called neither when the context of Run has ended,
+	// credentials change. Lost is called neither when the context of Run has ended
 	// nor for a stream that ends because of Renew.
 	Lost(ctx context.Context, err error, parked bool)
 }
 
 // Update is one response of the owner.
 type Update struct {
-	federation.Event // of an invalid response no more than the name, as far as it is known
+	federation.Event // of an invalid response only the name, if that is known
 
 	Received time.Time
 	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil

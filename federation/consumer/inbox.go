@@ -15,13 +15,13 @@ const (
 	roomBytes = 16 << 10
 )
 
-// inbox holds the responses that came while earlier ones were applied. In
-// lock-step there is never more than one. An owner that sends ahead of its
-// acknowledgements has a burst of them decoded on one core while another core
-// applies what came before, and a whole burst costs one publication.
+// inbox holds the responses that arrive while earlier ones are applied. With an owner
+// that waits for each acknowledgement it never holds more than one. If the owner sends
+// ahead, a burst is decoded on one core while another core applies what came before,
+// and a whole burst costs one publication.
 //
-// It has room for so many, and as many again are being applied: an owner that
-// floods is slowed by the flow control of its stream.
+// Its room is bounded, and as much again may be in the hands of the Sink: an owner that
+// floods is slowed down by the flow control of its stream.
 type inbox struct {
 	updates chan Update   // in order; closed at the end of the stream
 	room    chan struct{} // a value for every part of the room that is taken
@@ -36,8 +36,8 @@ func newInbox(pending *atomic.Int64) *inbox {
 	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates), pending: pending}
 }
 
-// fill puts in what receive returns, until it fails or ctx ends. The number is
-// the size of the response in bytes.
+// fill puts in what receive returns, with its size in bytes, until receive fails or
+// ctx ends.
 func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) {
 	defer close(in.updates)
 	for {
@@ -62,9 +62,9 @@ func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) 
 	}
 }
 
-// take waits for an update until ctx ends, and returns it with those that wait
-// behind it, as many as there is room for. They are the caller's until the next
-// call. After the last one it returns the reason why the stream ended.
+// take waits for an update until ctx ends, and returns it with those that wait behind
+// it, as many as there is room for. The slice is valid until the next call. After the
+// last update take returns the reason why the stream ended.
 func (in *inbox) take(ctx context.Context) ([]Update, error) {
 	clear(in.taken) // keeps no service that is gone
 	in.taken = in.taken[:0]
@@ -98,7 +98,7 @@ func (in *inbox) take(ctx context.Context) ([]Update, error) {
 // applied says that the updates which take returned last were applied.
 func (in *inbox) applied() { in.pending.Add(int64(-len(in.taken))) }
 
-// drain waits for the end of the stream, and drops what comes until then.
+// drain waits for the end of the stream, and drops what arrives until then.
 func (in *inbox) drain() {
 	for update := range in.updates {
 		for range update.room {

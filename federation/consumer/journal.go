@@ -8,17 +8,16 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 )
 
-// journal logs the changes in what is known of the owner. What repeats with
-// every attempt, or with every message, it logs once; how many lines a minute may
-// have is for its logger.
+// journal logs changes of the connection to the owner. What repeats with every
+// attempt, or with every message, it logs once. Its logger bounds the lines a minute.
 type journal struct {
 	logger *slog.Logger
 
-	address string          // that is connected, "" for none
-	lost    time.Time       // when the last connection was lost, zero before there was one
-	told    map[string]bool // addresses and kinds of ends logged since then
-	stuck   map[string]bool // the same of ends to which every stream comes, until one ends otherwise
-	refusal map[string]bool // services and reasons that were logged
+	address  string          // of the replica that is connected; "" for none
+	lost     time.Time       // when the last connection was lost; zero before there was one
+	ends     map[string]bool // addresses and kinds of ends that were logged since then
+	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
+	refusals map[string]bool // services and reasons that were logged
 }
 
 // maxRefusals bounds the refusals that are remembered: a catalog may be full of
@@ -27,12 +26,12 @@ const maxRefusals = 100
 
 func newJournal(logger *slog.Logger) journal {
 	return journal{
-		logger: loglimit.Logger(logger), told: make(map[string]bool), stuck: make(map[string]bool), refusal: make(map[string]bool),
+		logger: loglimit.Logger(logger), ends: make(map[string]bool), slowEnds: make(map[string]bool), refusals: make(map[string]bool),
 	}
 }
 
-// connected notes that a valid message came from the address. That it came back
-// is not worth a line where one is written when its catalog is complete again.
+// connected notes that a valid message came from the address. That an owner is back
+// is logged only for debugging: another line says that its catalog is complete again.
 func (j *journal) connected(address string) {
 	switch {
 	case j.address == address:
@@ -43,7 +42,7 @@ func (j *journal) connected(address string) {
 		j.logger.Debug("owner is back", "address", address, "after", time.Since(j.lost).Round(time.Second))
 	}
 	j.address = address
-	clear(j.told)
+	clear(j.ends)
 }
 
 // ended notes the end of a session, after which the owner may be parked.
@@ -54,10 +53,10 @@ func (j *journal) ended(address string, e end, parked bool) {
 	}
 	key := address + " " + e.kind()
 	text := "not connected to owner, still trying"
-	again := j.told[key] || e.verdict == slow && j.stuck[key]
+	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
 		if e.verdict != slow {
-			clear(j.stuck)
+			clear(j.slowEnds)
 		}
 		text = "owner is lost, trying to connect again"
 		j.address, j.lost = "", time.Now()
@@ -68,27 +67,27 @@ func (j *journal) ended(address string, e end, parked bool) {
 	case e.verdict == park:
 		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
 	case !again:
-		j.told[key], j.stuck[key] = true, true
+		j.ends[key], j.slowEnds[key] = true, true
 		j.logger.Warn(text, attributes...)
 	}
 }
 
-// calmed notes that the owner objected to the pings, which is no loss.
+// calmed notes that the owner ended the stream because of too many pings.
 func (j *journal) calmed(address string, interval time.Duration) {
 	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled; set keepalive to a value that it allows",
 		"address", address, "keepalive", interval)
 }
 
-// refused notes a message that was refused: once for a service and a reason, as
-// long as there are few.
+// refused notes a message that was refused. It is logged once for each service and
+// reason, as long as these are few.
 func (j *journal) refused(address string, err *federation.InvalidError) {
 	key := string(err.Reason) + " " + err.Service
-	if j.refusal[key] {
+	if j.refusals[key] {
 		return
 	}
-	if len(j.refusal) >= maxRefusals {
-		clear(j.refusal)
+	if len(j.refusals) >= maxRefusals {
+		clear(j.refusals)
 	}
-	j.refusal[key] = true
+	j.refusals[key] = true
 	j.logger.Warn("message of owner refused", "address", address, "reason", string(err.Reason), "error", err)
 }

@@ -33,8 +33,8 @@ var (
 	errOpenTimeout   = status.Errorf(codes.DeadlineExceeded, "no stream within %v", openTimeout)
 	errAnswerTimeout = status.Errorf(codes.DeadlineExceeded, "no acknowledgement was read within %v", answerTimeout)
 
-	// errSilent ends a stream on which nothing came while another replica may have
-	// something to say.
+	// errSilent ends a stream on which nothing arrives, where another replica can be
+	// tried.
 	errSilent = errors.New("the owner says nothing, and there is another replica to try")
 )
 
@@ -77,7 +77,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	return heard, err
 }
 
-// conversation is what takes place on an open stream.
+// conversation is what converse works with.
 type conversation struct {
 	stream  stream
 	inbox   *inbox
@@ -86,8 +86,8 @@ type conversation struct {
 	address string
 }
 
-// converse hands on what the owner says, and answers it, until the stream or ctx
-// ends.
+// converse passes what the owner says to the Sink, and answers it, until the stream
+// or ctx ends.
 func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool, err error) {
 	if err := c.config.Sink.Opened(ctx); err != nil {
 		return false, fmt.Errorf("open: %w", err)
@@ -123,11 +123,11 @@ func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool,
 	}
 }
 
-// leave ends the stream on purpose. An owner sees that nothing else comes, and
-// ends the stream on its side, where a cancellation would look like a fault. It
-// makes no difference to it whether the owner was removed from the configuration
-// or the process ends: it is told the same, and keeps nothing of the consumer.
-// The context of the stream ends in a moment, which bounds the wait.
+// leave ends the stream on purpose. The owner sees that nothing else comes and ends
+// the stream on its side, where a cancellation would look like a fault. Whether it was
+// removed from the configuration or the process ends makes no difference to the owner,
+// which keeps nothing of a consumer. The context of the stream ends a moment later,
+// which bounds the wait.
 func leave(stream stream, inbox *inbox) {
 	if stream.CloseSend() == nil {
 		inbox.drain()
@@ -155,15 +155,15 @@ func (c *Consumer) note(address string, op federation.Operation, refusal *federa
 	return true
 }
 
-// connect prepares a connection that is made for one session: gRPC's own
-// backoff between connections never comes to act.
+// connect prepares a connection for one session, so gRPC's own backoff between
+// connections never applies.
 func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
 		grpc.WithContextDialer(witness.connect),
 		grpc.WithTransportCredentials(witnessed{c.config.Identity.Credentials(witness.address), witness}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
-		// Without a ping a connection that is only half there would be waited on
-		// for ever. None is sent without a stream: owners count them.
+		// Without pings a dead connection would never be noticed. None is sent
+		// without a stream, as owners count them.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.keepalive, Timeout: keepaliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(readFactor*min(c.config.MaxMessage, math.MaxInt/readFactor))),
 		grpc.WithMaxHeaderListSize(maxHeaderList),
@@ -184,9 +184,9 @@ func (c *Consumer) subscribe(ctx, streamCtx context.Context, cancel context.Canc
 	return stream, err
 }
 
-// receiver returns what receives the next response of a stream, and its size in
-// bytes. Marked says that the owner marks the end of its catalog. Silence is
-// stopped by whatever comes.
+// receiver returns a function that receives the next response of a stream, and its
+// size in bytes. Marked says that the owner marks the end of its catalog. The timer
+// silence is stopped by the first response.
 func receiver(stream stream, marked bool, silence *time.Timer) func() (Update, int, error) {
 	return func() (Update, int, error) {
 		update, size, err := stream.receive()
@@ -202,15 +202,15 @@ func receiver(stream stream, marked bool, silence *time.Timer) func() (Update, i
 	}
 }
 
-// announcesEnd waits for the header, and reports whether the owner marks the end
+// announcesEnd waits for the header, and reports whether the owner will mark the end
 // of its catalog.
 func announcesEnd(stream stream) bool {
 	header, err := stream.Header()
 	return err == nil && slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 }
 
-// answer acknowledges or refuses updates. An owner that sends on and reads
-// nothing is as good as gone, although it answers pings.
+// answer acknowledges or refuses updates. An owner that goes on sending but reads
+// nothing is treated as gone, although it answers pings.
 func answer(stream stream, cancel context.CancelCauseFunc, updates []Update, refusals []*federation.InvalidError) error {
 	deadline := time.AfterFunc(answerTimeout, func() { cancel(errAnswerTimeout) })
 	var err error

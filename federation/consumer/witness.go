@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// witness sees why a connection was not made, which gRPC tells only in the text
-// of a status.
+// witness records why a connection could not be made, which gRPC reports only in
+// the text of a status.
 type witness struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
@@ -20,8 +20,8 @@ type witness struct {
 	failure atomic.Pointer[failure] // the first one
 }
 
-// failure is an error from below gRPC. Its text holds nothing of the peer's
-// that is not quoted: crypto/tls and net repeat nothing, and package mtls quotes.
+// failure is an error from below gRPC. Its text is safe to show: crypto/tls and net
+// repeat nothing that the peer sent, and package mtls quotes it.
 type failure struct {
 	handshake bool // of the TLS handshake, not of dialing
 	err       error
@@ -36,7 +36,7 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// explain returns what was seen, and err if nothing was.
+// explain returns the failure that was recorded, or else err.
 func (w *witness) explain(err error) error {
 	if f := w.failure.Load(); f != nil && err != nil {
 		return f
@@ -48,8 +48,8 @@ func (w *witness) see(handshake bool, err error) {
 	w.failure.CompareAndSwap(nil, &failure{handshake, err})
 }
 
-// connect dials once. gRPC would connect again, and at once, to an owner that
-// ends the connection before it has seen the stream; that is for Run to do.
+// connect dials once. Where an owner ends the connection before it has seen the
+// stream, gRPC would connect again at once; when to do so is Run's decision.
 func (w *witness) connect(ctx context.Context, _ string) (net.Conn, error) {
 	if w.dialed.Swap(true) {
 		return nil, errors.New("the owner ended the connection before the stream")
@@ -61,7 +61,7 @@ func (w *witness) connect(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-// witnessed are credentials with a witness of the handshake.
+// witnessed are credentials whose handshakes are recorded by a witness.
 type witnessed struct {
 	credentials.TransportCredentials
 	witness *witness
@@ -80,10 +80,10 @@ func (c witnessed) Clone() credentials.TransportCredentials {
 	return witnessed{c.TransportCredentials.Clone(), c.witness}
 }
 
-// fresh is a connection of which the TLS handshake may not be over. In TLS 1.3 a
-// client is done before the server has judged the client's certificate, and
-// learns of a refusal when it reads for the first time (RFC 8446 section 4.4.2.4
-// and appendix E.1.2).
+// fresh is a connection whose TLS handshake may not be over. In TLS 1.3 a client is
+// done before the server has verified the client's certificate, and learns of a
+// refusal when it reads for the first time (RFC 8446 section 4.4.2.4 and appendix
+// E.1.2).
 type fresh struct {
 	net.Conn
 	witness *witness
@@ -103,9 +103,9 @@ func (c *fresh) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write hides that the owner has gone until something was read: gRPC reads at
-// the same time, and closes the connection at an error of Write before Read has
-// come to the alert that says why.
+// Write hides that the owner is gone until something has been read: gRPC reads at the
+// same time, and at an error of Write it closes the connection before Read has reached
+// the alert that says why.
 func (c *fresh) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.read.Load() {
