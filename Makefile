@@ -76,6 +76,10 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)
 	go -C test/matrix test -run '^TestMatrix$$' -count=1 -timeout 0 -soak $(SOAK) -seed $(SEED)
 
+.PHONY: mutate
+mutate: ## run the tests against mutants of the core, 45 minutes at most; 90 % must be killed (MUTANTS=0 for all of them)
+	go run ./test/mutate -n $(MUTANTS) $(if $(filter 0,$(MUTANTS)),-limit 0) $(MUTATE)
+
 # Sets results side by side: first CoreDNS's own plugins against federation, then
 # what has no counterpart. With -alpha 1 every difference is shown beside its p, even
 # that of a single run. It fails when there are failures or no results.
@@ -84,9 +88,6 @@ define benchstat
 	@$(BENCHSTAT) -alpha 1 -col /plugin -filter '/plugin:/./' $(1)
 	@$(BENCHSTAT) -filter '-/plugin:/./' $(1)
 endef
-.PHONY: mutate
-mutate: ## run the tests against mutants of the core, 45 minutes at most; 90 % must be killed (MUTANTS=0 for all of them)
-	go run ./test/mutate -n $(MUTANTS) $(if $(filter 0,$(MUTANTS)),-limit 0) $(MUTATE)
 
 .PHONY: bench
 bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)

@@ -319,7 +319,10 @@ func (m *Mirror) reschedule(now time.Time) {
 		return
 	}
 	m.wakesAt = time.Time{}
-	m.wake <- struct{}{} // there is room: keepTime takes it before it sets wakesAt again
+	select {
+	case m.wake <- struct{}{}:
+	default: // it is about to wake up
+	}
 }
 
 // untilDue returns how long nothing is due. m.mu is held.
