@@ -24,7 +24,9 @@ const (
 	idleInterval = time.Second
 )
 
-// The control functions of ECMA-48, and xterm's private modes, that live uses.
+// The control functions of ECMA-48, and xterm's private modes, that live uses. They
+// are written out because a library for terminals would bring an event loop and a
+// model of the screen, for a table that is only ever drawn as a whole.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J" // another screen, no cursor, no wrapping of lines
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"

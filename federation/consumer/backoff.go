@@ -18,7 +18,8 @@ const (
 
 // backoff spreads the retries of many consumers: a delay is a random duration
 // between the minimum and a ceiling that doubles each time, up to a limit. The zero
-// value is ready to use.
+// value is ready to use. It is our own because gRPC exports no more of its backoff than
+// the parameters, and has no minimum.
 type backoff struct{ ceiling time.Duration }
 
 func (b *backoff) next(limit time.Duration) time.Duration {

@@ -16,7 +16,8 @@
 // are the same in all versions, which tells a file of a newer version from a
 // damaged one. Because a checksum also covers everything before its message, records
 // cannot be exchanged or left out. Nothing is decoded before its checksum has been
-// verified.
+// verified. The format is our own because length-delimited protobuf messages alone have
+// no checksums: damage would be noticed late, or never.
 //
 // # Files
 //
