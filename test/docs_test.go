@@ -576,7 +576,7 @@ func TestDocumentedValues(t *testing.T) {
 		return text
 	}
 	reasons := regexp.MustCompile(`Reason[A-Za-z]+\s+Reason = "([a-z_]+)"`)
-	faults := regexp.MustCompile(`= Fault\("([a-z_]+)"\)`)
+	faults := regexp.MustCompile(`= (?:subtree\.)?Fault\("([a-z_]+)"\)`)
 	states := regexp.MustCompile(`"([a-z]+)"`)
 	for _, of := range []struct {
 		what, text, source string
