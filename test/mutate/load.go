@@ -21,14 +21,17 @@ import (
 
 // pkg is a package with its mutants.
 type pkg struct {
-	path    string // import path
-	name    string // path below the module, as the report shows it
-	dir     string
+	path    string  // import path
+	name    string  // path below the module, as the report shows it
+	suites  []suite // the tests that a mutant must survive, in this order
 	fset    *token.FileSet
 	sources []source
 	imports types.Importer
 	mutants []mutant
 }
+
+// suite is the tests of one package.
+type suite struct{ path, dir string }
 
 // source is one file of a package, without tests.
 type source struct {
@@ -37,8 +40,9 @@ type source struct {
 	file *ast.File
 }
 
-// load reads the packages that the patterns name, and makes their mutants.
-func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
+// load reads the packages that the patterns name, and makes their mutants. With is
+// that of the options.
+func load(ctx context.Context, dir string, patterns, with []string) ([]*pkg, error) {
 	type listed struct { // go list writes the names in upper case, which makes no difference
 		ImportPath string   `json:"importPath"`
 		Dir        string   `json:"dir"`
@@ -47,6 +51,7 @@ func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 		DepOnly    bool     `json:"depOnly"`
 		Module     *struct {
 			Path string `json:"path"`
+			Dir  string `json:"dir"`
 		} `json:"module"`
 	}
 	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly,Module"}, patterns...)
@@ -75,9 +80,14 @@ func load(ctx context.Context, dir string, patterns []string) ([]*pkg, error) {
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	pkgs := make([]*pkg, len(roots))
 	for i, l := range roots {
-		p := &pkg{path: l.ImportPath, name: l.ImportPath, dir: l.Dir, fset: fset, imports: imports}
+		p := &pkg{path: l.ImportPath, name: l.ImportPath, suites: []suite{{l.ImportPath, l.Dir}}, fset: fset, imports: imports}
 		if l.Module != nil {
 			p.name = strings.TrimPrefix(l.ImportPath, l.Module.Path+"/")
+			for _, above := range with {
+				if strings.HasPrefix(p.name, above+"/") {
+					p.suites = append(p.suites, suite{l.Module.Path + "/" + above, filepath.Join(l.Module.Dir, above)})
+				}
+			}
 		}
 		for _, name := range l.GoFiles {
 			path := filepath.Join(l.Dir, name)

@@ -10,6 +10,10 @@
 // need too much memory. The source tree is not changed: the faults reach the
 // compiler through go build -overlay.
 //
+// The parts of a package that are packages below it are tested together in its
+// tests, too. -with names such packages: a mutant of a part that survives the tests
+// of the part must survive theirs as well.
+//
 // Not every mutant is tried: -n bounds their number for each package. Which ones
 // are tried depends on -seed and the text of the mutant, so a change in one
 // function leaves the choice in the others as it is.
@@ -32,6 +36,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -45,6 +50,7 @@ type options struct {
 	goal     float64 // percent of the mutants that must be killed
 	accepted string  // file
 	only     *regexp.Regexp
+	with     []string // packages, below the module, whose tests also run against mutants of the packages below them
 	limit    time.Duration
 	patience time.Duration // how much longer than without a fault the tests may take, at least
 	verbose  bool
@@ -66,9 +72,10 @@ func main() {
 		o.only, err = regexp.Compile(text)
 		return err
 	})
+	with := flag.String("with", "federation/zone", "run the tests of these `packages`, with commas between them, also against mutants of the packages below them")
 	flag.BoolVar(&o.verbose, "v", false, "print what became of every mutant")
 	flag.Parse()
-	o.packages = flag.Args()
+	o.packages, o.with = flag.Args(), strings.Split(*with, ",")
 	err := run(ctx, o, os.Stdout)
 	stop()
 	if err != nil {
@@ -83,7 +90,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pkgs, err := load(ctx, o.dir, o.packages)
+	pkgs, err := load(ctx, o.dir, o.packages, o.with)
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,23 @@ func TestRunOnly(t *testing.T) {
 	}
 }
 
+// TestRunWith has a part whose faults only the tests of the package above it see.
+func TestRunWith(t *testing.T) {
+	for _, tt := range []struct {
+		with []string
+		want string
+	}{
+		{nil, "whole/part: 0.0 %: 0 of 3 mutants killed"},
+		{[]string{"clamp", "who"}, "whole/part: 0.0 %: 0 of 3 mutants killed"},
+		{[]string{"clamp", "whole"}, "whole/part: 100.0 %: 3 of 3 mutants killed"},
+	} {
+		report, err := runModule(t, "", func(o *options) { o.packages, o.with, o.goal = []string{"./whole/part"}, tt.with, 0 })
+		if err != nil || !strings.Contains(report, tt.want) {
+			t.Errorf("with %v: error %v after\n%s", tt.with, err, report)
+		}
+	}
+}
+
 func TestAccepted(t *testing.T) {
 	const entry = "clamp Clamp\n\t- if n > limit {\n\t+ if n >= limit {\n"
 	for _, tt := range []struct{ name, text, want string }{
@@ -129,7 +146,7 @@ func TestAccepted(t *testing.T) {
 			list, err := readAccepted(listOf(t, tt.text))
 			if err == nil {
 				var pkgs []*pkg
-				if pkgs, err = load(t.Context(), "testdata/module", []string{"./clamp"}); err != nil {
+				if pkgs, err = load(t.Context(), "testdata/module", []string{"./clamp"}, nil); err != nil {
 					t.Fatal(err)
 				}
 				err = list.match(pkgs)

@@ -93,66 +93,69 @@ func try(ctx context.Context, o options, p *pkg, work string, deadline time.Time
 	return r, context.Cause(ctx)
 }
 
-// tester runs the tests of a package against its mutants.
+// tester runs the suites of a package against its mutants.
 type tester struct {
 	pkg      *pkg
 	dir      string // for temporary files
 	patience time.Duration
-	timeout  time.Duration
+	timeouts []time.Duration // of each suite
 }
 
 // baseline runs the tests without a fault. They must pass, and how long they take
 // bounds how long they may take with one.
 func (t *tester) baseline(ctx context.Context) error {
 	binary := filepath.Join(t.dir, "baseline.test")
-	if text, err := t.build(ctx, binary, ""); err != nil {
-		return fmt.Errorf("%s: %w\n%s", t.pkg.name, err, text)
+	for _, s := range t.pkg.suites {
+		if text, err := s.build(ctx, binary, ""); err != nil {
+			return fmt.Errorf("%s: %w\n%s", s.path, err, text)
+		}
+		start := time.Now()
+		if text, err := s.test(ctx, binary, 10*time.Minute); err != nil {
+			return fmt.Errorf("%s: the tests fail without a mutant: %w\n%s", s.path, err, text)
+		}
+		t.timeouts = append(t.timeouts, t.patience+3*time.Since(start))
 	}
-	t.timeout = 10 * time.Minute
-	start := time.Now()
-	if text, err := t.test(ctx, binary); err != nil {
-		return fmt.Errorf("%s: the tests fail without a mutant: %w\n%s", t.pkg.name, err, text)
-	}
-	t.timeout = t.patience + 3*time.Since(start)
 	return nil
 }
 
 // run returns what becomes of one mutant.
 func (t *tester) run(ctx context.Context, worker int, m mutant) (outcome, error) {
-	s := t.pkg.sources[m.source]
+	source := t.pkg.sources[m.source]
 	name := func(suffix string) string { return filepath.Join(t.dir, strconv.Itoa(worker)+suffix) }
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {s.path: name(".go")}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source.path: name(".go")}})
 	if err != nil {
 		return broken, err
 	}
-	if err := errors.Join(os.WriteFile(name(".go"), m.apply(s.text), 0o600), os.WriteFile(name(".json"), overlay, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(name(".go"), m.apply(source.text), 0o600), os.WriteFile(name(".json"), overlay, 0o600)); err != nil {
 		return broken, err
 	}
-	if _, err := t.build(ctx, name(".test"), name(".json")); err != nil {
-		return broken, context.Cause(ctx)
-	}
-	if _, err := t.test(ctx, name(".test")); err != nil {
-		return killed, context.Cause(ctx)
+	for i, s := range t.pkg.suites {
+		if _, err := s.build(ctx, name(".test"), name(".json")); err != nil {
+			return broken, context.Cause(ctx)
+		}
+		if _, err := s.test(ctx, name(".test"), t.timeouts[i]); err != nil {
+			return killed, context.Cause(ctx)
+		}
 	}
 	return survived, nil
 }
 
-// build compiles the tests of the package, with an overlay if one is given.
-func (t *tester) build(ctx context.Context, binary, overlay string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "-overlay", overlay, t.pkg.path)
-	cmd.Dir = t.pkg.dir
+// build compiles the tests, with an overlay if one is given.
+func (s suite) build(ctx context.Context, binary, overlay string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-o", binary, "-overlay", overlay, s.path)
+	cmd.Dir = s.dir
 	return cmd.CombinedOutput()
 }
 
 // test runs compiled tests, with little priority and bounded memory.
-func (t *tester) test(ctx context.Context, binary string) ([]byte, error) {
+func (s suite) test(ctx context.Context, binary string, timeout time.Duration) ([]byte, error) {
 	// The binary ends itself with a list of its goroutines; the context is for
 	// one that cannot.
-	ctx, cancel := context.WithTimeout(ctx, t.timeout+10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v "$1"; shift; exec nice "$@"`, "sh", strconv.Itoa(maxMemory),
-		binary, "-test.short", "-test.failfast", "-test.timeout", t.timeout.String())
-	cmd.Dir = t.pkg.dir
+		binary, "-test.short", "-test.failfast", "-test.timeout", timeout.String())
+	cmd.Dir = s.dir
 	cmd.WaitDelay = time.Second // for a process that a test has started and left behind
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
