@@ -100,6 +100,32 @@ func TestServiceLabels(t *testing.T) {
 	}
 }
 
+// TestAddress has the labels of addresses with octets of every length.
+func TestAddress(t *testing.T) {
+	for ip, want := range map[string]string{
+		"0.9.10.99":            "0-9-10-99",
+		"100.101.199.255":      "100-101-199-255",
+		"::":                   "0000-0000-0000-0000-0000-0000-0000-0000",
+		"2001:db8:a0:f::9:cb1": "2001-0db8-00a0-000f-0000-0000-0009-0cb1",
+	} {
+		addr := netip.MustParseAddr(ip)
+		if got := string(domain.AppendAddress([]byte("x"), addr)); got != "x"+want {
+			t.Errorf("%s is %s behind x, want %s", ip, got, want)
+		}
+		if got := domain.AddressLen(addr); got != len(want) {
+			t.Errorf("%s has the length %d, want %d", ip, got, len(want))
+		}
+		if back, ok := domain.ParseAddress(want); !ok || back != addr {
+			t.Errorf("%s is %s, %v", want, back, ok)
+		}
+	}
+	for _, label := range []string{"", "1-2-3", "1-2-3-4-5", "01-2-3-4", "1-2-3-256", "2001-0DB8-0000-0000-0000-0000-0000-0001", strings.Repeat("0000-", 8) + "0000"} {
+		if ip, ok := domain.ParseAddress(label); ok {
+			t.Errorf("%s is %s", label, ip)
+		}
+	}
+}
+
 // FuzzAddress goes from an address to its label and back, and checks that a label
 // that stands for an address is the only one.
 func FuzzAddress(f *testing.F) {
@@ -123,6 +149,32 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%s is %s, whose label it is not", label, ip)
 		}
 	})
+}
+
+// TestQueueStops checks that Pop leaves names after the limit where they are, and
+// that a name and the limit itself may be equal.
+func TestQueueStops(t *testing.T) {
+	var queue domain.Queue
+	for _, name := range []string{"b.example.", "example.", "a.example."} {
+		queue.Push(name)
+	}
+	for _, tt := range []struct {
+		until string
+		want  []string
+	}{
+		{"a.example.", []string{"example.", "a.example."}},
+		{"x.a.example.", nil},
+		{"z.example.", []string{"b.example."}},
+	} {
+		until := domain.Order(tt.until)
+		var got []string
+		for name, ok := queue.Pop(&until); ok; name, ok = queue.Pop(&until) {
+			got = append(got, name)
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("until %s (-want +got):\n%s", tt.until, d)
+		}
+	}
 }
 
 // TestCanonicalOrder has the example of RFC 4034 section 6.1 without its escapes,

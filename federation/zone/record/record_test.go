@@ -47,9 +47,15 @@ func TestRecords(t *testing.T) {
 // TestAddressesFitAMessage checks that a set of the largest number of addresses
 // fits a message, and that no more are made.
 func TestAddressesFitAMessage(t *testing.T) {
-	for _, first := range []string{"198.18.0.0", "2001:db8::"} {
-		ips := addresses(first, 2*record.MaxAddresses)
+	// What is left of 65,535 octets without 512 for others, the header of 12 and the
+	// largest question, in records of 12 octets and the address.
+	const room = 65535 - 512 - 12 - (255 + 4)
+	for first, most := range map[string]int{"198.18.0.0": room / (12 + 4), "2001:db8::": room / (12 + 16)} {
+		ips := addresses(first, 5000)
 		rrs := record.Addresses(name, ips, 30)
+		if len(rrs) != most {
+			t.Errorf("%d records from %s on, want %d", len(rrs), first, most)
+		}
 		m := new(dns.Msg)
 		m.SetQuestion(name, dns.TypeANY)
 		m.Compress, m.Answer = true, rrs
@@ -104,7 +110,39 @@ func TestCompareTXT(t *testing.T) {
 			}
 		}
 	}
-	if d := cmp.Diff([]string{"a", "", "bc"}, slices.Collect(record.Strings("\x01a\x00\x02bc"))); d != "" {
-		t.Errorf("strings (-want +got):\n%s", d)
+}
+
+func TestStrings(t *testing.T) {
+	for rdata, want := range map[string][]string{
+		"":                    nil,
+		"\x00":                {""},
+		"\x01a\x00\x02bc":     {"a", "", "bc"},
+		"\x01a\x00":           {"a", ""},
+		"\x00\x00\x01a":       {"", "", "a"},
+		"\xff" + letters(255): {letters(255)},
+	} {
+		if d := cmp.Diff(want, slices.Collect(record.Strings(rdata))); d != "" {
+			t.Errorf("%q (-want +got):\n%s", rdata, d)
+		}
+		for range record.Strings(rdata) {
+			break
+		}
+	}
+}
+
+func letters(n int) string { return strings.Repeat("x", n) }
+
+// TestTXTRecordsHoldTheirOwn checks that several records each have their strings,
+// and that one can be appended to without a change of the next.
+func TestTXTRecordsHoldTheirOwn(t *testing.T) {
+	rrs := record.TXT(name, 30, []string{"\x01a\x01b", "\x00", "\x01c"})
+	first := rrs[0].(*dns.TXT)
+	first.Txt = append(first.Txt, "more")
+	var got []string
+	for _, rr := range rrs {
+		got = append(got, strings.Join(rr.(*dns.TXT).Txt, "|"))
+	}
+	if d := cmp.Diff([]string{"a|b|more", "", "c"}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

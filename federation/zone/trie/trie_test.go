@@ -150,6 +150,89 @@ func TestManyNamesOfOneHash(t *testing.T) {
 	}
 }
 
+// shape checks that a slot and all below it are as lookups need them: each hash
+// where its bits, four at a time, lead, and no list longer than 32. It returns
+// the number of branches.
+func shape(t *testing.T, s *slot[int], prefix uint64, bits int) (branches int) {
+	t.Helper()
+	if s.kids == nil {
+		if len(s.leaves) > 32 {
+			t.Fatalf("a list of %d names after %d bits", len(s.leaves), bits)
+		}
+		for _, l := range s.leaves {
+			if bits > 0 && l.hash>>(64-bits) != prefix {
+				t.Fatalf("the hash %x is below %x, after %d bits", l.hash, prefix, bits)
+			}
+		}
+		return 0
+	}
+	if len(s.kids) != 16 || len(s.leaves) > 0 {
+		t.Fatalf("a branch of %d slots with %d names", len(s.kids), len(s.leaves))
+	}
+	for i := range s.kids {
+		branches += shape(t, &s.kids[i], prefix<<4|uint64(i), bits+4)
+	}
+	return branches + 1
+}
+
+// TestShape checks that 32 names are one list and the 33rd makes it a branch,
+// and that names that come one by one find the same places as all at once.
+func TestShape(t *testing.T) {
+	m := newModel()
+	grow := func(size, step int) int {
+		for n := len(m.want); n < size; {
+			for range step {
+				m.change(t, n, false)
+				n++
+			}
+			m.Publish()
+		}
+		return shape(t, &m.published.root, 0, 0)
+	}
+	if n := grow(32, 1); n != 0 {
+		t.Errorf("32 names have %d branches", n)
+	}
+	if n := grow(33, 1); n != 1 {
+		t.Errorf("33 names have %d branches, want 1", n)
+	}
+	oneByOne := grow(4000, 1)
+	whole := split(leavesOf(&m.published), 0)
+	if atOnce := shape(t, &whole, 0, 0); atOnce != oneByOne {
+		t.Errorf("%d branches one by one, %d at once", oneByOne, atOnce)
+	}
+	if oneByOne < 1+16 {
+		t.Errorf("4000 names have %d branches", oneByOne)
+	}
+}
+
+func leavesOf(m *Map[int]) (leaves []leaf[int]) {
+	for item := range m.All() {
+		leaves = append(leaves, leaf[int]{m.hash(item.Name), item})
+	}
+	return leaves
+}
+
+// TestAllStopsEarly breaks out of the iteration at every item: in the list of a
+// branch, in the last slot of one, and in one further up.
+func TestAllStopsEarly(t *testing.T) {
+	m := newModel()
+	for i := range 100 {
+		m.change(t, i, false)
+	}
+	published := m.Publish()
+	for stop := 1; stop <= 100; stop++ {
+		n := 0
+		for range published.All() {
+			if n++; n == stop {
+				break
+			}
+		}
+		if n != stop {
+			t.Fatalf("%d items, want %d", n, stop)
+		}
+	}
+}
+
 // BenchmarkGet and BenchmarkUpdate show that costs depend little on the size.
 // Package test/indexbench compares them with those of libraries.
 func BenchmarkGet(b *testing.B) {
