@@ -2,6 +2,7 @@ package subtree_test
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
@@ -72,10 +74,10 @@ func TestMatch(t *testing.T) {
 		{"_http._tcp", "protocol HTTP [0]"},
 		{"_http._tcp.v1.eu", "protocol v1.eu HTTP [0]"},
 		{"_http._tcp.v2", "missing"},
+		{"_http._tcp.v3", "missing"},
 		{"_mongo._tcp.v2", "protocol v2 MONGO [0 1 2]"},
 		{"_mongodb._tcp", "protocol MONGO [0 1 2]"},
 		{"_grpc._tcp", "missing"},
-		{"_http._tcpx", "missing"},
 	} {
 		m := tree.Match(tt.labels)
 		if got := describe(&m); got != tt.want {
@@ -150,6 +152,135 @@ func TestEndpoints(t *testing.T) {
 	}
 	if !tree.HasHost() || compiled(service("s")).HasHost() {
 		t.Error("the wrong one has a host")
+	}
+}
+
+// TestNamesAndClaimsStopEarly leaves both at each of their names.
+func TestNamesAndClaimsStopEarly(t *testing.T) {
+	tree := compiled(example())
+	for _, all := range []iter.Seq[string]{tree.Names(), tree.Claims()} {
+		for stop := range slices.Collect(all) {
+			n := 0
+			for range all {
+				if n++; n > stop {
+					break
+				}
+			}
+			if n != stop+1 {
+				t.Errorf("%d names, want %d", n, stop+1)
+			}
+		}
+	}
+}
+
+// TestHostsHaveNoAddressNames checks that addr is no name when all endpoints are
+// hosts.
+func TestHostsHaveNoAddressNames(t *testing.T) {
+	s := service("s", federation.Instance{ID: "i", Protocol: federation.HTTP})
+	s.Endpoints = []federation.Endpoint{endpoint("a.example.net", 1), endpoint("b.example.net", 1)}
+	tree := compiled(s)
+	if tree.Has("addr") || tree.Has("0-0-0-0.addr") {
+		t.Error("there are names of addresses")
+	}
+	if d := cmp.Diff([]string{"i"}, slices.Collect(tree.Claims())); d != "" {
+		t.Errorf("claims (-want +got):\n%s", d)
+	}
+}
+
+// TestHostThatIsATarget has a host that is the SRV target of an address of the
+// service. One endpoint stands for both, and it is the address, in whatever order
+// they come.
+func TestHostThatIsATarget(t *testing.T) {
+	host, ip := endpoint("192-0-2-1.addr."+strings.TrimSuffix(fqdn, "."), 80, "host"), endpoint("192.0.2.1", 80, "ip")
+	other := endpoint("192.0.2.9", 80)
+	for _, endpoints := range [][]federation.Endpoint{{host, ip, other}, {ip, host, other}, {other, host, ip}, {other, ip, host}} {
+		s := service("s",
+			federation.Instance{ID: "a", Protocol: federation.HTTP, EndpointSelector: []string{"host"}},
+			federation.Instance{ID: "b", Protocol: federation.HTTP, EndpointSelector: []string{"ip"}})
+		s.Endpoints = endpoints
+		tree := compiled(s)
+		if len(tree.All()) != 2 || tree.Endpoint(0).IsHost() || tree.HasHost() {
+			t.Errorf("endpoints %v", tree.All())
+		}
+		for _, labels := range []string{"a", "b"} {
+			if m := tree.Match(labels); !slices.Equal(m.Endpoints, subtree.Selection{0}) {
+				t.Errorf("%s selects %v", labels, m.Endpoints)
+			}
+		}
+	}
+}
+
+// TestSetsAtTheirLimit counts RRsets as too large exactly when their records, with
+// a header of 12 octets each, are more than 64,752 octets.
+func TestSetsAtTheirLimit(t *testing.T) {
+	const limit = 65535 - 512 - (12 + 255 + 4)
+	t.Run("SRV", func(t *testing.T) {
+		// A record with a host of n characters has 12+6+1+n octets.
+		for over := range 2 {
+			s := service("s", federation.Instance{ID: "i", Protocol: federation.HTTP})
+			s.Endpoints = nil
+			left := limit + over
+			for i := 0; left > 0; i++ {
+				n := min(19+254, left)
+				if rest := left - n; rest > 0 && rest < 60 {
+					n -= 60
+				}
+				left -= n
+				s.Endpoints = append(s.Endpoints, endpoint(host(i, n-19), 80))
+			}
+			if got := compiled(s).Faults()[subtree.FaultSize]; got != over {
+				t.Errorf("%d endpoints of %d octets: %d faults, want %d", len(s.Endpoints), limit+over, got, over)
+			}
+		}
+	})
+	t.Run("TXT", func(t *testing.T) {
+		for over := range 2 {
+			s := service("s")
+			left := limit + over - record.SizeTXT("\x09txtvers=1\x06name=s")
+			for i := 0; left > 0; i++ {
+				id := fmt.Sprintf("i%03d", i)
+				n := min(200, left)
+				if rest := left - n; rest > 0 && rest < 100 {
+					n -= 100
+				}
+				left -= n
+				empty := record.SizeTXT("\x09txtvers=1\x07id=" + id + "\x0dprotocol=HTTP\x05desc=")
+				s.Instances = append(s.Instances, federation.Instance{ID: id, Protocol: federation.HTTP, Description: strings.Repeat("x", n-empty)})
+			}
+			tree := compiled(s)
+			if got := tree.Faults()[subtree.FaultSize]; got != over {
+				t.Errorf("%d instances of %d octets: %d faults, want %d", len(s.Instances), limit+over, got, over)
+			}
+			if got, want := len(tree.Texts(limit)), 1+len(s.Instances)-over; got != want {
+				t.Errorf("%d records, want %d", got, want)
+			}
+		}
+	})
+}
+
+// host returns the i-th name of n characters, with its final dot.
+func host(i, n int) string {
+	name := fmt.Sprintf("h%04d.", i)
+	for len(name) < n {
+		label := min(63, n-len(name)-1)
+		if n-len(name)-1-label == 1 {
+			label--
+		}
+		name += strings.Repeat("l", label) + "."
+	}
+	return name
+}
+
+// TestTextsEndBeyondRoom checks that there is one record more than fits, and no
+// more than that.
+func TestTextsEndBeyondRoom(t *testing.T) {
+	tree := compiled(service("s", federation.Instance{ID: "a", Protocol: federation.HTTP}, federation.Instance{ID: "b", Protocol: federation.HTTP}))
+	all := tree.Texts(1000)
+	first, second := 12+len(all[0]), 12+len(all[1])
+	for room, want := range map[int]int{0: 1, first - 1: 1, first: 2, first + second - 1: 2, first + second: 3, 1000: 3} {
+		if got := tree.Texts(room); !slices.Equal(got, all[:want]) {
+			t.Errorf("%d octets: %d records, want %d", room, len(got), want)
+		}
 	}
 }
 

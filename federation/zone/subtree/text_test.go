@@ -95,8 +95,9 @@ func TestInstanceText(t *testing.T) {
 				{Key: "ho\u017ftname", Value: "6"},
 				{Key: "\u212a", Value: "7"},
 				{Key: "~", Value: "8"},
+				{Key: "!", Value: "9"},
 			}},
-			want:    []string{id, protocol, "md.~=8"},
+			want:    []string{id, protocol, "md.!=9", "md.~=8"},
 			dropped: 7,
 		},
 		{
