@@ -202,3 +202,153 @@ func TestNodesGoWithTheirOffers(t *testing.T) {
 		t.Errorf("%v are left", got)
 	}
 }
+
+// TestAllStopsEarly leaves the iteration at each name.
+func TestAllStopsEarly(t *testing.T) {
+	w := newWorld()
+	w.put(0, "deep", "deep.a.b", "i")
+	tree := w.Publish()
+	for stop := 1; stop <= 4; stop++ {
+		n := 0
+		for range tree.All() {
+			if n++; n == stop {
+				break
+			}
+		}
+		if n != stop {
+			t.Errorf("%d names, want %d", n, stop)
+		}
+	}
+}
+
+// TestLinkedNamesStay has the names above a zone within another: they exist
+// without an offer, and stay when offers there come and go.
+func TestLinkedNamesStay(t *testing.T) {
+	w := newWorld()
+	w.Link("inner.x."+origin, origin)
+	names := func() (names []string) {
+		tree := w.Publish()
+		for name, n := range tree.All() {
+			names = append(names, fmt.Sprint(strings.TrimSuffix(name, "."+origin), " ", n.Above()))
+		}
+		slices.Sort(names)
+		return names
+	}
+	want := names()
+	if d := cmp.Diff([]string{origin + " true", "x true"}, want); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for _, fqdn := range []string{"x", "y.x", "z.y.x", "x"} {
+		w.put(0, "s", fqdn, "i")
+		w.expect(t, now, map[string]string{fqdn: "0/s"})
+		w.remove(0, "s")
+		if d := cmp.Diff(want, names()); d != "" {
+			t.Errorf("after an offer at %s (-want +got):\n%s", fqdn, d)
+		}
+	}
+}
+
+// TestChainOfClaims has three services one below the other, each at the name of
+// the instance of the one above. The one in the middle is published nowhere while
+// the first is alive, and so has no claim to the name of the third.
+func TestChainOfClaims(t *testing.T) {
+	w := newWorld()
+	w.put(0, "top", "web", "a")
+	w.put(1, "middle", "a.web", "b")
+	w.put(2, "bottom", "b.a.web", "i")
+	conflict := subtree.Faults{subtree.FaultInstanceName: 1}
+	expires := now.Add(time.Minute)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, conflict, conflict)
+	w.expect(t, expires, map[string]string{"a.web": "1/middle"}, nil, conflict, conflict)
+	w.remove(1, "middle")
+	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, nil, nil)
+	w.remove(0, "top")
+	w.expect(t, now, map[string]string{"b.a.web": "2/bottom"}, nil, nil, nil)
+}
+
+// TestClaimOfTheFirstOwner has two services above a name that both have it. What
+// keeps a third from being published there is whichever of them comes first, and
+// the claim of the other is there when that one goes.
+func TestClaimOfTheFirstOwner(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		w := newWorld()
+		puts := []func(){
+			func() { w.put(0, "upper", "b", "v1.a") }, // has v1.a.b and a.b
+			func() { w.put(1, "lower", "a.b", "v1") }, // has v1.a.b; a.b is the upper one's
+			func() { w.put(2, "third", "v1.a.b", "i") },
+		}
+		for _, i := range order {
+			puts[i]()
+		}
+		conflict := subtree.Faults{subtree.FaultInstanceName: 1}
+		w.expect(t, now, map[string]string{"b": "0/upper"}, nil, conflict, conflict)
+		w.remove(0, "upper")
+		w.expect(t, now, map[string]string{"a.b": "1/lower"}, nil, nil, conflict)
+		w.remove(1, "lower")
+		w.expect(t, now, map[string]string{"v1.a.b": "2/third"}, nil, nil, nil)
+		if t.Failed() {
+			t.Fatalf("in the order %v", order)
+		}
+	}
+}
+
+// TestStaleChangesAreTold checks for which offers SetLife calls back: those that
+// are published and become stale or live, until it is told to stop.
+func TestStaleChangesAreTold(t *testing.T) {
+	w := newWorld()
+	w.put(0, "web", "web", "i")
+	w.put(1, "web", "web", "i") // shadowed
+	w.put(1, "a", "a", "i")
+	w.put(1, "b", "b", "i")
+	for _, tt := range []struct {
+		live uint64
+		stop int
+		want []string
+	}{
+		{1, 0, []string{}}, // generation 1 was not stale, and is not
+		{2, 0, []string{"a", "b"}},
+		{3, 0, []string{}}, // it is stale already
+		{2, 0, []string{}},
+		{1, 0, []string{"a", "b"}},
+		{2, 1, []string{"one of them"}},
+	} {
+		told := []string{}
+		w.SetLife(1, precedence.Life{Live: tt.live}, func(fqdn string) bool {
+			told = append(told, strings.TrimSuffix(fqdn, "."+origin))
+			return len(told) != tt.stop
+		})
+		slices.Sort(told)
+		if tt.stop > 0 && len(told) == tt.stop {
+			told = tt.want
+		}
+		if d := cmp.Diff(tt.want, told); d != "" {
+			t.Errorf("live from %d on (-want +got):\n%s", tt.live, d)
+		}
+	}
+}
+
+// TestExchangeTellsChanges has every change of an offer with what Exchange says of
+// it.
+func TestExchangeTellsChanges(t *testing.T) {
+	w := newWorld()
+	if !w.put(0, "s", "web", "i") || !w.put(0, "s", "web", "j") {
+		t.Error("another service changes no answer")
+	}
+	old := w.Offer(0, "s")
+	if w.Exchange(old.FQDN(), old, old.Confirmed(7)) {
+		t.Error("another live generation changes answers")
+	}
+	if got := w.Offer(0, "s"); got == old || got.Generation() != 7 || got.Service != old.Service {
+		t.Errorf("the offer is of generation %d", got.Generation())
+	}
+	w.SetLife(0, precedence.Life{Live: 8}, nil)
+	old = w.Offer(0, "s")
+	if w.Exchange(old.FQDN(), old, old.Confirmed(3)) {
+		t.Error("another stale generation changes answers")
+	}
+	old = w.Offer(0, "s")
+	if !w.Exchange(old.FQDN(), old, old.Confirmed(8)) {
+		t.Error("a stale offer that becomes live changes no answer")
+	}
+}
