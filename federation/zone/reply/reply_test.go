@@ -1,6 +1,7 @@
 package reply_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -139,6 +140,108 @@ func TestAnswerEndsBeyondRoom(t *testing.T) {
 				t.Errorf("%s %s: %d records for %d octets, want %d", tt.name, dns.Type(tt.qtype), got, room, want)
 			}
 		}
+	}
+}
+
+// large makes a zone with a service of n endpoints, each with an IPv4 address of
+// its own, and a service that points to it.
+func large(n int) *zone.Zone {
+	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+	}}, nil)
+	b.SetStatus(0, zone.Status{Live: 1, Known: true})
+	s := service("large")
+	for i := range n {
+		ip := netip.AddrFrom4([4]byte{198, 18, byte(100 + i/100), byte(100 + i%100)})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(ip.String())), Port: 80})
+	}
+	b.Put(0, s, 1)
+	b.Put(0, service("hosts", "large.fed.example"), 1)
+	return b.Publish(now)
+}
+
+// TestRoomInRecords checks how many records there are for a room: as many as fit
+// and one more.
+func TestRoomInRecords(t *testing.T) {
+	z := large(500)
+	srv := 12 + 6 + len("198-18-100-100.addr.large.fed.example.") + 1
+	for _, tt := range []struct {
+		name  string
+		qtype uint16
+		size  int
+	}{
+		{"large.fed.example.", dns.TypeA, 12 + 4},
+		{"hosts.fed.example.", dns.TypeA, 12 + 4},
+		{"large.fed.example.", dns.TypeSRV, srv},
+		{"i.large.fed.example.", dns.TypeSRV, srv},
+	} {
+		r := z.Lookup(tt.name, tt.qtype, now)
+		for _, n := range []int{1, 2, 100, 499} {
+			for room, want := range map[int]int{n*tt.size - 1: n, n * tt.size: n + 1, n*tt.size + 1: n + 1} {
+				if got := len(reply.Answer(&r, tt.name, room)); got != want {
+					t.Errorf("%s %s: %d records for %d octets, want %d", tt.name, dns.Type(tt.qtype), got, room, want)
+				}
+			}
+		}
+		for _, room := range []int{0, 1 << 20} {
+			if got := len(reply.Answer(&r, tt.name, room)); got != 500 {
+				t.Errorf("%s %s: %d records for %d octets, want all", tt.name, dns.Type(tt.qtype), got, room)
+			}
+		}
+	}
+}
+
+// TestSRVSetsAreWholeMessages has a set that is larger than a message: it ends
+// before the first record that is too much.
+func TestSRVSetsAreWholeMessages(t *testing.T) {
+	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+	}}, nil)
+	b.SetStatus(0, zone.Status{Live: 1, Known: true})
+	s := service("s")
+	label := strings.Repeat("l", 60)
+	host := "." + label + "." + label + "." + label + ".example." // of 201 characters with its first label of 9
+	for i := range 1000 {
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(fmt.Sprintf("h%08d%s", i, host))), Port: 80})
+	}
+	b.Put(0, s, 1)
+	r := b.Publish(now).Lookup("s.fed.example.", dns.TypeSRV, now)
+	n := 12 + 6 + 1 + len("h00000000"+host)
+	if got, want := len(reply.Answer(&r, "s.fed.example.", 0)), (65535-512-12-(255+4))/n; got != want {
+		t.Errorf("%d records of %d octets, want %d", got, n, want)
+	}
+}
+
+// TestGlueEndsBeyondRoom checks that glue ends soon after the room is full: it is
+// added last, and what does not fit is left out.
+func TestGlueEndsBeyondRoom(t *testing.T) {
+	z := large(500)
+	r := z.Lookup("large.fed.example.", dns.TypeSRV, now)
+	whole := reply.Answer(&r, "large.fed.example.", 0)
+	for room, want := range map[int]int{0: 500, 16: 2, 31: 2, 32: 3, 1600: 101, 1 << 20: 500} {
+		if got := len(reply.Glue(&r, whole, room, now)); got != want {
+			t.Errorf("%d addresses for %d octets, want %d", got, room, want)
+		}
+	}
+	for _, n := range []int{0, 1, 17} { // of an answer that has been truncated
+		if got := len(reply.Glue(&r, whole[:n], 0, now)); got != n {
+			t.Errorf("%d addresses for an answer of %d records", got, n)
+		}
+	}
+}
+
+// TestGlueOncePerTarget has several ports of one address: its addresses come once.
+func TestGlueOncePerTarget(t *testing.T) {
+	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
+		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+	}}, nil)
+	b.SetStatus(0, zone.Status{Live: 1, Known: true})
+	b.Put(0, service("s", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2"), 1)
+	r := b.Publish(now).Lookup("s.fed.example.", dns.TypeSRV, now)
+	want := []string{"192-0-2-1.addr.s.fed.example. 30 A 192.0.2.1", "192-0-2-2.addr.s.fed.example. 30 A 192.0.2.2"}
+	answer := reply.Answer(&r, "s.fed.example.", 0)
+	if d := cmp.Diff(want, text(reply.Glue(&r, answer, 0, now))); len(answer) != 5 || d != "" {
+		t.Errorf("%d records with glue (-want +got):\n%s", len(answer), d)
 	}
 }
 

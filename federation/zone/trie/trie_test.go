@@ -151,12 +151,12 @@ func TestManyNamesOfOneHash(t *testing.T) {
 }
 
 // shape checks that a slot and all below it are as lookups need them: each hash
-// where its bits, four at a time, lead, and no list longer than 32. It returns
-// the number of branches.
+// where its bits, four at a time, lead, and no list longer than 32 unless all bits
+// have led to it. It returns the number of branches.
 func shape(t *testing.T, s *slot[int], prefix uint64, bits int) (branches int) {
 	t.Helper()
 	if s.kids == nil {
-		if len(s.leaves) > 32 {
+		if bits > 64 || bits < 64 && len(s.leaves) > 32 {
 			t.Fatalf("a list of %d names after %d bits", len(s.leaves), bits)
 		}
 		for _, l := range s.leaves {
@@ -202,6 +202,20 @@ func TestShape(t *testing.T) {
 	}
 	if oneByOne < 1+16 {
 		t.Errorf("4000 names have %d branches", oneByOne)
+	}
+}
+
+// TestShapeOfSimilarHashes has hashes that differ in their last bits, and in none.
+func TestShapeOfSimilarHashes(t *testing.T) {
+	for _, mask := range []uint64{0, 15} {
+		leaves := make([]leaf[int], 100)
+		for i := range leaves {
+			leaves[i] = leaf[int]{0xfedcba9876543210 | uint64(i)&mask, &Item[int]{name(i), i}}
+		}
+		s := split(leaves, 0)
+		if n := shape(t, &s, 0, 0); n != 16 {
+			t.Errorf("%d branches for hashes that differ in %x, want 16", n, mask)
+		}
 	}
 }
 
