@@ -203,3 +203,48 @@ func TestSerialsContinue(t *testing.T) {
 		})
 	}
 }
+
+// TestDueIsTheFirst has two zones whose serials are ahead of the clock, and wait
+// since different times.
+func TestDueIsTheFirst(t *testing.T) {
+	zones := []string{"a.example", "b.example"}
+	for _, first := range []int{0, 1} {
+		ahead := uint32(now.Unix()) + 100
+		b := zone.NewBuilder(config(owner("o", zones...)), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
+		ports := 0
+		change := func(i int) {
+			ports++
+			b.Put(0, service(fmt.Sprintf("s%d s.%s 192.0.2.1@%d i/TCP", i, zones[i], ports)), 1)
+		}
+		due := func() time.Duration {
+			at, ok := b.Due()
+			if !ok {
+				return 0
+			}
+			return at.Sub(now)
+		}
+		b.Publish(now)
+		b.Publish(now.Add(2 * time.Second)) // both move
+		change(first)
+		b.Publish(now.Add(3 * time.Second)) // one moves
+		change(1 - first)
+		b.Publish(now.Add(3500 * time.Millisecond)) // the other one moves
+		if got := due(); got != 0 {
+			t.Errorf("due %s, want never", got)
+		}
+		change(0)
+		change(1)
+		b.Publish(now.Add(3600 * time.Millisecond))
+		if got := due(); got != 4*time.Second {
+			t.Errorf("due %s, want 4s", got)
+		}
+		b.Publish(now.Add(4 * time.Second))
+		if got := due(); got != 4500*time.Millisecond {
+			t.Errorf("due %s, want 4.5s", got)
+		}
+		b.Publish(now.Add(4500 * time.Millisecond))
+		if got := due(); got != 0 {
+			t.Errorf("due %s, want never", got)
+		}
+	}
+}

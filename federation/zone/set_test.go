@@ -224,6 +224,67 @@ func TestHostsAreBounded(t *testing.T) {
 	}
 }
 
+// TestFollowedEndpointsAreBounded has the exact bounds of what one query follows:
+// 256 hosts, services until they have more than 8,094 endpoints in all, and 4,047
+// addresses.
+func TestFollowedEndpointsAreBounded(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	// put offers a service with one IPv4 address of its own and other endpoints.
+	n := 0
+	put := func(name string, others ...string) {
+		n++
+		s := service(fmt.Sprintf("%s %s.fed.example 10.0.%d.%d@80 i/TCP", name, name, n/256, n%256))
+		for _, at := range others {
+			s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address(at), Port: 80})
+		}
+		b.Put(0, s, 1)
+	}
+	v6 := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("2001:db8::%x", i))
+		}
+		return all
+	}
+	for i := range 300 {
+		put(fmt.Sprintf("one%03d", i))
+	}
+	for i := range 8 {
+		put(fmt.Sprintf("big%d", i), v6(999)...)
+	}
+	put("medium", v6(82)...) // 83 endpoints
+	put("more", v6(83)...)   // 84
+	hosts := func(format string, n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf(format+".fed.example", i))
+		}
+		return all
+	}
+	put("hosts", hosts("one%03d", 300)...)
+	// Of each of the next two, the endpoints are 1 + 10 and 8,000, and 83 or 84.
+	put("within", append(hosts("big%d", 8), "medium.fed.example", "one000.fed.example")...)
+	put("beyond", append(hosts("big%d", 8), "more.fed.example", "one000.fed.example")...)
+	for i := range 5 {
+		s := service(fmt.Sprintf("v4%d v4%d.fed.example i/TCP", i, i))
+		for j := range 1000 {
+			s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address(fmt.Sprintf("10.1%d.%d.%d", i, j/250, j%250)), Port: 80})
+		}
+		b.Put(0, s, 1)
+	}
+	put("full", hosts("v4%d", 5)...)
+	z := b.Publish(now)
+	for name, want := range map[string]int{
+		"hosts":  1 + 256,
+		"within": 1 + 8 + 1, // exactly 8,094 with medium; the next one is too much
+		"beyond": 1 + 8,
+		"full":   4047,
+	} {
+		r := z.Lookup(name+".fed.example.", dns.TypeA, now)
+		if ips, ok := r.Followed(); len(ips) != want || !ok || r.Kind != zone.Success {
+			t.Errorf("%s: %d addresses, want %d", name, len(ips), want)
+		}
+	}
+}
+
 // TestAnswerEndsWhereTruncationShows shows that an answer for a client with a small buffer is made as far
 // as the server can see that it must be truncated, and no further, and that one
 // that fits is whole.

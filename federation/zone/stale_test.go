@@ -180,3 +180,34 @@ func TestLostOwnerShowsInNegativeAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleOwner checks which owner makes an answer stale: the one whose service
+// has the name, or one whose service a host of it is.
+func TestStaleOwner(t *testing.T) {
+	b := builder(owner("o1", "fed.example"), owner("o2", "fed.example"))
+	b.Put(0, service("live live.fed.example 192.0.2.1@80 i/TCP"), 1)
+	b.Put(0, service("via via.fed.example old.fed.example@80 i/TCP"), 1)
+	b.Put(1, service("old old.fed.example 192.0.2.2@80 i/TCP"), 1)
+	b.Put(1, service("back back.fed.example live.fed.example@80 i/TCP"), 1)
+	b.SetStatus(1, zone.Status{Live: 2, Known: true, Lost: true})
+	z := b.Publish(now)
+	for _, tt := range []struct {
+		name         string
+		qtype        uint16
+		owner, stale string
+	}{
+		{"live.fed.example.", dns.TypeA, "o1", ""},
+		{"old.fed.example.", dns.TypeA, "o2", "o2"},
+		{"i.old.fed.example.", dns.TypeMX, "o2", "o2"},
+		{"via.fed.example.", dns.TypeA, "o1", "o2"},
+		{"via.fed.example.", dns.TypeSRV, "o1", ""},
+		{"back.fed.example.", dns.TypeA, "o2", "o2"},
+		{"nope.fed.example.", dns.TypeA, "", ""},
+	} {
+		r := z.Lookup(tt.name, tt.qtype, now)
+		source, _, _ := r.Source()
+		if got := r.StaleOwner(); got != tt.stale || source != tt.owner || r.Stale() != (tt.stale != "") {
+			t.Errorf("%s %s is of %q and stale by %q (%t), want %q and %q", tt.name, dns.Type(tt.qtype), source, got, r.Stale(), tt.owner, tt.stale)
+		}
+	}
+}
