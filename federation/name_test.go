@@ -27,6 +27,10 @@ var nameTests = []struct {
 	{s: "web.fed.example.", fqdn: "web.fed.example."},
 	{s: "WEB.Fed.eXample", fqdn: "web.fed.example."},
 	{s: "web", fqdn: "web."},
+	{s: "example.a1", fqdn: "example.a1."},
+	{s: "A", fqdn: "a."},
+	{s: "Z", fqdn: "z."},
+	{s: "bAZaz09", fqdn: "bazaz09."},
 	{s: "a_b-c.0.example", fqdn: "a_b-c.0.example."},
 	{s: of63 + ".example", fqdn: of63 + ".example."},
 	{s: hostname(253), fqdn: hostname(253) + "."},
@@ -34,8 +38,9 @@ var nameTests = []struct {
 	{s: "bücher.example", fqdn: "xn--bcher-kva.example."},
 	{s: "BÜCHER.example", fqdn: "xn--bcher-kva.example."},
 	{s: "XN--BCHER-KVA.example", fqdn: "xn--bcher-kva.example."},
-	{s: "web。example", fqdn: "web.example."},  // an ideographic full stop
-	{s: "web.example。", fqdn: "web.example."}, // at the end as well
+	{s: "web。example", fqdn: "web.example."},               // an ideographic full stop
+	{s: "web.example。", fqdn: "web.example."},              // at the end as well
+	{s: "ab" + strings.Repeat("\u00ad", 507), fqdn: "ab."}, // soft hyphens, which go; 4*254 octets in all
 
 	{s: "", err: federation.ErrNameEmpty},
 	{s: ".", err: federation.ErrNameEmpty, origin: "."},
@@ -54,7 +59,14 @@ var nameTests = []struct {
 	{s: `a\.b.example`, err: federation.ErrLabelCharacter},
 	{s: "a/b.example", err: federation.ErrLabelCharacter},
 	{s: "a\x00.example", err: federation.ErrLabelCharacter},
+	{s: "`.example", err: federation.ErrLabelCharacter}, // before and behind the characters that are allowed
+	{s: "{.example", err: federation.ErrLabelCharacter},
+	{s: ":.example", err: federation.ErrLabelCharacter},
+	{s: "a@.example", err: federation.ErrLabelCharacter},
+	{s: "A[.example", err: federation.ErrLabelCharacter},
+	{s: "abc" + strings.Repeat("\u00ad", 507), err: federation.ErrNameTooLong},
 	{s: "a\xff.example", err: federation.ErrNameIDNA},
+	{s: "a\x80.example", err: federation.ErrNameIDNA},
 	{s: "xn--a.example", err: federation.ErrNameIDNA},
 	{s: "a\u200bb\u0300\u0001.example", err: federation.ErrLabelCharacter},
 

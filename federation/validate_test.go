@@ -60,6 +60,8 @@ func TestValidate(t *testing.T) {
 		{"no ID", func(s *federation.Service) { s.Instances[0].ID = "" }, federation.ReasonMissing, "instances[0].id: required"},
 		{"unnamed with an ID", func(s *federation.Service) { s.Instances[0].Unnamed = true }, federation.ReasonName, `instances[0].id: an unnamed instance has none, and this one has "v1"`},
 		{"one ID twice", func(s *federation.Service) { s.Instances = instances("a", "b", "a") }, federation.ReasonName, `instances[2].id: "a" is the ID of instances[0] as well`},
+		{"one ID twice, and no other", func(s *federation.Service) { s.Instances = instances("a", "a") }, federation.ReasonName, `instances[1].id: "a" is the ID of instances[0] as well`},
+		{"no ID twice", func(s *federation.Service) { s.Instances = instances("", "") }, federation.ReasonMissing, "instances[0].id: required"},
 		{"no protocol", func(s *federation.Service) { s.Instances[0].Protocol = 0 }, federation.ReasonMissing, "instances[0].protocol: required"},
 		{"unknown protocol", func(s *federation.Service) { s.Instances[0].Protocol = federation.MTLS + 1 }, federation.ReasonProtocol, "instances[0].protocol: there is no protocol 9"},
 		{"second instance", func(s *federation.Service) { s.Instances = append(s.Instances, federation.Instance{ID: "v2"}) }, federation.ReasonMissing, "instances[1].protocol: required"},
@@ -125,7 +127,8 @@ func keys(keys ...string) []federation.Pair {
 }
 
 // TestValidateLimits validates services at each limit of limits.go and one above
-// it.
+// it. The limits are numbers here, because a change of one of them is a change for
+// every peer (docs/protocol.md has them).
 func TestValidateLimits(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("x", n) }
 	entries := func(n int) []string { return slices.Repeat([]string{"x"}, n) }
@@ -144,30 +147,30 @@ func TestValidateLimits(t *testing.T) {
 		fill         func(s *federation.Service, n int)
 		rule         string
 	}{
-		{"MaxEndpoints", "endpoints", federation.MaxEndpoints, func(s *federation.Service, n int) {
+		{"MaxEndpoints", "endpoints", 1000, func(s *federation.Service, n int) {
 			s.Endpoints = slices.Repeat(s.Endpoints, n)
 		}, count},
-		{"MaxInstances", "instances", federation.MaxInstances, func(s *federation.Service, n int) { s.Instances = instances(numbered(n)...) }, count},
-		{"MaxTags", "tags", federation.MaxTags, func(s *federation.Service, n int) { s.Tags = entries(n) }, count},
-		{"MaxLabels", "labels", federation.MaxLabels, func(s *federation.Service, n int) { s.Labels = keys(numbered(n)...) }, count},
-		{"MaxLabels", "endpoints[0].labels", federation.MaxLabels, func(s *federation.Service, n int) { s.Endpoints[0].Labels = entries(n) }, count},
-		{"MaxSANs", "sans", federation.MaxSANs, func(s *federation.Service, n int) { s.SANs = entries(n) }, count},
-		{"MaxSelectors", "instances[0].endpoint_selector", federation.MaxSelectors, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = entries(n) }, count},
-		{"MaxMetadata", "instances[0].metadata", federation.MaxMetadata, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(numbered(n)...) }, count},
+		{"MaxInstances", "instances", 1000, func(s *federation.Service, n int) { s.Instances = instances(numbered(n)...) }, count},
+		{"MaxTags", "tags", 64, func(s *federation.Service, n int) { s.Tags = entries(n) }, count},
+		{"MaxLabels", "labels", 64, func(s *federation.Service, n int) { s.Labels = keys(numbered(n)...) }, count},
+		{"MaxLabels", "endpoints[0].labels", 64, func(s *federation.Service, n int) { s.Endpoints[0].Labels = entries(n) }, count},
+		{"MaxSANs", "sans", 64, func(s *federation.Service, n int) { s.SANs = entries(n) }, count},
+		{"MaxSelectors", "instances[0].endpoint_selector", 64, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = entries(n) }, count},
+		{"MaxMetadata", "instances[0].metadata", 64, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(numbered(n)...) }, count},
 
-		{"MaxNameBytes", "name", federation.MaxNameBytes, func(s *federation.Service, n int) { s.Name = text(n) }, length},
-		{"MaxNameBytes", "instances[0].id", federation.MaxNameBytes, func(s *federation.Service, n int) { s.Instances[0].ID = text(n) }, length},
-		{"MaxDescriptionBytes", "description", federation.MaxDescriptionBytes, func(s *federation.Service, n int) { s.Description = text(n) }, length},
-		{"MaxDescriptionBytes", "endpoints[0].description", federation.MaxDescriptionBytes, func(s *federation.Service, n int) { s.Endpoints[0].Description = text(n) }, length},
-		{"MaxDescriptionBytes", "instances[0].description", federation.MaxDescriptionBytes, func(s *federation.Service, n int) { s.Instances[0].Description = text(n) }, length},
-		{"MaxTagBytes", "tags[0]", federation.MaxTagBytes, func(s *federation.Service, n int) { s.Tags = []string{text(n)} }, length},
-		{"MaxTagBytes", "endpoints[0].labels[0]", federation.MaxTagBytes, func(s *federation.Service, n int) { s.Endpoints[0].Labels = []string{text(n)} }, length},
-		{"MaxTagBytes", "instances[0].endpoint_selector[0]", federation.MaxTagBytes, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = []string{text(n)} }, length},
-		{"MaxSANBytes", "sans[0]", federation.MaxSANBytes, func(s *federation.Service, n int) { s.SANs = []string{text(n)} }, length},
-		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(s *federation.Service, n int) { s.Labels = keys(text(n)) }, length},
-		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, federation.MaxKeyBytes, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(text(n)) }, length},
-		{"MaxValueBytes", `labels["k"].value`, federation.MaxValueBytes, func(s *federation.Service, n int) { s.Labels = []federation.Pair{{Key: "k", Value: text(n)}} }, length},
-		{"MaxValueBytes", `instances[0].metadata["k"].value`, federation.MaxValueBytes, func(s *federation.Service, n int) {
+		{"MaxNameBytes", "name", 512, func(s *federation.Service, n int) { s.Name = text(n) }, length},
+		{"MaxNameBytes", "instances[0].id", 512, func(s *federation.Service, n int) { s.Instances[0].ID = text(n) }, length},
+		{"MaxDescriptionBytes", "description", 4096, func(s *federation.Service, n int) { s.Description = text(n) }, length},
+		{"MaxDescriptionBytes", "endpoints[0].description", 4096, func(s *federation.Service, n int) { s.Endpoints[0].Description = text(n) }, length},
+		{"MaxDescriptionBytes", "instances[0].description", 4096, func(s *federation.Service, n int) { s.Instances[0].Description = text(n) }, length},
+		{"MaxTagBytes", "tags[0]", 512, func(s *federation.Service, n int) { s.Tags = []string{text(n)} }, length},
+		{"MaxTagBytes", "endpoints[0].labels[0]", 512, func(s *federation.Service, n int) { s.Endpoints[0].Labels = []string{text(n)} }, length},
+		{"MaxTagBytes", "instances[0].endpoint_selector[0]", 512, func(s *federation.Service, n int) { s.Instances[0].EndpointSelector = []string{text(n)} }, length},
+		{"MaxSANBytes", "sans[0]", 2048, func(s *federation.Service, n int) { s.SANs = []string{text(n)} }, length},
+		{"MaxKeyBytes", `labels["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Labels = keys(text(n)) }, length},
+		{"MaxKeyBytes", `instances[0].metadata["` + text(128) + `"... (513 bytes)].key`, 512, func(s *federation.Service, n int) { s.Instances[0].Metadata = keys(text(n)) }, length},
+		{"MaxValueBytes", `labels["k"].value`, 16384, func(s *federation.Service, n int) { s.Labels = []federation.Pair{{Key: "k", Value: text(n)}} }, length},
+		{"MaxValueBytes", `instances[0].metadata["k"].value`, 16384, func(s *federation.Service, n int) {
 			s.Instances[0].Metadata = []federation.Pair{{Key: "k", Value: text(n)}}
 		}, length},
 	} {
