@@ -1,16 +1,19 @@
 package wire_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -44,7 +47,7 @@ func TestDecode(t *testing.T) {
 			TypeUrl: "types.example/federation.types.v1alpha2.FederatedService", Value: goldenService,
 		}}, web},
 		{"upsert with unknown fields", &rdpb.StreamResponse{Operation: upsert, Resource: resource(
-			num(6, 1), str(7, "san"), str(8, "HTTP"), goldenService, str(9999, "x"),
+			num(6, 1), str(7, "san"), str(8, "HTTP"), goldenService, str(12, "x"), str(9999, "x"),
 		)}, web},
 		{"upsert with a name twice", &rdpb.StreamResponse{Operation: upsert, Resource: resource(str(1, "old"), goldenService)}, web},
 		{"delete by ID", &rdpb.StreamResponse{Operation: del, ResourceId: "web"}, byID},
@@ -138,7 +141,72 @@ func TestDecodeHostile(t *testing.T) {
 	}
 }
 
+// TestMaxMessage decodes a message of the largest size that the policy allows, and
+// one that is larger by a byte. A deletion may be larger.
+func TestMaxMessage(t *testing.T) {
+	m := &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(goldenService)}
+	old := create(goldenDraft)
+	for _, tt := range []struct {
+		name   string
+		size   int
+		decode func(policy wire.Policy) error
+		remove func()
+	}{
+		{"v1alpha2", proto.Size(m), func(policy wire.Policy) error {
+			_, err := wire.Decode(m, policy)
+			return err
+		}, func() { m.Operation = rdpb.StreamResponse_DELETE }},
+		{"v1alpha1", proto.Size(old), func(policy wire.Policy) error {
+			_, err := wire.DecodeV1Alpha1(old, policy)
+			return err
+		}, func() { old.Operation = rdpb1.StreamResponse_DELETE }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, most := range []int{0, tt.size, tt.size + 1} {
+				if err := tt.decode(wire.Policy{MaxMessage: most}); err != nil {
+					t.Errorf("with %d bytes allowed: %v", most, err)
+				}
+			}
+			for _, most := range []int{1, tt.size - 1} {
+				expectInvalid(t, tt.decode(wire.Policy{MaxMessage: most}), federation.ReasonLimit,
+					fmt.Sprintf(`service "web": message of %d bytes is larger than the %d that max_message allows`, tt.size, most))
+			}
+			tt.remove()
+			if err := tt.decode(wire.Policy{MaxMessage: 1}); err != nil {
+				t.Errorf("a deletion: %v", err)
+			}
+		})
+	}
+}
+
+// TestDecodeCutsNamesInErrors refuses messages with a name and an ID that are too
+// long. What is kept of them has the longest length that a name may have.
+func TestDecodeCutsNamesInErrors(t *testing.T) {
+	long := strings.Repeat("x", federation.MaxNameBytes+1)
+	for _, m := range []*rdpb.StreamResponse{
+		{ResourceId: long},
+		{ResourceId: long, Resource: resource(str(1, long)), Operation: rdpb.StreamResponse_UPSERT},
+	} {
+		event, err := wire.Decode(m, wire.Policy{})
+		invalid, ok := errors.AsType[*federation.InvalidError](err)
+		if !ok || invalid.Service != long[1:] || event.ID != long[1:] {
+			t.Errorf("the event is %+v with the error %v", event, err)
+		}
+	}
+}
+
 func TestEncodeRefuses(t *testing.T) {
+	for _, event := range []federation.Event{{Operation: federation.Alive}, {Operation: federation.Delete, Name: "\xff"}} {
+		if got, err := wire.EncodeResource(event); err == nil || got != nil {
+			t.Errorf("%+v has the resource %v, %v", event, got, err)
+		}
+		if got, err := wire.Encode(event, "", ""); err == nil || got != nil {
+			t.Errorf("%+v is %v, %v", event, got, err)
+		}
+		if got, err := wire.EncodeV1Alpha1(event, "", true); err == nil || got != nil {
+			t.Errorf("%+v is %v, %v", event, got, err)
+		}
+	}
 	if _, err := wire.Encode(federation.Event{Operation: federation.Alive}, "", ""); err == nil || err.Error() != `no message says "alive"` {
 		t.Errorf("error is %v", err)
 	}

@@ -388,6 +388,58 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestPolicyReadsEveryOctet embeds an IPv4 address in every form of IPv6 address that
+// is delivered to it. A single address is refused there, so one that differs from it
+// in any octet is admitted.
+func TestPolicyReadsEveryOctet(t *testing.T) {
+	refused := [4]byte{168, 63, 129, 16} // of which no other address is near
+	for _, form := range []struct {
+		prefix string
+		octets [4]int
+		mask   byte
+		behind bool // whether all octets behind the IPv4 address are zero
+	}{
+		{"::", [4]int{12, 13, 14, 15}, 0, false},
+		{"64:ff9b::", [4]int{12, 13, 14, 15}, 0, false},
+		{"64:ff9b:1::", [4]int{12, 13, 14, 15}, 0, true},
+		{"64:ff9b:1::", [4]int{9, 10, 11, 12}, 0, true},
+		{"64:ff9b:1::", [4]int{7, 9, 10, 11}, 0, true},
+		{"64:ff9b:1::", [4]int{6, 7, 9, 10}, 0, true},
+		{"2002::", [4]int{2, 3, 4, 5}, 0, false},
+		{"2001::", [4]int{12, 13, 14, 15}, 0xff, false},
+	} {
+		embed := func(v4 [4]byte) [16]byte {
+			ip := netip.MustParseAddr(form.prefix).As16()
+			for i, at := range form.octets {
+				ip[at] = v4[i] ^ form.mask
+			}
+			return ip
+		}
+		expect := func(ip [16]byte, admitted bool) {
+			t.Helper()
+			if got := (wire.Policy{}).Admits(netip.AddrFrom16(ip)); got != admitted {
+				t.Errorf("%s with the IPv4 address at %v: admitted is %v", netip.AddrFrom16(ip), form.octets, got)
+			}
+		}
+		expect(embed(refused), false)
+		for i := range refused {
+			other := refused
+			other[i]++
+			expect(embed(other), true)
+		}
+		last := form.octets[3]
+		for at := last + 1; at < 16; at++ {
+			ip := embed(refused)
+			ip[at] = 1
+			expect(ip, form.behind)
+		}
+		if form.behind {
+			// Of a form among several, an address with 0 in front is none.
+			expect(embed([4]byte{0, 63, 129, 16}), true)
+		}
+	}
+}
+
 // TestPolicyCheck decodes with AnyAddress and applies the policy afterwards, which gives
 // the same error as decoding with the policy.
 func TestPolicyCheck(t *testing.T) {
