@@ -1,7 +1,11 @@
 package owner
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,7 +13,13 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -130,6 +140,55 @@ func TestFloodOfResponsesIsHeldBack(t *testing.T) {
 		if got := c.say(); got != "upsert a 1" {
 			t.Errorf("after the flood the message is %q, expected upsert a 1", got)
 		}
+	})
+}
+
+// stuckStream is the server's end of a stream of a peer that publishes without end
+// and reads nothing.
+type stuckStream struct {
+	grpc.ServerStream
+
+	ctx      context.Context
+	received atomic.Int64
+}
+
+func (s *stuckStream) Context() context.Context   { return s.ctx }
+func (*stuckStream) SendHeader(metadata.MD) error { return nil }
+
+func (s *stuckStream) Send(*rdpb.BidirectionalStream) error {
+	<-s.ctx.Done()
+	return context.Cause(s.ctx)
+}
+
+func (s *stuckStream) Recv() (*rdpb.BidirectionalStream, error) {
+	s.received.Add(1)
+	return &rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: "n"}}, s.ctx.Err()
+}
+
+// TestAnswersThatWait publishes to an owner that cannot send. One answer is being
+// sent, four wait, and the reader has one more in its hand.
+func TestAnswersThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}}
+		ctx, cancel := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info}))
+		stream := &stuckStream{ctx: ctx}
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			if err := (v1alpha2{server: server}).EstablishStream(stream); status.Code(err) != codes.Canceled {
+				t.Errorf("the stream ended with %v, expected Canceled", err)
+			}
+		})
+		synctest.Wait()
+		if n := stream.received.Load(); n != 6 {
+			t.Errorf("%d messages were read, expected 6", n)
+		}
+		cancel()
+		serving.Wait()
+		server.readers.Wait()
 	})
 }
 

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -19,7 +21,7 @@ import (
 
 func TestDefaultLimits(t *testing.T) {
 	for files, want := range map[uint64]int{
-		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: mostConnections, math.MaxUint64: mostConnections,
+		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: 8192, math.MaxUint64: 8192,
 	} {
 		if got := connectionsFor(files); got != want {
 			t.Errorf("with %d files there are %d connections, expected %d", files, got, want)
@@ -33,6 +35,11 @@ func TestDefaultLimits(t *testing.T) {
 	} {
 		if got, err := tt.given.complete(); err != nil || got != tt.want {
 			t.Errorf("%+v becomes %+v, %v, expected %+v", tt.given, got, err, tt.want)
+		}
+	}
+	for _, l := range []Limits{{Connections: -1}, {ConnectionsPerAddress: -1}, {Handshakes: -1}, {HandshakesPerAddress: -1}} {
+		if _, err := l.complete(); err == nil || !strings.Contains(err.Error(), "none may be negative") {
+			t.Errorf("%+v: error is %v", l, err)
 		}
 	}
 	if got, err := (Limits{}).complete(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
@@ -77,6 +84,9 @@ func TestGate(t *testing.T) {
 		expect(d, "", true, false) // the last handshake that there is room for
 		expect(d, overHandshakesPerAddress, false, false)
 		expect(b, overHandshakes, false, false)
+		if len(g.visitors) != 2 {
+			t.Errorf("%d addresses are known, expected those with connections, 2", len(g.visitors))
+		}
 		time.Sleep(safeHandshake)
 		second := expect(b, overHandshakes, true, true) // in the place of the oldest, which is a's
 		expect(d, overHandshakesPerAddress, true, true) // of its own /64
@@ -113,6 +123,80 @@ func TestGate(t *testing.T) {
 		want := map[string]uint64{overHandshakesPerAddress: 4, overHandshakes: 2, overConnectionsPerAddress: 1, overConnections: 2}
 		if diff := cmp.Diff(want, turnedAway); diff != "" {
 			t.Errorf("unexpected count (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestGateDisplacesTheOnlyConnectionOfAnAddress displaces the one handshake of an
+// address by another of the same address.
+func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, slog.New(slog.DiscardHandler))
+		first, _, _ := g.enter(from("192.0.2.1"))
+		time.Sleep(safeHandshake - 1)
+		if in, displaced, over := g.enter(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
+			t.Errorf("before a second is over: in %v, displaced %v, over %q", in, displaced, over)
+		}
+		time.Sleep(1)
+		second, displaced, _ := g.enter(from("192.0.2.1"))
+		if displaced != first || second == nil {
+			t.Fatalf("in %v, displaced %v, expected the first one", second, displaced)
+		}
+		first.Close()
+		if open, _ := g.stats(); open != 1 || g.visitors[second.address].open != 1 {
+			t.Errorf("%d connections are open, %d of the address, expected 1", open, g.visitors[second.address].open)
+		}
+		second.Close()
+		if len(g.visitors) != 0 {
+			t.Errorf("%d addresses are left", len(g.visitors))
+		}
+	})
+}
+
+func TestAddressOf(t *testing.T) {
+	for _, tt := range []struct {
+		address net.Addr
+		want    string
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
+		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
+		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
+	} {
+		if got := addressOf(tt.address).String(); got != tt.want {
+			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
+		}
+	}
+}
+
+// TestCloneOfWelcomingCredentials clones credentials, which go on telling the gate.
+func TestCloneOfWelcomingCredentials(t *testing.T) {
+	c, ok := welcoming{insecure.NewCredentials()}.Clone().(welcoming)
+	if !ok || c.TransportCredentials == nil || c.Info().SecurityProtocol != "insecure" {
+		t.Errorf("the clone is %+v", c)
+	}
+}
+
+// TestHandshakeTimeout connects without a handshake. The connection is closed after
+// ten seconds.
+func TestHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		conn, err := f.listener.DialContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for _, step := range []struct {
+			sleep time.Duration
+			want  int
+		}{{0, 1}, {10*time.Second - 1, 1}, {1, 0}} {
+			time.Sleep(step.sleep)
+			synctest.Wait()
+			if n := f.server.Stats().Connections; n != step.want {
+				t.Errorf("%d connections are open after %v more, expected %d", n, step.sleep, step.want)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package owner
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -113,6 +114,55 @@ func TestHealthWatcherLeaves(t *testing.T) {
 	})
 }
 
+// watchStream is the server's end of a Watch. A Send fails when there is an error
+// for it.
+type watchStream struct {
+	grpc.ServerStream
+
+	ctx  context.Context
+	errs []error // of the calls of Send
+	sent []healthpb.HealthCheckResponse_ServingStatus
+}
+
+func (s *watchStream) Context() context.Context { return s.ctx }
+
+func (s *watchStream) Send(m *healthpb.HealthCheckResponse) error {
+	s.sent = append(s.sent, m.GetStatus())
+	if n := len(s.sent); n <= len(s.errs) {
+		return s.errs[n-1]
+	}
+	return nil
+}
+
+// TestHealthWatchFails watches over a stream on which nothing can be sent, at first
+// or when the server stops.
+func TestHealthWatchFails(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name string
+		errs []error
+		sent int
+		want error
+	}{
+		{"at first", []error{broken}, 1, broken},
+		{"when the server stops", []error{nil, broken}, 2, broken},
+		{"never", nil, 2, errShutdown},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errShutdown)
+		stream := &watchStream{ctx: ctx, errs: tt.errs}
+		if err := (health{}).Watch(&healthpb.HealthCheckRequest{}, stream); !errors.Is(err, tt.want) || len(stream.sent) != tt.sent {
+			t.Errorf("%s: the error is %v after %v, expected %v", tt.name, err, stream.sent, tt.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stream := &watchStream{ctx: ctx}
+	if err := (health{}).Watch(&healthpb.HealthCheckRequest{}, stream); status.Code(err) != codes.Canceled || len(stream.sent) != 1 {
+		t.Errorf("of a watcher that leaves: the error is %v after %v, expected Canceled", err, stream.sent)
+	}
+}
+
 // TestServedMethods lists the services of gRPC that the server registers. Reflection is
 // not among them.
 func TestServedMethods(t *testing.T) {
@@ -142,6 +192,14 @@ type pinger struct {
 // newPinger returns a peer with an open stream.
 func newPinger(t *testing.T, f *fixture) *pinger {
 	t.Helper()
+	p := newIdlePinger(t, f)
+	p.openStream(t)
+	return p
+}
+
+// newIdlePinger returns a peer without a stream.
+func newIdlePinger(t *testing.T, f *fixture) *pinger {
+	t.Helper()
 	raw, err := f.listener.DialContext(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +215,11 @@ func newPinger(t *testing.T, f *fixture) *pinger {
 	if err := p.WriteSettings(); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func (p *pinger) openStream(t *testing.T) {
+	t.Helper()
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)
 	for _, field := range []hpack.HeaderField{
@@ -174,7 +237,6 @@ func newPinger(t *testing.T, f *fixture) *pinger {
 	if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}); err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 // answers returns how many pings were answered until the owner ended the
@@ -202,15 +264,21 @@ func TestPingIntervals(t *testing.T) {
 		interval time.Duration
 		pings    int
 		reason   string
+		idle     bool // there is no stream
 	}{
-		{"every 20 s, as the reference consumer", 20 * time.Second, 180, ""},
-		{"every 2 s", 2 * time.Second, 1800, ""},
-		{"without a pause", 0, 100, "too_many_pings"},
+		{"between two streams", 10 * time.Second, 5, "", true},
+		{"every 20 s, as the reference consumer", 20 * time.Second, 180, "", false},
+		{"every 2 s", 2 * time.Second, 1800, "", false},
+		{"without a pause", 0, 100, "too_many_pings", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := start(t, nil)
-				p := newPinger(t, f)
+				open := newPinger
+				if tt.idle {
+					open = newIdlePinger
+				}
+				p := open(t, f)
 				var answered int
 				var reason string
 				read := make(chan struct{})

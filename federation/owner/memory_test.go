@@ -8,18 +8,27 @@ import (
 // TestMemoryIsBounded adds more texts than a memory holds.
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory
-	for i := range 2 * maxRemembered {
+	const most = 65_536
+	for i := range most + 1000 {
 		if name := strconv.Itoa(i); !m.add("consumer", name, "rule") || m.add("consumer", name, "rule") {
 			t.Fatalf("refusal %d is not told once", i)
 		}
 	}
-	if len(m.last) != maxRemembered {
-		t.Errorf("%d refusals are remembered, expected %d", len(m.last), maxRemembered)
+	if len(m.last) != most {
+		t.Errorf("%d refusals are remembered, expected %d", len(m.last), most)
+	}
+	// What is known takes no room of another.
+	m.add("consumer", strconv.Itoa(most+999), "another rule")
+	if len(m.last) != most {
+		t.Errorf("%d refusals are remembered after a known one, expected %d", len(m.last), most)
 	}
 }
 
 func TestMemory(t *testing.T) {
 	var m memory
+	m.remove("a", "b") // nothing is known yet
+	m.add("a", "b", "x")
+	m.remove("a", "b")
 	for i, step := range []struct {
 		peer, service, text string
 		want                bool

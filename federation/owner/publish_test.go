@@ -123,6 +123,25 @@ func TestServiceThatV1Alpha2CannotExpress(t *testing.T) {
 	})
 }
 
+// TestLargestMessage publishes a service whose resource, with 2 KiB for the rest of
+// the message, is as large as a message may be, and one byte larger.
+func TestLargestMessage(t *testing.T) {
+	for over, want := range []string{"upsert a 1", "end"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := service("a", 1)
+			resource, err := (&published{Service: s}).encoded()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := start(t, func(c *Config) { c.MaxMessage = len(resource.GetValue()) + 2048 - over })
+			upsert(t, f.registry, s)
+			if got := subscribe(t, f.dial(t, consumerID)).next(); got != want {
+				t.Errorf("with %d bytes too many the first message is %q, expected %q", over, got, want)
+			}
+		})
+	}
+}
+
 // TestServiceThatIsTooLargeIsWithheld publishes a service that is too large for
 // consumers of either version. They get its neighbours.
 func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -32,6 +33,14 @@ func service(name string, version int) *federation.Service {
 		Endpoints:   []federation.Endpoint{{Address: address, Port: 443}},
 		Instances:   []federation.Instance{{ID: "i1", Protocol: federation.HTTPS}},
 	}
+}
+
+// unlessShort returns n, or fewer in a short test.
+func unlessShort(n, fewer int) int {
+	if testing.Short() {
+		return fewer
+	}
+	return n
 }
 
 // set makes services the catalog of a registry, which must accept them.
@@ -224,9 +233,9 @@ func TestSubscriptionBacklogIsBounded(t *testing.T) {
 
 // TestSubscriptionMemory measures the memory of a subscriber that is behind with
 // 100,000 services. It does not grow when they change again, and is given back when
-// the subscriber has caught up.
+// the subscriber has caught up. A short test has 20,000 services.
 func TestSubscriptionMemory(t *testing.T) {
-	const services = 100_000
+	services := unlessShort(100_000, 20_000)
 	r := NewRegistry()
 	change := func(version int) {
 		for i := range services {
@@ -271,6 +280,50 @@ func ringLength(s *Subscription) int {
 		n++
 	}
 	return n
+}
+
+// TestMapOfChangesIsMadeAnew gives subscriptions changes and takes them. The map is
+// kept when it had 64 changes or fewer since it was made.
+func TestMapOfChangesIsMadeAnew(t *testing.T) {
+	r := NewRegistry()
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+	version := 0
+	for i, step := range []struct {
+		changes int
+		anew    bool
+	}{{64, false}, {1, false}, {65, true}, {64, false}, {65, true}, {1, false}} {
+		version++
+		for n := range step.changes {
+			upsert(t, r, service(fmt.Sprintf("s%02d", n), version))
+		}
+		before := reflect.ValueOf(s.pending).Pointer()
+		takeN(t, s, step.changes)
+		if anew := reflect.ValueOf(s.pending).Pointer() != before; anew != step.anew {
+			t.Errorf("step %d, after %d changes: the map was made anew: %v", i, step.changes, anew)
+		}
+	}
+}
+
+// TestResourceIsEncodedOnce encodes a service that v1alpha2 can express, and one
+// that it cannot.
+func TestResourceIsEncodedOnce(t *testing.T) {
+	p := &published{Service: service("a", 1)}
+	first, err := p.encoded()
+	if err != nil || len(first.GetValue()) == 0 {
+		t.Fatalf("the resource is %v, %v", first, err)
+	}
+	if second, err := p.encoded(); err != nil || second != first {
+		t.Errorf("the second resource is %v, %v, expected the first one", second, err)
+	}
+	unnamed := &published{Service: service("a", 1)}
+	unnamed.Instances = []federation.Instance{{Protocol: federation.HTTPS, Unnamed: true}}
+	for range 2 {
+		if resource, err := unnamed.encoded(); err == nil || resource != nil {
+			t.Errorf("the resource is %v, %v, expected an error", resource, err)
+		}
+	}
 }
 
 func TestSubscriptionClose(t *testing.T) {
@@ -328,7 +381,7 @@ func TestSubscriptionNextWaits(t *testing.T) {
 // TestSubscriptionOracle follows a registry that changes at random with subscribers of
 // different speeds, and compares what each was told with the registry.
 func TestSubscriptionOracle(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(unlessShort(300, 50)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		r := NewRegistry()
 		type subscriber struct {
