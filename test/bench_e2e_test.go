@@ -49,7 +49,7 @@ func newRace(b *testing.B) *race {
 	}
 	p := &profiles()[0]
 	all := p.catalog(b, *e2eServices)
-	r := &race{Registry: filled(all), p: p, servers: make(map[string]string)}
+	r := &race{Registry: filled(b, all), p: p, servers: make(map[string]string)}
 	dir, keys := b.TempDir(), newPKI(b)
 	zoneFile, hostsFile := filepath.Join(dir, "zone"), filepath.Join(dir, "hosts")
 	export(b, all, zoneFile, hostsFile)
@@ -105,7 +105,10 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 				case <-tick.C:
 				}
 			}
-			r.Upsert(u.service)
+			if _, err := r.Upsert(u.service); err != nil {
+				b.Error(err)
+				return
+			}
 			n++
 		}
 	})
@@ -231,7 +234,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 					Endpoints: []federation.Endpoint{{Address: benchAddress(b, want), Port: 8080}},
 				}
 				begin := time.Now()
-				r.Upsert(fresh)
+				mustUpsert(b, r, fresh)
 				for seen := false; !seen; {
 					if err := conn.WriteMsg(query); err != nil {
 						b.Fatal(err)
@@ -259,7 +262,7 @@ func BenchmarkE2ELink(b *testing.B) {
 	for _, run := range []struct{ window, size int }{{1, linkLockStep}, {256, linkWindowed}} {
 		b.Run(fmt.Sprintf("rtt=%v/window=%d/services=%d", 2*linkDelay, run.window, run.size), func(b *testing.B) {
 			keys := newPKI(b)
-			address := serveRegistry(b, keys.owner, "", filled(p.catalog(b, run.size)), run.window).address
+			address := serveRegistry(b, keys.owner, "", filled(b, p.catalog(b, run.size)), run.window).address
 			measureSync(b, keys, delayed(b, address), run.size)
 		})
 	}

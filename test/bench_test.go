@@ -174,9 +174,12 @@ func (q *benchQuery) questions(size int) []string {
 const syncPatience = 10 * time.Minute
 
 // filled returns a registry of services.
-func filled(all []*federation.Service) *owner.Registry {
+func filled(b *testing.B, all []*federation.Service) *owner.Registry {
+	b.Helper()
 	r := owner.NewRegistry()
-	r.Set(all)
+	if _, err := r.Set(all); err != nil {
+		b.Fatal(err)
+	}
 	r.Subscribe().Close() // the registry sorts the names once, now
 	return r
 }
@@ -198,7 +201,7 @@ func newContest(b *testing.B, p *profile, size int) *contest {
 	all := p.catalog(b, size)
 	zoneFile, hostsFile := filepath.Join(b.TempDir(), "zone"), filepath.Join(b.TempDir(), "hosts")
 	export(b, all, zoneFile, hostsFile)
-	keys, registry := newPKI(b), filled(all)
+	keys, registry := newPKI(b), filled(b, all)
 	address := serveRegistry(b, keys.owner, "", registry, 256).address
 	c.start(b, "federation", fmt.Sprintf("owner %s\n%s\nmax_services %d", address, keys.tls(), size), func(h plugin.Handler) bool {
 		// The answer to a secondary whose serial is newer is the SOA alone.

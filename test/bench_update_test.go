@@ -182,7 +182,7 @@ func BenchmarkUpdate(b *testing.B) {
 		})
 		b.Run("through=stream", func(b *testing.B) {
 			keys, watch := newPKI(b), new(stopwatch)
-			registry := filled(all)
+			registry := filled(b, all)
 			block, detach := subscribe(b, keys, serveRegistry(b, keys.owner, "", registry, 256).address, watch)
 			defer detach()
 			awaitZone(b, block, synced)
@@ -190,7 +190,7 @@ func BenchmarkUpdate(b *testing.B) {
 				if u.gone {
 					registry.Delete(u.service.Name)
 				} else {
-					registry.Upsert(u.service)
+					mustUpsert(b, registry, u.service)
 				}
 				awaitZone(b, block, func(z *zone.Zone) bool { return answers(z, u.name, u.address) })
 			})
@@ -239,7 +239,7 @@ func eachUpdate(b *testing.B, p *profile, size int, kept string, watch *stopwatc
 // specification has it and with a window.
 func BenchmarkSync(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
-		registry := filled(p.catalog(b, size))
+		registry := filled(b, p.catalog(b, size))
 		for _, window := range []int{1, 256} {
 			b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
 				keys := newPKI(b)

@@ -400,7 +400,7 @@ func TestHungOwner(t *testing.T) {
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Hour)
 		close(cut)
-		registry.Upsert(service(t, "web.fed.example", "192.0.2.2"))
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.2"))
 		lost := time.Now()
 		for look(b, "web.fed.example") == "192.0.2.1 60" {
 			time.Sleep(time.Second)
@@ -549,7 +549,7 @@ func TestFlood(t *testing.T) {
 	for i := 1; i <= 100 || flooded() < before+1000; i++ {
 		address := fmt.Sprintf("192.0.2.%d", i%200)
 		start := time.Now()
-		neighbour.Upsert(service(t, "web.fed.example", address))
+		mustUpsert(t, neighbour, service(t, "web.fed.example", address))
 		await(address + " 60")
 		slowest = max(slowest, time.Since(start))
 	}

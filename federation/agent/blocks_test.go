@@ -52,7 +52,7 @@ func TestReload(t *testing.T) {
 		if got := look(last, "api.other.example"); got != "kind 0" || w.state() != "synced 1/0" {
 			t.Errorf("owner is %s, api is %s", w.state(), got)
 		}
-		registry.Upsert(service(t, "web.fed.example", "192.0.2.3"))
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.3"))
 		time.Sleep(time.Second)
 		if got := look(last, "web.fed.example"); got != "192.0.2.3 60" || w.attempts() != 2 {
 			t.Errorf("web is %s after %d attempts", got, w.attempts())
@@ -104,7 +104,7 @@ func TestReloadOfLife(t *testing.T) {
 		c.Retention, c.Settle, c.MaxServices = 90*time.Minute, time.Minute, 1
 		after := w.attach(w.block(2, c))
 		w.agent.Detach(before)
-		registry.Upsert(service(t, "one.too.many.fed.example", "192.0.2.2"))
+		mustUpsert(t, registry, service(t, "one.too.many.fed.example", "192.0.2.2"))
 		time.Sleep(time.Minute)
 		if got := look(after, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 || w.counted("refused "+ownerAddress+" limit") != 1 {
 			t.Errorf("web is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
@@ -288,7 +288,7 @@ func TestSharedOwner(t *testing.T) {
 		w.agent.Detach(both)
 
 		w.agent.Detach(first)
-		registry.Upsert(service(t, "api.other.example", "192.0.2.3"))
+		mustUpsert(t, registry, service(t, "api.other.example", "192.0.2.3"))
 		time.Sleep(time.Second)
 		if got := look(second, "api.other.example"); got != "192.0.2.3 60" || w.attempts() != attempts {
 			t.Errorf("api is %s after %d attempts", got, w.attempts())

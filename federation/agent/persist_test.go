@@ -163,7 +163,7 @@ func TestDiskFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 100 {
-			registry.Upsert(service(t, "web.fed.example", "192.0.2."+string(rune('0'+i%10))))
+			mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2."+string(rune('0'+i%10))))
 			time.Sleep(10 * time.Second)
 		}
 		count := func(text string) int { return strings.Count(strings.Join(w.lines(), ""), text) }
@@ -188,7 +188,7 @@ func TestSavesAreFew(t *testing.T) {
 		w.attach(w.block(1, w.kept(file)))
 		saves, last := 0, ""
 		for i := range 600 {
-			registry.Upsert(service(t, "web.fed.example", "192.0.2."+string(rune('0'+i%10))))
+			mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2."+string(rune('0'+i%10))))
 			time.Sleep(100 * time.Millisecond)
 			if content, err := os.ReadFile(file); err == nil && string(content) != last {
 				saves, last = saves+1, string(content)

@@ -225,11 +225,11 @@ func TestFreedRoom(t *testing.T) {
 
 		before := w.attempts()
 		for range 300 {
-			registry.Upsert(service(t, "b.fed.example", "192.0.2.2"))
+			mustUpsert(t, registry, service(t, "b.fed.example", "192.0.2.2"))
 			time.Sleep(time.Second)
 			registry.Delete("c")
 			time.Sleep(time.Second)
-			registry.Upsert(service(t, "c.fed.example", "192.0.2.3"))
+			mustUpsert(t, registry, service(t, "c.fed.example", "192.0.2.3"))
 			registry.Delete("b")
 			time.Sleep(time.Second)
 		}

@@ -414,3 +414,11 @@ func service(t *testing.T, name, address string) *federation.Service {
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
 }
+
+// mustUpsert publishes a service. The test fails if the registry refuses it.
+func mustUpsert(t *testing.T, registry *owner.Registry, s *federation.Service) {
+	t.Helper()
+	if _, err := registry.Upsert(s); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -34,7 +34,9 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 				for i := range tc.services {
 					service := upsert("s" + strconv.Itoa(i)).Service
 					service.SANs = []string{"spiffe://owner.example/s"}
-					registry.Upsert(service)
+					if _, err := registry.Upsert(service); err != nil {
+						t.Fatal(err)
+					}
 				}
 				server, err := owner.New(owner.Config{
 					Registry: registry, Credentials: w.owner.Server(), Logger: slog.New(slog.DiscardHandler),
