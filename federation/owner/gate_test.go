@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,6 +198,39 @@ func TestHandshakeTimeout(t *testing.T) {
 			if n := f.server.Stats().Connections; n != step.want {
 				t.Errorf("%d connections are open after %v more, expected %d", n, step.sleep, step.want)
 			}
+		}
+	})
+}
+
+// TestConnectionsThatAreNotWantedAreClosed connects when there is no room, and when a
+// handshake has to make room. The connection that is not wanted is closed at once.
+func TestConnectionsThatAreNotWantedAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Limits = Limits{HandshakesPerAddress: 1} })
+		dial := func() (closed func() bool) {
+			t.Helper()
+			conn, err := f.listener.DialContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			var ended atomic.Bool
+			go func() {
+				_, _ = io.Copy(io.Discard, conn)
+				ended.Store(true)
+			}()
+			synctest.Wait()
+			return ended.Load
+		}
+		first := dial()
+		second := dial()
+		if first() || !second() {
+			t.Errorf("closed are: the first one %v, the second one %v, expected the second one", first(), second())
+		}
+		time.Sleep(safeHandshake)
+		third := dial()
+		if !first() || third() {
+			t.Errorf("closed are: the first one %v, the third one %v, expected the first one", first(), third())
 		}
 	})
 }

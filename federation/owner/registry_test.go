@@ -133,6 +133,31 @@ func TestSetReturnsTheDifference(t *testing.T) {
 	}
 }
 
+// TestSetTellsInOrder sets a catalog, and then another one. The additions come in
+// the order of their names, and then the removals in that order.
+func TestSetTellsInOrder(t *testing.T) {
+	r := NewRegistry()
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+	var old, fresh []*federation.Service
+	var want []string
+	for i := range 20 {
+		old = append(old, service(fmt.Sprintf("a%02d", i), 1))
+		fresh = append(fresh, service(fmt.Sprintf("b%02d", i), 1))
+		want = append(want, fmt.Sprintf("upsert b%02d 1", i))
+	}
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("delete a%02d", i))
+	}
+	set(t, r, old)
+	drain(s)
+	set(t, r, fresh)
+	if diff := cmp.Diff(want, drain(s)); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+}
+
 // TestSetWhileAnotherChangesTheRegistry changes the registry between the two steps of
 // Set: what Set has compared must not keep it from setting its own catalog.
 func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
