@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
@@ -191,6 +192,34 @@ func TestDecodeCutsNamesInErrors(t *testing.T) {
 		invalid, ok := errors.AsType[*federation.InvalidError](err)
 		if !ok || invalid.Service != long[1:] || event.ID != long[1:] {
 			t.Errorf("the event is %+v with the error %v", event, err)
+		}
+	}
+}
+
+// TestEqualServicesGetEqualBytes encodes a service with many labels, which a map
+// without an order holds on the way, in both versions.
+func TestEqualServicesGetEqualBytes(t *testing.T) {
+	service := wantDraft(t)
+	service.Instances = []federation.Instance{{ID: "v1", Protocol: federation.HTTP}}
+	service.Labels = nil
+	var labels []byte
+	for i := range federation.MaxLabels {
+		key := fmt.Sprintf("k%02d", i)
+		service.Labels = append(service.Labels, federation.Pair{Key: key})
+		labels = append(labels, msg(4, str(1, key), str(2, ""))...)
+	}
+	event := federation.Event{Operation: federation.Upsert, Name: "web", Service: service}
+	newer, err := wire.EncodeResource(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, err := wire.EncodeV1Alpha1(event, "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, value := range map[string][]byte{"v1alpha2": newer.GetValue(), "v1alpha1": older.GetResource().GetValue()} {
+		if !bytes.Contains(value, labels) {
+			t.Errorf("%s: the labels are not in order", version)
 		}
 	}
 }
