@@ -14,7 +14,7 @@ SEED ?= $(shell date +%s)
 
 # The packages of `make mutate`, and how many mutants of each are tried: 0 for all,
 # which takes hours.
-MUTATE  ?= $(addprefix ./federation/,catalog zone/... wire consumer owner)
+MUTATE  ?= $(addprefix ./federation/,catalog zone/... wire consumer mirror owner)
 MUTANTS ?= 100
 
 # The sizes of the catalogs of `make bench`, how long each benchmark runs, and how

@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -41,12 +42,15 @@ type world struct {
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[string]*bufconn.Listener
-	changed   chan struct{}                  // closed when the identity changes
+	changed   chan struct{} // closed when the identity changes
+	dialed    []time.Time
 	set       time.Duration                  // by which the wall clock is set forward, or back
+	stopped   time.Duration                  // for which the process was stopped: both clocks went on
+	readings  int                            // of the clocks
 	services  map[string]*federation.Service // as the changes say
-	changes   int                            // that had services
-	observed  []string                       // what the observer was told, in order
-	answers   []string                       // of the mirror, as the scripted owner heard them
+	published []mirror.Changes
+	observed  []string // what the observer was told, in order
+	answers   []string // of the mirror, as the scripted owner heard them
 	log       bytes.Buffer
 }
 
@@ -113,7 +117,8 @@ func (w *world) config() mirror.Config {
 		Clock: func() (time.Time, time.Duration) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return time.Now().Round(0).Add(w.set), time.Since(start)
+			w.readings++
+			return time.Now().Round(0).Add(w.set + w.stopped), time.Since(start) + w.stopped
 		},
 	}
 }
@@ -145,9 +150,7 @@ func (w *world) apply(c mirror.Changes) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(c.Services) > 0 {
-		w.changes++
-	}
+	w.published = append(w.published, c)
 	for _, change := range c.Services {
 		if change.Service == nil {
 			delete(w.services, change.Name)
@@ -169,6 +172,54 @@ func (w *world) names() string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
+}
+
+// state returns the state of the mirror with its services and how many of them are
+// stale, once what is under way has come to rest.
+func state(m *mirror.Mirror) string {
+	synctest.Wait()
+	s := m.Status()
+	return fmt.Sprintf("%s %d/%d", s.StateName(), s.Services, s.Stale)
+}
+
+// await waits until the mirror has the state, and returns for how long.
+func (w *world) await(m *mirror.Mirror, want string) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	for state(m) != want {
+		if time.Since(start) > 3*time.Hour {
+			w.t.Fatalf("after %v the owner is %s and not %s", time.Since(start), state(m), want)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// take returns the changes that were published since the last call, once what is
+// under way has come to rest.
+func (w *world) take() []mirror.Changes {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changes := w.published
+	w.published = nil
+	return changes
+}
+
+// attempts returns how often the owner was dialed.
+func (w *world) attempts() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.dialed)
+}
+
+// reads returns how often the clocks were read.
+func (w *world) reads() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.readings
 }
 
 // counted returns what the observer was told under the name, once what is under way
@@ -195,11 +246,32 @@ func (w *world) told() []string {
 	return slices.Clone(w.observed)
 }
 
-// logged returns what was logged.
+// logged returns what was logged, once what is under way has come to rest.
 func (w *world) logged() string {
+	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.log.String()
+}
+
+// wantLog compares what was logged since the last call with lines that begin as
+// the wanted ones do, except for the owner, which all of them name.
+func (w *world) wantLog(want ...string) {
+	w.t.Helper()
+	text := w.logged()
+	w.mu.Lock()
+	w.log.Reset()
+	w.mu.Unlock()
+	lines := slices.Collect(strings.Lines(text))
+	if len(lines) != len(want) {
+		w.t.Errorf("%d lines, want %d:\n%s", len(lines), len(want), text)
+		return
+	}
+	for i, line := range lines {
+		if line = strings.Replace(line, " owner="+ownerAddress, "", 1); !strings.HasPrefix(line, "level="+want[i]) {
+			w.t.Errorf("line %d is\n%swant\nlevel=%s", i, line, want[i])
+		}
+	}
 }
 
 // setClock sets the wall clock forward, or back.
@@ -207,6 +279,20 @@ func (w *world) setClock(by time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set += by
+}
+
+// stop lets time pass in which the process does not run.
+func (w *world) stop(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped += d
+}
+
+// wall is the wall clock.
+func (w *world) wall() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Round(0).Add(w.set + w.stopped)
 }
 
 // heard returns the answers that scripted owners have had, once what is under way
@@ -220,6 +306,7 @@ func (w *world) heard() []string {
 
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
+	w.dialed = append(w.dialed, time.Now())
 	listener := w.listeners[address]
 	w.mu.Unlock()
 	if listener == nil {
@@ -270,6 +357,14 @@ func (w *world) serve(services ...*federation.Service) (registry *owner.Registry
 		w.t.Fatal(err)
 	}
 	return registry, w.serveOn(ownerAddress, server.Serve)
+}
+
+// rotate tells the mirror that the identity has changed.
+func (w *world) rotate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 // misbehave runs an owner that follows the script.
@@ -341,4 +436,10 @@ func service(t *testing.T, name, address string) *federation.Service {
 		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
+}
+
+// nothing is an owner that does not answer.
+func nothing(ctx context.Context, _ net.Listener) error {
+	<-ctx.Done()
+	return nil
 }
