@@ -113,3 +113,43 @@ func TestInboxIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// What was taken counts as pending until it was applied, and no more is taken at a
+// time than may wait.
+func TestInboxPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := new(Consumer)
+		in := &inbox{updates: make(chan Update, maxUpdates+2), room: make(chan struct{}, maxUpdates+2), pending: &c.pending}
+		for _, update := range numbered(0, maxUpdates+2) {
+			update.room = 1
+			in.updates <- update
+			in.room <- struct{}{}
+			c.pending.Add(1)
+		}
+		close(in.updates)
+		for _, want := range []int{maxUpdates, 2} {
+			updates, err := in.take(t.Context())
+			if len(updates) != want || err != nil {
+				t.Errorf("%d updates are taken: %v", len(updates), err)
+			}
+			if !c.Pending() {
+				t.Error("nothing is pending before it is applied")
+			}
+			in.applied()
+		}
+		if c.Pending() {
+			t.Errorf("%d are pending in the end", c.pending.Load())
+		}
+	})
+}
+
+// To drain an inbox is to make room for all that is still to come.
+func TestInboxDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, received := filled(t.Context(), t, make([]int, 3*maxUpdates)...)
+		in.drain()
+		if _, err := in.take(t.Context()); !errors.Is(err, io.EOF) || *received != 3*maxUpdates || len(in.room) > 0 {
+			t.Errorf("after %d responses, with %d rooms taken: %v", *received, len(in.room), err)
+		}
+	})
+}
