@@ -38,14 +38,14 @@ func TestCodes(t *testing.T) {
 					return status.Error(code, "because\n")
 				})
 				w.run(w.config())
-				time.Sleep(10 * time.Minute)
+				time.Sleep(3 * time.Minute)
 
 				ended := w.details("ended")
 				if slices.ContainsFunc(ended, func(s string) bool { return s != code.String() }) {
 					t.Errorf("ended with %v", ended)
 				}
 				if !parks[code] {
-					if n := len(w.seen("dialed")); n < 10 || w.seen("parked") != nil {
+					if n := len(w.seen("dialed")); n < 6 || w.seen("parked") != nil {
 						t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
 					}
 					return
@@ -310,11 +310,11 @@ func TestBackoffReset(t *testing.T) {
 	for name, tc := range map[string]struct {
 		event   federation.Event
 		refuse  bool
-		atLeast int // attempts in ten minutes
+		atLeast int // attempts in four minutes
 		atMost  int
 	}{
-		"valid message":   {event: upsert("a"), atLeast: 10 * 60 / 2, atMost: 10 * 60},
-		"refused message": {event: upsert("a"), refuse: true, atLeast: 10, atMost: 50},
+		"valid message":   {event: upsert("a"), atLeast: 4 * 60 / 2, atMost: 4 * 60},
+		"refused message": {event: upsert("a"), refuse: true, atLeast: 7, atMost: 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -331,9 +331,9 @@ func TestBackoffReset(t *testing.T) {
 					return nil
 				})
 				w.run(w.config())
-				time.Sleep(10 * time.Minute)
+				time.Sleep(4 * time.Minute)
 				if n := len(w.seen("dialed")); n < tc.atLeast || n > tc.atMost {
-					t.Errorf("%d attempts in ten minutes, want %d to %d", n, tc.atLeast, tc.atMost)
+					t.Errorf("%d attempts in four minutes, want %d to %d", n, tc.atLeast, tc.atMost)
 				}
 			})
 		})
@@ -458,7 +458,7 @@ func TestUnreadableMessage(t *testing.T) {
 
 // Consumers that lose their owner at one moment do not come back at one moment.
 func TestHerd(t *testing.T) {
-	const herd = 1000
+	const herd = 300
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for range herd {
@@ -476,7 +476,7 @@ func TestHerd(t *testing.T) {
 			switch {
 			case i < 10 && n > 0:
 				t.Errorf("%d attempts in tenth %d, before the minimum delay", n, i)
-			case n > herd/10+60:
+			case n > herd/10+40:
 				t.Errorf("%d attempts in tenth %d of a second", n, i)
 			}
 		}
