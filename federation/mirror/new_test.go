@@ -124,6 +124,9 @@ func TestFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := w.run(w.config())
+		if got := state(m); got != "connecting 0/0" || m.Status().Failure == nil {
+			t.Errorf("after the first attempt the owner is %s: %v", got, m.Status().Failure)
+		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		w.mu.Lock()
