@@ -99,41 +99,6 @@ func TestLogOfRetries(t *testing.T) {
 	}
 }
 
-// The lines of a whole life: one for each change.
-func TestLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.owner(ownerAddress)
-		c.Retention = time.Hour
-		w.attach(w.block(1, c))
-		time.Sleep(time.Hour)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
-		time.Sleep(time.Hour)
-		stop()
-		time.Sleep(2 * time.Hour)
-		w.misbehave(ownerAddress, "status Unauthenticated")
-		time.Sleep(2 * time.Hour)
-		want := []string{
-			`WARN msg="not connected to owner, still trying" owner=owner.example:8008`,
-			`INFO msg="connected to owner" owner=owner.example:8008`,
-			`INFO msg="owner is synced" owner=owner.example:8008 services=1`,
-			`WARN msg="owner is lost, trying to connect again" owner=owner.example:8008`,
-			`WARN msg="not connected to owner, still trying" owner=owner.example:8008`,
-			`ERROR msg="owner is expired: the retention is over and its records are gone" owner=owner.example:8008`,
-			`ERROR msg="owner is parked: `,
-		}
-		lines := w.lines()
-		if len(lines) != len(want) {
-			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), strings.Join(lines, ""))
-		}
-		for i := range want {
-			if !strings.Contains(lines[i], want[i]) {
-				t.Errorf("line %d is\n%swant\n%s", i, lines[i], want[i])
-			}
-		}
-	})
-}
-
 // An owner that returns is found within one of our steps.
 func TestReturn(t *testing.T) {
 	for range 5 {
@@ -314,39 +279,6 @@ func TestHeldThroughLoss(t *testing.T) {
 			t.Errorf("after the retention of what was held s19 is %s, s3 is %s", held, kept)
 		}
 	})
-}
-
-// Silence ends a catalog of which something came, but not one whose end will be
-// marked.
-func TestSettle(t *testing.T) {
-	for name, tc := range map[string]struct {
-		script string
-		known  time.Duration // when an unknown name is denied for the first time
-	}{
-		"slow":                {"upsert a a.fed.example 192.0.2.1\nwait 4s\nupsert b b.fed.example 192.0.2.2\nwait 4s\nupsert c c.fed.example 192.0.2.3", 13 * time.Second},
-		"slow and refused":    {"upsert a a.fed.example 192.0.2.1\nwait 4s\nupsert b b.other.example 192.0.2.2", 9 * time.Second},
-		"silent, then loaded": {"wait 1h\nupsert a a.fed.example 192.0.2.1", time.Hour + 5*time.Second},
-		"alive, then loaded":  {"end\nwait 1h\nend\nupsert a a.fed.example 192.0.2.1", time.Hour + 5*time.Second},
-		"marked":              {"announce\nupsert a a.fed.example 192.0.2.1\nwait 1h\nend", time.Hour},
-		"marked and empty":    {"announce\nwait 1h\nheader\nend", time.Hour},
-		"header, then silent": {"announce\nheader\nwait 1h\nend", time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.misbehave(ownerAddress, tc.script)
-				b := w.attach(w.block(1, w.owner(ownerAddress)))
-				start := time.Now()
-				time.Sleep(time.Millisecond)
-				for look(b, "nope.fed.example") == "SERVFAIL" && time.Since(start) < 2*time.Hour {
-					time.Sleep(100 * time.Millisecond)
-				}
-				if got := time.Since(start).Round(time.Second); got != tc.known {
-					t.Errorf("complete after %v, want %v", got, tc.known)
-				}
-			})
-		})
-	}
 }
 
 // cable is a connection that can be cut without either end being told.

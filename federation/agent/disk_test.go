@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
@@ -115,42 +114,6 @@ func TestDiskHangs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A slow disk that goes on is waited for.
-func TestDiskIsSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.store = slow{files: new(disk)}
-		w.start()
-		file := filepath.Join(t.TempDir(), "catalog")
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
-		first := w.attach(w.block(1, w.kept(file)))
-		time.Sleep(3 * time.Minute)
-		w.agent.Detach(first)
-		stop()
-		w.start()
-		b := w.attach(w.block(1, w.kept(file)))
-		time.Sleep(time.Minute + time.Second)
-		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
-			t.Errorf("web is %s", got)
-		}
-	})
-}
-
-// slow takes a minute to read a file.
-type slow struct{ files mirror.Store }
-
-func (s slow) Check(path string) (string, error)               { return s.files.Check(path) }
-func (s slow) Save(path string, snap *snapshot.Snapshot) error { return s.files.Save(path, snap) }
-func (s slow) SetAside(path string) (string, error)            { return s.files.SetAside(path) }
-
-func (s slow) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
-	for i := range 12 {
-		time.Sleep(5 * time.Second)
-		o.Progress(i, 12)
-	}
-	return s.files.Load(path, o)
 }
 
 // Where no catalog can be kept, the block is refused, and nothing is changed.

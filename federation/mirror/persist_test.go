@@ -481,12 +481,13 @@ func TestResubscribeWithoutFile(t *testing.T) {
 	})
 }
 
-// A file is no better than services of a stream that was never complete.
+// A file is no better than the services of a stream, even if that was never complete.
+// Nor does the time in it matter.
 func TestRestoreAfterStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		if err := d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}); err != nil {
+		if err := d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now().Add(48 * time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
