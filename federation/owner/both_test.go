@@ -148,7 +148,7 @@ func TestFloodOfResponsesIsHeldBack(t *testing.T) {
 type stuckStream struct {
 	grpc.ServerStream
 
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // gRPC asks the stream for its context
 	received atomic.Int64
 }
 

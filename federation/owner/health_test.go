@@ -119,7 +119,7 @@ func TestHealthWatcherLeaves(t *testing.T) {
 type watchStream struct {
 	grpc.ServerStream
 
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // gRPC asks the stream for its context
 	errs []error // of the calls of Send
 	sent []healthpb.HealthCheckResponse_ServingStatus
 }
