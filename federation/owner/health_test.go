@@ -120,7 +120,7 @@ type watchStream struct {
 	grpc.ServerStream
 
 	ctx  context.Context //nolint:containedctx // gRPC asks the stream for its context
-	errs []error // of the calls of Send
+	errs []error         // of the calls of Send
 	sent []healthpb.HealthCheckResponse_ServingStatus
 }
 
