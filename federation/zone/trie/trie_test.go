@@ -226,15 +226,19 @@ func leavesOf(m *Map[int]) (leaves []leaf[int]) {
 	return leaves
 }
 
-// TestAllStopsEarly breaks out of the iteration at every item: in the list of a
-// branch, in the last slot of one, and in one further up.
+// TestAllStopsEarly breaks out of the iteration at every item, in lists that are
+// two branches deep.
 func TestAllStopsEarly(t *testing.T) {
+	const size = 2 * maxLeaves * fan
 	m := newModel()
-	for i := range 100 {
+	for i := range size {
 		m.change(t, i, false)
 	}
 	published := m.Publish()
-	for stop := 1; stop <= 100; stop++ {
+	if n := shape(t, &published.root, 0, 0); n < 2 {
+		t.Fatalf("%d branches", n)
+	}
+	for stop := 1; stop <= size; stop++ {
 		n := 0
 		for range published.All() {
 			if n++; n == stop {
