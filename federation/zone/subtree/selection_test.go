@@ -32,8 +32,16 @@ func TestSelections(t *testing.T) {
 			s.Endpoints = append(s.Endpoints, endpoint(fmt.Sprintf("192.0.2.%d", size-i), 80, labels...))
 		}
 		selectors := [][]string{
-			nil, {"none"}, {"a"}, {"b", "c"}, {"a", "b", "c"}, {"none", "a"},
-			{"only0"}, {fmt.Sprint("only", size-1)}, {fmt.Sprint("only", size/2), "only0"}, {"only0", "a"},
+			nil,
+			{"none"},
+			{"a"},
+			{"b", "c"},
+			{"a", "b", "c"},
+			{"none", "a"},
+			{"only0"},
+			{fmt.Sprint("only", size-1)},
+			{fmt.Sprint("only", size/2), "only0"},
+			{"only0", "a"},
 		}
 		for i, selector := range selectors {
 			s.Instances = append(s.Instances, federation.Instance{
