@@ -17,7 +17,7 @@ import (
 
 // recorder is a stream that remembers the answers.
 type recorder struct {
-	stream
+	stream //nolint:unused // makes it one
 
 	answers  []string
 	takes    time.Duration // each answer

@@ -9,8 +9,8 @@ import (
 // included.
 func TestBackoffNext(t *testing.T) {
 	var b backoff
-	for _, ceiling := range []time.Duration{2, 4, 8, 16, 32, 50, 50} {
-		ceiling *= time.Second
+	for _, seconds := range []int{2, 4, 8, 16, 32, 50, 50} {
+		ceiling := time.Duration(seconds) * time.Second
 		if got := b.next(50 * time.Second); got < time.Second || got > ceiling || b.ceiling != ceiling {
 			t.Errorf("the delay is %v, the ceiling %v, want %v", got, b.ceiling, ceiling)
 		}

@@ -190,7 +190,7 @@ func TestLoadHangs(t *testing.T) {
 		if n := w.attempts(); n != 0 {
 			t.Errorf("%d attempts while the disk is waited for", n)
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		if got := state(m); got != "synced 1/0" {
 			t.Errorf("owner is %s", got)
 		}
