@@ -58,6 +58,8 @@ func fixture() *zone.Zone {
 	for _, s := range []*federation.Service{
 		service("web", "192.0.2.1", "2001:db8::1", "gw.example.net"),
 		service("front", "web.fed.example", "plain.fed.example", "bad.fed.example"),
+		service("chain", "via.fed.example"),
+		service("via", "plain.fed.example"),
 		service("plain", "192.0.2.2", "192.0.2.3", "2001:db8::2"),
 	} {
 		b.Put(0, s, 1)
@@ -262,6 +264,7 @@ func TestGlue(t *testing.T) {
 			"plain.fed.example. 30 A 192.0.2.2", "plain.fed.example. 30 A 192.0.2.3", "plain.fed.example. 30 AAAA 2001:db8::2",
 		}},
 		{"fed.example.", dns.TypeNS, []string{"ns.dns.fed.example. 5 A 192.0.2.53", "ns.dns.fed.example. 5 AAAA 2001:db8::53"}},
+		{"chain.fed.example.", dns.TypeSRV, nil}, // via has addresses, all behind a host
 		{"plain.fed.example.", dns.TypeA, nil},
 		{"plain.fed.example.", dns.TypeTXT, nil},
 		{"fed.example.", dns.TypeSOA, nil},
