@@ -164,6 +164,7 @@ func (k *keeper) run(ctx context.Context) {
 		<-k.before.done // or its last save would replace ours
 		k.before = nil
 	}
+	k.failure = "" // to load: a save that succeeds is no recovery from it
 	for ctx.Err() == nil {
 		refresh := time.NewTimer(k.mirror.refreshInterval())
 		select {
