@@ -1,14 +1,13 @@
-// Package federation has the values of Hamlet Federated Service Discovery that all
+// Package federation defines the types of Hamlet Federated Service Discovery that all
 // packages of this library share: names, services, instances, endpoints, and the
 // events that an owner sends about them.
 //
 // # Federated service discovery
 //
-// Organisations that use services of each other need to know which services there
-// are, at which addresses, with which protocols. In the Hamlet API each of them
-// publishes the services that it offers. It is then an owner, and its services are
-// its catalog. A consumer subscribes with an owner, over gRPC and mutual TLS. It
-// gets the whole catalog, and from then on every change as soon as it happens. It
+// Organisations that use each other's services need to know which services exist, at
+// which addresses, and over which protocols. In the Hamlet API each of them publishes
+// the services that it offers. It is then an owner, and its services are its catalog.
+// A consumer subscribes to an owner, over gRPC and mutual TLS. It gets the whole catalog, and from then on every change as soon as it happens. It
 // answers every message: with an ACK, or with a NACK that says why it refuses the
 // service. What a consumer makes of a catalog is up to it. The CoreDNS plugin of
 // this repository answers DNS queries from the catalogs of any number of owners.
@@ -27,7 +26,7 @@
 //   - An [FQDN] is an absolute DNS name, and a [Label] the name that an instance has
 //     below the fqdn of its service.
 //   - An [Event] is one message of an owner: a service that is new or changed, a
-//     service that is gone, the end of the full catalog, or only a sign of life.
+//     service that is gone, the end of the full catalog, or just a heartbeat.
 //
 // # Validity
 //
@@ -37,7 +36,7 @@
 // for those of a program. A valid service has every required field, only valid
 // UTF-8, and nothing over the limits of this package, such as [MaxEndpoints]. After
 // that nothing checks it again, and nothing changes it, so goroutines can share it.
-// An error of validation is an [InvalidError] with the field and the rule.
+// A validation error is an [*InvalidError], which names the field and the rule.
 //
 // # The packages
 //

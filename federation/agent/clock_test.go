@@ -44,7 +44,8 @@ func TestBootedBehind(t *testing.T) {
 				for passed := range 20 * 60 {
 					if at := time.Duration(passed) * time.Second; tc.correct > 0 && at == tc.correct {
 						w.setClock(behind)
-						time.Sleep(time.Second) // until the writer looks at the clock
+						time.Sleep(time.Second) // in which the clock is looked at
+						synctest.Wait()
 					}
 					if got := w.look(b, "web.fed.example"); got != "192.0.2.1 60" && got != "192.0.2.1 30 stale" {
 						t.Fatalf("web is %s after %d s", got, passed)

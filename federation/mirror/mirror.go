@@ -1,14 +1,15 @@
 // Package mirror keeps a copy of one owner's catalog current.
 //
 // A [Mirror] is a subscription (package consumer), the catalog that it fills
-// (package catalog), the clocks by which the catalog ages, and the file in which it
-// outlives the process. It knows when an owner is synced, how long the services of
-// a lost one are kept, and when to ask for the catalog once more. Package agent
-// makes DNS of mirrors, federationctl watch shows one, and any other program that
+// (package catalog), the clocks by which the catalog ages, and the file that preserves
+// it across restarts. It knows when an owner is synced, how long the services of a
+// lost one are kept, and when to ask for the catalog once more. Package agent turns
+// mirrors into DNS zones, federationctl watch shows one, and any other program that
 // wants to follow an owner needs nothing else:
 //
 //	m, err := mirror.New(mirror.Config{
 //		Subscription: mirror.Subscription{Addresses: addresses, Identity: identity},
+//		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: 24 * time.Hour},
 //		Publish:      func(c mirror.Changes) { ... },
 //	})
 //	...
@@ -19,13 +20,14 @@
 // What the owner sends is applied to the catalog, published, acknowledged and
 // announced, in this order. Published means that Config.Publish has returned, so an
 // acknowledged update is visible. Announced means that Status, the log and the
-// Observer know of it, for which neither the owner nor a reader of the catalog waits.
+// Observer have been updated; neither the owner nor the readers of the catalog wait for
+// that.
 //
 // # Concurrency
 //
-// Three goroutines work for a Mirror: one of the consumer, which applies,
-// acknowledges and announces what arrives; one that does what is due by the clock;
-// and one that writes the file. The catalog is guarded by one mutex, which is held
+// Three goroutines share the work: one of the consumer, which applies, acknowledges and
+// announces what arrives; one that does what is due by the clock; and one that writes
+// the file. The catalog is guarded by one mutex, which is held
 // while Publish runs: that keeps the changes in order, and slows down an owner that
 // sends faster than they can be published.
 package mirror
@@ -52,7 +54,11 @@ import (
 // Resubscribe and Configure.
 type Config struct {
 	Subscription Subscription
-	Rules        catalog.Config
+
+	// Rules say when the catalog is complete, how long the services of a lost owner
+	// are kept, and what the owner may publish. There are no defaults: with a Settle
+	// of 0 a catalog without an end marker counts as complete after its first service.
+	Rules catalog.Config
 
 	// Name is what logs call the owner; default: the addresses.
 	Name string

@@ -121,6 +121,7 @@ func TestAllowFollows(t *testing.T) {
 		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
+		synctest.Wait() // until the file has been read once more
 
 		want := []string{"a.example"} // as it was opened
 		const gone = "-"

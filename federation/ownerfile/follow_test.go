@@ -181,6 +181,7 @@ func TestFileReports(t *testing.T) {
 		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
+		synctest.Wait() // until the file has been read once more
 		version := func() string { return strings.Join(published(t, registry), " ") }
 		steps := []struct {
 			name    string
@@ -263,6 +264,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
+		synctest.Wait() // until the file has been read once more
 		wait := func() {
 			time.Sleep(2 * pollInterval)
 			synctest.Wait()
@@ -391,6 +393,7 @@ func TestFollowsAfterIrregularFile(t *testing.T) {
 		running.Go(func() { poll(ctx, f) })
 		defer running.Wait()
 		defer cancel()
+		synctest.Wait() // until the file has been read once more
 		wait := func() {
 			time.Sleep(2 * pollInterval)
 			synctest.Wait()

@@ -1,5 +1,5 @@
-// Package zone turns what owners offer into answers of DNS: which names exist,
-// which RRsets they have, and for how long.
+// Package zone turns what owners offer into DNS answers: which names exist, which
+// RRsets they have, and for how long.
 //
 // It stands between the catalogs and the plugin. A [Builder] takes services in,
 // from one goroutine, and publishes a [Zone]: an immutable version of everything
