@@ -238,6 +238,7 @@ func TestHandshakeHeals(t *testing.T) {
 			w.serve(ownerAddress, good)
 			w.run(w.config())
 			time.Sleep(3 * time.Hour)
+			synctest.Wait() // for those who read it
 			w.consumer = right
 			w.change()
 			time.Sleep(time.Second)
