@@ -385,7 +385,9 @@ func startCoreDNS(t testing.TB, corefile string) *coreDNS {
 	return d
 }
 
-// await waits until CoreDNS answers.
+// await waits until CoreDNS answers and has said that its start is over: Caddy
+// takes no lock between the end of its start and the stop of its servers, and a
+// signal between the two is a data race there.
 func (d *coreDNS) await(t testing.TB) {
 	t.Helper()
 	eventually(t, patience, func() string {
@@ -397,7 +399,7 @@ func (d *coreDNS) await(t testing.TB) {
 		if _, err := query(d.address, "up.invalid.", dns.TypeA); err != nil {
 			return err.Error()
 		}
-		return ""
+		return d.unlogged(1, "CoreDNS-"+coremain.CoreVersion)
 	})
 }
 
