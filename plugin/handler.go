@@ -87,60 +87,87 @@ func (f *Federation) zone() *zone.Zone { return (*f.block.Load()).Zone() }
 func (f *Federation) Name() string { return corefile.Directive }
 
 // ServeDNS implements plugin.Handler.
+//
+// The goroutine of a query starts on a small stack, and when it runs out of it, all
+// of it is copied to one of twice the size. So what finds and makes the answer returns
+// before the reply is packed and sent: neither has the frames of the other beneath
+// it. TestFrames has the bounds.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	state := request.Request{W: w, Req: r}
+	m, rcode := f.answer(ctx, w, r)
+	switch {
+	case m != nil:
+		_ = w.WriteMsg(m) // on failure the client is gone
+	case rcode == handOn:
+		return f.next(ctx, w, r)
+	}
+	return rcode, nil
+}
+
+// handOn is the code of a query that is left to the next plugin.
+const handOn = -1
+
+// answer returns the reply to a query, or the code with which the server replies
+// by itself, or handOn.
+func (f *Federation) answer(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
 	z := f.zone()
 	var now time.Time
 	if z.Timed() {
 		now = time.Now()
 	}
-	result := z.Lookup(state.Name(), state.QType(), now)
+	name, question := lowerName(r), &r.Question[0]
+
+	var result zone.Result
+	result.Look(z, name, question.Qtype, now)
 	switch {
-	case result.Kind == zone.Outside || state.QClass() != dns.ClassINET:
-		return f.next(ctx, w, r)
+	case result.Kind == zone.Outside || question.Qclass != dns.ClassINET:
+		return nil, handOn
 	case r.Opcode != dns.OpcodeQuery:
-		return dns.RcodeNotImplemented, nil
-	case state.QType() == dns.TypeAXFR || state.QType() == dns.TypeIXFR:
-		return dns.RcodeRefused, nil // allowed ones never come here: the transfer plugin takes them
-	case (result.Kind == zone.NameError || result.Kind == zone.Unheard) && f.fallsThrough(state.Name()):
-		return f.next(ctx, w, r)
+		return nil, dns.RcodeNotImplemented
+	case question.Qtype == dns.TypeAXFR || question.Qtype == dns.TypeIXFR:
+		return nil, dns.RcodeRefused // allowed ones never come here: the transfer plugin takes them
+	case (result.Kind == zone.NameError || result.Kind == zone.Unheard) && f.fallsThrough(name):
+		return nil, handOn
 	}
 
-	m := new(dns.Msg)
-	m.SetReply(r)
-	m.Authoritative = true
+	m := reply.To(r)
 	switch result.Kind {
 	case zone.Unsynced, zone.Unheard:
 		// Not NXDOMAIN: it would be cached for a name that may well exist.
-		fail(m, r, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
+		fail(&m.Msg, r, dns.ExtendedErrorCodeNotReady, "catalog not received yet")
 	case zone.NameError:
 		m.Rcode = dns.RcodeNameError
-		m.Ns = reply.Authority(&result)
+		m.SetAuthority(&result)
 	case zone.NoData:
-		m.Ns = reply.Authority(&result)
+		m.SetAuthority(&result)
 	case zone.Success:
-		room := f.room(&state)
-		m.Answer = reply.Answer(&result, m.Question[0].Name, room)
-		if t := state.QType(); t == dns.TypeSRV || t == dns.TypeNS {
-			addGlue(m, &state, &result, room, now)
+		room := f.room(w, r)
+		m.SetAnswer(&result, room)
+		if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
+			addGlue(m, w, r, &result, room, now)
 		}
 	case zone.Indirect:
-		f.answerIndirect(ctx, m, &state, &result)
+		f.answerIndirect(ctx, m, r, &result)
 	}
-	annotate(m, r, &result)
-	_ = w.WriteMsg(m) // on failure the client is gone
-	return dns.RcodeSuccess, nil
+	annotate(&m.Msg, r, &result)
+	return &m.Msg, dns.RcodeSuccess
 }
 
 // room returns how many octets of a reply can reach the client: the server would
 // cut off what is made beyond that. Where zones fall through, plugin cache may keep
 // the reply for other clients, and it must be whole. A signed reply is not
 // truncated, either.
-func (f *Federation) room(state *request.Request) int {
-	if f.falls || state.Req.IsTsig() != nil {
+func (f *Federation) room(w dns.ResponseWriter, r *dns.Msg) int {
+	if f.falls || r.IsTsig() != nil {
 		return dns.MaxMsgSize
 	}
+	state := request.Request{W: w, Req: r}
 	return state.Size()
+}
+
+// lowerName returns the name that is asked for, in lower case and absolute.
+func lowerName(r *dns.Msg) string {
+	state := request.Request{Req: r}
+	return state.Name()
 }
 
 // next hands the query on. Without a next plugin it is refused, as the server does
@@ -224,15 +251,11 @@ const (
 )
 
 // addGlue adds as many whole RRsets as fit the client's buffer: what is
-// optional must not cause truncation (RFC 2181 section 9). Over UDP a client that
-// sets DO gets none: plugin dnssec would add a signature for each RRset.
-func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, room int, now time.Time) {
-	if state.Do() && state.Proto() == "udp" {
+// optional must not cause truncation (RFC 2181 section 9).
+func addGlue(m *reply.Message, w dns.ResponseWriter, r *dns.Msg, result *zone.Result, room int, now time.Time) {
+	limit := glueLimit(w, r)
+	if limit == 0 {
 		return
-	}
-	limit := state.Size()
-	if opt := state.Req.IsEdns0(); opt != nil {
-		limit -= dns.Len(opt) + maxError
 	}
 	if m.Len() > limit {
 		m.Compress = true // as the server will
@@ -240,11 +263,30 @@ func addGlue(m *dns.Msg, state *request.Request, result *zone.Result, room int, 
 			return
 		}
 	}
-	glue := reply.Glue(result, m.Answer, room, now)
-	m.Extra = glue
-	if m.Len() <= limit {
-		return
+	m.SetGlue(result, room, now)
+	if m.Len() > limit {
+		trimGlue(m, limit)
 	}
+}
+
+// glueLimit returns how many octets a reply with glue may have. Over UDP a client
+// that sets DO gets no glue, so that is 0: plugin dnssec would add a signature for
+// each RRset.
+func glueLimit(w dns.ResponseWriter, r *dns.Msg) int {
+	state := request.Request{W: w, Req: r}
+	if state.Do() && state.Proto() == "udp" {
+		return 0
+	}
+	limit := state.Size()
+	if opt := r.IsEdns0(); opt != nil {
+		limit -= dns.Len(opt) + maxError
+	}
+	return limit
+}
+
+// trimGlue leaves as many RRsets of the glue as fit the limit, in octets.
+func trimGlue(m *reply.Message, limit int) {
+	glue := m.Extra
 	m.Compress, m.Extra = true, nil
 	fit := sort.Search(min(len(glue), (limit-m.Len())/minGlue), func(n int) bool {
 		m.Extra = glue[:n+1]

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/coredns/coredns/core/dnsserver"
-	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
@@ -23,7 +22,7 @@ const partialTTL = 5
 // answerIndirect answers an address query whose addresses are partly those of
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
-func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *request.Request, result *zone.Result) {
+func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dns.Msg, result *zone.Result) {
 	var hosts []string
 	failed := false
 	for _, h := range result.Hosts() {
@@ -35,24 +34,24 @@ func (f *Federation) answerIndirect(ctx context.Context, m *dns.Msg, state *requ
 		}
 	}
 	owner, _, _ := result.Source()
-	others := f.resolve(ctx, owner, state.QType(), hosts)
+	others := f.resolve(ctx, owner, result.Type, hosts)
 	if failed = failed || others.Failed; failed {
 		others.TTL = min(others.TTL, partialTTL)
 	}
 	allowed := f.publishable(owner, others.Addresses)
-	m.Answer = reply.Resolved(result, m.Question[0].Name, allowed, others.TTL)
+	m.SetResolved(result, allowed, others.TTL)
 	if others.Stale && !result.Stale() { // annotate says it of the result
-		addError(m, state.Req, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
+		addError(&m.Msg, r, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if len(allowed) < len(others.Addresses) {
-		addError(m, state.Req, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
+		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
 	}
 	switch {
 	case len(m.Answer) > 0:
 	case failed:
-		fail(m, state.Req, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
+		fail(&m.Msg, r, dns.ExtendedErrorCodeNoReachableAuthority, "endpoint host cannot be resolved")
 	default:
-		m.Ns = reply.Authority(result)
+		m.SetAuthority(result)
 	}
 }
 

@@ -381,7 +381,7 @@ func lookAt(b *agent.Block, name string, now time.Time) string {
 		return fmt.Sprintf("kind %d", result.Kind)
 	}
 	var said string
-	for _, rr := range reply.Answer(&result, name, 0) {
+	for _, rr := range reply.Answer(nil, &result, name, 0) {
 		said += fmt.Sprintf("%s %d", rr.(*dns.A).A, rr.Header().Ttl)
 	}
 	if result.Stale() {

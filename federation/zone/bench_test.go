@@ -62,10 +62,10 @@ func BenchmarkLookup(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
-						answered = reply.Answer(&r, q.asked, 0)
-						reply.Glue(&r, answered, 0, now)
+						answered = reply.Answer(nil, &r, q.asked, 0)
+						reply.Glue(nil, &r, answered, 0, now)
 					} else {
-						answered = reply.Authority(&r)
+						answered = reply.Authority(nil, &r)
 					}
 				}
 			})
@@ -123,10 +123,10 @@ func BenchmarkLargest(b *testing.B) {
 				for b.Loop() {
 					r := z.Lookup(q.asked, q.qtype, now)
 					if r.Kind == zone.Success {
-						answered = reply.Answer(&r, q.asked, room)
-						reply.Glue(&r, answered, room, now)
+						answered = reply.Answer(nil, &r, q.asked, room)
+						reply.Glue(nil, &r, answered, room, now)
 					} else {
-						answered = reply.Authority(&r)
+						answered = reply.Authority(nil, &r)
 					}
 				}
 			})

@@ -473,7 +473,7 @@ func TestNestedZones(t *testing.T) {
 	expect(t, z, now, "y A | NODATA", "web.x.y A | NXDOMAIN", "i A | NXDOMAIN")
 	for i, want := range []string{"fed.example.", "x.y.fed.example."} {
 		r := z.Lookup([]string{"nope.fed.example.", "nope.x.y.fed.example."}[i], dns.TypeA, now)
-		if got := reply.Authority(&r)[0].Header().Name; got != want {
+		if got := reply.Authority(nil, &r)[0].Header().Name; got != want {
 			t.Errorf("authority %s, want %s", got, want)
 		}
 	}

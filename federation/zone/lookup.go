@@ -7,21 +7,29 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // Lookup returns what the zone has for a name, lower case and absolute, and a
 // type. It allocates only for names of addresses, and for services whose endpoints
 // are hosts.
-func (z *Zone) Lookup(name string, qtype uint16, now time.Time) Result {
+//
+// It is inlined, so that the caller has the Result in its own frame and no copy of
+// it: see the stack of a query in package plugin.
+func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
+	r.Look(z, name, qtype, now)
+	return r
+}
+
+func (r *Result) Look(z *Zone, name string, qtype uint16, now time.Time) {
 	o := z.origins.ofQuery(name)
 	if o == nil {
-		return Result{Kind: Outside}
+		return
 	}
-	r := Result{zone: z, origin: o, Type: qtype, match: z.match(o, name, now)}
+	r.zone, r.origin, r.Type = z, o, qtype
+	r.match.find(z, o, name, now)
 	r.resolve(now, false)
-	return r
 }
 
 // resolve decides what the match means for the type. With alone, hosts in our
@@ -102,54 +110,78 @@ func (r *Result) hasAddress() bool {
 	})
 }
 
-// match finds what the name, which is in the origin, stands for.
-func (z *Zone) match(o *origin, name string, now time.Time) match {
+// match returns what the name, which is in the origin, stands for.
+func (z *Zone) match(o *origin, name string, now time.Time) (m match) {
+	m.find(z, o, name, now)
+	return m
+}
+
+// find fills the zero match with what the name, which is in the origin, stands
+// for. Most queries ask for a service, so that is looked for first.
+func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
+	n := z.tree.Node(name)
+	if n != nil && name != o.name {
+		if p := z.tree.Holder(o.name, name, n, now); p != nil {
+			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.All()
+			return
+		}
+	}
 	switch {
 	case name == o.name:
-		m := match{offer: z.tree.First(z.tree.Node(name), now)} // nothing is above
-		if m.Role = domain.Apex; m.offer != nil {
+		m.Role = domain.Apex
+		if m.offer = z.tree.First(n, now); m.offer != nil { // nothing is above
 			m.Endpoints = m.offer.Subtree.All()
 		}
-		return m
 	case name == o.dns:
-		return match{Match: subtree.Match{Role: domain.EmptyAlways}}
+		m.Role = domain.EmptyAlways
 	case name == o.ns:
-		return match{Match: subtree.Match{Role: domain.NameServer}}
-	case domain.Within(name, o.dns):
-		return match{}
+		m.Role = domain.NameServer
+	case !domain.Within(name, o.dns):
+		m.derive(z, o, name, n, now)
 	}
-	// Of the services above the name, the lowest that derives records from it has
-	// it, and else it is an empty non-terminal if it is one of any of them. A
-	// service further up whose owner comes first would have kept the lower one from
-	// being published (package precedence), so only its empty non-terminals must be
-	// kept here.
-	var result match
+}
+
+// derive finds a name that is no service's fqdn, with the node n, if any, among the
+// names that the services above derive.
+//
+// Of these services, the lowest that derives records from the name has it, and else
+// it is an empty non-terminal if it is one of any of them. A service further up
+// whose owner comes first would have kept the lower one from being published
+// (package precedence), so only its empty non-terminals must be kept here.
+func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now time.Time) {
+	empty := domain.Missing
+	if n.Above() {
+		empty = domain.Empty
+	}
 	first := ^uint32(0) // the owner of the empty non-terminal
 	deeper := false
-	for at := name; ; at = domain.Parent(at) {
-		if n := z.tree.Node(at); n != nil {
-			p := z.tree.Holder(o.name, at, n, now)
-			switch {
-			case at == name && p != nil:
-				return match{Match: subtree.Match{Role: domain.Service, Endpoints: p.Subtree.All()}, offer: p}
-			case at == name && n.Above():
-				result.Role = domain.Empty
-			case at != name && p != nil:
-				m := match{Match: p.Subtree.Match(domain.Relative(name, at)), offer: p}
-				switch {
-				case m.Role == domain.Missing || deeper && z.shadowed(o, &m, now):
-				case m.Role == domain.Empty || m.Role == domain.EmptyAlways:
-					result.Role, first = m.Role, min(first, p.Owner)
-				case p.Owner <= first:
-					return m
-				}
-				deeper = true
-			}
+	for at := name; at != o.name; {
+		at = domain.Parent(at)
+		p := z.holder(o, at, now)
+		if p == nil {
+			continue
 		}
-		if at == o.name {
-			return result
+		m.Match, m.offer = p.Subtree.Match(domain.Relative(name, at)), p
+		switch {
+		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
+		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:
+			empty, first = m.Role, min(first, p.Owner)
+		case p.Owner <= first:
+			return
 		}
+		deeper = true
 	}
+	*m = match{}
+	m.Role = empty
+}
+
+// holder returns the offer that is published at a name of the origin, or nil.
+func (z *Zone) holder(o *origin, name string, now time.Time) *precedence.Offer {
+	n := z.tree.Node(name)
+	if n == nil {
+		return nil
+	}
+	return z.tree.Holder(o.name, name, n, now)
 }
 
 // shadowed reports whether another service has the name of the instance that

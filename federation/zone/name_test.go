@@ -204,7 +204,7 @@ func TestLongNames(t *testing.T) {
 			}
 		}
 		r := z.Lookup(name+".", dns.TypeSRV, now)
-		for _, rr := range reply.Glue(&r, reply.Answer(&r, name+".", 0), 0, now) {
+		for _, rr := range reply.Glue(nil, &r, reply.Answer(nil, &r, name+".", 0), 0, now) {
 			checkPacks(t, rr)
 			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
 				t.Errorf("address of another target: %s", rr)
@@ -255,11 +255,11 @@ func TestQueryCase(t *testing.T) {
 		"30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.", "30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
 		"30 SRV 0 100 80 host.example.",
 	}
-	answer := reply.Answer(&r, "v1.S.fEd.ExAmPlE.", 0)
+	answer := reply.Answer(nil, &r, "v1.S.fEd.ExAmPlE.", 0)
 	if d := cmp.Diff(want, data("v1.S.fEd.ExAmPlE.", answer)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	for _, rr := range append(reply.Glue(&r, answer, 0, now), reply.Authority(&r)...) {
+	for _, rr := range append(reply.Glue(nil, &r, answer, 0, now), reply.Authority(nil, &r)...) {
 		if name := rr.Header().Name; name != strings.ToLower(name) {
 			t.Errorf("%s, want it in lower case", rr)
 		}

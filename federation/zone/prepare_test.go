@@ -64,7 +64,7 @@ func TestPrepare(t *testing.T) {
 		for i := range n {
 			name := fmt.Sprintf("s%d.team%d.fed.example.", i, i%100)
 			want, got := x.Lookup(name, dns.TypeTXT, now), y.Lookup(name, dns.TypeTXT, now)
-			if diff := cmp.Diff(fmt.Sprint(reply.Answer(&want, name, 0)), fmt.Sprint(reply.Answer(&got, name, 0))); diff != "" || want.Kind != got.Kind || want.Stale() != got.Stale() {
+			if diff := cmp.Diff(fmt.Sprint(reply.Answer(nil, &want, name, 0)), fmt.Sprint(reply.Answer(nil, &got, name, 0))); diff != "" || want.Kind != got.Kind || want.Stale() != got.Stale() {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
 		}
@@ -87,8 +87,8 @@ func TestPreparedServiceIsUsedOnce(t *testing.T) {
 	second := b.Publish(now)
 	name := s.FQDN.String()
 	for i, z := range []*zone.Zone{first, second} {
-		if result := z.Lookup(name, dns.TypeA, now); result.Stale() || len(reply.Answer(&result, name, 0)) == 0 {
-			t.Errorf("version %d: %v, stale %v", i, reply.Answer(&result, name, 0), result.Stale())
+		if result := z.Lookup(name, dns.TypeA, now); result.Stale() || len(reply.Answer(nil, &result, name, 0)) == 0 {
+			t.Errorf("version %d: %v, stale %v", i, reply.Answer(nil, &result, name, 0), result.Stale())
 		}
 	}
 }

@@ -106,23 +106,24 @@ func (r *Result) NameServer() (name string, ttl uint32) { return r.origin.ns, r.
 // type, A or AAAA.
 func (r *Result) NameServerAddresses(qtype uint16) []netip.Addr { return r.origin.addressesOf(qtype) }
 
-// Target looks up a host that is the target of an SRV record of the result, in
-// both types. It reports false when the host is in another zone, as resolvers
-// drop data of other zones (RFC 2181 section 5.4.1), or has endpoints that are
-// hosts in turn.
-func (r *Result) Target(host string, now time.Time) (v4, v6 Result, ok bool) {
+// Target looks up a host that is the target of an SRV record of the result. The
+// result has no type yet: see As. It reports false when the host is in another
+// zone, as resolvers drop data of other zones (RFC 2181 section 5.4.1), or has
+// endpoints that are hosts in turn.
+func (r *Result) Target(host string, now time.Time) (target Result, ok bool) {
 	if r.zone.origins.ofQuery(host) != r.origin {
-		return v4, v6, false
+		return Result{}, false
 	}
-	m := r.zone.match(r.origin, host, now)
-	if m.offer != nil && m.offer.HasHost && slices.ContainsFunc(m.Endpoints, func(i uint16) bool { return m.offer.Subtree.Endpoint(i).IsHost() }) {
-		return v4, v6, false
-	}
-	v4 = Result{zone: r.zone, origin: r.origin, match: m, Type: dns.TypeA}
-	v6 = Result{zone: r.zone, origin: r.origin, match: m, Type: dns.TypeAAAA}
-	v4.resolve(now, false)
-	v6.resolve(now, false)
-	return v4, v6, true
+	target.zone, target.origin = r.zone, r.origin
+	target.match.find(r.zone, r.origin, host, now)
+	offer := target.match.offer
+	return target, offer == nil || !offer.HasHost || !slices.ContainsFunc(target.match.Endpoints, func(i uint16) bool { return offer.Subtree.Endpoint(i).IsHost() })
+}
+
+// As makes the result that of a query for another type of the same name.
+func (r *Result) As(qtype uint16, now time.Time) {
+	*r = Result{zone: r.zone, origin: r.origin, match: r.match, Type: qtype}
+	r.resolve(now, false)
 }
 
 // Admits reports whether the owner of the result may publish an address of

@@ -76,12 +76,12 @@ func TestLargestServiceFitsAMessage(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(dns.Type(tt.qtype).String()+" "+tt.name[:3], func(t *testing.T) {
 			r := z.Lookup(tt.name, tt.qtype, now)
-			answer := reply.Answer(&r, tt.name, 0)
+			answer := reply.Answer(nil, &r, tt.name, 0)
 			if len(answer) < tt.min || len(answer) > tt.max {
 				t.Errorf("%d records, want %d to %d", len(answer), tt.min, tt.max)
 			}
 			checkReply(t, &r, tt.name)
-			if glue := reply.Glue(&r, answer, 0, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
+			if glue := reply.Glue(nil, &r, answer, 0, now); tt.qtype == dns.TypeSRV && len(glue) != len(answer) {
 				t.Errorf("%d addresses for %d targets", len(glue), len(answer))
 			}
 		})
@@ -100,12 +100,12 @@ func checkReply(t *testing.T, r *zone.Result, name string) {
 	m.Response, m.Compress = true, true
 	switch r.Kind {
 	case zone.NameError, zone.NoData:
-		m.Ns = reply.Authority(r)
+		m.Ns = reply.Authority(nil, r)
 		if soa, ok := m.Ns[0].(*dns.SOA); len(m.Ns) != 1 || !ok || !dns.IsSubDomain(soa.Hdr.Name, name) || soa.Hdr.Ttl != soa.Minttl {
 			t.Fatalf("authority %v", m.Ns)
 		}
 	case zone.Success, zone.Indirect:
-		m.Answer = reply.Answer(r, name, 0)
+		m.Answer = reply.Answer(nil, r, name, 0)
 		if len(m.Answer) == 0 && r.Kind == zone.Success {
 			t.Fatal("success without records")
 		}
@@ -212,7 +212,7 @@ func TestHostsAreBounded(t *testing.T) {
 			t.Errorf("%s: hosts %v", name, r.Hosts())
 		}
 		checkReply(t, &r, name)
-		return len(reply.Answer(&r, name, 0))
+		return len(reply.Answer(nil, &r, name, 0))
 	}
 	for name, want := range map[string]int{"c0.fed.example.": 9, "c3.fed.example.": 9, "detour.fed.example.": 12} {
 		if got := addresses(name); got != want {
@@ -301,14 +301,14 @@ func TestAnswerEndsWhereTruncationShows(t *testing.T) {
 			if r.Kind != zone.Success {
 				continue
 			}
-			whole := reply.Answer(&r, name, 0)
+			whole := reply.Answer(nil, &r, name, 0)
 			for _, room := range []int{dns.MinMsgSize, 1232, 4096} {
 				m := new(dns.Msg)
 				m.SetQuestion(name, qtype)
 				m.Compress = true
 				m.Answer = whole
 				fits := m.Len() <= room
-				m.Answer = reply.Answer(&r, name, room)
+				m.Answer = reply.Answer(nil, &r, name, room)
 				switch cut := m.Len() > room; {
 				case fits && len(m.Answer) != len(whole):
 					t.Errorf("%s %s: %d records of %d, which fit %d octets", name, dns.Type(qtype), len(m.Answer), len(whole), room)

@@ -184,7 +184,7 @@ func TestTransferIsWhatIsAnswered(t *testing.T) {
 					r := z.Lookup(name, qtype, now)
 					var want []string
 					if r.Kind == zone.Success || r.Kind == zone.Indirect {
-						want = lines(reply.Answer(&r, name, 0))
+						want = lines(reply.Answer(nil, &r, name, 0))
 					}
 					got := transferred[setKey(name, qtype)]
 					delete(transferred, setKey(name, qtype))

@@ -106,7 +106,7 @@ func ask(z *zone.Zone, name, qtype string, at time.Time) []string {
 	r := z.Lookup(strings.ToLower(name), number, at)
 	lines := []string{kindNames[r.Kind]}
 	if r.Kind == zone.Success || r.Kind == zone.Indirect {
-		lines = append(lines, data(name, reply.Answer(&r, name, 0))...)
+		lines = append(lines, data(name, reply.Answer(nil, &r, name, 0))...)
 	}
 	for _, h := range r.Hosts() {
 		lines = append(lines, "host "+h.Name)
@@ -365,10 +365,10 @@ func TestReadersAndWriter(t *testing.T) {
 // records returns all records of a reply.
 func records(r *zone.Result, name string) []dns.RR {
 	if r.Kind != zone.Success && r.Kind != zone.Indirect {
-		return reply.Authority(r)
+		return reply.Authority(nil, r)
 	}
-	answer := reply.Answer(r, name, 0)
-	return append(answer, reply.Glue(r, answer, 0, now)...)
+	answer := reply.Answer(nil, r, name, 0)
+	return append(answer, reply.Glue(nil, r, answer, 0, now)...)
 }
 
 func spoil(rr dns.RR) {

@@ -148,7 +148,7 @@ func (r *run) look(b *agent.Block, name string) answer {
 	if a.kind != zone.Success {
 		return a
 	}
-	for _, rr := range reply.Answer(&result, name, 0) {
+	for _, rr := range reply.Answer(nil, &result, name, 0) {
 		a.address += rr.(*dns.A).A.String()
 		a.ttl = rr.Header().Ttl
 	}

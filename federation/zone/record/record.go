@@ -2,6 +2,7 @@ package record
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/miekg/dns"
 )
@@ -70,16 +71,16 @@ func Any(name string, ttl uint32) dns.RR {
 // holds. The address is unmapped.
 func Holds(qtype uint16, ip netip.Addr) bool { return ip.Is4() == (qtype == dns.TypeA) }
 
-// Addresses returns the A or AAAA records of addresses that are all of one type,
+// Addresses appends the A or AAAA records of addresses that are all of one type,
 // as many as fit a message.
-func Addresses(name string, ips []netip.Addr, ttl uint32) []dns.RR {
+func Addresses(rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {
 	switch {
 	case len(ips) == 0:
-		return nil
+		return rrs
 	case ips[0].Is4():
-		return set[a](name, ips[:min(len(ips), MaxAddresses)], ttl)
+		return set[a](rrs, name, ips[:min(len(ips), MaxAddresses)], ttl)
 	}
-	return set[aaaa](name, ips[:min(len(ips), MaxSet/(Header+16))], ttl)
+	return set[aaaa](rrs, name, ips[:min(len(ips), MaxSet/(Header+16))], ttl)
 }
 
 // Address returns the A or AAAA record of one address.
@@ -127,15 +128,15 @@ func (r *aaaa) fill(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return &r.AAAA
 }
 
-// set makes the records of one RRset in one allocation.
+// set appends the records of one RRset, which are one allocation.
 func set[R any, P interface {
 	*R
 	fill(name string, ip netip.Addr, ttl uint32) dns.RR
-}](name string, ips []netip.Addr, ttl uint32) []dns.RR {
+}](rrs []dns.RR, name string, ips []netip.Addr, ttl uint32) []dns.RR {
 	all := make([]R, len(ips))
-	rrs := make([]dns.RR, len(ips))
+	rrs = slices.Grow(rrs, len(ips))
 	for i, ip := range ips {
-		rrs[i] = P(&all[i]).fill(name, ip, ttl)
+		rrs = append(rrs, P(&all[i]).fill(name, ip, ttl))
 	}
 	return rrs
 }

@@ -36,7 +36,7 @@ func TestRecords(t *testing.T) {
 		{record.NS(name, "ns.example.", 5), "Web.fed.example. 5 IN NS ns.example."},
 		{record.SOA(name, "ns.example.", "host.example.", 7, 5), "Web.fed.example. 5 IN SOA ns.example. host.example. 7 300 60 86400 5"},
 		{record.Any(name, 30), `Web.fed.example. 30 IN HINFO "RFC8482" ""`},
-		{record.TXT(name, 30, []string{"\x03a=1\x04b=\\x"})[0], `Web.fed.example. 30 IN TXT "a=1" "b=\\x"`},
+		{record.TXT(nil, name, 30, []string{"\x03a=1\x04b=\\x"})[0], `Web.fed.example. 30 IN TXT "a=1" "b=\\x"`},
 	} {
 		if got := strings.ReplaceAll(tt.got.String(), "\t", " "); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
@@ -52,7 +52,7 @@ func TestAddressesFitAMessage(t *testing.T) {
 	const room = 65535 - 512 - 12 - (255 + 4)
 	for first, most := range map[string]int{"198.18.0.0": room / (12 + 4), "2001:db8::": room / (12 + 16)} {
 		ips := addresses(first, 5000)
-		rrs := record.Addresses(name, ips, 30)
+		rrs := record.Addresses(nil, name, ips, 30)
 		if len(rrs) != most {
 			t.Errorf("%d records from %s on, want %d", len(rrs), first, most)
 		}
@@ -68,7 +68,7 @@ func TestAddressesFitAMessage(t *testing.T) {
 			}
 		}
 	}
-	if rrs := record.Addresses(name, nil, 30); rrs != nil {
+	if rrs := record.Addresses(nil, name, nil, 30); rrs != nil {
 		t.Errorf("records of no address: %v", rrs)
 	}
 	if ip := record.AddressOf(record.Any(name, 30)); ip.IsValid() {
@@ -88,7 +88,7 @@ func TestSizes(t *testing.T) {
 	}{
 		{record.Address(name, netip.MustParseAddr("192.0.2.1"), 1), record.MinAddress},
 		{&srv, record.SRVHeader + len(target)},
-		{record.TXT(name, 1, []string{rdata})[0], record.SizeTXT(rdata)},
+		{record.TXT(nil, name, 1, []string{rdata})[0], record.SizeTXT(rdata)},
 	} {
 		m := new(dns.Msg)
 		m.SetQuestion(name, dns.TypeANY)
@@ -135,7 +135,7 @@ func letters(n int) string { return strings.Repeat("x", n) }
 // TestTXTRecordsHoldTheirOwn checks that several records each have their strings,
 // and that one can be appended to without a change of the next.
 func TestTXTRecordsHoldTheirOwn(t *testing.T) {
-	rrs := record.TXT(name, 30, []string{"\x01a\x01b", "\x00", "\x01c"})
+	rrs := record.TXT(nil, name, 30, []string{"\x01a\x01b", "\x00", "\x01c"})
 	first := rrs[0].(*dns.TXT)
 	first.Txt = append(first.Txt, "more")
 	var got []string

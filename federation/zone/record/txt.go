@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -12,16 +13,17 @@ import (
 // section 3.3.14).
 const MaxString = 255
 
-// TXT returns the records that have these RDATA: strings, each behind its length
+// TXT appends the records that have these RDATA: strings, each behind its length
 // in one octet.
-func TXT(name string, ttl uint32, rdata []string) []dns.RR {
+func TXT(rrs []dns.RR, name string, ttl uint32, rdata []string) []dns.RR {
 	n := 0
 	for _, text := range rdata {
 		for range Strings(text) {
 			n++
 		}
 	}
-	records, rrs, all := make([]dns.TXT, len(rdata)), make([]dns.RR, len(rdata)), make([]string, 0, n)
+	records, all := make([]dns.TXT, len(rdata)), make([]string, 0, n)
+	rrs = slices.Grow(rrs, len(rdata))
 	for i, text := range rdata {
 		begin := len(all)
 		for s := range Strings(text) {
@@ -29,7 +31,7 @@ func TXT(name string, ttl uint32, rdata []string) []dns.RR {
 			all = append(all, strings.ReplaceAll(s, `\`, `\\`))
 		}
 		records[i] = dns.TXT{Hdr: header(name, dns.TypeTXT, ttl), Txt: all[begin:len(all):len(all)]}
-		rrs[i] = &records[i]
+		rrs = append(rrs, &records[i])
 	}
 	return rrs
 }

@@ -21,47 +21,54 @@ func limit(room int) int {
 	return record.MaxSet
 }
 
-// Answer returns the records of a Success, or of an Indirect with the addresses
+// Answer appends the records of a Success, or of an Indirect with the addresses
 // that were found here. They all have the name as the client spelled it
 // (RFC 4343).
 //
 // Room is how many octets of a reply can reach the client; zero is no limit. The
 // records end with the first that does not fit: the server must see that it has
 // to truncate, and the rest would be made for nothing.
-func Answer(r *zone.Result, name string, room int) []dns.RR {
+func Answer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	switch r.Type {
 	case dns.TypeA, dns.TypeAAAA:
-		return addresses(r, name, limit(room))
+		return addresses(rrs, r, name, limit(room))
 	case dns.TypeSRV:
-		return srv(r, name, limit(room))
+		return srv(rrs, r, name, limit(room))
 	case dns.TypeTXT:
-		return txt(r, name, limit(room))
-	case dns.TypeSOA:
-		return []dns.RR{r.SOA(name)}
-	case dns.TypeNS:
-		ns, ttl := r.NameServer()
-		return []dns.RR{record.NS(name, ns, ttl)}
+		return txt(rrs, r, name, limit(room))
 	}
-	return []dns.RR{record.Any(name, r.TTL)}
+	return otherTypes(rrs, r, name)
 }
 
-// addresses returns A or AAAA records.
-func addresses(r *zone.Result, name string, room int) []dns.RR {
+// otherTypes appends the records of types that few ask for.
+func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
+	switch r.Type {
+	case dns.TypeSOA:
+		return append(rrs, r.SOA(name))
+	case dns.TypeNS:
+		ns, ttl := r.NameServer()
+		return append(rrs, record.NS(name, ns, ttl))
+	}
+	return append(rrs, record.Any(name, r.TTL))
+}
+
+// addresses appends A or AAAA records.
+func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	m := r.Match()
 	switch m.Role {
 	case domain.NameServer:
-		return record.Addresses(name, r.NameServerAddresses(r.Type), r.TTL)
+		return record.Addresses(rrs, name, r.NameServerAddresses(r.Type), r.TTL)
 	case domain.Address:
-		return []dns.RR{record.Address(name, m.Address, r.TTL)}
+		return append(rrs, record.Address(name, m.Address, r.TTL))
 	}
 	most := room/record.MinAddress + 1
 	if ips, ok := r.Followed(); ok {
-		return record.Addresses(name, ips[:min(len(ips), most)], r.TTL)
+		return record.Addresses(rrs, name, ips[:min(len(ips), most)], r.TTL)
 	}
 	// The endpoints are in the order of their SRV targets, so equal addresses are
 	// neighbours.
 	t, _ := r.Subtree()
-	ips := make([]netip.Addr, 0, 8)
+	ips := make([]netip.Addr, 0, 4)
 	for _, i := range m.Endpoints {
 		if len(ips) == most {
 			break
@@ -71,17 +78,17 @@ func addresses(r *zone.Result, name string, room int) []dns.RR {
 			ips = append(ips, ip)
 		}
 	}
-	return record.Addresses(name, ips, r.TTL)
+	return record.Addresses(rrs, name, ips, r.TTL)
 }
 
-// srv returns the SRV records of the endpoints that have a target, in their
+// srv appends the SRV records of the endpoints that have a target, in their
 // order: as many as fit a message, and until there is one more than fits room.
-func srv(r *zone.Result, name string, room int) []dns.RR {
+func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
 	most := min(len(endpoints), 1+room/record.SRVHeader)
 	records := make([]dns.SRV, 0, most)
-	rrs := make([]dns.RR, 0, most)
+	rrs = slices.Grow(rrs, most)
 	size := 0
 	for _, i := range endpoints {
 		n := t.TargetLen(i, fqdn)
@@ -100,19 +107,19 @@ func srv(r *zone.Result, name string, room int) []dns.RR {
 	return rrs
 }
 
-// txt returns the TXT record of an instance, or those of the service.
-func txt(r *zone.Result, name string, room int) []dns.RR {
+// txt appends the TXT record of an instance, or those of the service.
+func txt(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, _ := r.Subtree()
 	if in := r.Match().Instance; in != nil {
-		return record.TXT(name, r.TTL, []string{t.InstanceText(in)})
+		return record.TXT(rrs, name, r.TTL, []string{t.InstanceText(in)})
 	}
-	return record.TXT(name, r.TTL, t.Texts(room))
+	return record.TXT(rrs, name, r.TTL, t.Texts(room))
 }
 
-// Resolved returns the records of an Indirect result once its hosts are looked
+// Resolved appends the records of an Indirect result once its hosts are looked
 // up: its own addresses and the others, each once, with one TTL, the smallest
 // (RFC 2181 section 5.2).
-func Resolved(r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
+func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
 	found, _ := r.Followed()
 	all := make([]netip.Addr, 0, len(found)+len(others))
 	all = append(all, found...)
@@ -122,38 +129,38 @@ func Resolved(r *zone.Result, name string, others []netip.Addr, ttl uint32) []dn
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return record.Addresses(name, slices.Compact(all), min(r.TTL, ttl))
+	return record.Addresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
 }
 
-// Authority returns the SOA of a negative answer: exactly one record (RFC 2308
+// Authority appends the SOA of a negative answer: exactly one record (RFC 2308
 // section 3).
-func Authority(r *zone.Result) []dns.RR {
-	return []dns.RR{r.SOA(r.Origin())}
-}
+func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA(r.Origin())) }
 
-// Glue returns the addresses of the targets in an SRV answer of this result, in
+// Glue appends the addresses of the targets in an SRV answer of this result, in
 // the order of the answer, and of the name server in an NS answer. RRsets are
 // whole and stand one behind the other. It makes no more than fits the room.
 //
 // A target that is a host has glue when it is in the same zone and its endpoints
 // are no hosts in turn.
-func Glue(r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	switch r.Type {
 	case dns.TypeNS:
 		ns, ttl := r.NameServer()
-		return append(record.Addresses(ns, r.NameServerAddresses(dns.TypeA), ttl), record.Addresses(ns, r.NameServerAddresses(dns.TypeAAAA), ttl)...)
+		rrs = record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeA), ttl)
+		return record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeAAAA), ttl)
 	case dns.TypeSRV:
-		return targetGlue(r, answer, room, now)
+		return targetGlue(rrs, r, answer, room, now)
 	}
-	return nil
+	return rrs
 }
 
-func targetGlue(r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	t, fqdn := r.Subtree()
-	glue := make([]dns.RR, 0, len(answer))
+	rrs = slices.Grow(rrs, len(answer))
+	most := len(rrs) + limit(room)/record.MinAddress
 	last, n := "", 0
 	for _, i := range r.Match().Endpoints {
-		if n == len(answer) || len(glue) > limit(room)/record.MinAddress {
+		if n == len(answer) || len(rrs) > most {
 			break
 		}
 		if !t.HasTarget(i, fqdn) {
@@ -166,28 +173,29 @@ func targetGlue(r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.
 		}
 		last = target
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
-			glue = append(glue, record.Address(target, ip, r.TTL))
+			rrs = append(rrs, record.Address(target, ip, r.TTL))
 		} else {
-			glue = append(glue, hostGlue(r, target, room, now)...)
+			rrs = hostGlue(rrs, r, target, room, now)
 		}
 	}
-	return glue
+	return rrs
 }
 
-// hostGlue returns the addresses of a host in the zone of the result: all of them
+// hostGlue appends the addresses of a host in the zone of the result: all of them
 // or, when there is one that the owner of the answer may not publish, none.
-func hostGlue(r *zone.Result, host string, room int, now time.Time) (glue []dns.RR) {
-	v4, v6, ok := r.Target(host, now)
+func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
+	found, ok := r.Target(host, now)
 	if !ok {
-		return nil
+		return rrs
 	}
-	for _, found := range []*zone.Result{&v4, &v6} {
-		if found.Kind == zone.Success {
-			glue = append(glue, Answer(found, host, room)...)
+	glue := rrs
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		if found.As(qtype, now); found.Kind == zone.Success {
+			glue = Answer(glue, &found, host, room)
 		}
 	}
-	if slices.ContainsFunc(glue, func(rr dns.RR) bool { return !r.Admits(&v4, record.AddressOf(rr)) }) {
-		return nil
+	if slices.ContainsFunc(glue[len(rrs):], func(rr dns.RR) bool { return !r.Admits(&found, record.AddressOf(rr)) }) {
+		return rrs
 	}
 	return glue
 }

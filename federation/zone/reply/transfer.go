@@ -27,7 +27,7 @@ func Transfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
 				}
 				rrs, last = nil, name
 			}
-			rrs = append(rrs, Answer(r, name, 0)...)
+			rrs = Answer(rrs, r, name, 0)
 		}
 		if len(rrs) > 0 && !yield(rrs) {
 			return

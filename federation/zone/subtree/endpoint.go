@@ -80,9 +80,13 @@ func target(address federation.Address, fqdn string) string {
 		return host.String()
 	}
 	ip, _ := address.IP()
-	var buf [domain.MaxAddress + len("."+domain.Addr+".") + domain.MaxName]byte
-	b := append(domain.AppendAddress(buf[:0], ip), "."+domain.Addr+"."...)
-	return string(append(b, strings.TrimPrefix(fqdn, ".")...))
+	var buf [domain.MaxAddress]byte
+	var b strings.Builder // a buffer for the whole name would be too large a frame, see package plugin
+	b.Grow(targetLen(address, fqdn))
+	b.Write(domain.AppendAddress(buf[:0], ip))
+	b.WriteString("." + domain.Addr + ".")
+	b.WriteString(strings.TrimPrefix(fqdn, "."))
+	return b.String()
 }
 
 func targetLen(address federation.Address, fqdn string) int {

@@ -19,7 +19,7 @@ func wireTXT(t *testing.T, rdata []string) [][]string {
 	t.Helper()
 	const name = "s.fed.example."
 	var all [][]string
-	for _, rr := range record.TXT(name, 30, rdata) {
+	for _, rr := range record.TXT(nil, name, 30, rdata) {
 		buf := make([]byte, 2*dns.MaxMsgSize)
 		end, err := dns.PackRR(rr, buf, 0, nil, false)
 		if err != nil {
