@@ -91,6 +91,25 @@ func Address(name string, ip netip.Addr, ttl uint32) dns.RR {
 	return new(aaaa).fill(name, ip, ttl)
 }
 
+// Block is room for address records of both types, each in one allocation.
+type Block struct {
+	v4 []a
+	v6 []aaaa
+}
+
+// NewBlock returns room for so many A and AAAA records.
+func NewBlock(v4, v6 int) Block { return Block{make([]a, 0, v4), make([]aaaa, 0, v6)} }
+
+// Address is the function Address, for a record in the block.
+func (b *Block) Address(name string, ip netip.Addr, ttl uint32) dns.RR {
+	if ip.Is4() {
+		b.v4 = append(b.v4, a{})
+		return b.v4[len(b.v4)-1].fill(name, ip, ttl)
+	}
+	b.v6 = append(b.v6, aaaa{})
+	return b.v6[len(b.v6)-1].fill(name, ip, ttl)
+}
+
 // AddressOf returns the address that an A or AAAA record holds, and the zero
 // address for other records.
 func AddressOf(rr dns.RR) netip.Addr {

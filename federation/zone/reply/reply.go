@@ -3,6 +3,7 @@ package reply
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -10,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // limit returns how many octets an RRset may have when so many octets of a reply
@@ -86,22 +88,33 @@ func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	t, fqdn := r.Subtree()
 	endpoints := r.Match().Endpoints
-	most := min(len(endpoints), 1+room/record.SRVHeader)
-	records := make([]dns.SRV, 0, most)
-	rrs = slices.Grow(rrs, most)
-	size := 0
+	n, size, text := 0, 0, 0
 	for _, i := range endpoints {
-		n := t.TargetLen(i, fqdn)
-		if n > domain.MaxName {
+		length := t.TargetLen(i, fqdn)
+		if length > domain.MaxName {
 			continue
 		}
-		if size += record.SRVHeader + n; size > record.MaxSet {
+		if size += record.SRVHeader + length; size > record.MaxSet {
 			break
 		}
-		records = append(records, record.SRV(name, t.Target(i, fqdn), t.Endpoint(i).Port, r.TTL))
-		rrs = append(rrs, &records[len(records)-1])
+		n, text = n+1, text+length
 		if size > room {
 			break
+		}
+	}
+	var targets strings.Builder
+	targets.Grow(text)
+	records := make([]dns.SRV, n)
+	rrs = slices.Grow(rrs, n)
+	n = 0
+	for _, i := range endpoints {
+		if n == len(records) {
+			break
+		}
+		if t.HasTarget(i, fqdn) {
+			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, r.TTL)
+			rrs = append(rrs, &records[n])
+			n++
 		}
 	}
 	return rrs
@@ -156,10 +169,12 @@ func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time
 
 func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
 	t, fqdn := r.Subtree()
+	endpoints := r.Match().Endpoints
 	rrs = slices.Grow(rrs, len(answer))
 	most := len(rrs) + limit(room)/record.MinAddress
+	block := glueBlock(t, endpoints, len(answer))
 	last, n := "", 0
-	for _, i := range r.Match().Endpoints {
+	for _, i := range endpoints {
 		if n == len(answer) || len(rrs) > most {
 			break
 		}
@@ -173,12 +188,27 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		}
 		last = target
 		if ip, ok := t.Endpoint(i).Address.IP(); ok {
-			rrs = append(rrs, record.Address(target, ip, r.TTL))
+			rrs = append(rrs, block.Address(target, ip, r.TTL))
 		} else {
 			rrs = hostGlue(rrs, r, target, room, now)
 		}
 	}
 	return rrs
+}
+
+// glueBlock returns room for the addresses of most endpoints.
+func glueBlock(t *subtree.Subtree, endpoints subtree.Selection, most int) record.Block {
+	v4, v6 := 0, 0
+	for _, i := range endpoints[:min(len(endpoints), most)] {
+		switch ip, ok := t.Endpoint(i).Address.IP(); {
+		case !ok:
+		case ip.Is4():
+			v4++
+		default:
+			v6++
+		}
+	}
+	return record.NewBlock(v4, v6)
 }
 
 // hostGlue appends the addresses of a host in the zone of the result: all of them

@@ -32,8 +32,9 @@ func (c *compiler) order() []uint16 {
 		return c.All()
 	}
 	order, targets := make([]uint16, len(own)), make([]string, len(own))
+	var text strings.Builder
 	for i := range own {
-		order[i], targets[i] = uint16(i), target(own[i].Address, c.fqdn) // federation.MaxEndpoints is far below 1<<16
+		order[i], targets[i] = uint16(i), target(&text, own[i].Address, c.fqdn) // federation.MaxEndpoints is far below 1<<16
 	}
 	compare := func(a, b uint16) int {
 		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
@@ -61,8 +62,11 @@ func (c *compiler) order() []uint16 {
 }
 
 // Target returns the SRV target of an endpoint: its host, or the name below the
-// fqdn that has its IP address and no other.
-func (t *Subtree) Target(i uint16, fqdn string) string { return target(t.endpoints[i].Address, fqdn) }
+// fqdn that has its IP address and no other. Such a name is written to b: for many
+// endpoints, a builder with room for all of them saves an allocation for each.
+func (t *Subtree) Target(b *strings.Builder, i uint16, fqdn string) string {
+	return target(b, t.endpoints[i].Address, fqdn)
+}
 
 // TargetLen returns the length of Target. One that is above domain.MaxName is no
 // name of DNS, so that the endpoint has no SRV record.
@@ -75,18 +79,18 @@ func (t *Subtree) HasTarget(i uint16, fqdn string) bool {
 	return t.TargetLen(i, fqdn) <= domain.MaxName
 }
 
-func target(address federation.Address, fqdn string) string {
+func target(b *strings.Builder, address federation.Address, fqdn string) string {
 	if host, ok := address.Host(); ok {
 		return host.String()
 	}
 	ip, _ := address.IP()
-	var buf [domain.MaxAddress]byte
-	var b strings.Builder // a buffer for the whole name would be too large a frame, see package plugin
+	begin := b.Len()
 	b.Grow(targetLen(address, fqdn))
-	b.Write(domain.AppendAddress(buf[:0], ip))
+	var label [domain.MaxAddress]byte
+	b.Write(domain.AppendAddress(label[:0], ip))
 	b.WriteString("." + domain.Addr + ".")
 	b.WriteString(strings.TrimPrefix(fqdn, "."))
-	return b.String()
+	return b.String()[begin:]
 }
 
 func targetLen(address federation.Address, fqdn string) int {

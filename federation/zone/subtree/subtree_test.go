@@ -137,7 +137,7 @@ func TestEndpoints(t *testing.T) {
 	tree := compiled(example())
 	var got []string
 	for _, i := range tree.All() {
-		target := tree.Target(i, fqdn)
+		target := tree.Target(new(strings.Builder), i, fqdn)
 		if n := tree.TargetLen(i, fqdn); n != len(target) || !tree.HasTarget(i, fqdn) {
 			t.Errorf("%s has length %d", target, n)
 		}
