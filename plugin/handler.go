@@ -164,7 +164,10 @@ func (f *Federation) room(w dns.ResponseWriter, r *dns.Msg) int {
 	return state.Size()
 }
 
-// lowerName returns the name that is asked for, in lower case and absolute.
+// lowerName returns the name that is asked for, in lower case and absolute. Inlined,
+// its request would be in the frame of answer.
+//
+//go:noinline
 func lowerName(r *dns.Msg) string {
 	state := request.Request{Req: r}
 	return state.Name()

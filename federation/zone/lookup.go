@@ -14,14 +14,13 @@ import (
 // Lookup returns what the zone has for a name, lower case and absolute, and a
 // type. It allocates only for names of addresses, and for services whose endpoints
 // are hosts.
-//
-// It is inlined, so that the caller has the Result in its own frame and no copy of
-// it: see the stack of a query in package plugin.
 func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
 	r.Look(z, name, qtype, now)
 	return r
 }
 
+// Look fills the zero Result with what Lookup returns. A caller whose stack is
+// short saves a copy.
 func (r *Result) Look(z *Zone, name string, qtype uint16, now time.Time) {
 	o := z.origins.ofQuery(name)
 	if o == nil {

@@ -100,14 +100,18 @@ type Block struct {
 // NewBlock returns room for so many A and AAAA records.
 func NewBlock(v4, v6 int) Block { return Block{make([]a, 0, v4), make([]aaaa, 0, v6)} }
 
-// Address is the function Address, for a record in the block.
+// Address is the function Address, for a record in the block while there is room.
 func (b *Block) Address(name string, ip netip.Addr, ttl uint32) dns.RR {
-	if ip.Is4() {
-		b.v4 = append(b.v4, a{})
-		return b.v4[len(b.v4)-1].fill(name, ip, ttl)
+	v4, v6 := len(b.v4), len(b.v6)
+	switch {
+	case ip.Is4() && v4 < cap(b.v4):
+		b.v4 = b.v4[:v4+1]
+		return b.v4[v4].fill(name, ip, ttl)
+	case ip.Is6() && v6 < cap(b.v6):
+		b.v6 = b.v6[:v6+1]
+		return b.v6[v6].fill(name, ip, ttl)
 	}
-	b.v6 = append(b.v6, aaaa{})
-	return b.v6[len(b.v6)-1].fill(name, ip, ttl)
+	return Address(name, ip, ttl)
 }
 
 // AddressOf returns the address that an A or AAAA record holds, and the zero

@@ -2,6 +2,7 @@ package reply
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -62,5 +63,5 @@ func clip(rrs []dns.RR) []dns.RR {
 	if len(rrs) == 0 {
 		return nil
 	}
-	return rrs[:len(rrs):len(rrs)]
+	return slices.Clip(rrs)
 }
