@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -114,7 +115,8 @@ func (f *Federation) answer(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	if z.Timed() {
 		now = time.Now()
 	}
-	name, question := lowerName(r), &r.Question[0]
+	question := &r.Question[0]
+	name := strings.ToLower(question.Name)
 
 	var result zone.Result
 	result.Look(z, name, question.Qtype, now)
@@ -162,15 +164,6 @@ func (f *Federation) room(w dns.ResponseWriter, r *dns.Msg) int {
 	}
 	state := request.Request{W: w, Req: r}
 	return state.Size()
-}
-
-// lowerName returns the name that is asked for, in lower case and absolute. Inlined,
-// its request would be in the frame of answer.
-//
-//go:noinline
-func lowerName(r *dns.Msg) string {
-	state := request.Request{Req: r}
-	return state.Name()
 }
 
 // next hands the query on. Without a next plugin it is refused, as the server does
