@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	_ "github.com/hamlet-federation/coredns-federation/plugin" // so that a result is not cached when the plugin changes
 )
 
 const (
