@@ -11,7 +11,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
 
 // limit returns how many octets an RRset may have when so many octets of a reply
@@ -172,7 +171,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	endpoints := r.Match().Endpoints
 	rrs = slices.Grow(rrs, len(answer))
 	most := len(rrs) + limit(room)/record.MinAddress
-	block := glueBlock(t, endpoints, len(answer))
+	block := glueBlock(r, len(answer))
 	last, n := "", 0
 	for _, i := range endpoints {
 		if n == len(answer) || len(rrs) > most {
@@ -196,10 +195,13 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 	return rrs
 }
 
-// glueBlock returns room for the addresses of most endpoints.
-func glueBlock(t *subtree.Subtree, endpoints subtree.Selection, most int) record.Block {
+// glueBlock returns room for the addresses of the first endpoints of a result, n at
+// most.
+func glueBlock(r *zone.Result, n int) record.Block {
+	t, _ := r.Subtree()
+	endpoints := r.Match().Endpoints
 	v4, v6 := 0, 0
-	for _, i := range endpoints[:min(len(endpoints), most)] {
+	for _, i := range endpoints[:min(len(endpoints), n)] {
 		switch ip, ok := t.Endpoint(i).Address.IP(); {
 		case !ok:
 		case ip.Is4():
