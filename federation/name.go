@@ -53,6 +53,15 @@ func ParseFQDN(s string) (FQDN, error) {
 	if err := checkHostname(name); err != nil {
 		return FQDN{}, err
 	}
+	return parsed(s, name)
+}
+
+// parsed returns the absolute name that s was normalized to. It is s itself where
+// that spells it, without a copy: packed services are read that way.
+func parsed(s, name string) (FQDN, error) {
+	if n := len(name); len(s) == n+1 && s[n] == '.' && s[:n] == name && len(s) <= maxNameLength {
+		return FQDN{s}, nil
+	}
 	return absolute(name)
 }
 
@@ -89,7 +98,7 @@ func ParseOrigin(s string) (FQDN, error) {
 			return FQDN{}, ErrLabelTooLong
 		}
 	}
-	return absolute(name)
+	return parsed(s, name)
 }
 
 // String returns the name in lower case with its final dot, or "" for the zero

@@ -108,13 +108,8 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	set := func(label string, value func(*zone.Result) string) {
 		metadata.SetValueFunc(ctx, corefile.Directive+"/"+label, func() string { return oneWord(value(lookup())) })
 	}
-	set("owner", func(r *zone.Result) string { owner, _, _ := r.Source(); return owner })
-	set("service", func(r *zone.Result) string {
-		if _, s, _ := r.Source(); s != nil {
-			return s.Name
-		}
-		return ""
-	})
+	set("owner", (*zone.Result).Owner)
+	set("service", (*zone.Result).Service)
 	set("fqdn", func(r *zone.Result) string { return strings.TrimSuffix(r.FQDN(), ".") })
 	set("instance", func(r *zone.Result) string {
 		if _, _, in := r.Source(); in != nil {
@@ -124,8 +119,8 @@ func (f *Federation) Metadata(ctx context.Context, state request.Request) contex
 	})
 	set("protocol", func(r *zone.Result) string { return r.Protocol().String() })
 	set("state", func(r *zone.Result) string {
-		switch _, s, _ := r.Source(); {
-		case s == nil:
+		switch {
+		case r.Owner() == "":
 			return ""
 		case r.Stale():
 			return "stale"

@@ -33,7 +33,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 			hosts = append(hosts, h.Name)
 		}
 	}
-	owner, _, _ := result.Source()
+	owner := result.Owner()
 	others := f.resolve(ctx, owner, result.Type, hosts)
 	if failed = failed || others.Failed; failed {
 		others.TTL = min(others.TTL, partialTTL)

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -267,7 +268,7 @@ func BenchmarkStart(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
 		kept := filepath.Join(b.TempDir(), "catalog")
 		all := p.catalog(b, size)
-		if err := snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: all}); err != nil {
+		if err := snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: pack(all)}); err != nil {
 			b.Fatal(err)
 		}
 		perService := func(b *testing.B) {
@@ -296,15 +297,25 @@ func BenchmarkStart(b *testing.B) {
 				if !c.Restore(s.Services, s.LastUp, time.Now()) || len(s.Services) != size {
 					b.Fatalf("%d services are not restored", len(s.Services))
 				}
-				var restored []*federation.Service
+				builder := zone.NewBuilder(benchZone(b), nil)
+				builder.SetStatus(0, zone.Status{Live: 1, Known: true})
 				for _, change := range c.Changes() {
-					restored = append(restored, change.Service)
+					builder.PutPacked(0, change.Service, change.Generation)
 				}
-				compiled(b, restored)
+				builder.Publish(time.Now())
 			}
 			perService(b)
 		})
 	})
+}
+
+// pack returns the packed services.
+func pack(all []*federation.Service) []packed.Service {
+	list := make([]packed.Service, len(all))
+	for i, s := range all {
+		list[i] = packed.Of(s)
+	}
+	return list
 }
 
 // BenchmarkGarbageCollection is one collection while a catalog and its zone are

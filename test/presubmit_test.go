@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 	"federation/regularfile": nil,
 	"federation/filewatch":   nil,
 	"federation/mtls":        {"federation", "federation/filewatch", "federation/regularfile"},
+	"federation/packed":      {"federation"},
 	"federation/wire":        {"federation", "proto/"},
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
@@ -56,7 +57,7 @@ var allowed = map[string][]string{
 		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
 		"federation/regularfile", "federation/wire",
 	},
-	"federation/catalog":     {"federation"},
+	"federation/catalog":     {"federation", "federation/packed"},
 	"federation/zone/trie":   nil,
 	"federation/zone/domain": {"federation"},
 	"federation/zone/record": nil,
@@ -64,27 +65,28 @@ var allowed = map[string][]string{
 		"federation", "federation/zone/domain", "federation/zone/record",
 	},
 	"federation/zone/precedence": {
-		"federation", "federation/zone/domain", "federation/zone/subtree", "federation/zone/trie",
+		"federation", "federation/packed", "federation/zone/domain", "federation/zone/subtree", "federation/zone/trie",
 	},
 	"federation/zone": {
-		"federation", "federation/zone/domain", "federation/zone/record", "federation/zone/subtree", "federation/zone/precedence",
+		"federation", "federation/packed", "federation/zone/domain", "federation/zone/record", "federation/zone/subtree",
+		"federation/zone/precedence",
 	},
 	"federation/zone/reply": {
 		"federation/zone", "federation/zone/domain", "federation/zone/record",
 	},
 	"federation/snapshot": {
-		"federation", "federation/regularfile", "federation/wire", "proto/snapshot/",
+		"federation", "federation/packed", "federation/regularfile", "federation/wire", "proto/snapshot/",
 	},
 	"federation/consumer": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
 	"federation/mirror": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/regularfile", "federation/snapshot",
+		"federation/packed", "federation/regularfile", "federation/snapshot",
 	},
 	"federation/agent": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/mirror", "federation/zone",
+		"federation/mirror", "federation/packed", "federation/zone",
 	},
 	"federation/hostname": nil,
 	"plugin/corefile":     {"federation", "federation/mtls", "federation/wire", "federation/zone", "federation/agent"},

@@ -117,7 +117,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 		},
 		Publish: func(c mirror.Changes) {
 			for _, change := range c.Services {
-				if change.Service == nil {
+				if change.Service.IsZero() {
 					publish("delete " + change.Name)
 				} else {
 					publish("upsert " + change.Name)

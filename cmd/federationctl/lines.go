@@ -53,8 +53,8 @@ func (l *lines) show(c mirror.Changes) error {
 		if change.Same {
 			continue
 		}
-		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service}
-		if change.Service == nil {
+		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service.Unpack()}
+		if change.Service.IsZero() {
 			event.Operation = federation.Delete
 		}
 		if err := l.write(event); err != nil {

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
@@ -50,7 +50,7 @@ func (o *owner) publish(changes mirror.Changes) {
 		o.status = changes.Status.Status
 		for _, m := range *o.members.Load() {
 			for _, change := range changes.Services {
-				if change.Service == nil {
+				if change.Service.IsZero() {
 					m.block.builder.Remove(m.index, change.Name)
 				} else {
 					ready.put(m, change.Service, change.Generation)
@@ -66,7 +66,7 @@ func (o *owner) publish(changes mirror.Changes) {
 func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
 	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
-	o.mirror.View(func(services iter.Seq2[*federation.Service, uint64], s catalog.Status) {
+	o.mirror.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
 		if s.Refused > s.Addresses && adds(namesOf(b, index), names(others)) {
 			m.complete = s.Generation + 1
 		}
@@ -165,7 +165,7 @@ func (o *owner) reconsider() {
 	before := o.renewal.rules
 	o.renewal.rules = now
 	var renew, pending bool
-	o.mirror.View(func(_ iter.Seq2[*federation.Service, uint64], s catalog.Status) {
+	o.mirror.View(func(_ iter.Seq2[packed.Service, uint64], s catalog.Status) {
 		renew = adds(now.names, before.names) && s.Refused > s.Addresses || adds(now.addresses, before.addresses) && s.Addresses > 0
 		if renew {
 			o.renewal.generation = s.Generation

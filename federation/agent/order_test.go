@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
@@ -77,7 +78,7 @@ func large(tb testing.TB, name string, n int) *federation.Service {
 func upsert(services ...*federation.Service) mirror.Changes {
 	changes := mirror.Changes{Status: mirror.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
 	for _, s := range services {
-		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: s, Generation: 1})
+		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: packed.Of(s), Generation: 1})
 	}
 	return changes
 }
@@ -126,7 +127,7 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 					}
 					o.status = upsert().Status.Status
 					for _, name := range []string{"same", string(rune('c' + i))} {
-						prepared(nil).put((*o.members.Load())[0], large(t, name, 0), 1)
+						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), 1)
 					}
 				}, held[i]}
 			}()
@@ -162,7 +163,7 @@ func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
 		web, tiny := large(t, "web", 1), large(t, "tiny", 1)
 		tiny.Endpoints, tiny.Instances = tiny.Endpoints[:1], tiny.Instances[:1]
 		ready := owners[0].prepare(upsert(web, tiny).Services)
-		if len(ready) != 1 || ready[target{b, web}] == nil {
+		if len(ready) != 1 || ready[target{b, packed.Of(web)}] == nil {
 			t.Fatalf("prepared without the writer: %v", ready)
 		}
 		<-held

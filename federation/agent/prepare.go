@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
@@ -15,15 +15,15 @@ const largeService = 32
 // target is a service on its way into a block.
 type target struct {
 	block   *Block
-	service *federation.Service
+	service packed.Service
 }
 
 // prepared are services that are compiled already.
 type prepared map[target]*zone.Prepared
 
 // add compiles a service, unless there is little to do beforehand.
-func (p prepared) add(m *member, s *federation.Service) {
-	if len(s.Endpoints)+len(s.Instances) < largeService {
+func (p prepared) add(m *member, s packed.Service) {
+	if endpoints, instances := s.Count(); endpoints+instances < largeService {
 		return
 	}
 	if ready := m.block.builder.Prepare(m.block.Zone(), m.index, s); ready != nil {
@@ -32,11 +32,11 @@ func (p prepared) add(m *member, s *federation.Service) {
 }
 
 // put offers a service, prepared or not, to a block.
-func (p prepared) put(m *member, s *federation.Service, generation uint64) {
+func (p prepared) put(m *member, s packed.Service, generation uint64) {
 	if ready := p[target{m.block, s}]; ready != nil {
 		m.block.builder.PutPrepared(ready, generation)
 	} else {
-		m.block.builder.Put(m.index, s, generation)
+		m.block.builder.PutPacked(m.index, s, generation)
 	}
 }
 
@@ -45,7 +45,7 @@ func (p prepared) put(m *member, s *federation.Service, generation uint64) {
 func (o *owner) prepare(changes []catalog.Change) prepared {
 	ready := make(prepared)
 	for _, change := range changes {
-		if change.Service == nil {
+		if change.Service.IsZero() {
 			continue
 		}
 		for _, m := range *o.members.Load() {

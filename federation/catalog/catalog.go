@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 // errNoStream is a mistake of the caller: no event may be applied between the loss
@@ -37,17 +38,17 @@ type Config struct {
 	// of the owner's zones, or reserved, or it has an address that is not allowed.
 	// The errors need not name the service. A nil Admit admits every service. Admit
 	// is called for each service that is announced, and for all services when the
-	// configuration changes.
+	// configuration changes. It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
 }
 
 // Change is what happened to one service. The changes of one name are in order:
 // the last one holds.
 type Change struct {
-	Name       string              // the owner's ID of the service
-	Service    *federation.Service // nil when it is gone
-	Same       bool                // the service is the one before: only its generation is new
-	Generation uint64              // of the stream that announced it; 0 when it is gone, or was restored
+	Name       string         // the owner's ID of the service
+	Service    packed.Service // zero when it is gone
+	Same       bool           // the service is the one before: only its generation is new
+	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
 }
 
 // Catalog is the services of one owner. It is not safe for concurrent use. The
@@ -62,6 +63,8 @@ type Catalog struct {
 
 	ids     ids
 	limited limited
+
+	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
 
 	losses  []loss // the retention clocks, oldest first; the last one is the owner's
 	expired bool   // the last clock has run out
@@ -144,7 +147,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		}
 		c.set(name, record{})
 	case federation.Upsert:
-		if err := c.upsert(ev.Name, ev.ID, ev.Service); err != nil {
+		if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service); err != nil {
 			return err
 		}
 	}
@@ -176,7 +179,7 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 	}
 	next := r
 	next.generation = c.generation
-	next.octets += sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])
+	next.octets = uint32(int64(r.octets) + sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])) //nolint:gosec // see record
 	if id != name && c.exceeded(r, true, next) == "" {
 		c.identify(name, id)
 	} else {
@@ -257,11 +260,11 @@ func (c *Catalog) SetConfig(config Config, now time.Time) {
 	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
 	c.config = config
 	for name, r := range c.records {
-		if r.service == nil {
+		if r.service.IsZero() {
 			continue
 		}
-		if invalid := c.admit(r.service); invalid != nil {
-			next := newRecord(name, c.ids.of[name], nil)
+		if invalid := c.admit(c.unpacker.Unpack(r.service)); invalid != nil {
+			next := nameOnly(name, c.ids.of[name])
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
 			c.set(name, next)
 		}
@@ -283,10 +286,10 @@ func (c *Catalog) Changes() []Change {
 
 // All yields the published services and their generations, in no order. The catalog
 // must not be used meanwhile.
-func (c *Catalog) All() iter.Seq2[*federation.Service, uint64] {
-	return func(yield func(*federation.Service, uint64) bool) {
+func (c *Catalog) All() iter.Seq2[packed.Service, uint64] {
+	return func(yield func(packed.Service, uint64) bool) {
 		for _, r := range c.records {
-			if r.service != nil && !yield(r.service, r.generation) {
+			if !r.service.IsZero() && !yield(r.service, r.generation) {
 				return
 			}
 		}

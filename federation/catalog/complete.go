@@ -50,7 +50,7 @@ func (c *Catalog) hold() {
 	for name, r := range c.records {
 		switch {
 		case r.generation == c.generation:
-		case r.service == nil:
+		case r.service.IsZero():
 			c.set(name, record{}) // no answer depends on it
 		default:
 			newest = max(newest, r.generation)

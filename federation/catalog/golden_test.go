@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -142,9 +143,9 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 			c.Refused(name, options["id"], now)
 		}
 	case "restore":
-		services := make([]*federation.Service, len(names))
+		services := make([]packed.Service, len(names))
 		for i, name := range names {
-			services[i] = service(t, name, nil)
+			services[i] = packed.Of(service(t, name, nil))
 		}
 		output = append(output, fmt.Sprintf("restored: %v", c.Restore(services, epoch.Add(duration(t, options["up"])), now)))
 	case "snapshot":
@@ -155,7 +156,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		}
 		kept := make([]string, len(services))
 		for i, s := range services {
-			kept[i] = s.Name
+			kept[i] = s.Name()
 		}
 		slices.Sort(kept)
 		output = append(output, fmt.Sprintf("keep %s, last up %s", strings.Join(kept, " "), offset(lastUp)))
@@ -213,12 +214,13 @@ func (p *player) configure(t *testing.T, options map[string]string) {
 func changes(list []catalog.Change) (lines []string) {
 	slices.SortStableFunc(list, func(a, b catalog.Change) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range list {
-		if c.Service == nil {
+		if c.Service.IsZero() {
 			lines = append(lines, "- "+c.Name)
 			continue
 		}
-		e := c.Service.Endpoints[0]
-		lines = append(lines, fmt.Sprintf("+ %s %s :%d generation %d", c.Name, c.Service.FQDN, e.Port, c.Generation))
+		s := c.Service.Unpack()
+		e := s.Endpoints[0]
+		lines = append(lines, fmt.Sprintf("+ %s %s :%d generation %d", c.Name, s.FQDN, e.Port, c.Generation))
 	}
 	return lines
 }

@@ -1,6 +1,10 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation"
+import (
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
 
 // ids are the IDs of the services whose ID differs from their name. Where two services
 // came with one ID, the last one has it.
@@ -33,6 +37,7 @@ func (c *Catalog) identify(name, id string) {
 		c.ids.forget(other)
 	}
 	if id != name {
+		name = strings.Clone(name) // or the service that it came in would stay in memory
 		c.ids.of[name], c.ids.names[id] = id, name
 	}
 }

@@ -37,16 +37,16 @@ func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	announced := ok && r.generation == c.generation
 	if limit := c.config.MaxServices; limit > 0 && !announced {
 		if c.announced >= limit || !ok && len(c.records)/2 >= limit {
-			c.limited.names.note(next.octets)
+			c.limited.names.note(int64(next.octets))
 			return fmt.Sprintf("one service more than the %d that max_services allows this owner", limit)
 		}
 	}
 	if limit := c.config.MaxCatalog; limit > 0 {
-		more := next.octets
+		more := int64(next.octets)
 		if announced {
-			more -= r.octets
+			more -= int64(r.octets)
 		}
-		if c.current+more <= limit && c.octets-r.octets+next.octets <= 2*limit || announced && more <= 0 {
+		if c.current+more <= limit && c.octets-int64(r.octets)+int64(next.octets) <= 2*limit || announced && more <= 0 {
 			return ""
 		}
 		if announced {
@@ -97,7 +97,7 @@ func (c *Catalog) trim() {
 	}
 	rank := func(name string) int { // the lowest is kept first
 		switch r := c.records[name]; {
-		case r.service == nil:
+		case r.service.IsZero():
 			return 2
 		case r.generation < c.live():
 			return 1
@@ -110,11 +110,11 @@ func (c *Catalog) trim() {
 	kept, size := 0, int64(0)
 	for _, name := range names {
 		r := c.records[name]
-		if within(kept+1, size+r.octets) {
-			kept, size = kept+1, size+r.octets
+		if within(kept+1, size+int64(r.octets)) {
+			kept, size = kept+1, size+int64(r.octets)
 			continue
 		}
-		c.limited.names.note(r.octets)
+		c.limited.names.note(int64(r.octets))
 		c.set(name, record{})
 	}
 }

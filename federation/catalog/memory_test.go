@@ -164,7 +164,7 @@ func TestMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range c.Changes() {
-					b.Put(0, change.Service, change.Generation)
+					b.PutPacked(0, change.Service, change.Generation)
 				}
 				if i%64 == 0 {
 					b.Publish(epoch.Add(time.Duration(i) * time.Second))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 // TestOracle plays random histories to a catalog and to a model that is too simple to
@@ -183,9 +184,9 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			*log = append(*log, fmt.Sprintf("  %d services, %d octets, retention %v", config.MaxServices, config.MaxCatalog, config.Retention))
 			removable = func(catalog.Change) bool { return true }
 		case "restore":
-			var services []*federation.Service
+			var services []packed.Service
 			for i := range 12 {
-				services = append(services, randomService(fmt.Sprint("s", i)))
+				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
 			}
 			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
 			if got, want := c.Restore(services, up, now), m.restore(services, up, now); got != want {
@@ -196,16 +197,16 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 
 		for _, change := range c.Changes() {
 			old, ok := zone[change.Name]
-			if same := change.Service != nil && old.Service == change.Service; change.Same != same {
+			if same := !change.Service.IsZero() && old.Service == change.Service; change.Same != same {
 				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, change.Same, same)
 			}
 			change.Same = false
 			switch {
-			case change.Service == nil && !ok:
+			case change.Service.IsZero() && !ok:
 				return change.Name + " is gone, but was never there"
-			case change.Service == nil && (removable == nil || !removable(old)):
+			case change.Service.IsZero() && (removable == nil || !removable(old)):
 				return change.Name + " is gone for no reason"
-			case change.Service == nil:
+			case change.Service.IsZero():
 				delete(zone, change.Name)
 			case ok && old == change:
 				return change.Name + " is a change, but the same as before"
@@ -215,7 +216,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		}
 		all := map[string]catalog.Change{}
 		for s, generation := range c.All() {
-			all[s.Name] = catalog.Change{Name: s.Name, Service: s, Generation: generation}
+			all[s.Name()] = catalog.Change{Name: s.Name(), Service: s, Generation: generation}
 		}
 		if !maps.Equal(all, zone) {
 			return fmt.Sprintf("the changes make %v, all is %v", zone, all)
@@ -223,7 +224,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		want := map[string]catalog.Change{}
 		for name, e := range m.services {
 			if e.service != nil {
-				want[name] = catalog.Change{Name: name, Service: e.service, Generation: e.generation}
+				want[name] = catalog.Change{Name: name, Service: packed.Of(e.service), Generation: e.generation}
 			}
 		}
 		if !maps.Equal(all, want) {
@@ -703,13 +704,13 @@ func (m *model) trim() {
 	}
 }
 
-func (m *model) restore(services []*federation.Service, up, now time.Time) bool {
+func (m *model) restore(services []packed.Service, up, now time.Time) bool {
 	if m.generation > 0 || m.known || m.config.Retention > 0 && now.After(up.Add(m.config.Retention)) {
 		return false
 	}
 	m.known, m.clock, m.ownerLost = true, true, up
 	for _, s := range services {
-		m.take(s.Name, "", s)
+		m.take(s.Name(), "", s.Unpack())
 	}
 	for _, e := range m.services {
 		e.lost = up

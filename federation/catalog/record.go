@@ -1,38 +1,54 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation"
+import (
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
+)
 
 // record is one name of the owner. With a million services every word counts: a
 // resync marks the records in place, and what few records have is in maps of the
 // catalog.
 type record struct {
-	service    *federation.Service // the last good version, which is published; nil when there is none
-	generation uint64              // of the last stream that announced the name; 0 when it was restored
-	octets     int64               // size
-	admission  admission           // of the last version that was announced
+	service    packed.Service // the last good version, which is published; zero when there is none
+	generation uint64         // of the last stream that announced the name; 0 when it was restored
+	octets     uint32         // size; the limits of package federation keep it far below 1<<32
+	instances  uint16         // of service
+	admission  admission      // of the last version that was announced
 }
 
-// newRecord returns a record with its size.
-func newRecord(name, id string, s *federation.Service) record {
-	if s == nil {
-		return record{octets: sizeOfName(name) + sizeOfID(name, id)}
+// newRecord returns a record of the service s, packed as p, with its size.
+func newRecord(id string, p packed.Service, s *federation.Service) record {
+	return record{
+		service: p, octets: uint32(Size(s) + sizeOfID(s.Name, id)), //nolint:gosec // see the fields
+		instances: uint16(len(s.Instances)), //nolint:gosec // federation.MaxInstances is far below 1<<16
 	}
-	return record{service: s, octets: Size(s) + sizeOfID(name, id)}
 }
 
-// upsert takes a service as the current stream announces it.
-func (c *Catalog) upsert(name, id string, s *federation.Service) error {
+// nameOnly returns a record without a service.
+func nameOnly(name, id string) record {
+	return record{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
+}
+
+// upsert takes the service s, packed as p, as the current stream announces it.
+func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service) error {
+	name := p.Name()
 	r, ok := c.records[name]
 	invalid := c.admit(s)
 	var next record
 	switch {
+	case invalid != nil && r.service.IsZero():
+		next = nameOnly(name, id)
 	case invalid != nil:
-		next = newRecord(name, id, r.service)
-		next.admission = admissionOf(invalid.Reason)
-	case r.service != nil && r.service.Equal(s):
-		next = newRecord(name, id, r.service)
+		next = newRecord(id, r.service, c.unpacker.Unpack(r.service))
+	case r.service == p:
+		next = newRecord(id, r.service, s) // in the memory that others share
 	default:
-		next = newRecord(name, id, s)
+		next = newRecord(id, p, s)
+	}
+	if invalid != nil {
+		next.admission = admissionOf(invalid.Reason)
 	}
 	next.generation = c.generation
 	if rule := c.exceeded(r, ok, next); rule != "" {
@@ -56,20 +72,26 @@ func (c *Catalog) upsert(name, id string, s *federation.Service) error {
 func (c *Catalog) set(name string, next record) {
 	prev := c.records[name]
 	c.count(prev, -1)
-	if next.service == nil && next.admission == admitted {
+	published := !next.service.IsZero()
+	switch {
+	case published:
+		name = next.service.Name() // the key is in its memory, and in no other
+		c.records[name] = next
+	case next.admission != admitted:
+		name = strings.Clone(name)
+		c.records[name] = next
+	default:
 		next = record{}
 		delete(c.records, name)
 		c.ids.forget(name)
-	} else {
-		c.records[name] = next
 	}
 	c.count(next, +1)
 	switch {
-	case next.service != nil && (next.service != prev.service || next.generation != prev.generation):
+	case published && (next.service != prev.service || next.generation != prev.generation):
 		c.changes = append(c.changes, Change{
 			Name: name, Service: next.service, Same: next.service == prev.service, Generation: next.generation,
 		})
-	case next.service == nil && prev.service != nil:
+	case !published && !prev.service.IsZero():
 		c.changes = append(c.changes, Change{Name: name})
 	}
 	if c.stream.synced && c.stale == 0 {
@@ -79,9 +101,9 @@ func (c *Catalog) set(name string, next record) {
 
 // count adds a record to the counts of the catalog, or, with -1, takes it away.
 func (c *Catalog) count(r record, by int) {
-	if r.service != nil {
+	if !r.service.IsZero() {
 		c.services += by
-		c.instances += by * len(r.service.Instances)
+		c.instances += by * int(r.instances)
 		if r.generation < c.live() {
 			c.stale += by
 		}
@@ -92,10 +114,10 @@ func (c *Catalog) count(r record, by int) {
 	if r == (record{}) {
 		return
 	}
-	c.octets += int64(by) * r.octets
+	c.octets += int64(by) * int64(r.octets)
 	if r.generation == c.generation {
 		c.announced += by
-		c.current += int64(by) * r.octets
+		c.current += int64(by) * int64(r.octets)
 	}
 	if r.generation == 0 {
 		c.restored += by

@@ -54,7 +54,7 @@ func (c *Catalog) endRenewal() {
 	c.expired = false
 	c.stale = 0
 	for _, record := range c.records {
-		if record.service != nil && record.generation < c.generation {
+		if !record.service.IsZero() && record.generation < c.generation {
 			c.stale++
 		}
 	}

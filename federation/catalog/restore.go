@@ -3,7 +3,7 @@ package catalog
 import (
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 // Restore fills a new catalog with the services that were kept through a restart,
@@ -12,7 +12,7 @@ import (
 // stream was last up. A lastUp after now counts as now, as the clock of the machine
 // may have been set back. Services that are not admitted, and those that are beyond
 // the limits of Config, are left out.
-func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time) bool {
+func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
 	}
@@ -25,8 +25,8 @@ func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time)
 	}
 	c.known = true
 	c.losses = []loss{l}
-	for _, s := range services {
-		_ = c.upsert(s.Name, "", s) // the error was reported when the owner sent the service
+	for _, p := range services {
+		_ = c.upsert("", p, c.unpacker.Unpack(p)) // the error was reported when the owner sent the service
 	}
 	return true
 }
@@ -38,7 +38,7 @@ func (c *Catalog) Restore(services []*federation.Service, lastUp, now time.Time)
 //
 // Services that the guard holds are left out. Their retention is shorter than that of
 // the others, and there is only one time for all.
-func (c *Catalog) Snapshot(now time.Time) (services []*federation.Service, lastUp time.Time, ok bool) {
+func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp time.Time, ok bool) {
 	clocks := c.clocks(now)
 	n := len(clocks)
 	if !c.known || n == 0 {
@@ -48,9 +48,9 @@ func (c *Catalog) Snapshot(now time.Time) (services []*federation.Service, lastU
 	if n > 1 {
 		oldest = clocks[n-2].generation + 1
 	}
-	for s, generation := range c.All() {
+	for p, generation := range c.All() {
 		if generation >= oldest {
-			services = append(services, s)
+			services = append(services, p)
 		}
 	}
 	return services, clocks[n-1].at, true

@@ -1,6 +1,10 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation"
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
 
 // What counts beside the octets of the strings. Each constant is half of what the
 // thing takes in memory at most, in the catalog and in one zone that publishes it:
@@ -37,11 +41,12 @@ const MemoryFactor = 2
 
 // Size returns what a service counts for Config.MaxCatalog, in octets: those of its
 // strings as they came, and a constant for each thing that is made of them. Of lists
-// that share their memory, the constants count once and the strings each time.
+// of labels and selectors that are equal, the constants count once and the strings
+// each time.
 func Size(s *federation.Service) int64 {
 	n := perService + len(s.Name) + len(s.FQDN.String()) + perNode*max(labels(s.FQDN.String())-ownNodes, 0)
 	n += text(s.Description) + texts(s.Tags) + texts(s.SANs) + pairs(s.Labels)
-	counted := lists{}
+	counted := newLists(s)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		n += perEndpoint + text(e.Description) + counted.size(e.Labels)
@@ -70,23 +75,53 @@ func sizeOfID(name, id string) int64 {
 	return int64(perName + len(id))
 }
 
-// lists are the lists that were counted, each by the address of its first element.
-type lists map[*string]struct{}
+// lists are the lists of one service that were counted.
+type lists struct {
+	counted map[string]struct{} // nil when there is nothing to compare
+	key     []byte
+	last    []string
+}
+
+// newLists returns the lists for a service. Of one endpoint and one instance the
+// lists always count as two.
+func newLists(s *federation.Service) lists {
+	if len(s.Endpoints)+len(s.Instances) == 2 {
+		return lists{}
+	}
+	return lists{counted: make(map[string]struct{})}
+}
+
+// known reports whether an equal list was counted before.
+func (l *lists) known(list []string) bool {
+	if l.counted == nil {
+		return false
+	}
+	if slices.Equal(list, l.last) {
+		return true
+	}
+	l.last, l.key = list, l.key[:0]
+	for _, s := range list {
+		l.key = append(append(l.key, s...), 0xff) // in no string that is valid UTF-8
+	}
+	if _, ok := l.counted[string(l.key)]; ok {
+		return true
+	}
+	l.counted[string(l.key)] = struct{}{}
+	return false
+}
 
 // size returns what a list counts: only its octets when it was counted before.
-func (l lists) size(list []string) int {
+func (l *lists) size(list []string) int {
 	if len(list) == 0 {
 		return 0
 	}
-	first := &list[0]
-	if _, ok := l[first]; ok {
+	if l.known(list) {
 		n := 0
 		for _, s := range list {
 			n += len(s) + 2 // with the tag and the length that stood before it
 		}
 		return n
 	}
-	l[first] = struct{}{}
 	return texts(list)
 }
 

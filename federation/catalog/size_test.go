@@ -40,12 +40,12 @@ func TestSize(t *testing.T) {
 			endpoint + len("h.example.") + 14,
 		},
 		{
-			"equal labels of endpoints, apart",
-			federation.Service{Endpoints: []federation.Endpoint{{Labels: []string{"a", "bc"}}, {Labels: []string{"a", "bc"}}}},
-			2 * (endpoint + 3 + 2*14),
+			"equal labels of endpoints",
+			federation.Service{Endpoints: []federation.Endpoint{{Labels: []string{"a", "bc"}}, {Labels: []string{"a", "bc"}}, {Labels: []string{"abc"}}}},
+			3*endpoint + (3 + 2*14) + (3 + 2*2) + (3 + 14),
 		},
 		{
-			"labels that endpoints share",
+			"labels of many endpoints",
 			federation.Service{Endpoints: []federation.Endpoint{{Labels: list}, {Labels: list}, {Labels: list}}},
 			3*endpoint + (3 + 2*14) + 2*(3+2*2),
 		},
@@ -68,7 +68,7 @@ func TestSize(t *testing.T) {
 			3*endpoint + instance + (3 + 2*14) + 3,
 		},
 		{
-			"selectors that instances share",
+			"equal selectors of instances",
 			federation.Service{
 				Endpoints: make([]federation.Endpoint, 3),
 				Instances: []federation.Instance{{EndpointSelector: list}, {EndpointSelector: list}},

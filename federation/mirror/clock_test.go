@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
@@ -127,7 +128,7 @@ func TestBootedBehind(t *testing.T) {
 				now := time.Now().Round(0)
 				web := service(t, "web.fed.example", "192.0.2.1")
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: now.Add(tc.up), Saved: now.Add(tc.saved)}
-				kept.Services = append(kept.Services, web)
+				kept.Services = append(kept.Services, packed.Of(web))
 				if err := d.Save("catalog", kept); err != nil {
 					t.Fatal(err)
 				}

@@ -39,11 +39,12 @@ func Example() {
 		Publish: func(c mirror.Changes) {
 			for _, change := range c.Services {
 				switch {
-				case change.Service == nil:
+				case change.Service.IsZero():
 					fmt.Println("gone:", change.Name)
 					stop()
 				case !change.Same: // which it is when it is announced on a new stream
-					fmt.Println("offered:", change.Service.FQDN, "at", change.Service.Endpoints[0].Address)
+					s := change.Service.Unpack()
+					fmt.Println("offered:", s.FQDN, "at", s.Endpoints[0].Address)
 				}
 			}
 			if c.Status.State == catalog.Synced && !synced {

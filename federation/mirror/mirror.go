@@ -48,6 +48,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 // Config is what a Mirror needs. Subscription and Rules may be replaced later, by
@@ -258,7 +259,7 @@ func (m *Mirror) Renew() {
 // announced it, and the status that belongs to them. Nothing is published
 // meanwhile, so f may let Config.Publish continue from exactly there. It must
 // neither keep the sequence nor call the Mirror.
-func (m *Mirror) View(f func(services iter.Seq2[*federation.Service, uint64], s catalog.Status)) {
+func (m *Mirror) View(f func(services iter.Seq2[packed.Service, uint64], s catalog.Status)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(m.catalog.All(), m.catalogStatus())

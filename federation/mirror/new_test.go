@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
@@ -287,11 +288,11 @@ func TestView(t *testing.T) {
 		stop()
 		w.await(m, "stale 1/1")
 		for range 2 {
-			m.View(func(services iter.Seq2[*federation.Service, uint64], s catalog.Status) {
+			m.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
 				n := 0
 				for service, generation := range services {
-					if n++; service.Name != "web" || generation != s.Generation {
-						t.Errorf("%s is of generation %d", service.Name, generation)
+					if n++; service.Name() != "web" || generation != s.Generation {
+						t.Errorf("%s is of generation %d", service.Name(), generation)
 					}
 				}
 				if n != 1 || s.State != catalog.Stale || !s.Lost.Equal(w.wall()) {

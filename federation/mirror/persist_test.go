@@ -60,7 +60,7 @@ func TestSaveAfterChange(t *testing.T) {
 		}
 		stop()
 		saves = d.take()
-		if got := times(saves, start); got != "1m12s" || saves[0].Services[0].Endpoints[0].Address.String() != "192.0.2.40" {
+		if got := times(saves, start); got != "1m12s" || saves[0].Services[0].Unpack().Endpoints[0].Address.String() != "192.0.2.40" {
 			t.Errorf("saved after %s in the end: %v", got, saves)
 		}
 	})

@@ -152,10 +152,10 @@ func (w *world) apply(c mirror.Changes) {
 	defer w.mu.Unlock()
 	w.published = append(w.published, c)
 	for _, change := range c.Services {
-		if change.Service == nil {
+		if change.Service.IsZero() {
 			delete(w.services, change.Name)
 		} else {
-			w.services[change.Name] = change.Service
+			w.services[change.Name] = change.Service.Unpack()
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
@@ -68,9 +67,9 @@ func TestSaveFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := example(t)
-	bad.Services = append(bad.Services, &federation.Service{Name: "\xff"}) // no UTF-8
+	bad.Owner = "\xff" // no UTF-8
 	err := snapshot.Save(path, bad)
-	if err == nil || !strings.HasPrefix(err.Error(), "save "+path+`: service "\xff": `) {
+	if err == nil || !strings.HasPrefix(err.Error(), "save "+path+": ") {
 		t.Errorf("got %v", err)
 	}
 	if got, err := snapshot.Load(path, wanted); err != nil || compare(example(t), got) != "" {

@@ -36,7 +36,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +43,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
 )
@@ -82,7 +82,7 @@ type Snapshot struct {
 	Owner    string    // identifies the owner; less than 64 KiB
 	LastUp   time.Time // when the stream that the services came from was last up
 	Saved    time.Time // when the snapshot was made; zero if it is not known
-	Services []*federation.Service
+	Services []packed.Service
 }
 
 // Options are those of Decode and Load.
@@ -120,38 +120,15 @@ func Encode(w io.Writer, s *Snapshot) error {
 	}
 	e.message(maxHeader, header)
 	for _, service := range s.Services {
-		e.message(maxRecord, record(service))
+		e.octets(maxRecord, service.Octets())
 		if e.err != nil {
-			return fmt.Errorf("service %s: %w", federation.Quote(service.Name), e.err)
+			return fmt.Errorf("service %s: %w", federation.Quote(service.Name()), e.err)
 		}
 	}
 	if e.err != nil {
 		return e.err
 	}
 	return e.w.Flush()
-}
-
-// record returns the message for a service.
-func record(s *federation.Service) *snapshotpb.Record {
-	r := &snapshotpb.Record{}
-	instances := s.Instances
-	for i := range instances {
-		if !instances[i].Unnamed {
-			continue
-		}
-		if r.Unnamed == nil {
-			instances = slices.Clone(instances) // a service is never changed
-		}
-		r.Unnamed = append(r.Unnamed, uint32(i))
-		instances[i].ID = instances[i].Protocol.String() // required on the wire
-	}
-	if r.Unnamed != nil {
-		named := *s
-		named.Instances = instances
-		s = &named
-	}
-	r.Service = wire.EncodeService(s)
-	return r
 }
 
 // Decode reads a snapshot of the wanted owner from r, to its end. Whatever r
@@ -199,26 +176,57 @@ func Decode(r io.Reader, o Options) (*Snapshot, error) {
 
 // service reads the next record into s.
 func (d *decoder) service(s *Snapshot, o Options) error {
-	var record snapshotpb.Record
-	if err := d.message(maxRecord, &record); err != nil {
+	octets, err := d.octets(maxRecord)
+	if err != nil {
 		return err
 	}
-	service, err := wire.DecodeService(record.GetService(), o.Policy)
-	if err != nil {
-		if invalid, ok := errors.AsType[*federation.InvalidError](err); ok && o.Refused != nil {
+	p, err := o.unpack(&d.unpacker, octets)
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		if o.Refused != nil {
 			o.Refused(invalid)
 		}
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	s.Services = append(s.Services, p)
+	return nil
+}
+
+// unpack returns the service in a record. It fails with a *federation.InvalidError
+// when that is not valid or breaks a rule of the policy.
+func (o *Options) unpack(u *packed.Unpacker, octets []byte) (packed.Service, error) {
+	p, s, ok := u.Read(octets)
+	if !ok {
+		return o.decode(octets)
+	}
+	if invalid := o.Policy.Check(s); invalid != nil {
+		invalid.Service = strings.Clone(s.Name)
+		return packed.Service{}, invalid
+	}
+	return p, nil
+}
+
+// decode is unpack for what package packed has not written: that of a version before
+// it, and whatever somebody else has written.
+func (o *Options) decode(octets []byte) (packed.Service, error) {
+	var record snapshotpb.Record
+	if proto.Unmarshal(octets, &record) != nil {
+		return packed.Service{}, ErrCorrupt
+	}
+	service, err := wire.DecodeService(record.GetService(), o.Policy)
+	if err != nil {
+		return packed.Service{}, err
+	}
 	for _, i := range record.GetUnnamed() {
 		if uint64(i) >= uint64(len(service.Instances)) {
-			return ErrCorrupt
+			return packed.Service{}, ErrCorrupt
 		}
 		service.Instances[i].Unnamed = true
 		service.Instances[i].ID = ""
 	}
-	s.Services = append(s.Services, service)
-	return nil
+	return packed.Of(service), nil
 }
 
 const (
@@ -260,10 +268,20 @@ func (e *encoder) checksum() {
 }
 
 func (e *encoder) message(limit int, m proto.Message) {
-	if e.err != nil {
-		return
+	if e.err == nil {
+		e.buf, e.err = proto.MarshalOptions{}.MarshalAppend(e.buf[:0], m)
+		e.framed(limit)
 	}
-	e.buf, e.err = proto.MarshalOptions{}.MarshalAppend(e.buf[:0], m)
+}
+
+// octets writes an encoded message.
+func (e *encoder) octets(limit int, octets string) {
+	e.buf = append(e.buf[:0], octets...)
+	e.framed(limit)
+}
+
+// framed writes the message in buf, between its length and the checksum.
+func (e *encoder) framed(limit int) {
 	if e.err == nil && len(e.buf) > limit {
 		e.err = fmt.Errorf("message of %d bytes is larger than a snapshot takes (%d)", len(e.buf), limit)
 	}
@@ -277,6 +295,8 @@ type decoder struct {
 	r   *bufio.Reader
 	sum uint32
 	buf bytes.Buffer
+
+	unpacker packed.Unpacker
 }
 
 // read returns the next n bytes, which are valid until the next call.
@@ -329,20 +349,23 @@ func (d *decoder) preamble() error {
 }
 
 func (d *decoder) message(limit uint32, m proto.Message) error {
+	b, err := d.octets(limit)
+	if err == nil && proto.Unmarshal(b, m) != nil {
+		return ErrCorrupt
+	}
+	return err
+}
+
+// octets returns the next message, encoded. It is valid until the next call.
+func (d *decoder) octets(limit uint32) ([]byte, error) {
 	b, err := d.read(numberSize)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d.sum = add(d.sum, b)
 	n := binary.BigEndian.Uint32(b)
 	if n > limit {
-		return ErrCorrupt
+		return nil, ErrCorrupt
 	}
-	if b, err = d.checked(int(n)); err != nil {
-		return err
-	}
-	if proto.Unmarshal(b, m) != nil {
-		return ErrCorrupt
-	}
-	return nil
+	return d.checked(int(n))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
@@ -149,7 +150,7 @@ func BenchmarkPutLargest(b *testing.B) {
 	b.Run("PutPrepared", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			prepared := builder.Prepare(nil, 0, versions[i%2])
+			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]))
 			b.StartTimer()
 			builder.PutPrepared(prepared, 1)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
@@ -23,6 +24,7 @@ type Builder struct {
 	current *Zone
 	changed bool // since current: the status of an owner, or the tree
 
+	unpacker   packed.Unpacker
 	refuseName subtree.Refuse // read-only after NewBuilder
 }
 
@@ -85,19 +87,18 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 // Put offers a service. It replaces what the owner offered under the same service
 // name. If the fqdn has changed, the next version has the old one no longer.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
-	b.put(owner, s, generation, nil)
+	b.PutPacked(owner, packed.Of(s), generation)
 }
 
-func (b *Builder) put(owner int, s *federation.Service, generation uint64, prepared *Prepared) {
-	fqdn, invalid := b.config.Admit(owner, s.FQDN)
-	if invalid != nil {
-		b.Remove(owner, s.Name)
-		b.refuse(owner, s.Name, Fault(invalid.Reason))
-		return
-	}
-	b.admit(owner, s.Name)
-	old := b.tree.Offer(owner, s.Name)
-	if old != nil && old.Service.Equal(s) {
+// PutPacked is Put for a service that is packed, whose memory the zone shares.
+func (b *Builder) PutPacked(owner int, p packed.Service, generation uint64) {
+	b.put(owner, p, generation, nil)
+}
+
+func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *Prepared) {
+	name := p.Name()
+	old := b.tree.Offer(owner, name)
+	if old != nil && old.Service == p {
 		// The owner has confirmed it on a new stream: nothing but its life changes.
 		if old.Generation() != generation {
 			b.exchange(old.FQDN(), old, old.Confirmed(generation))
@@ -106,8 +107,16 @@ func (b *Builder) put(owner int, s *federation.Service, generation uint64, prepa
 	}
 	offer := prepared.take(generation)
 	if offer == nil {
-		offer = b.compile(owner, s, fqdn.String(), generation)
+		s := b.unpacker.Unpack(p)
+		fqdn, invalid := b.config.Admit(owner, s.FQDN)
+		if invalid != nil {
+			b.Remove(owner, name)
+			b.refuse(owner, strings.Clone(name), Fault(invalid.Reason))
+			return
+		}
+		offer = b.compile(owner, p, s, fqdn.String(), generation)
 	}
+	b.admit(owner, name)
 	if old != nil && old.FQDN() != offer.FQDN() {
 		b.exchange(old.FQDN(), old, nil)
 		old = nil
@@ -115,10 +124,10 @@ func (b *Builder) put(owner int, s *federation.Service, generation uint64, prepa
 	b.exchange(offer.FQDN(), old, offer)
 }
 
-// compile makes the offer of a service that is published at the fqdn. Of the
-// Builder it reads only what never changes.
-func (b *Builder) compile(owner int, s *federation.Service, fqdn string, generation uint64) *precedence.Offer {
-	return precedence.NewOffer(s, fqdn, owner, generation, b.refuseName)
+// compile makes the offer of the service s, packed as p, that is published at the
+// fqdn. Of the Builder it reads only what never changes.
+func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fqdn string, generation uint64) *precedence.Offer {
+	return precedence.NewOffer(p, s, fqdn, owner, generation, b.refuseName)
 }
 
 // exchange puts an offer in the place of another one of the same service, both of

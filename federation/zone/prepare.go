@@ -1,14 +1,14 @@
 package zone
 
 import (
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 )
 
 // Prepared is a service compiled for one owner of one Builder.
 type Prepared struct {
 	owner   int
-	service *federation.Service
+	service packed.Service
 	offer   *precedence.Offer // nil once it is part of a zone
 }
 
@@ -18,20 +18,21 @@ type Prepared struct {
 //
 // It returns nil when Put would compile nothing, because the service is not
 // admitted or the current version, if there is one, has it already.
-func (b *Builder) Prepare(current *Zone, owner int, s *federation.Service) *Prepared {
+func (b *Builder) Prepare(current *Zone, owner int, p packed.Service) *Prepared {
+	s := p.Unpack()
 	fqdn, invalid := b.config.Admit(owner, s.FQDN)
 	if invalid != nil {
 		return nil
 	}
 	if current != nil {
 		var buf [4]*precedence.Offer
-		for _, p := range current.tree.Node(fqdn.String()).Offers(buf[:0]) {
-			if int(p.Owner) == owner && p.Service.Equal(s) {
+		for _, o := range current.tree.Node(fqdn.String()).Offers(buf[:0]) {
+			if int(o.Owner) == owner && o.Service == p {
 				return nil
 			}
 		}
 	}
-	return &Prepared{owner, s, b.compile(owner, s, fqdn.String(), 0)}
+	return &Prepared{owner, p, b.compile(owner, p, s, fqdn.String(), 0)}
 }
 
 // PutPrepared is Put for a service that was prepared.

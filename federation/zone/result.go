@@ -170,6 +170,22 @@ func (r *Result) age(p *precedence.Offer) {
 	}
 }
 
+// Owner returns the ID of the owner that has the name, or "".
+func (r *Result) Owner() string {
+	if r.match.offer == nil {
+		return ""
+	}
+	return r.zone.owners[r.match.offer.Owner].id
+}
+
+// Service returns the name of the service that has the name, or "".
+func (r *Result) Service() string {
+	if r.match.offer == nil {
+		return ""
+	}
+	return r.match.offer.Service.Name()
+}
+
 // Source returns where the answer to a name comes from: the owner's ID, the
 // service and, for a name of an instance, the instance. The service is nil when
 // no owner has the name.
@@ -178,10 +194,11 @@ func (r *Result) Source() (owner string, s *federation.Service, in *federation.I
 	if m.offer == nil {
 		return "", nil, nil
 	}
+	s = m.offer.Service.Unpack()
 	if m.Instance != nil {
-		in = &m.offer.Service.Instances[m.Instance.Index]
+		in = &s.Instances[m.Instance.Index]
 	}
-	return r.zone.owners[m.offer.Owner].id, m.offer.Service, in
+	return r.Owner(), s, in
 }
 
 // FQDN returns where the service of Source is published, or "".

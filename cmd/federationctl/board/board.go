@@ -112,17 +112,18 @@ func (b *Board) Advance(now time.Time) {
 func (b *Board) apply(change catalog.Change, now time.Time) {
 	r := b.rows[change.Name]
 	switch {
-	case change.Service == nil:
+	case change.Service.IsZero():
 		if r != nil && r.mark != gone {
 			b.mark(r, gone, now)
 		}
 		return
-	case r != nil && r.service == change.Service && r.mark != gone: // announced on another stream
+	case r != nil && change.Same && r.mark != gone: // announced on another stream
 		return
 	}
+	service := change.Service.Unpack()
 	mark := changed
 	switch {
-	case r == nil || r.service.FQDN != change.Service.FQDN:
+	case r == nil || r.service.FQDN != service.FQDN:
 		if r != nil && r.mark != gone {
 			b.mark(r, gone, now)
 		}
@@ -133,7 +134,7 @@ func (b *Board) apply(change catalog.Change, now time.Time) {
 	case r.mark == gone:
 		mark = added
 	}
-	r.service = change.Service
+	r.service = service
 	if b.status.Known {
 		b.mark(r, mark, now)
 	} else {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
 var begun = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -351,7 +352,7 @@ func BenchmarkBoard(b *testing.B) {
 	changes := make([]catalog.Change, services)
 	for i := range changes {
 		name := fmt.Sprintf("s%06d", (i*7919)%services)
-		changes[i] = catalog.Change{Name: name, Service: service(b, name, name+".fed.example", "192.0.2.1"), Generation: 1}
+		changes[i] = catalog.Change{Name: name, Service: packed.Of(service(b, name, name+".fed.example", "192.0.2.1")), Generation: 1}
 	}
 	syncing, synced := catalog.Status{State: catalog.Syncing}, catalog.Status{State: catalog.Synced, Known: true}
 	fill := func(draw int) *Board {
@@ -382,7 +383,7 @@ func BenchmarkBoard(b *testing.B) {
 			now := begun.Add(time.Duration(i) * time.Second)
 			change := catalog.Change{Name: "extra"}
 			if i%2 == 0 {
-				change = catalog.Change{Name: "extra", Service: service(b, "extra", "extra.fed.example", "192.0.2.1")}
+				change = catalog.Change{Name: "extra", Service: packed.Of(service(b, "extra", "extra.fed.example", "192.0.2.1"))}
 			}
 			board.Update([]catalog.Change{change}, synced, "", now)
 			board.Advance(now)

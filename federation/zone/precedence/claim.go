@@ -37,7 +37,7 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 			if at == nil || at.first == nil || w.origin(name) != origin {
 				continue
 			}
-			if claim := w.claim(name, origin); claim != at.claim {
+			if claim := w.claim(name, origin); claim != at.claim() {
 				w.countNode(name, origin, at, -1)
 				w.countNode(name, origin, w.assign(name, origin, at, at.Offers(nil), claim), +1)
 			}

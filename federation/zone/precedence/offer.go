@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/trie"
 )
@@ -18,12 +19,12 @@ type Offer struct {
 	Owner   uint32 // its place in the order of precedence
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
 	Subtree subtree.Subtree
-	Service *federation.Service
+	Service packed.Service
 }
 
-// NewOffer compiles a service that is published at the fqdn.
-func NewOffer(s *federation.Service, fqdn string, owner int, generation uint64, refuse subtree.Refuse) *Offer {
-	o := &Offer{Service: s, Owner: uint32(owner), generation: generation} //nolint:gosec // a small index
+// NewOffer compiles the service s, packed as p, that is published at the fqdn.
+func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, generation uint64, refuse subtree.Refuse) *Offer {
+	o := &Offer{Service: p, Owner: uint32(owner), generation: generation} //nolint:gosec // a small index
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.Subtree.Compile(s, fqdn, refuse)
 	o.HasHost = o.Subtree.HasHost()
@@ -52,23 +53,42 @@ func (o *Offer) Generation() uint64 { return o.generation }
 // compare orders the offers of one name: by owner, then by the name of the
 // service. It does not depend on who came first.
 func compare(x, y *Offer) int {
-	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name, y.Service.Name))
+	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name(), y.Service.Name()))
 }
 
 // Node stands for a name that is the fqdn of a service, or above one. A nil Node
 // is a name that is neither.
 type Node struct {
-	first    *Offer    // the one that comes first; nil when there is none
-	others   *[]*Offer // the other ones, in order; nil when there are none, as mostly
-	children uint32    // nodes one label below
-	claim    uint32    // 1 + the first owner with a service above that has the name as well; 0 when none has
+	first *Offer // the one that comes first; nil when there is none
+	more  *more  // nil where there is nothing more, as mostly
+}
+
+// more is what a node has beside its first offer.
+type more struct {
+	others   []*Offer // the other ones, in order
+	children uint32   // nodes one label below
+	claim    uint32   // 1 + the first owner with a service above that has the name as well; 0 when none has
+}
+
+func (n *Node) children() uint32 {
+	if n.more == nil {
+		return 0
+	}
+	return n.more.children
+}
+
+func (n *Node) claim() uint32 {
+	if n.more == nil {
+		return 0
+	}
+	return n.more.claim
 }
 
 // item is a node with its name, as the index has it.
 type item = trie.Item[Node]
 
 // Above reports whether there are nodes below the name.
-func (n *Node) Above() bool { return n != nil && n.children > 0 }
+func (n *Node) Above() bool { return n != nil && n.children() > 0 }
 
 // Offers appends all offers at the node, in order of precedence.
 func (n *Node) Offers(list []*Offer) []*Offer {
@@ -80,15 +100,15 @@ func (n *Node) Offers(list []*Offer) []*Offer {
 
 // rest returns the offers after the first, in order of precedence.
 func (n *Node) rest() []*Offer {
-	if n.others == nil {
+	if n.more == nil {
 		return nil
 	}
-	return *n.others
+	return n.more.others
 }
 
 // claimed reports whether a service above, of an owner that comes before that of
 // the offer, may have the name of the node: if it is published.
-func (n *Node) claimed(o *Offer) bool { return n.claim != 0 && n.claim <= o.Owner }
+func (n *Node) claimed(o *Offer) bool { return n.claim() != 0 && n.claim() <= o.Owner }
 
 // taken reports whether the name of an instance of the offer, which has the node
 // n, if any, is that of a service instead.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
@@ -38,7 +39,7 @@ func (w world) put(owner int, name, fqdn, id string) bool {
 		Endpoints: []federation.Endpoint{{Address: endpoint, Port: 80}},
 		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
 	}
-	offer := precedence.NewOffer(s, fqdn+"."+origin, owner, 1, func(_, _ string) subtree.Fault { return "" })
+	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, 1, func(_, _ string) subtree.Fault { return "" })
 	return w.Exchange(offer.FQDN(), w.Offer(owner, name), offer)
 }
 
@@ -53,7 +54,7 @@ func holders(t *precedence.Tree, at time.Time) map[string]string {
 	all := make(map[string]string)
 	for name, n := range t.All() {
 		if o := t.Holder(origin, name, n, at); o != nil {
-			all[strings.TrimSuffix(name, "."+origin)] = fmt.Sprintf("%d/%s", o.Owner, o.Service.Name)
+			all[strings.TrimSuffix(name, "."+origin)] = fmt.Sprintf("%d/%s", o.Owner, o.Service.Name())
 		}
 	}
 	return all

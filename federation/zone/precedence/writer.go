@@ -85,13 +85,13 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	sameOwners := n != nil && slices.EqualFunc(before, after, func(x, y *Offer) bool { return x.Owner == y.Owner })
 	claim := uint32(0)
 	if sameOwners {
-		claim = n.claim
+		claim = n.claim()
 	} else {
 		w.countNode(fqdn, origin, n, -1)
 	}
 	if old != nil {
 		w.countOffer(old, n, -1)
-		delete(w.owners[old.Owner].offers, old.Service.Name)
+		delete(w.owners[old.Owner].offers, old.Service.Name())
 	}
 	if !sameOwners && len(after) > 0 {
 		claim = w.claim(fqdn, origin)
@@ -99,7 +99,7 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	n = w.assign(fqdn, origin, n, after, claim)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
-		w.owners[offer.Owner].offers[offer.Service.Name] = offer
+		w.owners[offer.Owner].offers[offer.Service.Name()] = offer
 	}
 	if !sameOwners {
 		w.countNode(fqdn, origin, n, +1)
@@ -132,20 +132,16 @@ func (w *Writer) assign(name, origin string, n *Node, offers []*Offer, claim uin
 	if n == nil {
 		w.Link(name, origin)
 	} else {
-		children = n.children
+		children = n.children()
 	}
 	var at *item
 	switch {
 	case len(offers) == 1 && children == 0 && claim == 0:
 		at = &offers[0].home
 	case len(offers) > 0:
-		at = &item{Name: name, Value: Node{first: offers[0], children: children, claim: claim}}
-		if len(offers) > 1 {
-			others := slices.Clone(offers[1:])
-			at.Value.others = &others
-		}
+		at = &item{Name: name, Value: Node{offers[0], &more{slices.Clone(offers[1:]), children, claim}}}
 	case children > 0:
-		at = &item{Name: name, Value: Node{children: children}}
+		at = &item{Name: name, Value: Node{more: &more{children: children}}}
 	default:
 		w.index.Delete(name)
 		w.unlink(name, origin)
@@ -162,13 +158,20 @@ func (w *Writer) Link(name, origin string) {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
 		if n != nil {
-			more := item{Name: name, Value: *n}
-			more.Value.children++
-			w.index.Set(&more)
+			w.index.Set(&item{Name: name, Value: n.withChildren(n.children() + 1)})
 			return
 		}
-		w.index.Set(&item{Name: name, Value: Node{children: 1}})
+		w.index.Set(&item{Name: name, Value: Node{more: &more{children: 1}}})
 	}
+}
+
+// withChildren returns the node with so many nodes one label below.
+func (n *Node) withChildren(children uint32) Node {
+	m := more{children: children}
+	if n.more != nil {
+		m.others, m.claim = n.more.others, n.more.claim
+	}
+	return Node{n.first, &m}
 }
 
 // unlink is the reverse of Link, for a node that was deleted.
@@ -176,10 +179,8 @@ func (w *Writer) unlink(name, origin string) {
 	for name != origin {
 		name = domain.Parent(name)
 		n := w.index.Get(name)
-		if n.children > 1 || n.first != nil {
-			less := item{Name: name, Value: *n}
-			less.Value.children--
-			w.index.Set(&less)
+		if n.children() > 1 || n.first != nil {
+			w.index.Set(&item{Name: name, Value: n.withChildren(n.children() - 1)})
 			return
 		}
 		w.index.Delete(name)

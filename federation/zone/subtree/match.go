@@ -44,18 +44,17 @@ func (t *Subtree) Match(labels string) Match {
 // matchService finds _<protocol>._tcp[.<instance>] and the empty non-terminal
 // _tcp[.<instance>].
 func (t *Subtree) matchService(labels string) Match {
-	for i := range t.protocols {
-		p := &t.protocols[i]
-		for _, s := range domain.ServiceLabels(p.protocol) {
+	for p := range t.protocols.each {
+		for _, s := range domain.ServiceLabels(p) {
 			label, ok := domain.CutLabels(labels, s)
 			if !ok {
 				continue
 			}
 			if label == "" {
-				return Match{Role: domain.Protocol, Endpoints: p.endpoints, Protocol: p.protocol}
+				return Match{Role: domain.Protocol, Endpoints: t.speaking(p), Protocol: p}
 			}
-			if in, ok := t.Instance(label); ok && in.protocol == p.protocol {
-				return Match{Role: domain.Protocol, Instance: in, Endpoints: in.endpoints, Protocol: p.protocol}
+			if in, ok := t.Instance(label); ok && in.protocol == p {
+				return Match{Role: domain.Protocol, Instance: in, Endpoints: in.endpoints, Protocol: p}
 			}
 			return Match{}
 		}

@@ -18,7 +18,8 @@ var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a c
 	return all
 }()
 
-// selections returns for every instance the endpoints that its selector picks.
+// selections returns for every instance the endpoints that its selector picks; nil
+// when none has a selector.
 // Hamlet, 'CREATE': 'If there is no matching selector for an Instance, then
 // consumer agent implementors must associate to that Instance all endpoints.'
 //
@@ -27,7 +28,7 @@ var everything = func() (all [1 << 16]uint16) { //nolint:gochecknoglobals // a c
 func (c *compiler) selections(places []uint16) []Selection {
 	s := c.service
 	if !slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return len(in.EndpointSelector) > 0 }) {
-		return slices.Repeat([]Selection{c.All()}, len(s.Instances))
+		return nil
 	}
 	labels := 0
 	for i := range s.Endpoints {

@@ -3,6 +3,7 @@ package subtree
 import (
 	"cmp"
 	"iter"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,11 +23,29 @@ type Subtree struct {
 	oneEndpoint [1]Endpoint // endpoints when there is one, as there mostly is
 	instances   []Instance  // those with a name of their own, sorted by label
 	oneInstance [1]Instance // instances when there is one
-	protocols   []protocol  // sorted by protocol
+	texts       string      // the RDATA of the TXT records of the service and of each instance
+	textEnd     uint32      // where that of the service ends in texts
+	protocols   protocols   // that are spoken
+	rare        *rare       // nil for a service with one instance and nothing of the rest
+}
+
+// rare is what most services do not have.
+type rare struct {
 	faults      Faults
-	texts       string   // the RDATA of the TXT records of the service and of each instance
-	textBounds  []uint32 // where each of them ends in texts
-	describedBy []uint16 // the instances with a TXT record at the fqdn, by index in Service.Instances
+	selected    []selected // the protocols that are not spoken at every endpoint, in order
+	textEnds    []uint32   // where the text of each instance ends in texts; nil when there is one instance
+	describedBy []uint16   // the instances with a TXT record at the fqdn, by index in Service.Instances; likewise
+}
+
+// none is what a Subtree without a rare has.
+var none rare //nolint:gochecknoglobals // a constant that Go has no word for
+
+// some returns what is rare of the service. It must not be changed.
+func (t *Subtree) some() *rare {
+	if t.rare == nil {
+		return &none
+	}
+	return t.rare
 }
 
 // Endpoint is what answers show of an endpoint.
@@ -50,10 +69,34 @@ type Instance struct {
 	endpoints Selection
 }
 
-// protocol is the set of endpoints that speak one protocol.
-type protocol struct {
+// protocols is a set of protocols.
+type protocols uint16
+
+func (s protocols) has(p federation.Protocol) bool { return s&(1<<p) != 0 }
+
+// each yields the protocols in order.
+func (s protocols) each(yield func(federation.Protocol) bool) {
+	for ; s != 0; s &= s - 1 {
+		if !yield(federation.Protocol(bits.TrailingZeros16(uint16(s)))) { //nolint:gosec // at most 15
+			return
+		}
+	}
+}
+
+// selected is the set of endpoints that speak one protocol.
+type selected struct {
 	protocol  federation.Protocol
 	endpoints Selection
+}
+
+// speaking returns the endpoints that speak a protocol of the service.
+func (t *Subtree) speaking(p federation.Protocol) Selection {
+	for _, s := range t.some().selected {
+		if s.protocol == p {
+			return s.endpoints
+		}
+	}
+	return t.All()
 }
 
 // compiler is one call of Compile.
@@ -69,13 +112,28 @@ type compiler struct {
 // "".
 type Refuse func(fqdn, name string) Fault
 
-// Compile fills the zero Subtree for a service that is published at the fqdn. The
-// service must not change from then on.
+// Compile fills the zero Subtree for a service that is published at the fqdn. Of the
+// service it keeps nothing but strings.
 func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
-	c := compiler{t, s, fqdn, refuse}
+	c := compiler{Subtree: t, service: s, fqdn: fqdn, refuse: refuse}
 	c.name(c.selections(c.order()))
 	c.describe()
 	c.check()
+}
+
+// more returns where the rare things go.
+func (c *compiler) more() *rare {
+	if c.rare == nil {
+		c.rare = new(rare)
+	}
+	return c.rare
+}
+
+// fault counts what is not published.
+func (c *compiler) fault(kind Fault, n int) {
+	if n != 0 {
+		c.more().faults.Add(kind, n)
+	}
 }
 
 // Copy fills the zero Subtree with the content of another one, of which it holds
@@ -92,38 +150,36 @@ func (t *Subtree) Copy(of *Subtree) {
 
 // Faults returns what of the service is not published. The caller must not change
 // it.
-func (t *Subtree) Faults() Faults { return t.faults }
+func (t *Subtree) Faults() Faults { return t.some().faults }
 
 // Instances returns the instances with a name of their own, by label. The caller
 // must not change them.
 func (t *Subtree) Instances() []Instance { return t.instances }
 
-// name fills instances and protocols. Of each instance, selected has the
-// endpoints.
-func (c *compiler) name(selected []Selection) {
+// name fills instances and protocols. Of each instance, selections has the
+// endpoints; nil: every instance has all of them.
+func (c *compiler) name(selections []Selection) {
 	s := c.service
-	var byProtocol [domain.Protocols]bitset
 	c.instances = c.oneInstance[:0]
 	if len(s.Instances) > 1 {
 		c.instances = make([]Instance, 0, len(s.Instances))
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		if byProtocol[in.Protocol] == nil {
-			byProtocol[in.Protocol] = newBitset(len(s.Endpoints))
-		}
-		for _, at := range selected[i] {
-			byProtocol[in.Protocol].add(at)
+		c.protocols |= 1 << in.Protocol
+		endpoints := c.All()
+		if selections != nil {
+			endpoints = selections[i]
 		}
 		if in.Unnamed {
 			continue
 		}
 		label, fault := c.label(in)
 		if fault != "" {
-			c.faults.Add(fault, 1)
+			c.fault(fault, 1)
 			continue
 		}
-		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, selected[i]}) // federation.MaxInstances is far below 1<<16
+		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, endpoints}) // federation.MaxInstances is far below 1<<16
 	}
 	// Of IDs that are one name, the smallest has it, in whatever order they came.
 	slices.SortFunc(c.instances, func(a, b Instance) int {
@@ -131,14 +187,28 @@ func (c *compiler) name(selected []Selection) {
 	})
 	n := len(c.instances)
 	c.instances = slices.Clip(slices.CompactFunc(c.instances, func(a, b Instance) bool { return a.Label == b.Label }))
-	c.faults.Add(FaultInstanceName, n-len(c.instances))
+	c.fault(FaultInstanceName, n-len(c.instances))
 
-	for p, set := range byProtocol {
-		if set != nil {
-			c.protocols = append(c.protocols, protocol{federation.Protocol(p), c.pick(set)})
+	if selections != nil {
+		c.speak(selections)
+	}
+}
+
+// speak fills selected.
+func (c *compiler) speak(selections []Selection) {
+	for p := range c.protocols.each {
+		set := newBitset(len(c.endpoints))
+		for i := range selections {
+			if c.service.Instances[i].Protocol == p {
+				for _, at := range selections[i] {
+					set.add(at)
+				}
+			}
+		}
+		if endpoints := c.pick(set); len(endpoints) < len(c.endpoints) {
+			c.more().selected = append(c.more().selected, selected{p, endpoints})
 		}
 	}
-	c.protocols = slices.Clip(c.protocols)
 }
 
 // label returns the name of an instance relative to the fqdn, or why it has
@@ -176,8 +246,8 @@ func (t *Subtree) Claims() iter.Seq[string] {
 // Names yields the labels of all names below the fqdn that have records.
 func (t *Subtree) Names() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for i := range t.protocols {
-			for _, l := range domain.ServiceLabels(t.protocols[i].protocol) {
+		for p := range t.protocols.each {
+			for _, l := range domain.ServiceLabels(p) {
 				if !yield(l) {
 					return
 				}
@@ -214,7 +284,7 @@ func (c *compiler) check() {
 	if room < 0 || slices.ContainsFunc(c.instances, func(in Instance) bool { return len(in.Label) > room }) {
 		for labels := range c.Names() {
 			if len(domain.Below(labels, c.fqdn)) > domain.MaxName {
-				c.faults.Add(FaultNameTooLong, 1)
+				c.fault(FaultNameTooLong, 1)
 			}
 		}
 	}
@@ -226,7 +296,7 @@ func (c *compiler) check() {
 			}
 		}
 		if size > record.MaxSet {
-			c.faults.Add(FaultSize, 1)
+			c.fault(FaultSize, 1)
 		}
 	}
 }

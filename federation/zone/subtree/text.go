@@ -1,6 +1,7 @@
 package subtree
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +22,11 @@ func (t *Subtree) InstanceText(in *Instance) string { return t.text(1 + int(in.I
 // information in each Instance'. They end with the first that makes the records
 // larger than room, in octets.
 func (t *Subtree) Texts(room int) []string {
-	texts := make([]string, 0, 1+len(t.describedBy))
+	describedBy := t.describing()
+	texts := make([]string, 0, 1+len(describedBy))
 	texts = append(texts, t.text(0))
 	size := record.Header + len(texts[0])
-	for _, i := range t.describedBy {
+	for _, i := range describedBy {
 		if size > room {
 			break
 		}
@@ -37,46 +39,72 @@ func (t *Subtree) Texts(room int) []string {
 // text returns the RDATA of a TXT record: 0 is that of the service, and n that
 // of the instance before n.
 func (t *Subtree) text(n int) string {
-	begin := uint32(0)
-	if n > 0 {
-		begin = t.textBounds[n-1]
+	if n == 0 {
+		return t.texts[:t.textEnd]
 	}
-	return t.texts[begin:t.textBounds[n]]
+	ends := t.some().textEnds
+	switch {
+	case ends == nil:
+		return t.texts[t.textEnd:]
+	case n == 1:
+		return t.texts[t.textEnd:ends[0]]
+	}
+	return t.texts[ends[n-2]:ends[n-1]]
 }
 
-// describe writes the TXT records. It fills describedBy: by content, equal records
-// once (RFC 2181 section 5), and as many as fit a message.
+// describing returns the instances with a TXT record at the fqdn.
+func (t *Subtree) describing() []uint16 {
+	if r := t.some(); r.textEnds != nil {
+		return r.describedBy
+	}
+	return everything[:1]
+}
+
+// describe writes the TXT records.
 func (c *compiler) describe() {
 	s := c.service
-	var w txtWriter
-	c.textBounds = make([]uint32, 1+len(s.Instances))
+	var buf [1 << 10]byte // most services fit
+	w := txtWriter{data: buf[:0]}
 	w.service(s)
-	c.textBounds[0] = w.len()
+	c.textEnd = w.len()
+	var ends []uint32
+	if len(s.Instances) != 1 {
+		ends = make([]uint32, len(s.Instances))
+		c.more().textEnds = ends
+	}
 	for i := range s.Instances {
 		w.instance(&s.Instances[i])
-		c.textBounds[1+i] = w.len()
+		if ends != nil {
+			ends[i] = w.len()
+		}
 	}
 	c.texts = string(w.data)
-	c.faults.Add(FaultTXT, w.dropped)
+	c.fault(FaultTXT, w.dropped)
+	if ends != nil {
+		c.rare.describedBy = c.orderTexts()
+	}
+}
 
-	c.describedBy = everything[:len(s.Instances)]
-	if len(s.Instances) > 1 {
-		c.describedBy = slices.Clone(c.describedBy)
-		compare := func(a, b uint16) int { return record.CompareTXT(c.text(1+int(a)), c.text(1+int(b))) }
-		if !slices.IsSortedFunc(c.describedBy, compare) {
-			slices.SortFunc(c.describedBy, compare)
-		}
-		c.describedBy = slices.CompactFunc(c.describedBy, func(a, b uint16) bool { return c.text(1+int(a)) == c.text(1+int(b)) })
+// orderTexts returns the instances with a TXT record at the fqdn: by content, equal
+// records once (RFC 2181 section 5), and as many as fit a message.
+func (c *compiler) orderTexts() []uint16 {
+	text := func(i uint16) string { return c.text(1 + int(i)) }
+	order := everything[:len(c.service.Instances)]
+	compare := func(a, b uint16) int { return record.CompareTXT(text(a), text(b)) }
+	// Mostly they are in order already, each once.
+	if !slices.IsSortedFunc(order, func(a, b uint16) int { return cmp.Or(compare(a, b), -1) }) {
+		order = slices.Clone(order)
+		slices.SortFunc(order, compare)
+		order = slices.CompactFunc(order, func(a, b uint16) bool { return text(a) == text(b) })
 	}
 	size := record.SizeTXT(c.text(0))
-	for n, i := range c.describedBy {
-		if size += record.SizeTXT(c.text(1 + int(i))); size > record.MaxSet {
-			c.describedBy = c.describedBy[:n]
-			c.faults.Add(FaultSize, 1)
-			break
+	for n, i := range order {
+		if size += record.SizeTXT(text(i)); size > record.MaxSet {
+			c.fault(FaultSize, 1)
+			return order[:n:n]
 		}
 	}
-	c.describedBy = slices.Clip(c.describedBy)
+	return slices.Clip(order)
 }
 
 // txtWriter writes the RDATA of TXT records, one behind the other: strings of the

@@ -1,0 +1,123 @@
+// Package packed holds services in little memory: each in one string, with all that
+// it says. A catalog and the zones share that string, and a snapshot writes it as it
+// is. A [federation.Service] takes several times as much, in pieces that every
+// garbage collection has to follow.
+//
+// The string is a Record of proto/snapshot/v1 in the protobuf format, its fields in
+// the order of their numbers and its maps in the order of their keys, so that equal
+// services are equal strings. Names have their final dot: a name that is read is then
+// a part of the string. It is read and written by hand, because package proto
+// allocates every part of a message and copies every string.
+package packed
+
+import "github.com/hamlet-federation/coredns-federation/federation"
+
+// Service is a service in one string. It is immutable. Two of them are equal (==)
+// when [federation.Service.Equal] says so of what they hold. The zero value is no
+// service.
+type Service struct{ octets string }
+
+// Of returns the packed form of a valid service. It shares no memory with it.
+func Of(s *federation.Service) Service { return Service{}.Or(s) }
+
+// Or returns the packed form of a valid service, which is p itself where p holds an
+// equal one.
+func (p Service) Or(s *federation.Service) Service {
+	var buf [1 << 10]byte // most services fit
+	b := appendRecord(buf[:0], s)
+	if string(b) == p.octets {
+		return p
+	}
+	return Service{string(b)}
+}
+
+// IsZero reports whether p is no service.
+func (p Service) IsZero() bool { return p.octets == "" }
+
+// Octets returns the Record of proto/snapshot/v1, encoded.
+func (p Service) Octets() string { return p.octets }
+
+// Name returns the name of the service, in the memory of p.
+func (p Service) Name() string {
+	r := p.fields()
+	_, name, _ := r.next()
+	return name
+}
+
+// Count returns how many endpoints and instances the service has.
+func (p Service) Count() (endpoints, instances int) {
+	r := p.fields()
+	for r.more() {
+		switch field, _, _ := r.next(); field {
+		case serviceEndpoint:
+			endpoints++
+		case serviceInstance:
+			instances++
+		}
+	}
+	return endpoints, instances
+}
+
+// fields returns a reader of the fields of the service.
+func (p Service) fields() reader {
+	r := reader{rest: p.octets}
+	_, service, _ := r.next()
+	return reader{rest: service}
+}
+
+// Unpack returns the service, or nil for the zero value. Its strings share the
+// memory of p.
+func (p Service) Unpack() *federation.Service {
+	if p.IsZero() {
+		return nil
+	}
+	endpoints, instances := p.Count()
+	s := &federation.Service{
+		Endpoints: make([]federation.Endpoint, 0, endpoints), Instances: make([]federation.Instance, 0, instances),
+	}
+	unpack(p.octets, s)
+	return s
+}
+
+// Unpacker unpacks one service after the other in the same memory. The zero value
+// is ready to use. It belongs to one goroutine.
+type Unpacker struct {
+	service federation.Service
+	octets  []byte
+	large   bool // what service holds is too large to be kept
+}
+
+// mostKept is how many octets a service may have for the Unpacker to keep what it
+// was unpacked in, and with it the last strings.
+const mostKept = 4 << 10
+
+// Unpack is Service.Unpack of a p that is not zero. The result is valid until the
+// next call; its strings may be kept.
+func (u *Unpacker) Unpack(p Service) *federation.Service {
+	u.reset(len(p.octets))
+	unpack(p.octets, &u.service)
+	return &u.service
+}
+
+// Read returns what Octets of some service may have returned, with the service
+// unpacked, which is as Unpack returns it. It reports false for everything else: also
+// for a Record that is encoded in another way, and for a service that is not valid.
+func (u *Unpacker) Read(octets []byte) (Service, *federation.Service, bool) {
+	u.reset(len(octets))
+	p := Service{string(octets)}
+	if !unpack(p.octets, &u.service) || u.service.Validate() != nil {
+		return Service{}, nil, false
+	}
+	if u.octets = appendRecord(u.octets[:0], &u.service); string(u.octets) != p.octets {
+		return Service{}, nil, false
+	}
+	return p, &u.service, true
+}
+
+// reset prepares for a service of so many octets.
+func (u *Unpacker) reset(octets int) {
+	if u.large {
+		*u = Unpacker{}
+	}
+	u.large = octets > mostKept
+}
