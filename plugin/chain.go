@@ -77,15 +77,9 @@ func (f *Federation) Transfer(origin string, serial uint32) (<-chan []dns.RR, er
 		return nil, errUnsynced
 	}
 	records := make(chan []dns.RR)
-	soa := z.SOA(origin)
 	go func() {
 		defer close(records)
-		// RFC 1995 section 2, with the arithmetic of RFC 1982.
-		if serial != 0 && int32(soa.Serial-serial) <= 0 { //nolint:gosec // serial arithmetic wraps
-			records <- []dns.RR{soa}
-			return
-		}
-		for rrs := range reply.Transfer(z, origin, now) {
+		for rrs := range reply.Update(z, origin, serial, now) {
 			records <- rrs
 		}
 	}()

@@ -411,7 +411,24 @@ func (a *Agent) publish(now time.Time) time.Duration {
 			wait = min(wait, due.Sub(now))
 		}
 	}
+	a.compete()
 	return max(wait, 0)
+}
+
+// compete tells the blocks of a configuration about those of another one, which
+// publish the same zones during a reload.
+func (a *Agent) compete() {
+	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
+	if !slices.ContainsFunc(a.attached, differ) {
+		return // as mostly
+	}
+	for _, b := range a.attached {
+		for _, other := range a.attached {
+			if b.config.Configuration != other.config.Configuration {
+				b.builder.Compete(other.Zone())
+			}
+		}
+	}
 }
 
 // release lets those continue who wait for what is published.

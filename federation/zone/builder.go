@@ -60,7 +60,9 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 		return cmp.Or(cmp.Compare(len(y.name), len(x.name)), strings.Compare(x.name, y.name))
 	})
 	b.refuseName = b.origins.refuse
-	b.serials = slices.Repeat([]change{{pending: true}}, len(b.origins))
+	for range b.origins {
+		b.serials = append(b.serials, change{pending: true, recent: newRecent()})
+	}
 	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.of(name).name })
 	for i := range b.origins {
 		// A zone within another is no part of it, but what is between the two is
@@ -134,18 +136,16 @@ func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fq
 // them at the fqdn. Either may be nil.
 func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	b.changed = true
-	if b.tree.Exchange(fqdn, old, offer) {
-		b.touch(fqdn)
+	i := b.origins.index(fqdn)
+	c := &b.serials[i]
+	c.recent.count(b.origins, i, old, -1)
+	c.recent.count(b.origins, i, offer, +1)
+	if !b.tree.Exchange(fqdn, old, offer) {
+		return
 	}
-}
-
-// touch notes that RRsets of the zone that a name is in have changed.
-func (b *Builder) touch(name string) {
-	for i := range b.origins {
-		if domain.Within(name, b.origins[i].name) {
-			b.serials[i].pending = true
-			return
-		}
+	c.pending = true
+	if confirmed := old != nil && offer != nil && old.Service == offer.Service; !confirmed || b.owners[offer.Owner].ages() {
+		c.recent.note(fqdn)
 	}
 }
 
@@ -166,7 +166,11 @@ func (b *Builder) SetStatus(owner int, s Status) {
 	var changed func(string) bool // notes that a TTL changes, and with it the RRsets
 	if b.clean(owner) {
 		changed = func(fqdn string) bool {
-			b.touch(fqdn)
+			c := &b.serials[b.origins.index(fqdn)]
+			c.pending = true
+			if v.ages() {
+				c.recent.cut()
+			}
 			return b.clean(owner)
 		}
 	}
@@ -176,10 +180,12 @@ func (b *Builder) SetStatus(owner int, s Status) {
 }
 
 // clean reports whether the serial of some zone of the owner does not yet have to
-// move.
+// move, or its history to begin anew.
 func (b *Builder) clean(owner int) bool {
 	for i := range b.origins {
-		if !b.serials[i].pending && slices.Contains(b.origins[i].owners, owner) {
+		c := &b.serials[i]
+		done := c.pending && (c.recent.broken || !b.owners[owner].ages())
+		if !done && slices.Contains(b.origins[i].owners, owner) {
 			return true
 		}
 	}
@@ -196,20 +202,27 @@ func (b *Builder) clean(owner int) bool {
 // with a smaller serial, which no secondary follows (RFC 1982). When the clock is
 // set back, the serial grows by one, once a second at most, so that it gets no
 // further ahead. Due returns when a serial that has to wait can move.
+//
+// The version in which a serial moves is what that serial stands for in transfers:
+// Update of package reply.
 func (b *Builder) Publish(now time.Time) *Zone {
+	var moved []int // origins
 	for i := range b.origins {
 		if c := &b.serials[i]; c.pending && c.move(&b.origins[i], now) {
 			b.changed = true
+			moved = append(moved, i)
 		}
 	}
 	if !b.changed {
 		return b.current
 	}
-	z := &Zone{tree: b.tree.Publish(), origins: slices.Clone(b.origins), owners: make([]view, len(b.owners))}
+	z := &Zone{tree: b.tree.Publish(), owners: make([]view, len(b.owners))}
 	for i := range b.owners {
 		z.owners[i] = b.owners[i].view
 		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
 	}
+	b.remember(z, moved, now)
+	z.origins = slices.Clone(b.origins)
 	b.current, b.changed = z, false
 	return z
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/history"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
@@ -23,6 +24,9 @@ type origin struct {
 	serial      uint32
 	negativeTTL uint32
 	owners      []int // those that may publish here, by index
+
+	past      history.Log[*Zone] // up to the version that the serial has
+	followers []string           // fqdns of services with a host of this zone as an endpoint
 }
 
 func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
@@ -50,12 +54,20 @@ type origins []origin
 
 // of returns the longest origin that name is in, or nil.
 func (os origins) of(name string) *origin {
-	for i := range os {
-		if domain.Within(name, os[i].name) {
-			return &os[i]
-		}
+	if i := os.index(name); i >= 0 {
+		return &os[i]
 	}
 	return nil
+}
+
+// index returns where of finds the origin of a name, or -1.
+func (os origins) index(name string) int {
+	for i := range os {
+		if domain.Within(name, os[i].name) {
+			return i
+		}
+	}
+	return -1
 }
 
 // ofQuery returns the longest origin that the name of a query is in, or nil.
@@ -90,6 +102,8 @@ type change struct {
 	pending bool      // RRsets have changed since the serial moved
 	moved   time.Time // when the serial moved
 	due     time.Time // when it can move, if it could not yet
+
+	recent recent // what has changed, for the history
 }
 
 // move gives the origin its next serial and reports whether it could. If not, due

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
@@ -75,6 +76,38 @@ func (z *Zone) Walk(origin string, now time.Time) iter.Seq2[string, *Result] {
 	}
 }
 
+// Records yields the RRsets that Walk yields for a name of the origin, which must
+// not be that of its name server.
+func (z *Zone) Records(origin, name string, now time.Time) iter.Seq[*Result] {
+	return func(yield func(*Result) bool) {
+		if o := z.apex(origin); o != nil {
+			z.walkName(o, name, now, func(_ string, r *Result) bool { return yield(r) })
+		}
+	}
+}
+
+// Sample yields the names of services of an origin and those below them, in no
+// particular order: all names that may have records but those of name servers, some
+// of them more than once.
+func (z *Zone) Sample(origin string, now time.Time) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		o := z.apex(origin)
+		if o == nil {
+			return
+		}
+		for fqdn, p := range z.fqdns(o, now) {
+			if !yield(fqdn) {
+				return
+			}
+			for labels := range p.Subtree.Names() {
+				if !yield(domain.Below(labels, fqdn)) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // walkName yields what Lookup finds at a name, type by type, and for a name of an
 // origin below what delegates that: its name server, or the addresses of that.
 func (z *Zone) walkName(o *origin, name string, now time.Time, yield func(string, *Result) bool) bool {
@@ -107,14 +140,26 @@ func (z *Zone) delegated(o *origin) iter.Seq[*origin] {
 	}
 }
 
+// fqdns yields where services of an origin are published, in no particular order.
+func (z *Zone) fqdns(o *origin, now time.Time) iter.Seq2[string, *precedence.Offer] {
+	return func(yield func(string, *precedence.Offer) bool) {
+		for name, n := range z.tree.All() {
+			if z.origins.ofQuery(name) != o {
+				continue
+			}
+			if p := z.tree.Holder(o.name, name, n, now); p != nil && !yield(name, p) {
+				return
+			}
+		}
+	}
+}
+
 // names yields the names of an origin that may have records, or that delegate
 // another, each once, in canonical order. The name server is not among them.
 func (z *Zone) names(o *origin, now time.Time) iter.Seq[string] {
 	var fqdns []domain.Ordered
-	for name, n := range z.tree.All() {
-		if z.origins.ofQuery(name) == o && z.tree.Holder(o.name, name, n, now) != nil {
-			fqdns = append(fqdns, domain.Order(name))
-		}
+	for name := range z.fqdns(o, now) {
+		fqdns = append(fqdns, domain.Order(name))
 	}
 	domain.Sort(fqdns)
 	return func(yield func(string) bool) {

@@ -85,15 +85,25 @@ func (z *Zone) ttl(p *precedence.Offer, now time.Time) uint32 {
 	if !z.tree.Stale(p) {
 		return v.ttl
 	}
-	ttl := min(v.fullTTL, maxStaleTTL)
-	end := v.Expires
-	if !v.Soonest.IsZero() {
-		end = v.Soonest
-	}
-	if !end.IsZero() {
+	ttl := v.staleTTL()
+	if end := v.end(); !end.IsZero() {
 		ttl = min(ttl, uint32(max(min(end.Sub(now)/time.Second, maxStaleTTL), 1)))
 	}
 	return ttl
+}
+
+// staleTTL returns the TTL of stale answers whose end is not near, in seconds.
+func (v *view) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }
+
+// ages reports whether an answer that becomes stale gets another TTL.
+func (v *view) ages() bool { return v.ttl != v.staleTTL() }
+
+// end returns when the first of the owner's stale services are gone; zero is never.
+func (v *view) end() time.Time {
+	if !v.Soonest.IsZero() {
+		return v.Soonest
+	}
+	return v.Expires
 }
 
 // liveTTL returns the TTL of an owner's live answers, in seconds. A service that
