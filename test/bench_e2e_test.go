@@ -39,6 +39,7 @@ var e2eServices = flag.Int("e2e-services", 1000, "size of the catalog of benchma
 type race struct {
 	*owner.Registry
 	p       *profile
+	size    int               // of the catalog
 	servers map[string]string // address by plugin
 }
 
@@ -49,7 +50,7 @@ func newRace(b *testing.B) *race {
 	}
 	p := &profiles()[0]
 	all := p.catalog(b, *e2eServices)
-	r := &race{Registry: filled(b, all), p: p, servers: make(map[string]string)}
+	r := &race{Registry: filled(b, all), p: p, size: *e2eServices, servers: make(map[string]string)}
 	dir, keys := b.TempDir(), newPKI(b)
 	zoneFile, hostsFile := filepath.Join(dir, "zone"), filepath.Join(dir, "hosts")
 	export(b, all, zoneFile, hostsFile)
@@ -97,7 +98,7 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 	wg.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		for u := range r.p.updates(b, *e2eServices, false) {
+		for u := range r.p.updates(b, r.size, false) {
 			for time.Since(begin) < time.Duration(n)*time.Second/time.Duration(rate) {
 				select {
 				case <-done:

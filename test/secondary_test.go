@@ -34,7 +34,7 @@ func program(t testing.TB, name, pkg string) string {
 }
 
 // startNSD runs NSD as a secondary of the zone at primary.
-func startNSD(t testing.TB, address, zone, primary string) {
+func startNSD(t testing.TB, address, zone, primary string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "nsd.conf")
@@ -57,12 +57,13 @@ zone:
 	name: "%[3]s"
 	request-xfr: %[4]s NOKEY
 	allow-notify: 127.0.0.1 NOKEY
+	provide-xfr: 127.0.0.1 NOKEY
 `, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
-	startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
+	return startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
 }
 
 // startKnot runs Knot DNS as a secondary of the zone at primary.
-func startKnot(t testing.TB, address, zone, primary string) {
+func startKnot(t testing.TB, address, zone, primary string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "knot.conf")
@@ -80,7 +81,7 @@ remote:
 acl:
   - id: primary
     address: 127.0.0.1
-    action: notify
+    action: [notify, transfer]
 zone:
   - domain: "%[3]s"
     storage: "%[2]s"
@@ -88,7 +89,7 @@ zone:
     acl: primary
     semantic-checks: on
 `, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
-	startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
+	return startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
 }
 
 // TestSecondaries lets other name servers transfer a federated zone. They must take
@@ -96,7 +97,7 @@ zone:
 func TestSecondaries(t *testing.T) {
 	kinds := []struct {
 		name  string
-		start func(t testing.TB, address, zone, primary string)
+		start func(t testing.TB, address, zone, primary string) *process
 	}{
 		{"NSD", startNSD},
 		{"Knot", startKnot},

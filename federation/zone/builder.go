@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/history"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
@@ -61,7 +62,7 @@ func NewBuilder(config Config, serials map[string]uint32) *Builder {
 	})
 	b.refuseName = b.origins.refuse
 	for range b.origins {
-		b.serials = append(b.serials, change{pending: true, recent: newRecent()})
+		b.serials = append(b.serials, change{pending: true, recent: history.NewRecent(), followers: followers{counts: make(map[string]int)}})
 	}
 	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.of(name).name })
 	for i := range b.origins {
@@ -138,14 +139,14 @@ func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
 	b.changed = true
 	i := b.origins.index(fqdn)
 	c := &b.serials[i]
-	c.recent.count(b.origins, i, old, -1)
-	c.recent.count(b.origins, i, offer, +1)
+	b.count(i, old, -1)
+	b.count(i, offer, +1)
 	if !b.tree.Exchange(fqdn, old, offer) {
 		return
 	}
 	c.pending = true
 	if confirmed := old != nil && offer != nil && old.Service == offer.Service; !confirmed || b.owners[offer.Owner].ages() {
-		c.recent.note(fqdn)
+		c.recent.Note(fqdn)
 	}
 }
 
@@ -169,7 +170,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 			c := &b.serials[b.origins.index(fqdn)]
 			c.pending = true
 			if v.ages() {
-				c.recent.cut()
+				c.recent.Cut()
 			}
 			return b.clean(owner)
 		}
@@ -184,7 +185,7 @@ func (b *Builder) SetStatus(owner int, s Status) {
 func (b *Builder) clean(owner int) bool {
 	for i := range b.origins {
 		c := &b.serials[i]
-		done := c.pending && (c.recent.broken || !b.owners[owner].ages())
+		done := c.pending && (c.recent.IsCut() || !b.owners[owner].ages())
 		if !done && slices.Contains(b.origins[i].owners, owner) {
 			return true
 		}

@@ -15,6 +15,7 @@
 //	trie        the index: a persistent map from names to values
 //	subtree     one service, compiled: the names at and below its fqdn
 //	precedence  who has which name, when several want it
+//	reach       the names whose records may change with a service
 //	history     earlier versions, for incremental transfers
 //	reply       the records of replies and zone transfers
 //

@@ -103,7 +103,8 @@ type change struct {
 	moved   time.Time // when the serial moved
 	due     time.Time // when it can move, if it could not yet
 
-	recent recent // what has changed, for the history
+	recent    history.Recent
+	followers followers
 }
 
 // move gives the origin its next serial and reports whether it could. If not, due

@@ -2,9 +2,9 @@
 // with the names that have changed from each to the next: what an incremental
 // transfer (RFC 1995) is made of.
 //
-// A [Log] is immutable, as the versions of the zone are that refer to it. Package
-// zone decides what a version is and which names have changed; to this package a
-// name is a string.
+// A [Log] is immutable, as the versions of the zone are that refer to it. [Recent]
+// collects what changes until the next version. Package zone decides what a version
+// is and which names have changed; to this package a name is a string.
 package history
 
 import (
@@ -61,9 +61,9 @@ func (l *Log[V]) Since(serial uint32) (v *Version[V], changed []string) {
 	return l.versions[i], changed
 }
 
-// Add returns a log with one more version. The oldest ones go until the bounds are
-// kept, and until no more than maxNames have changed. The new one always stays.
-func (l *Log[V]) Add(v *Version[V], maxNames int) Log[V] {
+// add returns a log with one more version. The oldest ones go until the bounds are
+// kept, and no more than maxNames have changed. The new one always stays.
+func (l *Log[V]) add(v *Version[V], maxNames int) Log[V] {
 	first, names, octets := len(l.versions), len(v.Changed), v.Octets
 	for first > max(0, len(l.versions)+1-maxVersions) && names <= maxNames && octets <= maxOctets &&
 		v.At.Sub(l.versions[first-1].At) <= maxAge {

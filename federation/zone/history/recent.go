@@ -1,0 +1,125 @@
+package history
+
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// minNames is how many names may have changed in the log of any zone. In that of a
+// larger one half as many may as it has services. Of more, the whole zone is mostly
+// shorter than the difference.
+const minNames = 1000
+
+// Recent collects what changes in a zone between two serials.
+type Recent struct {
+	services int
+	names    []string // that have changed, some more than once
+	cut      bool     // the next version cannot be compared with those before
+	begun    bool     // a version has been published
+	rivalled bool     // another publisher may have used the serial rival, and those before
+	rival    uint32
+}
+
+// NewRecent returns what has changed in a zone that has nothing yet.
+func NewRecent() Recent { return Recent{cut: true} }
+
+// Count adds n, which may be negative, to the number of services of the zone.
+func (r *Recent) Count(n int) { r.services += n }
+
+// Note notes that the service at an fqdn has changed.
+func (r *Recent) Note(fqdn string) {
+	if r.cut {
+		return
+	}
+	if r.names = append(r.names, fqdn); len(r.names) <= 2*r.maxNames() {
+		return
+	}
+	if r.once(); len(r.names) > r.maxNames() {
+		r.Cut()
+	}
+}
+
+// maxNames is how many names may have changed in the log.
+func (r *Recent) maxNames() int { return max(minNames, r.services/2) }
+
+// once leaves every name once.
+func (r *Recent) once() {
+	slices.Sort(r.names)
+	r.names = slices.Clip(slices.Compact(r.names))
+}
+
+// Cut makes the log begin anew with the next version: more has changed than names
+// can tell.
+func (r *Recent) Cut() { r.cut, r.names = true, nil }
+
+// IsCut reports whether the log begins anew with the next version.
+func (r *Recent) IsCut() bool { return r.cut }
+
+// Contest notes that somebody else may have published other versions under a serial
+// and those before it. The log begins anew behind it.
+func (r *Recent) Contest(serial uint32) {
+	r.Cut()
+	r.rival, r.rivalled = serial, true
+}
+
+// Continue returns the log with the version that has the recent changes, of which it
+// fills Changed and Octets. Octets estimates what one version holds for a name.
+func (l *Log[V]) Continue(r *Recent, v *Version[V], octets func(of V, name string) int) Log[V] {
+	if !r.begun {
+		r.begun = true
+		r.Contest(v.Serial) // the process before this one may have ended in the same second
+	}
+	if r.rivalled && int32(v.Serial-r.rival) <= 0 { //nolint:gosec // RFC 1982 section 3.2
+		return Log[V]{}
+	}
+	r.once()
+	v.Changed, r.names = r.names, nil
+	var next Log[V]
+	if last := l.Last(); last != nil && !r.cut {
+		for _, name := range v.Changed {
+			v.Octets += perName + octets(last.Zone, name)
+		}
+		next = l.add(v, r.maxNames())
+	} else {
+		next = next.add(v, 0)
+	}
+	r.cut, r.rivalled = false, false
+	return next
+}
+
+// perName is what an earlier version holds for each name that has changed since,
+// beside the strings of its service: the compiled service, and parts of the index.
+const perName = 2048
+
+// Weight estimates the memory that the parts and strings of a service take, and what
+// package zone makes of them, in octets. Strings in lists that share their memory are
+// counted each time.
+func Weight(s *federation.Service) int {
+	const (
+		perString = 16
+		perPart   = 256 // an endpoint or an instance
+	)
+	texts := func(list []string) (n int) {
+		for _, text := range list {
+			n += len(text) + perString
+		}
+		return n
+	}
+	pairs := func(list []federation.Pair) (n int) {
+		for _, p := range list {
+			n += 2 * (len(p.Key) + len(p.Value) + perString) // once more in TXT records
+		}
+		return n
+	}
+	n := 2*(len(s.Description)+texts(s.Tags)+texts(s.SANs)) + pairs(s.Labels)
+	for i := range s.Endpoints {
+		n += perPart + len(s.Endpoints[i].Description) + texts(s.Endpoints[i].Labels)
+	}
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		n += perPart + 2*len(in.Description) + pairs(in.Metadata) + texts(in.EndpointSelector)
+		n += 2 * len(s.Endpoints) // those that it selects
+	}
+	return n
+}
