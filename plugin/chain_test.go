@@ -245,3 +245,31 @@ func TestCacheBypassZones(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
+
+// A secondary with a recent serial gets what has changed since.
+func TestTransferDifference(t *testing.T) {
+	c := newChain(t, nil, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "192.0.2.1:443"), newService(t, "old.fed.example", "192.0.2.1:443"))
+	at := time.Now()
+	var serials []uint32
+	for _, name := range []string{"a", "b", "c"} {
+		at = at.Add(time.Second)
+		c.builder.Put(0, newService(t, name+".fed.example", "192.0.2.2:443"), 0)
+		c.serve(fixed{c.builder.Publish(at), true})
+		serials = append(serials, c.zone().SOA("fed.example.").Serial)
+	}
+	got, err := transferred(c.Federation, "fed.example.", serials[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []uint32
+	for _, rr := range got {
+		if soa, ok := rr.(*dns.SOA); ok {
+			said = append(said, soa.Serial)
+		} else if !dns.IsSubDomain("c.fed.example.", rr.Header().Name) {
+			t.Errorf("among what has changed: %s", rr)
+		}
+	}
+	if d := cmp.Diff([]uint32{serials[2], serials[1], serials[2], serials[2]}, said); d != "" || len(got) < 6 {
+		t.Errorf("%d records with the serials (-want +got):\n%s", len(got), d)
+	}
+}

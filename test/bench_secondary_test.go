@@ -25,7 +25,7 @@ const (
 
 var (
 	secondaryServices = flag.Int("secondary-services", 100_000, "size of the catalog that secondaries follow")
-	secondaryRates    = []int{10, e2eUpdates} // updates a second
+	secondaryRates    = []int{e2eUpdates} // updates a second
 	secondaryPrimary  = flag.String("secondary-primary", coreDNSBinary, "CoreDNS that they transfer it from")
 )
 

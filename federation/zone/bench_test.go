@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -189,6 +190,55 @@ func BenchmarkPublish(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkHistory is one update of 1,000 a second, all of them of different services,
+// with the history that incremental transfers are made of: the time of an update,
+// what the history holds in the end, and a difference of a second.
+func BenchmarkHistory(b *testing.B) {
+	const size, rate, seconds = 100_000, 1000, 60
+	builder := filled(size)
+	at, n := now, 0
+	change := func() *zone.Zone {
+		s := plain(n * 7919 % size)
+		n++
+		s.Endpoints[0].Port = uint16(1 + n%60_000)
+		if n%rate == 0 {
+			at = at.Add(time.Second)
+		}
+		builder.Put(0, s, 1)
+		return builder.Publish(at)
+	}
+	b.Run("update", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			change()
+		}
+	})
+	for range seconds * rate {
+		change()
+	}
+	z := change()
+	b.Run("difference", func(b *testing.B) {
+		b.ReportAllocs()
+		records := 0
+		for b.Loop() {
+			for rrs := range reply.Update(z, "fed.example.", z.SOA("fed.example.").Serial-1, at) {
+				records += len(rrs)
+			}
+		}
+		b.ReportMetric(float64(records)/float64(b.N), "records")
+	})
+	with := heap()
+	builder.Compete(z) // which ends the history
+	for range 3 * rate {
+		z = change()
+	}
+	b.Run("memory", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric((float64(with)-float64(heap()))/(1<<20), "MiB")
+	})
+	runtime.KeepAlive(z)
 }
 
 // BenchmarkFill measures the first version of a whole catalog, in time and in
