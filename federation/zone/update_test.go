@@ -491,3 +491,34 @@ func TestTransfersWaitForTheSerial(t *testing.T) {
 		t.Errorf("the second change: %v", third)
 	}
 }
+
+// TestUpdateOfManyServices changes more services than a small zone may have in its
+// history.
+func TestUpdateOfManyServices(t *testing.T) {
+	const name, services, changed = "fed.example.", 3000, 1200
+	for _, tt := range []struct {
+		removed     int
+		incremental bool
+	}{{0, true}, {services - changed - 10, false}} {
+		b := builder(owner("o", "fed.example"))
+		put := func(i, port int) {
+			b.Put(0, service(fmt.Sprintf("s%d s%d.fed.example 192.0.2.1@%d i/TCP", i, i, port)), 1)
+		}
+		for i := range services {
+			put(i, 80)
+		}
+		b.Publish(now.Add(-time.Hour))
+		for i := range tt.removed {
+			b.Remove(0, fmt.Sprint("s", services-1-i))
+		}
+		put(0, 81)
+		serial := b.Publish(now.Add(-time.Minute)).SOA(name).Serial
+		for i := range changed {
+			put(i, 82)
+		}
+		rrs, incremental := refreshed(b.Publish(now), name, serial, now)
+		if incremental != tt.incremental {
+			t.Errorf("%d of %d services changed: %d records, a difference %t", changed, services-tt.removed, len(rrs), incremental)
+		}
+	}
+}
