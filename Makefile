@@ -32,6 +32,9 @@ BENCH   ?= .
 # The size of the catalog of `make bench-e2e`.
 E2E_SERVICES ?= 1000
 
+# Where `make profile` writes to.
+PROFILE ?= bin/coredns.pprof
+
 GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 BENCHSTAT     := bin/tools/benchstat-$(BENCHSTAT_VERSION)
 
@@ -99,6 +102,11 @@ bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVIC
 bench-e2e: build $(BENCHSTAT) ## compare with CoreDNS's own plugins over UDP, with updates flowing; needs dnsperf
 	go test ./test -run '^$$' -bench E2E -benchtime 1x -timeout 0 -e2e-services $(E2E_SERVICES) | tee bin/bench-e2e.txt
 	$(call benchstat,bin/bench-e2e.txt)
+
+.PHONY: profile
+profile: build ## profile CoreDNS for a minute, with queries of every kind over UDP and updates flowing; needs dnsperf
+	go test ./test -run '^$$' -bench E2EProfile -benchtime 1x -timeout 5m -e2e-services 10000 -profile-to '$(abspath $(PROFILE))'
+	go tool pprof -top -nodecount 20 $(PROFILE)
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
