@@ -38,6 +38,14 @@ PROFILE ?= bin/coredns.pprof
 GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 BENCHSTAT     := bin/tools/benchstat-$(BENCHSTAT_VERSION)
 
+# Servers of other projects are built in modules of their own, which pin them: their
+# dependencies clash with each other's and with CoreDNS's.
+pinned = $(shell sed -n 's,^[[:space:]]*$(2) \(v[^ ]*\).*,\1,p' test/tools/$(1)/go.mod)
+
+KUBERNETES_VERSION := $(call pinned,kubernetes,k8s.io/kubernetes)
+ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v3)
+KUBE_APISERVER     := bin/tools/kube-apiserver-$(KUBERNETES_VERSION)
+
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
 
@@ -46,7 +54,7 @@ BUILDFLAGS := -buildvcs=auto
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name caption; do \
-		printf '  make %-10s %s\n' "$$name" "$$caption"; done
+		printf '  make %-13s %s\n' "$$name" "$$caption"; done
 
 .PHONY: build
 build: ## build bin/coredns and bin/federationctl
@@ -108,6 +116,9 @@ profile: build ## profile CoreDNS for a minute, with queries of every kind over 
 	go test ./test -run '^$$' -bench E2EProfile -benchtime 1x -timeout 5m -e2e-services 10000 -profile-to '$(abspath $(PROFILE))'
 	go tool pprof -top -nodecount 20 $(PROFILE)
 
+.PHONY: real-servers
+real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
+
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
 	@BASE='$(BASE)' PACKAGE='$(PACKAGE)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' BENCHSTAT='$(BENCHSTAT)' test/benchcmp.sh
@@ -155,3 +166,10 @@ $(GOLANGCI_LINT):
 $(BENCHSTAT):
 	GOBIN=$(CURDIR)/bin/tools go install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION)
 	mv bin/tools/benchstat $@
+
+$(ETCD):
+	CGO_ENABLED=0 go -C test/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+
+$(KUBE_APISERVER):
+	CGO_ENABLED=0 go -C test/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
+		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/kube-apiserver
