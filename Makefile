@@ -29,8 +29,16 @@ BASE    ?= HEAD~1
 PACKAGE ?= ./plugin
 BENCH   ?= .
 
-# The size of the catalog of `make bench-e2e`.
-E2E_SERVICES ?= 1000
+# Which benchmarks `make bench-e2e` runs (E2EQueries/query=SRV, say), the size of the
+# catalog, the servers, how often each is asked, and for how many seconds.
+E2E          ?= E2E
+E2E_SERVICES ?= 10000
+E2E_SERVERS  ?= federation,hosts,file,knot,etcd,kubernetes
+E2E_ROUNDS   ?= 5
+E2E_SECONDS  ?= 3
+
+# The flags of the benchmarks over UDP.
+E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-servers $(E2E_SERVERS) -e2e-rounds $(E2E_ROUNDS) -e2e-seconds $(E2E_SECONDS)
 
 # Where `make profile` writes to.
 PROFILE ?= bin/coredns.pprof
@@ -107,9 +115,13 @@ bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVIC
 	$(call benchstat,bin/bench.txt)
 
 .PHONY: bench-e2e
-bench-e2e: build $(BENCHSTAT) ## compare with CoreDNS's own plugins over UDP, with updates flowing; needs dnsperf
-	go test ./test -run '^$$' -bench E2E -benchtime 1x -timeout 0 -e2e-services $(E2E_SERVICES) | tee bin/bench-e2e.txt
-	$(call benchstat,bin/bench-e2e.txt)
+bench-e2e: build ## compare with CoreDNS's own plugins and Knot over UDP, with updates flowing; needs dnsperf
+	go test ./test -run '^$$' -bench '$(E2E)' -benchtime 1x -timeout 0 $(E2EFLAGS) | tee bin/bench-e2e.txt
+	@! grep -E '^(--- )?FAIL' bin/bench-e2e.txt && grep -q '^Benchmark' bin/bench-e2e.txt
+
+.PHONY: bench-profile
+bench-profile: build ## profile CoreDNS under load over UDP and say what its CPU time goes to; needs dnsperf
+	go test ./test -run '^$$' -bench E2EProfile -benchtime 1x -timeout 0 $(E2EFLAGS) -e2e-profiles $(CURDIR)/bin/profiles
 
 .PHONY: profile
 profile: build ## profile CoreDNS for a minute, with queries of every kind over UDP and updates flowing; needs dnsperf

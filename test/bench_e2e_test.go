@@ -4,11 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,74 +13,97 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
 )
 
 const (
-	e2eRounds     = 5
-	e2eSeconds    = 3    // of one run of dnsperf
-	e2eUpdates    = 1000 // a second
-	e2eFreshness  = 2000 // samples
-	linkDelay     = 25 * time.Millisecond
-	linkLockStep  = 100    // services that are enough to see one round trip for each
-	linkWindowed  = 10_000 // services
-	coreDNSBinary = "../bin/coredns"
+	e2eUpdates   = 1000 // a second
+	e2eFreshness = 2000 // samples
+	linkDelay    = 25 * time.Millisecond
+	linkLockStep = 100    // services that are enough to see one round trip for each
+	linkWindowed = 10_000 // services
 )
 
-var e2eServices = flag.Int("e2e-services", 1000, "size of the catalog of benchmarks over UDP")
+var (
+	e2eServices = flag.Int("e2e-services", 10_000, "size of the catalog of benchmarks over UDP")
+	e2eSizes    = flag.String("e2e-sizes", "1000,1000000", "sizes of the catalogs that BenchmarkE2ESizes compares, with a comma between them")
+	e2eServers  = flag.String("e2e-servers", "federation,hosts,file,knot,etcd,kubernetes", "servers that BenchmarkE2EQueries compares, with commas between them")
+	e2eRounds   = flag.Int("e2e-rounds", 5, "rounds of benchmarks over UDP")
+	e2eSeconds  = flag.Int("e2e-seconds", 3, "seconds of one run of dnsperf")
+)
 
-// race is a CoreDNS with a server block for each plugin, and the owner that
-// feeds federation.
-type race struct {
-	*owner.Registry
-	p       *profile
-	size    int               // of the catalog
-	servers map[string]string // address by plugin
+// e2eQueries are the queries of BenchmarkE2EQueries, by the names that they have in
+// profiles, with the servers that have such records, in the order in which they are
+// asked.
+var e2eQueries = []struct {
+	name    string
+	servers []string
+	updates []string // the servers that are asked while the owner changes services as well
+}{
+	{"A", []string{"federation", "hosts", "file", "knot", "etcd", "kubernetes"}, []string{"federation", "hosts"}},
+	{"NODATA", []string{"federation", "hosts", "file", "knot", "etcd", "kubernetes"}, nil},
+	{"SRV", []string{"federation", "file", "knot", "etcd", "kubernetes"}, []string{"federation", "file"}},
+	{"TXT", []string{"federation", "file", "knot"}, nil},
+	{"NXDOMAIN", []string{"federation", "file", "knot", "etcd", "kubernetes"}, nil},
 }
 
-func newRace(b *testing.B) *race {
-	b.Helper()
-	if _, err := os.Stat(coreDNSBinary); err != nil {
-		b.Skipf("%v: run make build", err)
-	}
-	p := &profiles()[0]
-	all := p.catalog(b, *e2eServices)
-	r := &race{Registry: filled(b, all), p: p, size: *e2eServices, servers: make(map[string]string)}
-	dir, keys := b.TempDir(), newPKI(b)
-	zoneFile, hostsFile := filepath.Join(dir, "zone"), filepath.Join(dir, "hosts")
-	export(b, all, zoneFile, hostsFile)
-	blocks := map[string]string{
-		"federation": fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n}", serveRegistry(b, keys.owner, "", r.Registry, 1).address, keys.tls(), *e2eServices+1),
-		"hosts":      "hosts " + hostsFile + " {\nreload 0\nttl 30\n}",
-		"file":       "file " + zoneFile + " {\nreload 0\n}",
-	}
-	var corefile strings.Builder
-	for name, block := range blocks {
-		r.servers[name] = freeAddress(b)
-		_, port, _ := net.SplitHostPort(r.servers[name])
-		fmt.Fprintf(&corefile, "%s:%s {\nbind 127.0.0.1\n%s\n}\n", benchOrigin, port, block)
-	}
-	path := filepath.Join(dir, "Corefile")
-	if err := os.WriteFile(path, []byte(corefile.String()), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	startProcess(b, exec.Command(coreDNSBinary, "-conf", path))
-	for name, address := range r.servers {
-		last := *e2eServices - 1 // the owner sends the services in order
-		want := "NOERROR " + p.addresses(last)[0].String()
-		eventually(b, syncPatience, func() string {
-			reply, err := query(address, benchFQDN(last), dns.TypeA)
-			if err != nil {
-				return err.Error()
+// BenchmarkE2EQueries runs dnsperf against the servers in turn, round by round, over
+// UDP: while nothing changes, and while the owner of federation updates its services.
+func BenchmarkE2EQueries(b *testing.B) {
+	table := newTable(b)
+	r := newRace(b, *e2eServices, strings.Split(*e2eServers, ",")...)
+	table.missing = r.missing
+	for _, q := range e2eQueries {
+		b.Run("query="+q.name, func(b *testing.B) {
+			var all []*entry
+			for _, updates := range []int{0, e2eUpdates} {
+				names, condition := q.servers, ""
+				if updates > 0 {
+					names, condition = q.updates, fmt.Sprintf("%d updates/s", updates)
+				}
+				for _, name := range names {
+					if s := r.server(name); s != nil {
+						all = append(all, &entry{race: r, server: s, query: r.query(b, q.name), condition: condition, updates: updates})
+					}
+				}
 			}
-			if got := summary(reply); got != want {
-				return fmt.Sprintf("%s answers %s, expected %s", name, got, want)
-			}
-			return ""
+			table.measure(b, all)
 		})
-		b.Logf("%s answers on %s", name, address)
 	}
-	return r
+}
+
+// BenchmarkE2ESizes compares A queries among few services with A queries among many.
+func BenchmarkE2ESizes(b *testing.B) {
+	table := newTable(b)
+	var all []*entry
+	for text := range strings.SplitSeq(*e2eSizes, ",") {
+		size, err := strconv.Atoi(text)
+		if err != nil || size < 1 || size >= 1<<24 {
+			b.Fatalf("-e2e-sizes %q: want sizes of 1 to %d with commas between them", *e2eSizes, 1<<24-1)
+		}
+		r := newRace(b, size, "federation", "hosts")
+		for _, s := range r.servers {
+			all = append(all, &entry{race: r, server: s, query: r.query(b, "A"), condition: fmt.Sprintf("%d services", size)})
+		}
+	}
+	b.Run("query=A", func(b *testing.B) { table.measure(b, all) })
+}
+
+// BenchmarkE2EMultisocket compares servers that read from one socket with the same
+// servers with CoreDNS's plugin multisocket.
+func BenchmarkE2EMultisocket(b *testing.B) {
+	table := newTable(b)
+	r := newRace(b, *e2eServices, "federation", "hosts", "federation+multisocket 2", "hosts+multisocket 2")
+	for _, name := range []string{"A", "SRV"} {
+		b.Run("query="+name, func(b *testing.B) {
+			var all []*entry
+			for _, s := range r.servers {
+				if name == "A" || s.plugin == "federation" {
+					all = append(all, &entry{race: r, server: s, query: r.query(b, name), condition: s.condition})
+				}
+			}
+			table.measure(b, all)
+		})
+	}
 }
 
 // updating changes services at the rate until the function that it returns is
@@ -106,7 +124,7 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 				case <-tick.C:
 				}
 			}
-			if _, err := r.Upsert(u.service); err != nil {
+			if _, err := r.owner.Upsert(u.service); err != nil {
 				b.Error(err)
 				return
 			}
@@ -120,111 +138,21 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 	}
 }
 
-// BenchmarkE2EQueries runs dnsperf against the plugins in turn, round by round,
-// over UDP, while nothing changes and while an owner updates its services. The
-// results are medians of the rounds.
-func BenchmarkE2EQueries(b *testing.B) {
-	if _, err := exec.LookPath("dnsperf"); err != nil {
-		b.Skip("dnsperf is not installed; on Debian: apt-get install dnsperf")
-	}
-	r := newRace(b)
-	type run struct {
-		query, labels, qtype, plugin string
-		updates                      int
-	}
-	var runs []run
-	for _, updates := range []int{0, e2eUpdates} {
-		runs = append(runs,
-			run{"A", "", "A", "federation", updates}, run{"A", "", "A", "hosts", updates},
-			run{"SRV", "_http._tcp.", "SRV", "federation", updates}, run{"SRV", "_http._tcp.", "SRV", "file", updates})
-	}
-	rates, latencies := make(map[run][]float64), make(map[run][]float64)
-	for range e2eRounds {
-		for _, run := range runs {
-			end := func() float64 { return 0 }
-			if run.updates > 0 {
-				end = r.updating(b, run.updates)
-			}
-			rate, latency := dnsperf(b, r.servers[run.plugin], run.labels, run.qtype)
-			if updated := end(); updated < 0.95*float64(run.updates) {
-				b.Logf("only %.0f of %d updates a second", updated, run.updates)
-			}
-			rates[run], latencies[run] = append(rates[run], rate), append(latencies[run], latency)
-		}
-	}
-	for _, run := range runs {
-		b.Run(fmt.Sprintf("query=%s/updates=%d/plugin=%s", run.query, run.updates, run.plugin), func(b *testing.B) {
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(rates[run]), "queries/sec")
-			b.ReportMetric(median(latencies[run])*1e6, "latency-us")
-		})
-	}
-}
-
-var (
-	dnsperfRate    = regexp.MustCompile(`Queries per second: +([0-9.]+)`)
-	dnsperfLatency = regexp.MustCompile(`Average Latency \(s\): +([0-9.]+)`)
-	dnsperfLost    = regexp.MustCompile(`Queries lost: +0 `)
-	dnsperfSuccess = regexp.MustCompile(`Response codes: +NOERROR [0-9]+ \(100.00%\)`)
-)
-
-// dnsperf asks for every service over and over.
-func dnsperf(b *testing.B, address, labels, qtype string) (rate, latency float64) {
-	b.Helper()
-	queries := filepath.Join(b.TempDir(), "queries")
-	w := create(b, queries)
-	for _, i := range order(*e2eServices) {
-		fmt.Fprintf(w, "%s%s %s\n", labels, benchFQDN(i), qtype)
-	}
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	host, port, _ := net.SplitHostPort(address)
-	output, err := exec.Command("dnsperf",
-		"-s", host, "-p", port, "-d", queries, "-l", strconv.Itoa(e2eSeconds), "-c", "8", "-q", "100").CombinedOutput()
-	if err != nil {
-		b.Fatalf("dnsperf: %v\n%s", err, output)
-	}
-	if !dnsperfSuccess.Match(output) {
-		b.Fatalf("dnsperf has seen failures:\n%s", output)
-	}
-	if !dnsperfLost.Match(output) {
-		b.Logf("dnsperf has lost queries:\n%s", output)
-	}
-	number := func(r *regexp.Regexp) float64 {
-		match := r.FindSubmatch(output)
-		if match == nil {
-			b.Fatalf("no %v in the output of dnsperf:\n%s", r, output)
-		}
-		value, err := strconv.ParseFloat(string(match[1]), 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return value
-	}
-	return number(dnsperfRate), number(dnsperfLatency)
-}
-
-func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
-}
-
 // BenchmarkE2EFreshness is the time from a change at the owner to the first
 // reply over UDP that shows it, one change at a time.
 func BenchmarkE2EFreshness(b *testing.B) {
-	r := newRace(b)
+	r := newRace(b, *e2eServices, "federation")
 	for _, updates := range []int{0, e2eUpdates} {
 		b.Run(fmt.Sprintf("updates=%d", updates), func(b *testing.B) {
 			if updates > 0 {
 				defer r.updating(b, updates)()
 			}
-			conn, err := dns.Dial("udp", r.servers["federation"])
+			conn, err := dns.Dial("udp", r.server("federation").address)
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			fresh := r.p.service(b, *e2eServices)
+			fresh := r.p.service(b, r.size)
 			query := new(dns.Msg)
 			query.SetQuestion(fresh.FQDN.String(), dns.TypeA)
 			took := make([]time.Duration, e2eFreshness)
@@ -235,7 +163,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 					Endpoints: []federation.Endpoint{{Address: benchAddress(b, want), Port: 8080}},
 				}
 				begin := time.Now()
-				mustUpsert(b, r, fresh)
+				mustUpsert(b, r.owner, fresh)
 				for seen := false; !seen; {
 					if err := conn.WriteMsg(query); err != nil {
 						b.Fatal(err)

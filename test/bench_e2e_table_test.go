@@ -1,0 +1,266 @@
+package test
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// entry is a line of a table: one kind of query to one server.
+type entry struct {
+	race      *race
+	server    *server
+	query     *benchQuery
+	condition string // what is different from the line that it is compared with, or ""
+	updates   int    // a second, at the owner of federation
+	samples   []sample
+}
+
+// sample is one run of dnsperf.
+type sample struct {
+	rate    float64 // replies a second
+	latency float64 // mean, in seconds
+	cpu     float64 // seconds of the server for a reply
+	octets  float64 // of a reply, mean
+}
+
+// each returns one value of every round.
+func (e *entry) each(value func(sample) float64) []float64 {
+	var all []float64
+	for _, s := range e.samples {
+		all = append(all, value(s))
+	}
+	return all
+}
+
+// over returns the median of the rounds' ratios of two rates, or "" if there is none.
+func (e *entry) over(other *entry) string {
+	if e == nil || other == nil || e == other {
+		return ""
+	}
+	var all []float64
+	for i := range min(len(e.samples), len(other.samples)) {
+		all = append(all, e.samples[i].rate/other.samples[i].rate)
+	}
+	return fmt.Sprintf("%.2f", median(all))
+}
+
+// table is what a benchmark has measured over UDP.
+type table struct {
+	entries []*entry
+	missing []string // what is left out, with the reason
+}
+
+func needDnsperf(b *testing.B) {
+	b.Helper()
+	if _, err := exec.LookPath("dnsperf"); err != nil {
+		b.Skip("dnsperf is not installed; on Debian: apt-get install dnsperf")
+	}
+}
+
+// newTable returns a table that the benchmark prints at its end.
+func newTable(b *testing.B) *table {
+	b.Helper()
+	needDnsperf(b)
+	t := new(table)
+	b.Cleanup(func() { t.print(b) })
+	return t
+}
+
+// measure runs dnsperf for all entries in turn, round by round, so that a machine that
+// becomes slower does so for all of them.
+func (t *table) measure(b *testing.B, all []*entry) {
+	b.Helper()
+	for _, e := range all {
+		e.race.check(b, e.server, e.query)
+	}
+	for range *e2eRounds {
+		for _, e := range all {
+			end := func() float64 { return 0 }
+			if e.updates > 0 {
+				end = e.race.updating(b, e.updates)
+			}
+			e.samples = append(e.samples, e.run(b, *e2eSeconds))
+			if updated := end(); updated < 0.95*float64(e.updates) {
+				b.Logf("only %.0f of %d updates a second", updated, e.updates)
+			}
+		}
+	}
+	for _, e := range all {
+		name := fmt.Sprintf("services=%d/updates=%d/server=%s", e.race.size, e.updates, strings.ReplaceAll(e.server.name, " ", "-"))
+		b.Run(name, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(e.each(func(s sample) float64 { return s.rate })), "queries/sec")
+			b.ReportMetric(median(e.each(func(s sample) float64 { return s.latency }))*1e6, "latency-us")
+			b.ReportMetric(median(e.each(func(s sample) float64 { return s.cpu }))*1e6, "cpu-us/query")
+		})
+	}
+	t.entries = append(t.entries, all...)
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
+}
+
+// print writes the table to the standard output, in Markdown. There are two ratios of
+// rates: that of federation to the server of the line, under the same condition, and
+// that of the line to the first one of the same query and plugin.
+func (t *table) print(b *testing.B) {
+	b.Helper()
+	var text strings.Builder
+	fmt.Fprintf(&text, "\n%s: medians of %d rounds of %d s\n\n", b.Name(), *e2eRounds, *e2eSeconds)
+	rows := [][]string{
+		{"query", "server", "replies/s", "lowest to highest", "latency", "CPU/query", "reply", "federation to it", "to itself"},
+		{"---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"},
+	}
+	for _, e := range t.entries {
+		rates := e.each(func(s sample) float64 { return s.rate })
+		rows = append(rows, []string{
+			strings.Join(slices.DeleteFunc([]string{e.query.name, e.condition}, func(s string) bool { return s == "" }), ", "), e.server.plugin,
+			fmt.Sprintf("%.0f", median(rates)), fmt.Sprintf("%.0f to %.0f", slices.Min(rates), slices.Max(rates)),
+			fmt.Sprintf("%.0f us", 1e6*median(e.each(func(s sample) float64 { return s.latency }))),
+			fmt.Sprintf("%.1f us", 1e6*median(e.each(func(s sample) float64 { return s.cpu }))),
+			fmt.Sprintf("%.0f B", median(e.each(func(s sample) float64 { return s.octets }))),
+			t.federation(e).over(e), e.over(t.first(e)),
+		})
+	}
+	writeRows(&text, rows)
+	for _, why := range t.missing {
+		fmt.Fprintf(&text, "\nLEFT OUT: %s\n", why)
+	}
+	fmt.Fprintln(os.Stdout, text.String())
+}
+
+// writeRows writes rows of Markdown, with columns that a reader sees as such.
+func writeRows(w *strings.Builder, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			fmt.Fprintf(w, "| %-*s ", widths[i], cell)
+		}
+		w.WriteString("|\n")
+	}
+}
+
+// federation returns the line of federation for the same query, under the same
+// condition, or nil.
+func (t *table) federation(e *entry) *entry {
+	return t.find(func(f *entry) bool {
+		return f.server.plugin == "federation" && f.query == e.query && f.condition == e.condition
+	})
+}
+
+// first returns the first line of the same query and plugin.
+func (t *table) first(e *entry) *entry {
+	return t.find(func(f *entry) bool { return f.server.plugin == e.server.plugin && f.query.name == e.query.name })
+}
+
+func (t *table) find(match func(*entry) bool) *entry {
+	if i := slices.IndexFunc(t.entries, match); i >= 0 {
+		return t.entries[i]
+	}
+	return nil
+}
+
+var (
+	dnsperfCompleted = regexp.MustCompile(`Queries completed: +([0-9]+)`)
+	dnsperfRate      = regexp.MustCompile(`Queries per second: +([0-9.]+)`)
+	dnsperfLatency   = regexp.MustCompile(`Average Latency \(s\): +([0-9.]+)`)
+	dnsperfReply     = regexp.MustCompile(`Average packet size: +request [0-9]+, response ([0-9]+)`)
+	dnsperfLost      = regexp.MustCompile(`Queries lost: +0 `)
+	dnsperfCodes     = regexp.MustCompile(`Response codes: +(\S+) [0-9]+ \(100.00%\)`)
+)
+
+// questions writes a file with a query for every service, in random order, and
+// returns its path.
+func (e *entry) questions(b *testing.B) string {
+	b.Helper()
+	path := filepath.Join(e.race.dir, e.query.name+"."+e.server.suffix+"queries")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	w := create(b, path)
+	for _, i := range order(e.race.size) {
+		fmt.Fprintf(w, "%s%s %s\n", e.query.labels, e.server.fqdn(i), dns.TypeToString[e.query.qtype])
+	}
+	if err := w.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// run asks the server for every service over and over. All servers are asked in the
+// same way: by 8 clients with 100 queries under way.
+func (e *entry) run(b *testing.B, seconds int) sample {
+	b.Helper()
+	host, port, _ := net.SplitHostPort(e.server.address)
+	before := e.server.cpu(b)
+	output, err := exec.Command("dnsperf",
+		"-s", host, "-p", port, "-d", e.questions(b), "-l", strconv.Itoa(seconds), "-c", "8", "-q", "100").CombinedOutput()
+	after := e.server.cpu(b)
+	if err != nil {
+		b.Fatalf("dnsperf: %v\n%s", err, output)
+	}
+	if codes := dnsperfCodes.FindSubmatch(output); codes == nil || string(codes[1]) != dns.RcodeToString[e.query.rcode] {
+		b.Fatalf("dnsperf has seen other codes than %s:\n%s", dns.RcodeToString[e.query.rcode], output)
+	}
+	if !dnsperfLost.Match(output) {
+		b.Logf("dnsperf has lost queries:\n%s", output)
+	}
+	number := func(r *regexp.Regexp) float64 {
+		match := r.FindSubmatch(output)
+		if match == nil {
+			b.Fatalf("no %v in the output of dnsperf:\n%s", r, output)
+		}
+		value, err := strconv.ParseFloat(string(match[1]), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return value
+	}
+	return sample{
+		rate: number(dnsperfRate), latency: number(dnsperfLatency), octets: number(dnsperfReply),
+		cpu: (after - before).Seconds() / cmp.Or(number(dnsperfCompleted), 1),
+	}
+}
+
+// cpu returns the CPU time of the server's processes so far, from Linux's /proc.
+func (s *server) cpu(b *testing.B) (sum time.Duration) {
+	b.Helper()
+	for _, pid := range s.pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(text), ") ") // the end of the name, field 2
+		fields := strings.Fields(after)
+		for _, field := range fields[14-3 : 16-3] { // utime and stime, counted from field 3
+			ticks, err := strconv.ParseInt(field, 10, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += time.Duration(ticks) * time.Second / 100 // USER_HZ
+		}
+	}
+	return sum
+}
