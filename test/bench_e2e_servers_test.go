@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -73,6 +74,7 @@ func newRace(b *testing.B, size int, names ...string) *race {
 	r.owner = serveRegistry(b, r.keys.owner, "", filled(b, all), 256)
 	export(b, all, r.zoneFile, r.hostsFile)
 	for _, name := range names {
+		begin := time.Now()
 		plugin, condition, _ := strings.Cut(name, "+")
 		s := &server{name: name, plugin: plugin, condition: condition, address: freeAddress(b), suffix: benchOrigin}
 		if err := r.start(b, s); err != nil {
@@ -81,7 +83,7 @@ func newRace(b *testing.B, size int, names ...string) *race {
 		}
 		r.servers = append(r.servers, s)
 		eventually(b, syncPatience, func() string { return r.unready(s) })
-		b.Logf("%s answers on %s", name, s.address)
+		b.Logf("%s answers on %s after %v", name, s.address, time.Since(begin).Round(time.Millisecond))
 	}
 	return r
 }

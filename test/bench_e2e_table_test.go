@@ -74,7 +74,9 @@ func newTable(b *testing.B) *table {
 	b.Helper()
 	needDnsperf(b)
 	t := new(table)
-	b.Cleanup(func() { t.print(b) })
+	b.Cleanup(func() {
+		fmt.Fprintf(os.Stdout, "\n%s: medians of %d rounds of %d s\n\n%s\n", b.Name(), *e2eRounds, *e2eSeconds, t.markdown())
+	})
 	return t
 }
 
@@ -117,13 +119,11 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// print writes the table to the standard output, in Markdown. There are two ratios of
-// rates: that of federation to the server of the line, under the same condition, and
-// that of the line to the first one of the same query and plugin.
-func (t *table) print(b *testing.B) {
-	b.Helper()
+// markdown returns the table. There are two ratios of rates: that of federation to the
+// server of the line, under the same condition, and that of the line to the first one
+// of the same query and plugin.
+func (t *table) markdown() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n%s: medians of %d rounds of %d s\n\n", b.Name(), *e2eRounds, *e2eSeconds)
 	rows := [][]string{
 		{"query", "server", "replies/s", "lowest to highest", "latency", "CPU/query", "reply", "federation to it", "to itself"},
 		{"---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"},
@@ -131,7 +131,7 @@ func (t *table) print(b *testing.B) {
 	for _, e := range t.entries {
 		rates := e.each(func(s sample) float64 { return s.rate })
 		rows = append(rows, []string{
-			strings.Join(slices.DeleteFunc([]string{e.query.name, e.condition}, func(s string) bool { return s == "" }), ", "), e.server.plugin,
+			strings.TrimSuffix(e.query.name+", "+e.condition, ", "), e.server.plugin,
 			fmt.Sprintf("%.0f", median(rates)), fmt.Sprintf("%.0f to %.0f", slices.Min(rates), slices.Max(rates)),
 			fmt.Sprintf("%.0f us", 1e6*median(e.each(func(s sample) float64 { return s.latency }))),
 			fmt.Sprintf("%.1f us", 1e6*median(e.each(func(s sample) float64 { return s.cpu }))),
@@ -143,7 +143,7 @@ func (t *table) print(b *testing.B) {
 	for _, why := range t.missing {
 		fmt.Fprintf(&text, "\nLEFT OUT: %s\n", why)
 	}
-	fmt.Fprintln(os.Stdout, text.String())
+	return text.String()
 }
 
 // writeRows writes rows of Markdown, with columns that a reader sees as such.
@@ -263,4 +263,40 @@ func (s *server) cpu(b *testing.B) (sum time.Duration) {
 		}
 	}
 	return sum
+}
+
+func TestTable(t *testing.T) {
+	a, srv := &benchQuery{name: "A"}, &benchQuery{name: "SRV"}
+	federation, hosts := &server{plugin: "federation"}, &server{plugin: "hosts"}
+	rounds := func(rates ...float64) (all []sample) {
+		for _, rate := range rates {
+			all = append(all, sample{rate: rate, latency: 0.001, cpu: 0.00002, octets: 66})
+		}
+		return all
+	}
+	// The machine is slow in the second round. So hosts with updates has 1.50 times its
+	// own rate, the median of 1.35, 1.50 and 1.50; the ratio of the medians is 1.35.
+	table := table{
+		entries: []*entry{
+			{query: a, server: federation, samples: rounds(300, 30, 600)},
+			{query: a, server: hosts, samples: rounds(200, 20, 200)},
+			{query: a, server: federation, condition: "updates", samples: rounds(270, 15, 600)},
+			{query: a, server: hosts, condition: "updates", samples: rounds(270, 30, 300)},
+			{query: srv, server: federation, samples: rounds(1)},
+		},
+		missing: []string{"knot is left out: it is not installed"},
+	}
+	const want = `| query      | server     | replies/s | lowest to highest | latency | CPU/query | reply | federation to it | to itself |
+| ---        | ---        | ---:      | ---:              | ---:    | ---:      | ---:  | ---:             | ---:      |
+| A          | federation | 300       | 30 to 600         | 1000 us | 20.0 us   | 66 B  |                  |           |
+| A          | hosts      | 200       | 20 to 200         | 1000 us | 20.0 us   | 66 B  | 1.50             |           |
+| A, updates | federation | 270       | 15 to 600         | 1000 us | 20.0 us   | 66 B  |                  | 0.90      |
+| A, updates | hosts      | 270       | 30 to 300         | 1000 us | 20.0 us   | 66 B  | 1.00             | 1.50      |
+| SRV        | federation | 1         | 1 to 1            | 1000 us | 20.0 us   | 66 B  |                  |           |
+
+LEFT OUT: knot is left out: it is not installed
+`
+	if got := table.markdown(); got != want {
+		t.Errorf("table is\n%s\nwant\n%s", got, want)
+	}
 }
