@@ -40,7 +40,7 @@ func (e *Etcd) Put(ctx context.Context, values map[string]string) error {
 		Value []byte `json:"value"`
 	}
 	type operation struct {
-		Put put `json:"requestPut"` //nolint:tagliatelle // etcd's name
+		Put put `json:"requestPut"`
 	}
 	var operations []operation
 	flush := func() error {
