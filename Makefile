@@ -30,15 +30,18 @@ PACKAGE ?= ./plugin
 BENCH   ?= .
 
 # Which benchmarks `make bench-e2e` runs (E2EQueries/query=SRV, say), the size of the
-# catalog, the servers, how often each is asked, and for how many seconds.
+# catalog, the sizes that E2ESizes compares, the servers, how often each is asked, and
+# for how many seconds.
 E2E          ?= E2E
 E2E_SERVICES ?= 10000
+E2E_SIZES    ?= 1000,1000000
 E2E_SERVERS  ?= federation,hosts,file,knot,etcd,kubernetes
 E2E_ROUNDS   ?= 5
 E2E_SECONDS  ?= 3
 
 # The flags of the benchmarks over UDP.
-E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-servers $(E2E_SERVERS) -e2e-rounds $(E2E_ROUNDS) -e2e-seconds $(E2E_SECONDS)
+E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-sizes $(E2E_SIZES) -e2e-servers $(E2E_SERVERS) \
+	-e2e-rounds $(E2E_ROUNDS) -e2e-seconds $(E2E_SECONDS)
 
 # Where `make profile` writes to.
 PROFILE ?= bin/coredns.pprof

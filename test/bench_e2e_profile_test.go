@@ -49,7 +49,7 @@ func BenchmarkE2EProfile(b *testing.B) {
 				path := filepath.Join(*e2eProfiles, q.name+"-"+s.plugin+".pprof")
 				got := make(chan error, 1)
 				go func() { got <- fetchProfile(s, path, *e2eSeconds) }()
-				measured := e.run(b, *e2eSeconds+1)
+				measured := e.run(b, 0, *e2eSeconds+1)
 				if err := <-got; err != nil {
 					b.Fatal(err)
 				}
