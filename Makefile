@@ -128,7 +128,7 @@ bench-profile: build ## profile CoreDNS under load over UDP and say what its CPU
 
 .PHONY: profile
 profile: build ## profile CoreDNS for a minute, with queries of every kind over UDP and updates flowing; needs dnsperf
-	go test ./test -run '^$$' -bench E2EProfile -benchtime 1x -timeout 5m -e2e-services 10000 -profile-to '$(abspath $(PROFILE))'
+	go test ./test -run '^$$' -bench E2EMixedProfile -benchtime 1x -timeout 5m -e2e-seconds 60 -e2e-mixed '$(abspath $(PROFILE))'
 	go tool pprof -top -nodecount 20 $(PROFILE)
 
 .PHONY: real-servers

@@ -3,6 +3,7 @@ package test
 import (
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var e2eProfiles = flag.String("e2e-profiles", "", "folder for the profiles of BenchmarkE2EProfile, which needs one")
+var (
+	e2eProfiles = flag.String("e2e-profiles", "", "folder for the profiles of BenchmarkE2EProfile, which needs one")
+	e2eMixed    = flag.String("e2e-mixed", "", "file for the profile of BenchmarkE2EMixedProfile, which needs one")
+)
 
 // BenchmarkE2EProfile takes a CPU profile of each CoreDNS while dnsperf asks it, and
 // says what the time goes to. The profiles stay in a folder, for `go tool pprof`.
@@ -72,6 +76,42 @@ func BenchmarkE2EProfile(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkE2EMixedProfile writes a CPU profile of CoreDNS, while dnsperf asks for
+// every kind of answer and the owner updates its services.
+func BenchmarkE2EMixedProfile(b *testing.B) {
+	if *e2eMixed == "" {
+		b.Skip("-e2e-mixed is not set")
+	}
+	needDnsperf(b)
+	r := newRace(b, *e2eServices, "federation")
+	s := r.servers[0]
+	questions := filepath.Join(r.dir, "mixed")
+	w := create(b, questions)
+	for _, i := range order(r.size) {
+		for _, query := range []struct{ labels, qtype string }{
+			{"", "A"}, {"", "A"}, {"v1.", "A"}, {"", "AAAA"}, {"_http._tcp.", "SRV"}, {"", "TXT"}, {"", "MX"}, {"no-", "A"},
+		} {
+			fmt.Fprintf(w, "%s%s %s\n", query.labels, s.fqdn(i), query.qtype)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	defer r.updating(b, e2eUpdates)()
+	got := make(chan error, 1)
+	go func() { got <- fetchProfile(s, *e2eMixed, *e2eSeconds) }()
+	host, port, _ := net.SplitHostPort(s.address)
+	output, err := exec.Command("dnsperf",
+		"-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(*e2eSeconds+1), "-c", "8", "-q", "100").CombinedOutput()
+	if err != nil {
+		b.Fatalf("dnsperf: %v\n%s", err, output)
+	}
+	if err := <-got; err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("%s queries a second", dnsperfRate.FindSubmatch(output)[1])
 }
 
 // fetchProfile writes a CPU profile of some seconds to a file.
