@@ -40,6 +40,7 @@ type race struct {
 	size    int
 	servers []*server // in the order in which they are asked
 	missing []string  // why other servers are not here
+	updated int       // changes so far
 
 	dir                 string // for their files
 	keys                *pki

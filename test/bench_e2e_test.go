@@ -116,7 +116,12 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 	wg.Go(func() {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
+		skip := r.updated // a change that was made before would be none
 		for u := range r.p.updates(b, r.size, false) {
+			if skip > 0 {
+				skip--
+				continue
+			}
 			for time.Since(begin) < time.Duration(n)*time.Second/time.Duration(rate) {
 				select {
 				case <-done:
@@ -129,6 +134,7 @@ func (r *race) updating(b *testing.B, rate int) (stop func() float64) {
 				return
 			}
 			n++
+			r.updated++
 		}
 	})
 	return func() float64 {

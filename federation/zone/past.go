@@ -76,6 +76,7 @@ func (b *Builder) remember(z *Zone, moved []int, now time.Time) {
 	var kept *Zone
 	for _, i := range moved {
 		o, c := &b.origins[i], &b.serials[i]
+		c.recent.Begin(o.serial)
 		listed := c.followers.list(&o.followers)
 		if !listed || !z.steady(o, now) {
 			c.recent.Cut() // what the serial stands for may still change

@@ -30,6 +30,7 @@ func (r *run) publish(serial uint32, at time.Time, octets int, names ...string) 
 	for _, name := range names {
 		r.Note(name)
 	}
+	r.Begin(serial)
 	v := &history.Version[string]{Serial: serial, At: at, Zone: fmt.Sprint("v", serial)}
 	r.Log = r.Continue(&r.Recent, v, func(string, string) int { return octets })
 }

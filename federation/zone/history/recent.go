@@ -16,7 +16,7 @@ type Recent struct {
 	services int
 	names    []string // that have changed, some more than once
 	cut      bool     // the next version cannot be compared with those before
-	begun    bool     // a version has been published
+	begun    bool     // a serial has been published
 	rivalled bool     // another publisher may have used the serial rival, and those before
 	rival    uint32
 }
@@ -63,13 +63,18 @@ func (r *Recent) Contest(serial uint32) {
 	r.rival, r.rivalled = serial, true
 }
 
+// Begin contests the first serial that it is called with: the process before this one
+// may have ended in the same second, with another version under that serial.
+func (r *Recent) Begin(serial uint32) {
+	if !r.begun {
+		r.begun = true
+		r.Contest(serial)
+	}
+}
+
 // Continue returns the log with the version that has the recent changes, of which it
 // fills Changed and Octets. Octets estimates what one version holds for a name.
 func (l *Log[V]) Continue(r *Recent, v *Version[V], octets func(of V, name string) int) Log[V] {
-	if !r.begun {
-		r.begun = true
-		r.Contest(v.Serial) // the process before this one may have ended in the same second
-	}
 	if r.rivalled && int32(v.Serial-r.rival) <= 0 { //nolint:gosec // RFC 1982 section 3.2
 		return Log[V]{}
 	}
