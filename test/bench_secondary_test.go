@@ -127,7 +127,6 @@ func BenchmarkE2ESecondaries(b *testing.B) {
 		b.Skipf("%v: run make build", err)
 	}
 	p := &profiles()[0]
-	r := &race{Registry: filled(b, p.catalog(b, *secondaryServices)), p: p, size: *secondaryServices}
 	for _, kind := range []struct {
 		name  string
 		start func(t testing.TB, address, zone, primary string) *process
@@ -137,10 +136,12 @@ func BenchmarkE2ESecondaries(b *testing.B) {
 	} {
 		b.Run("secondary="+kind.name, func(b *testing.B) {
 			keys, address, primary := newPKI(b), freeAddress(b), freeAddress(b)
+			r := &race{p: p, size: *secondaryServices}
+			r.owner = serveRegistry(b, keys.owner, "", filled(b, p.catalog(b, r.size)), 256)
 			corefile := filepath.Join(b.TempDir(), "Corefile")
 			_, port, _ := net.SplitHostPort(primary)
 			writeFile(b, corefile, fmt.Sprintf("%s:%s {\nbind 127.0.0.1\ntransfer {\nto %s\n}\nfederation {\nowner %s\n%s\nmax_services %d\n}\n}\n",
-				benchOrigin, port, address, serveRegistry(b, keys.owner, "", r.Registry, 256).address, keys.tls(), *secondaryServices+1))
+				benchOrigin, port, address, r.owner.address, keys.tls(), r.size+1))
 			coreDNS := startProcess(b, exec.Command(*secondaryPrimary, "-conf", corefile))
 			eventually(b, syncPatience, func() string {
 				_, err := soaSerial(primary)

@@ -68,7 +68,7 @@ var allowed = map[string][]string{
 		"federation", "federation/packed", "federation/zone/domain", "federation/zone/subtree", "federation/zone/trie",
 	},
 	"federation/zone/reach":   {"federation/zone/domain", "federation/zone/precedence"},
-	"federation/zone/history": {"federation"},
+	"federation/zone/history": nil,
 	"federation/zone": {
 		"federation", "federation/packed", "federation/zone/domain", "federation/zone/record", "federation/zone/subtree",
 		"federation/zone/precedence", "federation/zone/reach", "federation/zone/history",

@@ -115,7 +115,7 @@ func (z *Zone) octets(fqdn string) int {
 	var buf [4]*precedence.Offer
 	n := 0
 	for _, o := range z.tree.Node(fqdn).Offers(buf[:0]) {
-		n += history.Weight(o.Service)
+		n += o.Weight()
 	}
 	return n
 }

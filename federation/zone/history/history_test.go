@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/history"
 )
 
@@ -185,32 +184,4 @@ func serials(log *history.Log[string]) (found []uint32) {
 		}
 	}
 	return found
-}
-
-// TestWeight changes a service in one place after the other: each string and each
-// part counts, at least with its octets.
-func TestWeight(t *testing.T) {
-	var s federation.Service
-	text, list, pairs := "123456789", []string{"123456789"}, []federation.Pair{{Key: "12345", Value: "6789"}}
-	last := history.Weight(&s)
-	for i, change := range []func(){
-		func() { s.Description = text },
-		func() { s.Tags = list },
-		func() { s.SANs = list },
-		func() { s.Labels = pairs },
-		func() { s.Endpoints = make([]federation.Endpoint, 1) },
-		func() { s.Endpoints[0].Description = text },
-		func() { s.Endpoints[0].Labels = list },
-		func() { s.Instances = make([]federation.Instance, 1) },
-		func() { s.Instances[0].Description = text },
-		func() { s.Instances[0].Metadata = pairs },
-		func() { s.Instances[0].EndpointSelector = list },
-	} {
-		change()
-		if weight := history.Weight(&s); weight < last+len(text) {
-			t.Errorf("change %d: %d octets after %d", i, weight, last)
-		} else {
-			last = weight
-		}
-	}
 }

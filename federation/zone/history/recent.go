@@ -2,8 +2,6 @@ package history
 
 import (
 	"slices"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // minNames is how many names may have changed in the log of any zone. In that of a
@@ -94,37 +92,5 @@ func (l *Log[V]) Continue(r *Recent, v *Version[V], octets func(of V, name strin
 }
 
 // perName is what an earlier version holds for each name that has changed since,
-// beside the strings of its service: the compiled service, and parts of the index.
+// beside its services: parts of the index.
 const perName = 2048
-
-// Weight estimates the memory that the parts and strings of a service take, and what
-// package zone makes of them, in octets. Strings in lists that share their memory are
-// counted each time.
-func Weight(s *federation.Service) int {
-	const (
-		perString = 16
-		perPart   = 256 // an endpoint or an instance
-	)
-	texts := func(list []string) (n int) {
-		for _, text := range list {
-			n += len(text) + perString
-		}
-		return n
-	}
-	pairs := func(list []federation.Pair) (n int) {
-		for _, p := range list {
-			n += 2 * (len(p.Key) + len(p.Value) + perString) // once more in TXT records
-		}
-		return n
-	}
-	n := 2*(len(s.Description)+texts(s.Tags)+texts(s.SANs)) + pairs(s.Labels)
-	for i := range s.Endpoints {
-		n += perPart + len(s.Endpoints[i].Description) + texts(s.Endpoints[i].Labels)
-	}
-	for i := range s.Instances {
-		in := &s.Instances[i]
-		n += perPart + 2*len(in.Description) + pairs(in.Metadata) + texts(in.EndpointSelector)
-		n += 2 * len(s.Endpoints) // those that it selects
-	}
-	return n
-}

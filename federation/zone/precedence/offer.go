@@ -50,6 +50,16 @@ func (o *Offer) FQDN() string { return o.home.Name }
 // last.
 func (o *Offer) Generation() uint64 { return o.generation }
 
+// Weight estimates the memory of the offer, in octets.
+func (o *Offer) Weight() int {
+	const (
+		perOffer = 512
+		perPart  = 64 // an endpoint or an instance
+	)
+	endpoints, instances := o.Service.Count()
+	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
+}
+
 // compare orders the offers of one name: by owner, then by the name of the
 // service. It does not depend on who came first.
 func compare(x, y *Offer) int {

@@ -3,6 +3,8 @@ package precedence_test
 import (
 	"fmt"
 	"maps"
+	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -351,5 +353,42 @@ func TestExchangeTellsChanges(t *testing.T) {
 	old = w.Offer(0, "s")
 	if !w.Exchange(old.FQDN(), old, old.Confirmed(8)) {
 		t.Error("a stale offer that becomes live changes no answer")
+	}
+}
+
+// TestWeight compares the estimate of an offer's memory with what many of them take:
+// at least half of it, so that a bound by weight bounds memory.
+func TestWeight(t *testing.T) {
+	for name, size := range map[string]int{"one": 1, "many": 100} {
+		t.Run(name, func(t *testing.T) {
+			const n = 200
+			offers := make([]*precedence.Offer, n)
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for i := range offers {
+				s := &federation.Service{Name: fmt.Sprint("service-", i), Description: strings.Repeat("x", size)}
+				for j := range size {
+					address := netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)})
+					endpoint, err := federation.ParseAddress(address.String())
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: endpoint, Port: 80})
+					s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprint("i", j), Protocol: federation.HTTP})
+				}
+				offers[i] = precedence.NewOffer(packed.Of(s), s, s.Name+"."+origin, 0, 1, func(_, _ string) subtree.Fault { return "" })
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			taken, weight := int(after.HeapAlloc-before.HeapAlloc), 0 //nolint:gosec // some MB
+			for _, o := range offers {
+				weight += o.Weight()
+			}
+			t.Logf("%d octets an offer, estimated as %d", taken/n, weight/n)
+			if weight < taken/2 || weight > 8*taken {
+				t.Errorf("%d octets are estimated as %d", taken, weight)
+			}
+		})
 	}
 }

@@ -117,7 +117,7 @@ func (d *difference) pack(rr dns.RR) []byte {
 func records(z *zone.Zone, origin, name string, now time.Time) iter.Seq[dns.RR] {
 	return func(yield func(dns.RR) bool) {
 		for r := range z.Records(origin, name, now) {
-			for _, rr := range Answer(r, name, 0) {
+			for _, rr := range Answer(nil, r, name, 0) {
 				if !yield(rr) {
 					return
 				}
