@@ -1,8 +1,10 @@
 package trie
 
 import (
+	"cmp"
 	"hash/maphash"
 	"iter"
+	"slices"
 )
 
 // Item is a name and its value. A Map points to the items that it was given, so
@@ -82,39 +84,62 @@ func (s *slot[V]) all(yield func(*Item[V]) bool) bool {
 	return true
 }
 
-// set adds the item, or replaces the one of the same name. Copies of m do not
-// change.
-func (m *Map[V]) set(item *Item[V]) { m.root = m.root.change(m.hash(item.Name), item.Name, item, 0) }
-
-// delete removes a name. Copies of m do not change.
-func (m *Map[V]) delete(name string) { m.root = m.root.change(m.hash(name), name, nil, 0) }
-
-// change returns a copy of the slot with the item under its name, or without the
-// name when the item is nil. A branch stays a branch when its leaves go: it is
-// small, and may fill again.
-func (s *slot[V]) change(hash uint64, name string, item *Item[V], bits int) slot[V] {
-	if s.kids != nil {
-		kids := *s.kids
-		kid := &kids[place(hash, bits)]
-		*kid = kid.change(hash, name, item, bits+width)
-		return slot[V]{kids: &kids}
-	}
-	leaves := make([]leaf[V], 0, len(s.leaves)+1)
-	for _, l := range s.leaves {
-		if l.hash != hash || l.item.Name != name {
-			leaves = append(leaves, l)
-		}
-	}
-	if item == nil {
-		return slot[V]{leaves: leaves}
-	}
-	return split(append(leaves, leaf[V]{hash, item}), bits)
+// change is a name with its new item, or with none when the name is gone.
+type change[V any] struct {
+	hash uint64
+	name string
+	item *Item[V]
 }
 
-// split returns the slot of these leaves, and keeps the slice.
+// changed returns a copy of the slot with these changes, which are sorted by hash and
+// have no name twice. Every branch and list is copied once, however many of the
+// changes are in it. A branch stays a branch when its leaves go: it is small, and may
+// fill again.
+func (s *slot[V]) changed(changes []change[V], bits int) slot[V] {
+	if s.kids != nil {
+		kids := *s.kids
+		for len(changes) > 0 {
+			at, n := place(changes[0].hash, bits), 1
+			for n < len(changes) && place(changes[n].hash, bits) == at {
+				n++
+			}
+			kids[at] = kids[at].changed(changes[:n], bits+width)
+			changes = changes[n:]
+		}
+		return slot[V]{kids: &kids}
+	}
+	var buf [2 * maxLeaves]leaf[V] // mostly enough to find out how many there are
+	leaves := buf[:0]
+	for i := range s.leaves {
+		if l := &s.leaves[i]; !l.changes(changes) {
+			leaves = append(leaves, *l)
+		}
+	}
+	for i := range changes {
+		if c := &changes[i]; c.item != nil {
+			leaves = append(leaves, leaf[V]{c.hash, c.item})
+		}
+	}
+	return split(leaves, bits)
+}
+
+// changes reports whether one of the changes, sorted by hash, is of the leaf's name.
+func (l *leaf[V]) changes(changes []change[V]) bool {
+	i, _ := slices.BinarySearchFunc(changes, l.hash, func(c change[V], hash uint64) int { return cmp.Compare(c.hash, hash) })
+	for ; i < len(changes) && changes[i].hash == l.hash; i++ {
+		if changes[i].name == l.item.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// split returns the slot of these leaves, and does not keep the slice.
 func split[V any](leaves []leaf[V], bits int) slot[V] {
 	if len(leaves) <= maxLeaves || bits+width > hashBits {
-		return slot[V]{leaves: leaves}
+		own := make([]leaf[V], len(leaves)) // slices.Clone would keep the memory of the caller alive
+		copy(own, leaves)
+		return slot[V]{leaves: own}
 	}
 	var counts [fan]int
 	for i := range leaves {
