@@ -69,8 +69,9 @@ type Catalog struct {
 	losses  []loss // the retention clocks, oldest first; the last one is the owner's
 	expired bool   // the last clock has run out
 
-	known    bool // a catalog was complete, or restored
-	lastSync time.Time
+	known     bool // a catalog was complete, or restored
+	restoring bool // BeginRestore was called, and EndRestore not yet
+	lastSync  time.Time
 
 	// Counts over records, kept by set.
 	services    int             // published
@@ -107,6 +108,7 @@ func (c *Catalog) Opened(now time.Time) {
 	if renews.live == 0 {
 		c.Lost(now)
 	}
+	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited = 0, 0, limited{}
 	c.stream = stream{open: true, heard: now, renews: renews}

@@ -7,28 +7,62 @@ import (
 )
 
 // Restore fills a new catalog with the services that were kept through a restart,
-// and reports whether it did. It does not when their retention is over, or after the
-// first stream was opened. The services are stale from lastUp on, the time when a
-// stream was last up. A lastUp after now counts as now, as the clock of the machine
-// may have been set back. Services that are not admitted, and those that are beyond
-// the limits of Config, are left out.
+// and reports whether it did, as BeginRestore does.
 func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool {
+	if !c.BeginRestore(lastUp, now) {
+		return false
+	}
+	c.RestoreMore(services)
+	c.EndRestore(true)
+	return true
+}
+
+// BeginRestore prepares a new catalog for the services that were kept through a
+// restart, and reports whether it did. It does not when their retention is over, or
+// after the first stream was opened. The services are stale from lastUp on, the time
+// when a stream was last up. A lastUp after now counts as now, as the clock of the
+// machine may have been set back. Until EndRestore, the catalog is not known: a name
+// that is not there may still come.
+func (c *Catalog) BeginRestore(lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
 	}
 	l := loss{at: lastUp}
-	if c.generation > 0 || c.known {
+	if c.generation > 0 || c.known || c.restoring {
 		return false
 	}
 	if due, ok := c.due(l); ok && !due.After(now) {
 		return false
 	}
-	c.known = true
+	c.restoring = true
 	c.losses = []loss{l}
+	return true
+}
+
+// RestoreMore adds some of the services that are restored. Those that are not
+// admitted, and those that are beyond the limits of Config, are left out. It does
+// nothing when no restoration is under way, or their retention has ended meanwhile.
+func (c *Catalog) RestoreMore(services []packed.Service) {
+	if !c.restoring || c.expired {
+		return
+	}
 	for _, p := range services {
 		_ = c.upsert("", p, c.unpacker.Unpack(p)) // the error was reported when the owner sent the service
 	}
-	return true
+}
+
+// EndRestore ends a restoration, if one is under way. With complete, all services are
+// there: the catalog is known. Otherwise they are removed, and the catalog is as new.
+func (c *Catalog) EndRestore(complete bool) {
+	switch {
+	case !c.restoring:
+	case complete:
+		c.known = true
+	default:
+		c.removeBefore(c.generation + 1)
+		c.losses, c.expired, c.limited = nil, false, limited{}
+	}
+	c.restoring = false
 }
 
 // Snapshot returns what Restore takes: the services that are worth keeping through a

@@ -65,8 +65,8 @@ func CheckFile(ctx context.Context, store Store, path string) (file string, err 
 // within returns what f returns, which asks a disk. It returns false when that
 // takes longer than the limit, which begins anew with every progress, or when ctx
 // ends. Then f goes on in its goroutine until the disk answers, and what it returns
-// is lost.
-func within[T any](ctx context.Context, limit time.Duration, progress <-chan struct{}, f func() T) (result T, ok bool) {
+// is lost. A function that comes as progress is called.
+func within[T any](ctx context.Context, limit time.Duration, progress <-chan func(), f func() T) (result T, ok bool) {
 	results := make(chan T, 1)
 	go func() { results <- f() }()
 	timer := time.NewTimer(limit)
@@ -75,7 +75,8 @@ func within[T any](ctx context.Context, limit time.Duration, progress <-chan str
 		select {
 		case result = <-results:
 			return result, true
-		case <-progress:
+		case step := <-progress:
+			step()
 			timer.Reset(limit)
 		case <-timer.C:
 			return result, false

@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
@@ -257,6 +259,99 @@ func TestLoadProgress(t *testing.T) {
 		w.wantLog(`INFO msg="restoring the catalog" file=catalog services=13 of=13`,
 			`INFO msg="catalog restored from its file" file=catalog services=0 last_up=2000-01-01T00:00:00.000Z used=true`,
 			`WARN msg="not connected to owner, still trying"`)
+	})
+}
+
+// A catalog is there part by part, and is not known before its end. When the file
+// turns out to be of no use, or the disk hangs, everything is taken back.
+func TestRestoreParts(t *testing.T) {
+	web, api := service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2")
+	broken := errors.New("the disk is gone")
+	for name, tc := range map[string]struct {
+		rest  time.Duration // until the end is read
+		err   error
+		known bool
+		names string
+	}{
+		"whole":  {rest: 9 * time.Second, known: true, names: "api web"},
+		"broken": {rest: 9 * time.Second, err: broken},
+		"hangs":  {rest: 11 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				d := new(disk)
+				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
+				if err := d.Save("catalog", kept); err != nil {
+					t.Fatal(err)
+				}
+				taken := true
+				d.loading = func(_ string, o snapshot.Options) error {
+					for _, s := range []*federation.Service{web, api} {
+						part := *kept
+						part.Services = []packed.Service{packed.Of(s)}
+						taken = o.Part(&part) && taken
+						time.Sleep(time.Second)
+					}
+					time.Sleep(tc.rest - time.Second)
+					taken = o.Part(kept) && taken
+					return tc.err
+				}
+				m, _ := w.run(w.kept(d, "catalog"))
+				if got, s := w.names(), m.Status(); got != "web" || s.Known {
+					t.Errorf("after the first part there are %q, and the catalog is known: %v", got, s.Known)
+				}
+				time.Sleep(time.Second)
+				if got := w.names(); got != "api web" {
+					t.Errorf("after the second part there are %q", got)
+				}
+				time.Sleep(13 * time.Second)
+				if got, s := w.names(), m.Status(); got != tc.names || s.Known != tc.known {
+					t.Errorf("in the end there are %q, and the catalog is known: %v", got, s.Known)
+				}
+				if want := tc.rest < 10*time.Second; taken != want {
+					t.Errorf("all parts are taken: %v, want %v", taken, want)
+				}
+			})
+		})
+	}
+}
+
+// A subscription that takes the place of another one in the midst of a restoration
+// begins anew.
+func TestResubscribeWhileRestoring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
+		kept.Services = []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}
+		if err := d.Save("catalog", kept); err != nil {
+			t.Fatal(err)
+		}
+		d.loading = func(_ string, o snapshot.Options) error {
+			part := *kept
+			part.Services = []packed.Service{packed.Of(service(t, "old.fed.example", "192.0.2.2"))}
+			if len(d.loaded) == 1 {
+				o.Part(&part)
+			}
+			time.Sleep(5 * time.Second)
+			return nil
+		}
+		config := w.kept(d, "catalog")
+		m, _ := w.run(config)
+		if got := w.names(); got != "old" {
+			t.Errorf("after the first part there are %q", got)
+		}
+		if err := m.Resubscribe(config.Subscription); err != nil {
+			t.Fatal(err)
+		}
+		if got, s := w.names(), m.Status(); got != "" || s.Known {
+			t.Errorf("after the change there are %q, and the catalog is known: %v", got, s.Known)
+		}
+		time.Sleep(time.Minute)
+		if got, s := w.names(), m.Status(); got != "web" || !s.Known {
+			t.Errorf("in the end there are %q, and the catalog is known: %v", got, s.Known)
+		}
 	})
 }
 

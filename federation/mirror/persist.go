@@ -76,8 +76,20 @@ func (k *keeper) load(ctx context.Context) {
 	if k.mirror.known() {
 		return // only the subscription is new
 	}
-	progress := make(chan struct{}, 1)
-	l, ok := within(ctx, loadPatience, progress, func() loaded { return k.read(progress) })
+	r := restoration{mirror: k.mirror}
+	steps, left := make(chan func()), make(chan struct{})
+	defer close(left)
+	l, ok := within(ctx, loadPatience, steps, func() loaded {
+		return k.read(steps, func(part *snapshot.Snapshot) bool {
+			select {
+			case steps <- func() { r.add(part, false) }:
+				return true
+			case <-left:
+				return false
+			}
+		})
+	})
+	defer r.discard()
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -95,19 +107,21 @@ func (k *keeper) load(ctx context.Context) {
 		}
 		return
 	}
-	restored := k.mirror.restore(l.Snapshot)
-	k.logger.Info("catalog restored from its file", "services", len(l.Services), "last_up", l.LastUp, "used", restored)
+	r.add(l.Snapshot, true)
+	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", l.LastUp, "used", r.used)
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
-// would write over it. It may go on when nobody waits for it any more.
-func (k *keeper) read(progress chan<- struct{}) loaded {
+// would write over it. It may go on when nobody waits for it any more: as long as
+// part reports true, which gets the services.
+func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) loaded {
 	next := time.Now().Add(progressInterval)
 	refused := 0
 	store := k.mirror.config.Store
 	s, err := store.Load(k.file, snapshot.Options{
 		Owner:  k.mirror.config.Key,
 		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
+		Part:   part,
 		Refused: func(invalid *federation.InvalidError) {
 			if refused++; refused == 1 {
 				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "reason", invalid)
@@ -115,7 +129,7 @@ func (k *keeper) read(progress chan<- struct{}) loaded {
 		},
 		Progress: func(done, total int) {
 			select {
-			case progress <- struct{}{}:
+			case steps <- func() {}:
 			default:
 			}
 			if now := time.Now(); now.After(next) {
@@ -140,20 +154,53 @@ func (m *Mirror) known() bool {
 	return m.catalog.Status().Known
 }
 
-// restore fills the catalog, and reports whether it did.
-func (m *Mirror) restore(s *snapshot.Snapshot) bool {
-	var restored bool
+// restoration fills the catalog part by part. Queries are answered from what is there
+// already, and a name that is not may still come.
+type restoration struct {
+	mirror   *Mirror
+	begun    bool
+	used     bool // the catalog takes the services
+	whole    bool
+	services int // so far
+}
+
+// add restores a part of the services, and with last completes the catalog.
+func (r *restoration) add(s *snapshot.Snapshot, last bool) {
+	m := r.mirror
 	m.change(func(time.Time) {
-		if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+		if !r.begun {
+			r.begun, r.used = true, m.beginRestore(s)
+		}
+		r.services += len(s.Services)
+		if !r.used {
 			return
 		}
-		for _, t := range []time.Time{s.LastUp, s.Saved} {
-			m.clock.atLeast(t)
+		m.catalog.RestoreMore(s.Services)
+		if r.whole = last; last {
+			m.catalog.EndRestore(true)
 		}
-		restored = m.catalog.Restore(s.Services, s.LastUp, m.now())
 	})
-	m.announce()
-	return restored
+	if last {
+		m.announce()
+	}
+}
+
+// discard takes everything back, unless it is whole.
+func (r *restoration) discard() {
+	if r.used && !r.whole {
+		r.mirror.change(func(time.Time) { r.mirror.catalog.EndRestore(false) })
+	}
+}
+
+// beginRestore prepares the catalog for what the file has. m.mu is held.
+func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
+	if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+		return false
+	}
+	for _, t := range []time.Time{s.LastUp, s.Saved} {
+		m.clock.atLeast(t)
+	}
+	return m.catalog.BeginRestore(s.LastUp, m.now())
 }
 
 // run saves the catalog after changes until ctx ends, and then once more what comes

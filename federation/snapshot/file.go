@@ -181,11 +181,24 @@ func Load(path string, o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	s, err := Decode(io.LimitReader(f, MaxFile), o) // it may grow
+	s, err := load(f, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
+}
+
+func load(f io.ReadSeeker, o Options) (*Snapshot, error) {
+	file := func() io.Reader { return io.LimitReader(f, MaxFile) } // it may grow
+	if o.Part != nil {
+		if err := verify(file(), o); err != nil {
+			return nil, err
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	return Decode(file(), o)
 }
 
 const (

@@ -204,3 +204,48 @@ func size(b *testing.B, path string) {
 	b.SetBytes(info.Size())
 	b.ReportMetric(float64(info.Size())/100_000, "B/service")
 }
+
+// TestLoadParts loads a snapshot part by part: all services in order, a few at first.
+// A reader may stop, and sees nothing of a file that is damaged in the end.
+func TestLoadParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	want := many(t, 40_000)
+	if err := snapshot.Save(path, want); err != nil {
+		t.Fatal(err)
+	}
+	load := func(stopAt int) (parts []int, whole *snapshot.Snapshot, err error) {
+		whole = new(snapshot.Snapshot)
+		o := wanted
+		o.Part = func(part *snapshot.Snapshot) bool {
+			parts = append(parts, len(part.Services))
+			whole.Services = append(whole.Services, part.Services...)
+			whole.Owner, whole.LastUp, whole.Saved = part.Owner, part.LastUp, part.Saved
+			return len(parts) != stopAt
+		}
+		rest, err := snapshot.Load(path, o)
+		if rest != nil && len(rest.Services) > 0 {
+			t.Errorf("%d services are in no part", len(rest.Services))
+		}
+		return parts, whole, err
+	}
+	parts, got, err := load(0)
+	if err != nil || compare(want, got) != "" || !slices.Equal(parts, []int{1024, 1024, 2048, 4096, 8192, 16384, 7232}) {
+		t.Errorf("parts of %v services: %v", parts, err)
+	}
+	for _, stopAt := range []int{1, len(parts)} {
+		if parts, _, err := load(stopAt); !errors.Is(err, snapshot.ErrStopped) || len(parts) != stopAt {
+			t.Errorf("parts of %v services when part %d is the last: %v", parts, stopAt, err)
+		}
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file[len(file)-1] ^= 1
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if parts, _, err := load(0); !errors.Is(err, snapshot.ErrCorrupt) || len(parts) > 0 {
+		t.Errorf("parts of %v services of a damaged file: %v", parts, err)
+	}
+}

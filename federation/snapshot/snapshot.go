@@ -75,6 +75,7 @@ var (
 	ErrForeign   = errors.New("snapshot of another owner; give each owner a file of its own")
 	ErrTruncated = errors.New("snapshot ends early")
 	ErrCorrupt   = errors.New("snapshot is damaged")
+	ErrStopped   = errors.New("reading was stopped") // by Options.Part
 )
 
 // Snapshot is one owner's catalog at one time.
@@ -101,7 +102,20 @@ type Options struct {
 	// Progress is called now and then, and at the end, with the number of services
 	// that have been read and of those in the file. It may be nil.
 	Progress func(done, total int)
+
+	// Part is called with some of the services at a time, in order, beside what else
+	// the snapshot says. The one that is returned has none then. When it reports
+	// false, or reading fails, all parts are void: Load fails before the first part
+	// when a file is damaged, but a disk may fail later. It may be nil.
+	Part func(*Snapshot) bool
 }
+
+// A part is small at first, so that the first names are known soon, and then as large
+// as all parts before it, up to most.
+const (
+	leastPart = 1 << 10
+	mostPart  = 16 << 10
+)
 
 // Encode writes the snapshot to w. It needs memory for one service at a time. It
 // fails when w does, and when a message is too large for the format.
@@ -135,6 +149,23 @@ func Encode(w io.Writer, s *Snapshot) error {
 // holds, Decode takes no more memory than a few times what it has read.
 func Decode(r io.Reader, o Options) (*Snapshot, error) {
 	d := decoder{r: bufio.NewReaderSize(r, bufferSize)}
+	return d.decode(o)
+}
+
+// verify returns the error of Decode for what is damaged or of another owner. It
+// unpacks nothing, and so takes little of the time.
+func verify(r io.Reader, o Options) error {
+	d := decoder{r: bufio.NewReaderSize(r, bufferSize), unread: true}
+	progress := o.Progress
+	o.Part, o.Progress = nil, nil
+	if progress != nil {
+		o.Progress = func(_, total int) { progress(0, total) }
+	}
+	_, err := d.decode(o)
+	return err
+}
+
+func (d *decoder) decode(o Options) (*Snapshot, error) {
 	if err := d.preamble(); err != nil {
 		return nil, err
 	}
@@ -158,6 +189,9 @@ func Decode(r io.Reader, o Options) (*Snapshot, error) {
 		if o.Progress != nil && i > 0 && i%progressEvery == 0 {
 			o.Progress(i, total)
 		}
+		if n := len(s.Services); o.Part != nil && n >= min(max(i-n, leastPart), mostPart) && !s.hand(o.Part) {
+			return nil, ErrStopped
+		}
 		if err := d.service(s, o); err != nil {
 			return nil, fmt.Errorf("service %d of %d: %w", i+1, total, err)
 		}
@@ -168,16 +202,26 @@ func Decode(r io.Reader, o Options) (*Snapshot, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
+	if o.Part != nil && !s.hand(o.Part) {
+		return nil, ErrStopped
+	}
 	if o.Progress != nil {
 		o.Progress(total, total)
 	}
 	return s, nil
 }
 
+// hand gives the services away.
+func (s *Snapshot) hand(part func(*Snapshot) bool) bool {
+	p := *s
+	s.Services = nil
+	return part(&p)
+}
+
 // service reads the next record into s.
 func (d *decoder) service(s *Snapshot, o Options) error {
 	octets, err := d.octets(maxRecord)
-	if err != nil {
+	if err != nil || d.unread {
 		return err
 	}
 	p, err := o.unpack(&d.unpacker, octets)
@@ -297,6 +341,7 @@ type decoder struct {
 	buf bytes.Buffer
 
 	unpacker packed.Unpacker
+	unread   bool // services are not looked at
 }
 
 // read returns the next n bytes, which are valid until the next call.

@@ -1,0 +1,76 @@
+package catalog_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
+)
+
+// TestRestoreInParts checks that services of a restoration are published at once, that
+// the catalog is known at its end only, and that nothing is left of one that is given
+// up: by its end, or by a stream that is opened meanwhile.
+func TestRestoreInParts(t *testing.T) {
+	part := func(names ...string) (list []packed.Service) {
+		for _, name := range names {
+			list = append(list, packed.Of(service(t, name, nil)))
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		end   func(c *catalog.Catalog)
+		left  int
+		known bool
+	}{
+		"complete": {func(c *catalog.Catalog) { c.EndRestore(true) }, 3, true},
+		"given up": {func(c *catalog.Catalog) { c.EndRestore(false) }, 0, false},
+		"opened":   {func(c *catalog.Catalog) { c.Opened(epoch) }, 0, false},
+		"expired meanwhile": {func(c *catalog.Catalog) {
+			c.Advance(epoch.Add(2 * time.Hour))
+			c.RestoreMore(part("d"))
+			c.EndRestore(true)
+		}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := catalog.New(catalog.Config{Retention: time.Hour, MaxServices: 3})
+			before := c.Status()
+			if !c.BeginRestore(epoch, epoch) || c.BeginRestore(epoch, epoch) {
+				t.Fatal("there is not one restoration")
+			}
+			c.RestoreMore(part("a", "b"))
+			c.RestoreMore(part("c", "too many"))
+			if s := c.Status(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
+				t.Errorf("before the end the catalog is %+v", s)
+			}
+			if _, _, ok := c.Snapshot(epoch); ok {
+				t.Error("a part of the catalog is worth keeping")
+			}
+			tt.end(c)
+			if s := c.Status(); s.Services != tt.left || s.Known != tt.known {
+				t.Errorf("in the end the catalog is %+v", s)
+			}
+			if n := len(c.Changes()); n != 3-tt.left {
+				t.Errorf("%d services go", n)
+			}
+			c.RestoreMore(part("late"))
+			if s := c.Status(); s.Services != tt.left {
+				t.Error("a service is restored after the end")
+			}
+			if name == "given up" {
+				if diff := cmp.Diff(before, c.Status()); diff != "" {
+					t.Errorf("the catalog is not as new (-want +got):\n%s", diff)
+				}
+				if !c.Restore(part("a"), epoch, epoch) || c.Status().Services != 1 {
+					t.Error("it cannot be restored once more")
+				}
+			}
+			if err := c.Apply(federation.Event{Operation: federation.End}, epoch); (err == nil) != (name == "opened") {
+				t.Errorf("a stream is open: %v", err)
+			}
+		})
+	}
+}
