@@ -42,7 +42,7 @@ func TestRestoreInParts(t *testing.T) {
 				t.Fatal("there is not one restoration")
 			}
 			c.RestoreMore(part("a", "b"))
-			c.RestoreMore(part("c", "too many"))
+			c.RestoreMore(part("c", "toomany"))
 			if s := c.Status(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
 				t.Errorf("before the end the catalog is %+v", s)
 			}
