@@ -68,9 +68,10 @@ func checkCounts(b []byte, fields []repeated) *federation.InvalidError {
 	return nil
 }
 
-// The fields that identify a FederatedService.
+// The fields that name a FederatedService.
 const (
 	nameField protowire.Number = 1
+	fqdnField protowire.Number = 5
 	idField   protowire.Number = 6 // in v1alpha1
 )
 
