@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // invalid returns a service that is not valid.
@@ -129,7 +130,7 @@ func TestLargestMessage(t *testing.T) {
 	for over, want := range []string{"upsert a 1", "end"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := service("a", 1)
-			resource, err := (&published{Service: s}).encoded()
+			resource, err := wire.EncodeResource(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,7 +23,7 @@ import (
 // slow it is, and no goroutine.
 type Registry struct {
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
-	services      map[string]*published
+	services      map[string]*wire.Encoded
 	names         []string // keys of services in order; nil when out of date; shared with subscriptions, so never changed
 	subscriptions map[*Subscription]struct{}
 }
@@ -35,29 +34,9 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
-		services:      make(map[string]*published),
+		services:      make(map[string]*wire.Encoded),
 		subscriptions: make(map[*Subscription]struct{}),
 	}
-}
-
-// published is a service and its message. The message is encoded when the first
-// consumer needs it, and shared by all.
-type published struct {
-	*federation.Service
-
-	resource atomic.Pointer[anypb.Any]
-}
-
-// encoded returns the resource of a message about the service.
-func (p *published) encoded() (*anypb.Any, error) {
-	if resource := p.resource.Load(); resource != nil {
-		return resource, nil
-	}
-	resource, err := wire.EncodeResource(federation.Event{Operation: federation.Upsert, Name: p.Name, Service: p.Service})
-	if err == nil {
-		p.resource.Store(resource)
-	}
-	return resource, err
 }
 
 // Difference counts what a call of Set changed.
@@ -65,82 +44,97 @@ type Difference struct{ Added, Changed, Removed int }
 
 // Set makes services the whole catalog. Subscribers are told only of the
 // difference. The names must be unique; of two services with one name the last
-// counts. The registry keeps the services, which must not be changed afterwards.
+// counts. The registry may keep the services, which must not be changed afterwards.
 //
 // Set fails when one of them is not valid (see [federation.Service.Validate]), and
 // changes nothing then. The error joins a [*federation.InvalidError] for each of
 // the first ten.
 func (r *Registry) Set(services []*federation.Service) (Difference, error) {
-	keep, err := r.compare(services)
+	keep, err := r.encode(services)
 	if err != nil {
 		return Difference{}, err
 	}
 	return r.replace(keep), nil
 }
 
-// replace makes the services of keep the whole catalog.
-func (r *Registry) replace(keep map[string]candidate) Difference {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var changed, gone []string
-	for name, c := range keep {
-		if old := r.services[name]; old == nil || old != c.equal { // or else it is as it was compared
-			changed = append(changed, name)
-		}
+// SetEncoded is Set for services that are encoded already, and so are valid. A source
+// that remembers what it has encoded gives the same values again for what has not
+// changed, which then costs a look at the name. The registry keeps no other copy.
+func (r *Registry) SetEncoded(services []*wire.Encoded) Difference {
+	keep := make(map[string]*wire.Encoded, len(services))
+	for _, s := range services {
+		keep[s.Name()] = s
 	}
-	for name := range r.services {
-		if _, ok := keep[name]; !ok {
-			gone = append(gone, name)
-		}
-	}
-	slices.Sort(changed) // the same difference is told in the same order
-	slices.Sort(gone)
-	var d Difference
-	// Additions come before removals: an fqdn that moves to a service of another
-	// name then has an answer all the time.
-	for _, name := range changed {
-		_, known := r.services[name]
-		switch ok := r.upsert(keep[name].service); {
-		case ok && known:
-			d.Changed++
-		case ok:
-			d.Added++
-		}
-	}
-	for _, name := range gone {
-		r.remove(name)
-		d.Removed++
-	}
-	return d
+	return r.replace(keep)
 }
 
-// candidate is a service of a catalog that Set is given.
-type candidate struct {
-	service *federation.Service
-	equal   *published // what the registry had of that name, when it is equal; otherwise nil
+// replace makes the services of keep the whole catalog, and takes over the map.
+func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d Difference
+	var upserted, gone []string
+	for name, s := range keep {
+		switch old := r.services[name]; {
+		case old == nil:
+			d.Added++
+		case old == s || old.Equal(s):
+			continue
+		default:
+			d.Changed++
+		}
+		upserted = append(upserted, name)
+	}
+	if d.Removed = len(r.services) + d.Added - len(keep); d.Removed > 0 {
+		for name := range r.services {
+			if keep[name] == nil {
+				gone = append(gone, name)
+			}
+		}
+	}
+	old := r.services
+	r.services = keep
+	if d.Added+d.Removed > 0 {
+		r.names = nil
+	}
+	if len(r.subscriptions) == 0 {
+		return d
+	}
+	slices.Sort(upserted) // the same difference is told in the same order
+	slices.Sort(gone)
+	for s := range r.subscriptions {
+		// Additions come before removals: an fqdn that moves to a service of another
+		// name then has an answer all the time.
+		for _, name := range upserted {
+			s.upserted(name, old[name] != nil)
+		}
+		for _, name := range gone {
+			s.removed(name)
+		}
+	}
+	return d
 }
 
 // maxInvalid bounds the services that the error of Set spells out.
 const maxInvalid = 10
 
-// compare returns the services by name, or an error when one of them is not valid.
-// One that the registry holds already, or that is equal to it, was validated when
-// it came. The registry is locked for a look at each service only, so streams go
-// on meanwhile.
-func (r *Registry) compare(services []*federation.Service) (map[string]candidate, error) {
-	keep := make(map[string]candidate, len(services))
+// encode returns the services by name, or an error when one of them is not valid.
+// One that is equal to what the registry holds was validated when that came. The
+// registry is locked for a look at each service only, so streams go on meanwhile.
+func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Encoded, error) {
+	keep := make(map[string]*wire.Encoded, len(services))
 	var errs []error
 	more := 0
 	for _, s := range services {
 		if s != nil {
-			if old := r.lookup(s.Name); old != nil && old.Equal(s) {
-				keep[s.Name] = candidate{s, old}
+			if old := r.lookup(s.Name); old != nil && old.Encodes(s) {
+				keep[s.Name] = old
 				continue
 			}
 		}
-		switch err := s.Validate(); {
+		switch e, err := wire.NewEncoded(s); {
 		case err == nil:
-			keep[s.Name] = candidate{service: s}
+			keep[s.Name] = e
 		case len(errs) < maxInvalid:
 			errs = append(errs, err)
 		default:
@@ -153,32 +147,52 @@ func (r *Registry) compare(services []*federation.Service) (map[string]candidate
 	return keep, errors.Join(errs...)
 }
 
-func (r *Registry) lookup(name string) *published {
+func (r *Registry) lookup(name string) *wire.Encoded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.services[name]
 }
 
 // Upsert adds the service, or replaces the one of the same name. It reports
-// whether that changes the catalog: an equal service does not. The registry keeps
+// whether that changes the catalog: an equal service does not. The registry may keep
 // s, which must not be changed afterwards.
 //
 // It fails with a [*federation.InvalidError] when s is not valid (see
 // [federation.Service.Validate]), and changes nothing then.
 func (r *Registry) Upsert(s *federation.Service) (bool, error) {
-	if err := s.Validate(); err != nil {
+	e, err := wire.NewEncoded(s)
+	if err != nil {
 		return false, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.upsert(s), nil
+	old, known := r.services[s.Name]
+	if known && old.Equal(e) {
+		return false, nil
+	}
+	r.services[s.Name] = e
+	if !known {
+		r.names = nil
+	}
+	for sub := range r.subscriptions {
+		sub.upserted(s.Name, known)
+	}
+	return true, nil
 }
 
 // Delete removes the service of that name, and reports whether there was one.
 func (r *Registry) Delete(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.remove(name)
+	if _, known := r.services[name]; !known {
+		return false
+	}
+	delete(r.services, name)
+	r.names = nil
+	for sub := range r.subscriptions {
+		sub.removed(name)
+	}
+	return true
 }
 
 // Len returns the number of services.
@@ -204,33 +218,6 @@ func (r *Registry) stats() (services, unsent int, oldest time.Time) {
 		}
 	}
 	return len(r.services), unsent, oldest
-}
-
-func (r *Registry) upsert(s *federation.Service) bool {
-	old, known := r.services[s.Name]
-	if known && old.Equal(s) {
-		return false
-	}
-	r.services[s.Name] = &published{Service: s}
-	if !known {
-		r.names = nil
-	}
-	for sub := range r.subscriptions {
-		sub.upserted(s.Name, known)
-	}
-	return true
-}
-
-func (r *Registry) remove(name string) bool {
-	if _, known := r.services[name]; !known {
-		return false
-	}
-	delete(r.services, name)
-	r.names = nil
-	for sub := range r.subscriptions {
-		sub.removed(name)
-	}
-	return true
 }
 
 // Subscribe returns a subscription that begins with the catalog as it is now.
@@ -304,7 +291,7 @@ func (s *Subscription) Close() {
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
 		if updates := s.take(nil, 1); len(updates) > 0 {
-			return updates[0].Event, nil
+			return updates[0].decoded(), nil
 		}
 		select {
 		case <-s.wake:
@@ -316,9 +303,9 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 
 // update is an event with what the server needs to know about it.
 type update struct {
-	federation.Event
+	federation.Event // without the service
 
-	published *published // for an Upsert
+	encoded *wire.Encoded // the service, for an Upsert
 
 	since time.Time // when the change happened; for the catalog, when the subscription began
 	told  bool      // whether the subscriber has been told of the service before
@@ -326,10 +313,18 @@ type update struct {
 
 // resource returns the resource of the v1alpha2 message for the update.
 func (u update) resource() (*anypb.Any, error) {
-	if u.published != nil {
-		return u.published.encoded()
+	if u.encoded != nil {
+		return u.encoded.Resource()
 	}
 	return wire.EncodeResource(u.Event)
+}
+
+// decoded returns the event with the service.
+func (u update) decoded() federation.Event {
+	if u.encoded != nil {
+		u.Service = u.encoded.Service()
+	}
+	return u.Event
 }
 
 // take appends up to n events to updates, and does not wait for any.
@@ -371,8 +366,8 @@ func (s *Subscription) takeOne() (update, bool) {
 // update returns the update for a service as it is now.
 func (s *Subscription) update(name string, since time.Time, told bool) update {
 	u := update{Event: federation.Event{Operation: federation.Delete, Name: name}, since: since, told: told}
-	if p := s.registry.services[name]; p != nil {
-		u.Operation, u.Service, u.published = federation.Upsert, p.Service, p
+	if e := s.registry.services[name]; e != nil {
+		u.Operation, u.encoded = federation.Upsert, e
 	}
 	return u
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // service returns a service in the given version. Equal arguments make equal
@@ -62,8 +63,8 @@ func upsert(tb testing.TB, r *Registry, s *federation.Service) {
 // current returns the services of a registry by name.
 func current(r *Registry) map[string]*federation.Service {
 	services := make(map[string]*federation.Service)
-	for name, p := range r.services {
-		services[name] = p.Service
+	for name, e := range r.services {
+		services[name] = e.Service()
 	}
 	return services
 }
@@ -88,7 +89,7 @@ func drain(s *Subscription) []string {
 		if len(updates) == 0 {
 			return got
 		}
-		got = append(got, show(updates[0].Event))
+		got = append(got, show(updates[0].decoded()))
 	}
 }
 
@@ -96,7 +97,7 @@ func takeN(t *testing.T, s *Subscription, n int) []string {
 	t.Helper()
 	var got []string
 	for _, u := range s.take(nil, n) {
-		got = append(got, show(u.Event))
+		got = append(got, show(u.decoded()))
 	}
 	if len(got) < n {
 		t.Fatalf("took %d events, expected %d", len(got), n)
@@ -158,13 +159,52 @@ func TestSetTellsInOrder(t *testing.T) {
 	}
 }
 
+// TestSetEncoded sets catalogs of services that are encoded already. The registry
+// holds what it was given last, also where that is equal to what it had.
+func TestSetEncoded(t *testing.T) {
+	encoded := func(s *federation.Service) *wire.Encoded {
+		e, err := wire.NewEncoded(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	r := NewRegistry()
+	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+	a, d := encoded(service("a", 1)), encoded(service("d", 1))
+	for i, step := range []struct {
+		catalog []*wire.Encoded
+		want    Difference
+		events  []string
+	}{
+		{
+			[]*wire.Encoded{d, a, encoded(service("b", 2))}, Difference{Added: 1, Changed: 1, Removed: 1},
+			[]string{"upsert b 2", "upsert d 1", "delete c"},
+		},
+		{[]*wire.Encoded{a, d, d}, Difference{Removed: 1}, []string{"delete b"}},
+	} {
+		if got := r.SetEncoded(step.catalog); got != step.want {
+			t.Errorf("step %d: difference is %+v, expected %+v", i, got, step.want)
+		}
+		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
+			t.Errorf("step %d: unexpected events (-want +got):\n%s", i, diff)
+		}
+	}
+	if len(r.services) != 2 || r.services["a"] != a || r.services["d"] != d {
+		t.Errorf("the registry has %v, expected what it was given", r.services)
+	}
+}
+
 // TestSetWhileAnotherChangesTheRegistry changes the registry between the two steps of
 // Set: what Set has compared must not keep it from setting its own catalog.
 func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
 	r := NewRegistry()
 	catalog := []*federation.Service{service("a", 1), service("b", 1), service("c", 1)}
 	set(t, r, catalog)
-	keep, err := r.compare([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+	keep, err := r.encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,26 +371,6 @@ func TestMapOfChangesIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestResourceIsEncodedOnce encodes a service that v1alpha2 can express, and one
-// that it cannot.
-func TestResourceIsEncodedOnce(t *testing.T) {
-	p := &published{Service: service("a", 1)}
-	first, err := p.encoded()
-	if err != nil || len(first.GetValue()) == 0 {
-		t.Fatalf("the resource is %v, %v", first, err)
-	}
-	if second, err := p.encoded(); err != nil || second != first {
-		t.Errorf("the second resource is %v, %v, expected the first one", second, err)
-	}
-	unnamed := &published{Service: service("a", 1)}
-	unnamed.Instances = []federation.Instance{{Protocol: federation.HTTPS, Unnamed: true}}
-	for range 2 {
-		if resource, err := unnamed.encoded(); err == nil || resource != nil {
-			t.Errorf("the resource is %v, %v, expected an error", resource, err)
-		}
-	}
-}
-
 func TestSubscriptionClose(t *testing.T) {
 	r := NewRegistry()
 	s := r.Subscribe()
@@ -412,7 +432,7 @@ func TestSubscriptionOracle(t *testing.T) {
 		type subscriber struct {
 			*Subscription
 
-			told  map[string]*federation.Service
+			told  map[string]*wire.Encoded
 			ended bool
 			pace  int
 		}
@@ -422,16 +442,16 @@ func TestSubscriptionOracle(t *testing.T) {
 			if len(updates) == 0 {
 				return false
 			}
-			event := updates[0].Event
+			event := updates[0]
 			switch event.Operation {
 			case federation.Upsert:
-				if event.Service != r.services[event.Name].Service {
+				if event.encoded != r.services[event.Name] {
 					t.Fatalf("seed %d: told an outdated version of %s", seed, event.Name)
 				}
-				if s.ended && s.told[event.Name] == event.Service {
+				if s.ended && s.told[event.Name] == event.encoded {
 					t.Fatalf("seed %d: told %s twice", seed, event.Name)
 				}
-				s.told[event.Name] = event.Service
+				s.told[event.Name] = event.encoded
 			case federation.Delete:
 				if s.told[event.Name] == nil {
 					t.Fatalf("seed %d: told to delete %s, which it does not know", seed, event.Name)
@@ -457,7 +477,7 @@ func TestSubscriptionOracle(t *testing.T) {
 			if step%80 == 0 {
 				subscribers = append(subscribers, &subscriber{
 					Subscription: r.Subscribe(),
-					told:         make(map[string]*federation.Service),
+					told:         make(map[string]*wire.Encoded),
 					pace:         rnd.IntN(5),
 				})
 			}
@@ -476,7 +496,7 @@ func TestSubscriptionOracle(t *testing.T) {
 			if !s.ended {
 				t.Fatalf("seed %d: subscriber %d never heard the end of the catalog", seed, i)
 			}
-			if diff := cmp.Diff(current(r), s.told, cmp.Comparer(func(a, b *federation.Service) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(r.services, s.told, cmp.Comparer(func(a, b *wire.Encoded) bool { return a == b })); diff != "" {
 				t.Fatalf("seed %d: subscriber %d was told something else than the truth (-want +got):\n%s", seed, i, diff)
 			}
 			s.Close()

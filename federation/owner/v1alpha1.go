@@ -33,7 +33,7 @@ func (v v1alpha1) EstablishStream(stream rdpb1.DiscoveryService_EstablishStreamS
 			return request, nil
 		},
 		prepare: func(u update) (message, error) {
-			response, err := wire.EncodeV1Alpha1(u.Event, "", u.told)
+			response, err := wire.EncodeV1Alpha1(u.decoded(), "", u.told)
 			if err != nil {
 				return message{}, err
 			}

@@ -47,7 +47,7 @@ func (s *session) express(u update) (update, message, bool) {
 	if !u.told {
 		return u, message{}, false
 	}
-	u.Event, u.published = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
+	u.Event, u.encoded = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
 	m, err = s.prepare(u)
 	return u, m, err == nil
 }
