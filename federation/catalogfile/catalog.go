@@ -3,14 +3,15 @@
 // of FederatedService.
 //
 // A catalog is read service by service where its form allows that, and of a new
-// version only the services whose text has changed. This is our own, as the decoders
-// of YAML make a tree of the whole file, which is hundreds of times as large. Whatever
-// is in a file, the work is in proportion to its size, and what is said of it is short
-// and printable.
+// version only the services whose text has changed. A large file in YAML is never held
+// whole. This is our own, as the decoders of YAML make a tree of the whole file, which
+// is hundreds of times as large. Whatever is in a file, the work is in proportion to
+// its size, and what is said of it is short and printable.
 package catalogfile
 
 import (
-	"github.com/hamlet-federation/coredns-federation/federation"
+	"bytes"
+
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -18,7 +19,7 @@ import (
 // The limits of a catalog file, in bytes.
 const (
 	// DefaultLimit is how large a catalog file may be unless its reader is told
-	// otherwise. Small services of this size need about 4 GiB of memory.
+	// otherwise.
 	DefaultLimit = 256 << 20
 
 	// maxPiece is what is decoded in one piece: one service, or a catalog that is
@@ -33,9 +34,9 @@ const maxCounted = 10_000
 
 // Catalog is what a catalog file says.
 type Catalog struct {
-	Services []*federation.Service // the valid ones, in the order of the file
-	Problems []problem.Problem     // mistakes, the first of them; with any of them the file is not fit to be published
-	Warnings []problem.Problem     // what is allowed and probably not meant, the first of them
+	Services []*wire.Encoded   // the valid ones, in the order of the file
+	Problems []problem.Problem // mistakes, the first of them; with any of them the file is not fit to be published
+	Warnings []problem.Problem // what is allowed and probably not meant, the first of them
 
 	// How many there are beside those of Problems and Warnings, which have room for
 	// [problem.Room] each. There may be more problems yet: beyond the room a wrong
@@ -50,6 +51,7 @@ func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) 
 // Parse reads a catalog file. Each service is checked as a consumer with that policy
 // would check it.
 func Parse(data []byte, policy wire.Policy) Catalog {
-	catalog, _ := NewReader(policy).Read(data, func() error { return nil }) // nothing else makes it fail
+	never := func() error { return nil }
+	catalog, _ := NewReader(policy).Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
 	return catalog
 }

@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 		if err := c.Err(); err != nil {
 			t.Errorf("%s: error is %v, expected none", name, err)
 		}
-		if len(c.Services) != 1 || !c.Services[0].Equal(web) {
+		if len(c.Services) != 1 || !c.Services[0].Encodes(web) {
 			t.Errorf("%s: services are %+v, expected %+v", name, c.Services, web)
 		}
 	}
@@ -374,7 +374,8 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		names := make(map[string]bool)
-		for _, s := range c.Services {
+		for _, encoded := range c.Services {
+			s := encoded.Service()
 			if names[s.Name] {
 				t.Errorf("name %q is there twice", s.Name)
 			}

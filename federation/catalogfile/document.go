@@ -21,12 +21,7 @@ func (p *reading) document(data []byte, hint problem.Problem) error {
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 			return unreadable(brokenJSON(data))
 		}
-		if hint.Rule != "" {
-			hint.Rule += "; "
-		}
-		hint.Rule += fmt.Sprintf("a catalog of more than %d bytes must be JSON, or the line 'services:' and then a list in which"+
-			" the '-' of each service stands in one column", maxPiece)
-		return unreadable(hint)
+		return notPlain(hint)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, next yaml.Node
@@ -53,6 +48,16 @@ func (p *reading) document(data []byte, hint problem.Problem) error {
 		p.decode(catalogentry.FromYAML(node, x), 0, nil)
 	}
 	return nil
+}
+
+// notPlain returns why a catalog that is too large for one tree cannot be read.
+func notPlain(hint problem.Problem) error {
+	if hint.Rule != "" {
+		hint.Rule += "; "
+	}
+	hint.Rule += fmt.Sprintf("a catalog of more than %d bytes must be JSON, or the line 'services:' and then a list in which"+
+		" the '-' of each service stands in one column", maxPiece)
+	return unreadable(hint)
 }
 
 // servicesOf returns the list of services of a catalog.

@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/simpleyaml"
 )
 
 // json reads a catalog in valid JSON, service by service.
@@ -59,8 +60,11 @@ func (p *reading) json(data []byte) error {
 
 // jsonItem reads one element of the list, which begins on the line.
 func (p *reading) jsonItem(raw []byte, line int) {
-	key := digestOf(raw)
-	if p.recall(key, line) {
+	key := p.digests.of(raw)
+	if known, ok := p.find(key); ok && p.recall(known, line) {
+		return
+	}
+	if service := catalogentry.Usual(simpleyaml.JSON(string(raw)), p.policy); service != nil && p.take(service, line, key) {
 		return
 	}
 	if len(raw) > maxPiece {

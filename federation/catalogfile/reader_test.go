@@ -14,12 +14,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 func never() error { return nil }
+
+// read reads a version of a file.
+func read(r *Reader, data []byte) (Catalog, error) {
+	return r.Read(bytes.NewReader(data), int64(len(data)), never)
+}
 
 // asDocument reads a catalog in YAML as one document.
 func asDocument(t *testing.T, data []byte) Catalog {
@@ -33,7 +37,7 @@ func asDocument(t *testing.T, data []byte) Catalog {
 }
 
 func diffCatalogs(want, got Catalog) string {
-	return cmp.Diff(want, got, cmp.Comparer(func(a, b *federation.Service) bool { return a.Equal(b) }))
+	return cmp.Diff(want, got, cmp.Comparer(func(a, b *wire.Encoded) bool { return a.Equal(b) }))
 }
 
 // plainTexts are catalogs in the plain form, and what comes near to it.
@@ -84,7 +88,7 @@ func FuzzPlainForm(f *testing.F) {
 			return
 		}
 		r := NewReader(wire.Policy{})
-		got, err := r.Read(data, never)
+		got, err := read(r, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +96,7 @@ func FuzzPlainForm(f *testing.F) {
 			t.Errorf("as a document and service by service (-document +plain):\n%s", diff)
 		}
 		// What is remembered is the same again.
-		again, err := r.Read(data, never)
+		again, err := read(r, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,23 +243,23 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 	}
 	for _, jsonFile := range []bool{false, true} {
 		r := NewReader(wire.Policy{})
-		read := func(services ...string) []*federation.Service {
+		services := func(services ...string) []*wire.Encoded {
 			t.Helper()
-			c, err := r.Read(version(jsonFile, services...), never)
+			c, err := read(r, version(jsonFile, services...))
 			if err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}
 			return c.Services
 		}
-		first := read("a 1", "b 1", "c 1")
-		second := read("a 1", "b 2", "c 1")
+		first := services("a 1", "b 1", "c 1")
+		second := services("a 1", "b 2", "c 1")
 		if first[0] != second[0] || first[2] != second[2] || first[1].Equal(second[1]) {
 			t.Errorf("JSON %t: the services are not the same but for the second", jsonFile)
 		}
-		if c, err := r.Read([]byte("services:\n- name: a\n"), never); err != nil || c.Err() == nil {
+		if c, err := read(r, []byte("services:\n- name: a\n")); err != nil || c.Err() == nil {
 			t.Errorf("JSON %t: %v, %v, expected a problem", jsonFile, err, c.Err())
 		}
-		third := read("c 1", "a 1")
+		third := services("c 1", "a 1")
 		if third[0] != first[2] || third[1] != first[0] {
 			t.Errorf("JSON %t: the services were decoded again after a broken version", jsonFile)
 		}
@@ -270,7 +274,7 @@ func TestEditMovesWarnings(t *testing.T) {
 	r := NewReader(wire.Policy{})
 	doubtful := strings.Replace(catalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
 	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1)} {
-		got, err := r.Read([]byte(text), never)
+		got, err := read(r, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +288,7 @@ func TestEditMovesWarnings(t *testing.T) {
 func TestReadEndsWithItsContext(t *testing.T) {
 	stop := errors.New("enough")
 	for _, text := range []string{catalogFile("a 1"), "services: [a]", `{"services": [1]}`} {
-		_, err := NewReader(wire.Policy{}).Read([]byte(text), func() error { return stop })
+		_, err := NewReader(wire.Policy{}).Read(strings.NewReader(text), 0, func() error { return stop })
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: error is %v, expected %v", text, err, stop)
 		}

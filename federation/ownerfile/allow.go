@@ -2,6 +2,7 @@ package ownerfile
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -36,14 +37,16 @@ func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
 		path: c.Path, what: "allow file", keeps: "the same consumers as before may subscribe",
 		limit: MaxAllow, logger: c.Logger,
 	}
-	f.apply = func(_ context.Context, data []byte) error {
-		ids, problems := parseAllow(data)
-		if len(problems) > 0 {
-			return problem.Error(problems, 0)
+	f.read = func(_ context.Context, content io.Reader, _ int64) (func(), error) {
+		data, err := io.ReadAll(content)
+		if err != nil {
+			return nil, err
 		}
-		c.Set(ids)
-		c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
-		return nil
+		ids, problems := parseAllow(data)
+		return func() {
+			c.Set(ids)
+			c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
+		}, problem.Error(problems, 0)
 	}
 	return f.open(ctx)
 }

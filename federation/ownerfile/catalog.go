@@ -3,6 +3,7 @@ package ownerfile
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
@@ -31,24 +32,21 @@ func OpenCatalog(ctx context.Context, c CatalogConfig) (*File, error) {
 	}
 	doubtful := "" // the warnings that were logged last
 	reader := catalogfile.NewReader(c.Policy)
-	f.apply = func(ctx context.Context, data []byte) error {
-		catalog, err := reader.Read(data, ctx.Err)
+	f.read = func(ctx context.Context, content io.Reader, size int64) (func(), error) {
+		catalog, err := reader.Read(content, size, ctx.Err)
 		if err := cmp.Or(err, catalog.Err()); err != nil {
-			return err
+			return nil, err
 		}
-		d, err := c.Registry.Set(catalog.Services)
-		if err != nil {
-			return err
-		}
-		c.Logger.Info("catalog applied", "file", c.Path, "services", len(catalog.Services),
-			"added", d.Added, "changed", d.Changed, "removed", d.Removed)
-		if warnings := problem.Summary(catalog.Warnings, catalog.MoreWarnings); warnings != doubtful {
-			doubtful = warnings
-			if doubtful != "" {
-				c.Logger.Warn("catalog has what is probably not meant", "file", c.Path, "warnings", doubtful)
+		return func() {
+			d := c.Registry.SetEncoded(catalog.Services)
+			c.Logger.Info("catalog applied", "file", c.Path, "services", len(catalog.Services),
+				"added", d.Added, "changed", d.Changed, "removed", d.Removed)
+			warnings := problem.Summary(catalog.Warnings, catalog.MoreWarnings)
+			if warnings != doubtful && warnings != "" {
+				c.Logger.Warn("catalog has what is probably not meant", "file", c.Path, "warnings", warnings)
 			}
-		}
-		return nil
+			doubtful = warnings
+		}, nil
 	}
 	return f.open(ctx)
 }

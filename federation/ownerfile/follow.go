@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -34,9 +36,12 @@ type File struct {
 	what   string // what it is, as logged
 	keeps  string // what happens while it is broken, as logged
 	limit  int64  // of its size, in bytes
-	apply  func(ctx context.Context, data []byte) error
 	logger *slog.Logger
 	watch  *filewatch.Watch
+
+	// read reads the content, of about size bytes, to its end. It returns what the
+	// content says, for apply, or what is wrong with it.
+	read func(ctx context.Context, content io.Reader, size int64) (apply func(), err error)
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
@@ -86,7 +91,8 @@ func (f *File) Err() error {
 //
 // A file that is written in place is read when it has been left alone for a
 // tenth of a second, or has not been for ten seconds. A writer that takes longer
-// should write another file and rename it: half of a list may be a shorter list.
+// should write another file and rename it: half of a list may be a shorter list. What
+// was read of a file that was written meanwhile is not used.
 func (f *File) Run(ctx context.Context) error { return f.watch.Run(ctx) }
 
 // logWatching logs that the directory of the file cannot be watched, or that it
@@ -125,21 +131,70 @@ func (f *File) changed() bool {
 		!info.ModTime().Equal(f.info.ModTime()) || info.Size() != f.info.Size()
 }
 
+// attempts is how often a file is read that changes while it is read.
+const attempts = 3
+
+// errChanging is the trouble of a file that changes each time that it is read. A large
+// one takes seconds, and half of what was read may be of another version.
+var errChanging = errors.New("it changes while it is read")
+
 // load reads the file and applies it.
 func (f *File) load(ctx context.Context) error {
-	data, info, err := regularfile.Read(f.path, f.limit)
+	for range attempts {
+		done, err := f.attempt(ctx)
+		if done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s %s: %w", f.what, f.path, errChanging)
+}
+
+// attempt reads the file and applies it, unless the file changes meanwhile. It reports
+// whether it has not.
+func (f *File) attempt(ctx context.Context) (done bool, err error) {
+	f.info = nil
+	file, info, err := regularfile.Open(f.path, f.limit)
 	if err != nil {
-		f.info = nil
-		return fmt.Errorf("%s: %w", f.what, err)
+		return false, fmt.Errorf("%s: %w", f.what, err)
+	}
+	defer file.Close()
+	c := content{file: file, limit: f.limit, left: f.limit, hash: sha256.New()}
+	apply, err := f.read(ctx, &c, info.Size())
+	if c.err != nil {
+		return false, fmt.Errorf("%s: %w", f.what, c.err)
+	}
+	if now, failure := file.Stat(); failure != nil || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
+		return false, nil // the next attempt says what is wrong
 	}
 	f.info = info
-	digest := sha256.Sum256(data)
-	if digest == f.digest {
-		return nil
+	if err != nil {
+		return false, fmt.Errorf("%s %s: %w", f.what, f.path, err)
 	}
-	if err := f.apply(ctx, data); err != nil {
-		return fmt.Errorf("%s %s: %w", f.what, f.path, err)
+	if digest := [sha256.Size]byte(c.hash.Sum(nil)); digest != f.digest {
+		apply()
+		f.digest = digest
 	}
-	f.digest = digest
-	return nil
+	return true, nil
+}
+
+// content is what stands in a file, up to a limit.
+type content struct {
+	file        *os.File
+	limit, left int64
+	hash        hash.Hash // of what was read
+	err         error     // with which reading failed
+}
+
+// Read implements io.Reader. It fails with [regularfile.ErrTooLarge] when the file has
+// grown beyond the limit.
+func (c *content) Read(p []byte) (int, error) {
+	n, err := c.file.Read(p)
+	c.hash.Write(p[:n])
+	if c.left -= int64(n); c.left < 0 {
+		err = fmt.Errorf("%s %w: the limit is %d bytes", c.file.Name(), regularfile.ErrTooLarge, c.limit)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
+	return n, err
 }

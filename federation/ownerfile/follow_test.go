@@ -2,7 +2,9 @@ package ownerfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -431,4 +433,36 @@ func TestFollowsAfterIrregularFile(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A file that changes while it is read is read again. If it always does, nothing of it
+// is used.
+func TestFileThatChangesWhileItIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
+	write(t, path, catalogFile("a 1"))
+	f, registry, logged := openFile(t, path)
+	read, times := f.read, 0
+	for writes := range attempts + 1 {
+		times = 0
+		f.read = func(ctx context.Context, content io.Reader, size int64) (func(), error) {
+			if times++; times <= writes {
+				half := strings.Repeat("#", 10*writes+times) + "\n" + catalogFile("half 1")
+				write(t, path, half)
+			}
+			return read(ctx, content, size)
+		}
+		write(t, path, catalogFile(fmt.Sprintf("a %d00", writes)))
+		err := f.load(t.Context())
+		switch got := strings.Join(published(t, registry), " "); {
+		case writes == 0 && (err != nil || got != "upsert a 000"):
+			t.Errorf("the catalog is %s, %v", got, err)
+		case writes == attempts && (!errors.Is(err, errChanging) || times != attempts || !f.changed()):
+			t.Errorf("after %d reads: %s, %v, expected that it is read again later", times, got, err)
+		case 0 < writes && writes < attempts && (err != nil || times != writes+1 || got != "upsert half 1"):
+			t.Errorf("after %d reads the catalog is %s, %v, expected the last version", times, got, err)
+		}
+	}
+	if n := logged.count("catalog applied"); n != 1+attempts {
+		t.Errorf("%d versions were applied, expected the last of each:\n%s", n, logged)
+	}
 }
