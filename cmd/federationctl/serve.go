@@ -83,7 +83,7 @@ device counts as broken. A catalog may have the size --max-catalog, an allow fil
 and each certificate file 1 MiB. A catalog of more than 8 MiB must be JSON, or the
 line 'services:' and a list in which the '-' of each service is in the same
 column; it is read service by service, and after an edit only the services that
-have changed. It needs memory of fourteen times its size.
+have changed. It needs memory of seven times its size.
 
 A consumer gets each service that has changed once, in its last state, however far
 it is behind. A service that a consumer refuses is logged with the reason, and
