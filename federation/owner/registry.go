@@ -24,7 +24,8 @@ import (
 type Registry struct {
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
 	services      map[string]*wire.Encoded
-	names         []string // keys of services in order; nil when out of date; shared with subscriptions, so never changed
+	names         []string // keys of services in order, as they last were; shared with subscriptions, so never changed
+	moved         []string // names that have come or gone since then
 	subscriptions map[*Subscription]struct{}
 }
 
@@ -94,8 +95,13 @@ func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
 	}
 	old := r.services
 	r.services = keep
-	if d.Added+d.Removed > 0 {
-		r.names = nil
+	for _, name := range upserted {
+		if old[name] == nil {
+			r.move(name)
+		}
+	}
+	for _, name := range gone {
+		r.move(name)
 	}
 	if len(r.subscriptions) == 0 {
 		return d
@@ -172,7 +178,7 @@ func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 	}
 	r.services[s.Name] = e
 	if !known {
-		r.names = nil
+		r.move(s.Name)
 	}
 	for sub := range r.subscriptions {
 		sub.upserted(s.Name, known)
@@ -188,7 +194,7 @@ func (r *Registry) Delete(name string) bool {
 		return false
 	}
 	delete(r.services, name)
-	r.names = nil
+	r.move(name)
 	for sub := range r.subscriptions {
 		sub.removed(name)
 	}
@@ -220,19 +226,53 @@ func (r *Registry) stats() (services, unsent int, oldest time.Time) {
 	return len(r.services), unsent, oldest
 }
 
+// move notes that a name has come or gone. When these are many, the names are sorted
+// anew instead.
+func (r *Registry) move(name string) {
+	switch {
+	case r.names == nil:
+	case len(r.moved) < len(r.names)/4:
+		r.moved = append(r.moved, name)
+	default:
+		r.names, r.moved = nil, nil
+	}
+}
+
+// sortedNames returns the names of the services in order. To sort a million of them
+// for each consumer that comes while services come and go would hold up the others.
+func (r *Registry) sortedNames() []string {
+	if r.names == nil {
+		r.names = slices.Sorted(maps.Keys(r.services))
+	}
+	if len(r.moved) == 0 {
+		return r.names
+	}
+	slices.Sort(r.moved)
+	names, rest := make([]string, 0, len(r.services)), r.names
+	for _, name := range slices.Compact(r.moved) {
+		i, known := slices.BinarySearch(rest, name)
+		names, rest = append(names, rest[:i]...), rest[i:]
+		if known {
+			rest = rest[1:]
+		}
+		if r.services[name] != nil {
+			names = append(names, name)
+		}
+	}
+	r.names, r.moved = append(names, rest...), nil
+	return r.names
+}
+
 // Subscribe returns a subscription that begins with the catalog as it is now.
 // The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.names == nil {
-		r.names = slices.Sorted(maps.Keys(r.services))
-	}
 	s := &Subscription{
 		registry: r,
 		begun:    time.Now(),
 		wake:     make(chan struct{}, 1),
-		catalog:  r.names,
+		catalog:  r.sortedNames(),
 		pending:  make(map[string]*change),
 	}
 	s.changes.previous, s.changes.next = &s.changes, &s.changes

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -368,6 +371,42 @@ func TestMapOfChangesIsMadeAnew(t *testing.T) {
 		if anew := reflect.ValueOf(s.pending).Pointer() != before; anew != step.anew {
 			t.Errorf("step %d, after %d changes: the map was made anew: %v", i, step.changes, anew)
 		}
+	}
+}
+
+// TestNamesStayInOrder subscribes while services come and go, a few at a time and many.
+func TestNamesStayInOrder(t *testing.T) {
+	r := NewRegistry()
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for step := range 200 {
+		for range rnd.IntN(1 + step%40) {
+			if name := fmt.Sprintf("s%d", rnd.IntN(100)); rnd.IntN(5) > 0 {
+				upsert(t, r, service(name, step))
+			} else {
+				r.Delete(name)
+			}
+		}
+		if step%50 == 49 {
+			set(t, r, []*federation.Service{service("s5", 1), service("t", 1), service("s1", step)})
+		}
+		s := r.Subscribe()
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(r.services)), s.catalog, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("step %d: unexpected names (-want +got):\n%s", step, diff)
+		}
+		s.Close()
+	}
+}
+
+// BenchmarkSubscribe subscribes after one service of 100,000 has come.
+func BenchmarkSubscribe(b *testing.B) {
+	r := NewRegistry()
+	for i := range 100_000 {
+		upsert(b, r, service(fmt.Sprintf("s%05d", i), 1))
+	}
+	for b.Loop() {
+		upsert(b, r, service("new", 1))
+		r.Subscribe().Close()
+		r.Delete("new")
 	}
 }
 
