@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
@@ -123,7 +124,7 @@ func more(data []byte, source io.Reader) (longer []byte, ended bool, err error) 
 // mayBeJSON reports whether a text that begins with data may be JSON.
 func mayBeJSON(data []byte) bool {
 	data = bytes.TrimSpace(data)
-	return len(data) == 0 || bytes.IndexByte([]byte(`{["-0123456789tfn`), data[0]) >= 0
+	return len(data) == 0 || strings.IndexByte(`{["-0123456789tfn`, data[0]) >= 0
 }
 
 // reading is the work on one version of a file.

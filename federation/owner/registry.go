@@ -259,8 +259,9 @@ func (r *Registry) sortedNames() []string {
 			names = append(names, name)
 		}
 	}
-	r.names, r.moved = append(names, rest...), nil
-	return r.names
+	names = append(names, rest...)
+	r.names, r.moved = names, nil
+	return names
 }
 
 // Subscribe returns a subscription that begins with the catalog as it is now.

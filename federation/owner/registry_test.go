@@ -184,7 +184,8 @@ func TestSetEncoded(t *testing.T) {
 		events  []string
 	}{
 		{
-			[]*wire.Encoded{d, a, encoded(service("b", 2))}, Difference{Added: 1, Changed: 1, Removed: 1},
+			[]*wire.Encoded{d, a, encoded(service("b", 2))},
+			Difference{Added: 1, Changed: 1, Removed: 1},
 			[]string{"upsert b 2", "upsert d 1", "delete c"},
 		},
 		{[]*wire.Encoded{a, d, d}, Difference{Removed: 1}, []string{"delete b"}},

@@ -2,10 +2,9 @@ package ownerfile
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
+	"hash/maphash"
 	"io"
 	"log/slog"
 	"os"
@@ -48,11 +47,14 @@ type File struct {
 	// owned by open, then by the Run that follows the file
 
 	info   os.FileInfo // of the file when it was last read, nil after a failure
-	digest [sha256.Size]byte
+	digest uint64      // of the content that was applied last
+	once   bool        // whether any was applied
+	seed   maphash.Seed
 }
 
 // open reads the file, applies it, and prepares Run.
 func (f *File) open(ctx context.Context) (*File, error) {
+	f.seed = maphash.MakeSeed()
 	if err := f.load(ctx); err != nil {
 		return nil, err
 	}
@@ -158,7 +160,8 @@ func (f *File) attempt(ctx context.Context) (done bool, err error) {
 		return false, fmt.Errorf("%s: %w", f.what, err)
 	}
 	defer file.Close()
-	c := content{file: file, limit: f.limit, left: f.limit, hash: sha256.New()}
+	c := content{file: file, limit: f.limit, left: f.limit}
+	c.hash.SetSeed(f.seed)
 	apply, err := f.read(ctx, &c, info.Size())
 	if c.err != nil {
 		return false, fmt.Errorf("%s: %w", f.what, c.err)
@@ -170,9 +173,9 @@ func (f *File) attempt(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("%s %s: %w", f.what, f.path, err)
 	}
-	if digest := [sha256.Size]byte(c.hash.Sum(nil)); digest != f.digest {
+	if digest := c.hash.Sum64(); !f.once || digest != f.digest {
 		apply()
-		f.digest = digest
+		f.once, f.digest = true, digest
 	}
 	return true, nil
 }
@@ -181,8 +184,8 @@ func (f *File) attempt(ctx context.Context) (done bool, err error) {
 type content struct {
 	file        *os.File
 	limit, left int64
-	hash        hash.Hash // of what was read
-	err         error     // with which reading failed
+	hash        maphash.Hash // of what was read
+	err         error        // with which reading failed
 }
 
 // Read implements io.Reader. It fails with [regularfile.ErrTooLarge] when the file has

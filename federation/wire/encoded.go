@@ -172,7 +172,8 @@ func appendPairs(b []byte, field protowire.Number, pairs []federation.Pair) []by
 func enclose(b []byte, field protowire.Number, start int) []byte {
 	size := len(b) - start
 	var head [2 * 10]byte // two varints
-	prefix := protowire.AppendVarint(protowire.AppendTag(head[:0], field, protowire.BytesType), uint64(size))
+	prefix := protowire.AppendTag(head[:0], field, protowire.BytesType)
+	prefix = protowire.AppendVarint(prefix, uint64(size)) //nolint:gosec // a length is not negative
 	b = append(b, prefix...)
 	copy(b[start+len(prefix):], b[start:start+size])
 	copy(b[start:], prefix)
