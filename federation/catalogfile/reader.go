@@ -141,6 +141,7 @@ type reading struct {
 
 	// Where to look in what is known.
 	cursor int            // behind the service that was found last
+	missed int            // texts that were not nearby, before there was an index
 	index  map[digest]int // nil until it is needed
 }
 
@@ -181,13 +182,27 @@ func (p *reading) done() (bool, error) {
 	return err != nil || p.catalog.MoreProblems > maxCounted, err
 }
 
+// nearby is how far find looks before it makes an index, and manyTexts how many texts
+// are known for each that it may miss before it does.
+const (
+	nearby    = 16
+	manyTexts = 1000
+)
+
 // find returns the service with that text in what is known. After an edit most
-// services follow each other as before.
+// services follow each other as before, and an index of a million takes longer than to
+// decode a few that have moved.
 func (p *reading) find(key digest) (remembered, bool) {
 	known := p.known.services
-	if p.cursor < len(known) && known[p.cursor].key == key {
-		p.cursor++
-		return known[p.cursor-1], true
+	for i := p.cursor; i < min(p.cursor+nearby, len(known)); i++ {
+		if known[i].key == key {
+			p.cursor = i + 1
+			return known[i], true
+		}
+	}
+	if p.missed < len(known)/manyTexts {
+		p.missed++
+		return remembered{}, false
 	}
 	if p.index == nil {
 		p.index = make(map[digest]int, len(known))
