@@ -46,7 +46,7 @@ func newPlainText(data []byte, source io.Reader, ended bool) *plainText {
 		case len(content) == 0 || content[0] == '#':
 		case begun:
 			t.indent = len(text) - len(content)
-			if !t.begins(t.rest) || !ended && t.indent > maxIndent {
+			if !t.begins(t.rest) || !ended && (t.indent > maxIndent || len(t.rest) < t.indent+3) {
 				return nil
 			}
 			return t

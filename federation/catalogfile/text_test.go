@@ -65,6 +65,7 @@ func checkStream(t *testing.T, text []byte, head, most int) {
 var streamTexts = append([]string{
 	"services:\n- a\r\n- b\r\r\n- c\u0085\u2028\u2029--\n- d\u00c2\u0085..a.\r-.-\n",
 	"services:\n- a\u2029---\n- b",
+	"services: \n-0",
 	"services:\n- a\n..\n.-\n--\n- b\n---\n- c",
 	"services:\n  - a\n  -\n    b\n - c\n-",
 }, plainTexts...)
