@@ -110,7 +110,7 @@ func cpu(pid int) float64 {
 	}
 	total := float64(ticks) / clockTicks
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for _, child := range strings.Fields(string(children)) {
+	for child := range strings.FieldsSeq(string(children)) {
 		n, _ := strconv.Atoi(child)
 		total += cpu(n)
 	}

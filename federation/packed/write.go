@@ -112,7 +112,7 @@ func appendAddress(b []byte, a federation.Address) []byte {
 // insertLength puts the length of what follows start before it.
 func insertLength(b []byte, start int) []byte {
 	var length [maxNumber]byte
-	n := binary.PutUvarint(length[:], uint64(len(b)-start))
+	n := binary.PutUvarint(length[:], uint64(len(b)-start)) //nolint:gosec // never negative
 	return slices.Insert(b, start, length[:n]...)
 }
 

@@ -381,7 +381,7 @@ func TestWeight(t *testing.T) {
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)
-			taken, weight := int(after.HeapAlloc-before.HeapAlloc), 0 //nolint:gosec // some MB
+			taken, weight := int(after.HeapAlloc-before.HeapAlloc), 0
 			for _, o := range offers {
 				weight += o.Weight()
 			}

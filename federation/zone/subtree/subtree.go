@@ -72,8 +72,6 @@ type Instance struct {
 // protocols is a set of protocols.
 type protocols uint16
 
-func (s protocols) has(p federation.Protocol) bool { return s&(1<<p) != 0 }
-
 // each yields the protocols in order.
 func (s protocols) each(yield func(federation.Protocol) bool) {
 	for ; s != 0; s &= s - 1 {
