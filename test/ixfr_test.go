@@ -130,8 +130,8 @@ func TestIncrementalTransfer(t *testing.T) {
 	knot := startKnot(t, addresses[1], "fed.example", d.address)
 	startNSD(t, addresses[0], "fed.example", d.address)
 	var client follower
-	// follow waits until the secondaries have what the primary has, and returns what the
-	// difference was for this client.
+	// follow waits until the secondaries have what touch has changed last, after which
+	// no serial moves, and returns what the difference was for this client.
 	follow := func() (incremental bool) {
 		t.Helper()
 		var serial uint32
@@ -144,6 +144,13 @@ func TestIncrementalTransfer(t *testing.T) {
 				}
 				if d := cmp.Diff(lines(want.Answer), lines(got.Answer)); d != "" {
 					return address + ": " + d
+				}
+				moving, err := query(address, "moving.fed.example", dns.TypeSRV)
+				if err != nil {
+					return err.Error()
+				}
+				if len(moving.Answer) != 1 || int(moving.Answer[0].(*dns.SRV).Port) != 1000+n {
+					return fmt.Sprintf("%s: moving is %v", address, moving.Answer)
 				}
 			}
 			serial = want.Answer[0].(*dns.SOA).Serial

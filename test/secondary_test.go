@@ -62,8 +62,15 @@ zone:
 	return startProcess(t, exec.Command(program(t, "nsd", "nsd"), "-d", "-c", config))
 }
 
-// startKnot runs Knot DNS as a secondary of the zone at primary.
+// startKnot runs Knot DNS as a secondary of the zone at primary. It checks the zone
+// that each transfer makes.
 func startKnot(t testing.TB, address, zone, primary string) *process {
+	t.Helper()
+	return startKnotWith(t, address, zone, primary, "on")
+}
+
+// startKnotWith is startKnot with a value of Knot's semantic-checks.
+func startKnotWith(t testing.TB, address, zone, primary, checks string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "knot.conf")
@@ -87,8 +94,8 @@ zone:
     storage: "%[2]s"
     master: primary
     acl: primary
-    semantic-checks: on
-`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1)))
+    semantic-checks: %[5]s
+`, strings.Replace(address, ":", "@", 1), dir, zone, strings.Replace(primary, ":", "@", 1), checks))
 	return startProcess(t, exec.Command(program(t, "knotd", "knot"), "-c", config))
 }
 
