@@ -45,13 +45,16 @@ func (m *member) tell(o *owner) {
 // see them. The mirror calls it on the goroutine that received the changes, so
 // services that are expensive to compile cost their owner's time.
 func (o *owner) publish(changes mirror.Changes) {
-	ready := o.prepare(changes.Services)
+	ready := o.prepare(changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Status
 		for _, m := range *o.members.Load() {
+			restored := restored(changes.Prepared)
 			for _, change := range changes.Services {
 				if change.Service.IsZero() {
 					m.block.builder.Remove(m.index, change.Name)
+				} else if p := restored.take(m, change.Service); p != nil {
+					m.block.builder.PutPrepared(p, change.Generation)
 				} else {
 					ready.put(m, change.Service, change.Generation)
 				}

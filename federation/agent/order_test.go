@@ -162,7 +162,7 @@ func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
 		a.ops <- op{func() {}, held}
 		web, tiny := large(t, "web", 1), large(t, "tiny", 1)
 		tiny.Endpoints, tiny.Instances = tiny.Endpoints[:1], tiny.Instances[:1]
-		ready := owners[0].prepare(upsert(web, tiny).Services)
+		ready := owners[0].prepare(upsert(web, tiny))
 		if len(ready) != 1 || ready[target{b, packed.Of(web)}] == nil {
 			t.Fatalf("prepared without the writer: %v", ready)
 		}
@@ -172,7 +172,7 @@ func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
 			t.Errorf("web is %q", got)
 		}
 		again := *web
-		if ready := owners[0].prepare(upsert(&again).Services); len(ready) > 0 {
+		if ready := owners[0].prepare(upsert(&again)); len(ready) > 0 {
 			t.Error("prepared what is there already")
 		}
 	})

@@ -208,6 +208,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s mirror.Subscription) (*owner, error) 
 		Name:         o.id,
 		Key:          o.key,
 		Publish:      o.publish,
+		Prepare:      o.compile,
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
 		Clock:        a.config.Clock,

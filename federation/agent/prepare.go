@@ -1,7 +1,8 @@
 package agent
 
 import (
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -26,7 +27,7 @@ func (p prepared) add(m *member, s packed.Service) {
 	if endpoints, instances := s.Count(); endpoints+instances < largeService {
 		return
 	}
-	if ready := m.block.builder.Prepare(m.block.Zone(), m.index, s); ready != nil {
+	if ready := m.block.builder.Prepare(m.block.Zone(), m.index, s, s.Unpack()); ready != nil {
 		p[target{m.block, s}] = ready
 	}
 }
@@ -42,15 +43,56 @@ func (p prepared) put(m *member, s packed.Service, generation uint64) {
 
 // prepare compiles the large services among the changes for all blocks that publish
 // the owner. A block that joins meanwhile gets them with the rest of the catalog.
-func (o *owner) prepare(changes []catalog.Change) prepared {
+func (o *owner) prepare(changes mirror.Changes) prepared {
 	ready := make(prepared)
-	for _, change := range changes {
-		if change.Service.IsZero() {
-			continue
-		}
-		for _, m := range *o.members.Load() {
-			ready.add(m, change.Service)
+	for _, m := range *o.members.Load() {
+		restored := restored(changes.Prepared)
+		for _, change := range changes.Services {
+			if !change.Service.IsZero() && restored.take(m, change.Service) == nil {
+				ready.add(m, change.Service)
+			}
 		}
 	}
 	return ready
+}
+
+// compiled is a service from the file, compiled for the block of one member.
+type compiled struct {
+	member  *member
+	service packed.Service
+	ready   *zone.Prepared // nil when the block does not publish it
+	next    *compiled      // the same service for another member; nil: there is none
+}
+
+// compile is mirror.Config.Prepare: it compiles a service for all blocks that publish
+// the owner, while others are put into the zones.
+func (o *owner) compile(p packed.Service, s *federation.Service) any {
+	var all *compiled
+	for _, m := range *o.members.Load() {
+		all = &compiled{m, p, m.block.builder.Prepare(nil, m.index, p, s), all}
+	}
+	return all
+}
+
+// restored is what compile has returned, in order.
+type restored []any
+
+// take returns what was compiled of the next service to be put, and nil for one that
+// was not. Services before it are dropped, as the catalog has refused them.
+func (r *restored) take(m *member, s packed.Service) *zone.Prepared {
+	for len(*r) > 0 {
+		c, _ := (*r)[0].(*compiled)
+		*r = (*r)[1:]
+		if c == nil || c.service != s {
+			continue
+		}
+		for c != nil && c.member != m {
+			c = c.next
+		}
+		if c != nil {
+			return c.ready
+		}
+		return nil
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
@@ -9,7 +10,7 @@ import (
 // Restore fills a new catalog with the services that were kept through a restart,
 // and reports whether it did, as BeginRestore does.
 func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool {
-	if !c.BeginRestore(lastUp, now) {
+	if !c.BeginRestore(len(services), lastUp, now) {
 		return false
 	}
 	c.RestoreMore(services)
@@ -21,9 +22,9 @@ func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool
 // restart, and reports whether it did. It does not when their retention is over, or
 // after the first stream was opened. The services are stale from lastUp on, the time
 // when a stream was last up. A lastUp after now counts as now, as the clock of the
-// machine may have been set back. Until EndRestore, the catalog is not known: a name
+// machine may have been set back. There will be about so many services. Until EndRestore, the catalog is not known: a name
 // that is not there may still come.
-func (c *Catalog) BeginRestore(lastUp, now time.Time) bool {
+func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now
 	}
@@ -34,6 +35,10 @@ func (c *Catalog) BeginRestore(lastUp, now time.Time) bool {
 	if due, ok := c.due(l); ok && !due.After(now) {
 		return false
 	}
+	if limit := c.config.MaxServices; limit > 0 {
+		services = min(services, limit)
+	}
+	c.records = make(map[string]record, services)
 	c.restoring = true
 	c.losses = []loss{l}
 	return true
@@ -46,6 +51,7 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 	if !c.restoring || c.expired {
 		return
 	}
+	c.changes = slices.Grow(c.changes, len(services))
 	for _, p := range services {
 		_ = c.upsert("", p, c.unpacker.Unpack(p)) // the error was reported when the owner sent the service
 	}

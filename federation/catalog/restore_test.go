@@ -38,7 +38,7 @@ func TestRestoreInParts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := catalog.New(catalog.Config{Retention: time.Hour, MaxServices: 3})
 			before := c.Status()
-			if !c.BeginRestore(epoch, epoch) || c.BeginRestore(epoch, epoch) {
+			if !c.BeginRestore(3, epoch, epoch) || c.BeginRestore(3, epoch, epoch) {
 				t.Fatal("there is not one restoration")
 			}
 			c.RestoreMore(part("a", "b"))

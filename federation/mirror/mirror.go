@@ -74,6 +74,13 @@ type Config struct {
 	// call the Mirror except for Status.
 	Publish func(Changes)
 
+	// Prepare is called with each service that is read from the file, packed and
+	// unpacked, before it is published, unless the rules refuse it. What it returns
+	// comes back in Changes.Prepared. It runs beside Publish, so it may do what takes
+	// long. It must not keep s, of which the strings are in the memory of p. It may be
+	// nil.
+	Prepare func(p packed.Service, s *federation.Service) any
+
 	Observer Observer     // default: none
 	Logger   *slog.Logger // default: nothing is logged
 
@@ -91,6 +98,10 @@ type Changes struct {
 	// holds. Those that are Same concern only who asks for generations. It is empty
 	// when only the status has changed.
 	Services []catalog.Change
+
+	// Prepared is what Config.Prepare has returned for Services, in the order of
+	// these. There may be more of it, for services that are not published.
+	Prepared []any
 
 	// Status is the state after the changes, without LastAttempt. Every loss of a
 	// stream, and every attempt that fails, is a change of it.
@@ -266,12 +277,15 @@ func (m *Mirror) View(f func(services iter.Seq2[packed.Service, uint64], s catal
 }
 
 // change runs f, which changes the mirror, and publishes what has changed.
-func (m *Mirror) change(f func(now time.Time)) {
+func (m *Mirror) change(f func(now time.Time)) { m.changePrepared(nil, f) }
+
+// changePrepared is change for services for which there is Changes.Prepared.
+func (m *Mirror) changePrepared(prepared []any, f func(now time.Time)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	f(now)
-	m.publish()
+	m.publish(prepared)
 	m.reschedule(now)
 }
 
@@ -285,9 +299,10 @@ func (m *Mirror) catalogStatus() catalog.Status {
 }
 
 // publish makes visible what has changed, if anything has. m.mu is held.
-func (m *Mirror) publish() {
+func (m *Mirror) publish(prepared []any) {
 	changes := Changes{
 		Services: m.catalog.Changes(),
+		Prepared: prepared,
 		Status:   Status{Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure},
 	}
 	if len(changes.Services) > 0 {
@@ -351,7 +366,7 @@ func (m *Mirror) advance() (wait time.Duration) {
 		m.catalog.Paused(now)
 	}
 	m.catalog.Advance(now)
-	m.publish()
+	m.publish(nil)
 	m.renew(now)
 	wait = m.untilDue(now)
 	m.wakesAt = now.Add(wait)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -80,9 +81,9 @@ func (k *keeper) load(ctx context.Context) {
 	steps, left := make(chan func()), make(chan struct{})
 	defer close(left)
 	l, ok := within(ctx, loadPatience, steps, func() loaded {
-		return k.read(steps, func(part *snapshot.Snapshot) bool {
+		return k.read(steps, func(part *snapshot.Snapshot, prepared []any) bool {
 			select {
-			case steps <- func() { r.add(part, false) }:
+			case steps <- func() { r.add(part, prepared, false) }:
 				return true
 			case <-left:
 				return false
@@ -107,21 +108,32 @@ func (k *keeper) load(ctx context.Context) {
 		}
 		return
 	}
-	r.add(l.Snapshot, true)
+	r.add(l.Snapshot, nil, true)
 	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", l.LastUp, "used", r.used)
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
 // would write over it. It may go on when nobody waits for it any more: as long as
-// part reports true, which gets the services.
-func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot) bool) loaded {
+// part reports true, which gets the services and what Config.Prepare returned for them.
+func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
 	next := time.Now().Add(progressInterval)
 	refused := 0
 	store := k.mirror.config.Store
+	var prepared []any
+	prepare := k.mirror.config.Prepare
 	s, err := store.Load(k.file, snapshot.Options{
 		Owner:  k.mirror.config.Key,
 		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
-		Part:   part,
+		Service: func(p packed.Service, s *federation.Service) {
+			if prepare != nil {
+				prepared = append(prepared, prepare(p, s))
+			}
+		},
+		Part: func(s *snapshot.Snapshot) bool {
+			theirs := prepared
+			prepared = make([]any, 0, len(theirs))
+			return part(s, theirs)
+		},
 		Refused: func(invalid *federation.InvalidError) {
 			if refused++; refused == 1 {
 				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "reason", invalid)
@@ -165,9 +177,9 @@ type restoration struct {
 }
 
 // add restores a part of the services, and with last completes the catalog.
-func (r *restoration) add(s *snapshot.Snapshot, last bool) {
+func (r *restoration) add(s *snapshot.Snapshot, prepared []any, last bool) {
 	m := r.mirror
-	m.change(func(time.Time) {
+	m.changePrepared(prepared, func(time.Time) {
 		if !r.begun {
 			r.begun, r.used = true, m.beginRestore(s)
 		}
@@ -200,7 +212,7 @@ func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
 		m.clock.atLeast(t)
 	}
-	return m.catalog.BeginRestore(s.LastUp, m.now())
+	return m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
 }
 
 // run saves the catalog after changes until ctx ends, and then once more what comes

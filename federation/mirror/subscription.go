@@ -178,7 +178,7 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 			return nil, err
 		}
 	}
-	m.publish()
+	m.publish(nil)
 	m.reschedule(now)
 	published := time.Now()
 	for i := range updates {

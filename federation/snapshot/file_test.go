@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
@@ -209,15 +211,29 @@ func size(b *testing.B, path string) {
 // A reader may stop, and sees nothing of a file that is damaged in the end.
 func TestLoadParts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
-	want := many(t, 40_000)
+	want := many(t, 10_000)
 	if err := snapshot.Save(path, want); err != nil {
 		t.Fatal(err)
 	}
 	load := func(stopAt int) (parts []int, whole *snapshot.Snapshot, err error) {
 		whole = new(snapshot.Snapshot)
 		o := wanted
+		var told []packed.Service
+		o.Service = func(p packed.Service, s *federation.Service) {
+			if packed.Of(s) != p {
+				t.Errorf("service %s is another one unpacked", p.Name())
+			}
+			told = append(told, p)
+		}
 		o.Part = func(part *snapshot.Snapshot) bool {
 			parts = append(parts, len(part.Services))
+			if part.Total != len(want.Services) {
+				t.Errorf("a part says that there are %d services", part.Total)
+			}
+			if !slices.Equal(told, part.Services) {
+				t.Error("not every service of a part came before it")
+			}
+			told = nil
 			whole.Services = append(whole.Services, part.Services...)
 			whole.Owner, whole.LastUp, whole.Saved = part.Owner, part.LastUp, part.Saved
 			return len(parts) != stopAt
@@ -229,7 +245,7 @@ func TestLoadParts(t *testing.T) {
 		return parts, whole, err
 	}
 	parts, got, err := load(0)
-	if err != nil || compare(want, got) != "" || !slices.Equal(parts, []int{1024, 1024, 2048, 4096, 8192, 16384, 7232}) {
+	if err != nil || compare(want, got) != "" || !slices.Equal(parts, []int{512, 512, 1024, 2048, 2048, 2048, 1808}) {
 		t.Errorf("parts of %v services: %v", parts, err)
 	}
 	for _, stopAt := range []int{1, len(parts)} {

@@ -84,6 +84,10 @@ type Snapshot struct {
 	LastUp   time.Time // when the stream that the services came from was last up
 	Saved    time.Time // when the snapshot was made; zero if it is not known
 	Services []packed.Service
+
+	// Total is how many services the whole snapshot says that it has, for one that
+	// comes in parts. Encode does not write it.
+	Total int
 }
 
 // Options are those of Decode and Load.
@@ -103,6 +107,11 @@ type Options struct {
 	// that have been read and of those in the file. It may be nil.
 	Progress func(done, total int)
 
+	// Service is called for each service that is not refused, packed and unpacked,
+	// before Part is called with it. It must not keep s, of which the strings are in
+	// the memory of p. It may be nil.
+	Service func(p packed.Service, s *federation.Service)
+
 	// Part is called with some of the services at a time, in order, beside what else
 	// the snapshot says. The one that is returned has none then. When it reports
 	// false, or reading fails, all parts are void: Load fails before the first part
@@ -111,10 +120,10 @@ type Options struct {
 }
 
 // A part is small at first, so that the first names are known soon, and then as large
-// as all parts before it, up to most.
+// as all parts before it, up to most: others wait while a part is published.
 const (
-	leastPart = 1 << 10
-	mostPart  = 16 << 10
+	leastPart = 1 << 9
+	mostPart  = 1 << 11
 )
 
 // Encode writes the snapshot to w. It needs memory for one service at a time. It
@@ -185,6 +194,9 @@ func (d *decoder) decode(o Options) (*Snapshot, error) {
 		s.Saved = saved.AsTime()
 	}
 	total := int(header.GetServices()) //nolint:gosec // checked above
+	if o.Part != nil {
+		s.Total = total
+	}
 	for i := range total {
 		if o.Progress != nil && i > 0 && i%progressEvery == 0 {
 			o.Progress(i, total)
@@ -224,7 +236,7 @@ func (d *decoder) service(s *Snapshot, o Options) error {
 	if err != nil || d.unread {
 		return err
 	}
-	p, err := o.unpack(&d.unpacker, octets)
+	p, unpacked, err := o.unpack(&d.unpacker, octets)
 	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
 		if o.Refused != nil {
 			o.Refused(invalid)
@@ -235,21 +247,28 @@ func (d *decoder) service(s *Snapshot, o Options) error {
 		return err
 	}
 	s.Services = append(s.Services, p)
+	if o.Service != nil {
+		o.Service(p, unpacked)
+	}
 	return nil
 }
 
-// unpack returns the service in a record. It fails with a *federation.InvalidError
-// when that is not valid or breaks a rule of the policy.
-func (o *Options) unpack(u *packed.Unpacker, octets []byte) (packed.Service, error) {
+// unpack returns the service in a record, packed and unpacked. It fails with a
+// *federation.InvalidError when that is not valid or breaks a rule of the policy.
+func (o *Options) unpack(u *packed.Unpacker, octets []byte) (packed.Service, *federation.Service, error) {
 	p, s, ok := u.Read(octets)
 	if !ok {
-		return o.decode(octets)
+		p, err := o.decode(octets)
+		if err != nil {
+			return packed.Service{}, nil, err
+		}
+		return p, u.Unpack(p), nil
 	}
 	if invalid := o.Policy.Check(s); invalid != nil {
 		invalid.Service = strings.Clone(s.Name)
-		return packed.Service{}, invalid
+		return packed.Service{}, nil, invalid
 	}
-	return p, nil
+	return p, s, nil
 }
 
 // decode is unpack for what package packed has not written: that of a version before
@@ -346,6 +365,9 @@ type decoder struct {
 
 // read returns the next n bytes, which are valid until the next call.
 func (d *decoder) read(n int) ([]byte, error) {
+	if b, ok := d.buffered(n); ok {
+		return b, nil
+	}
 	// A buffer of n bytes at once would take memory for a length that a damaged file
 	// only claims.
 	d.buf.Reset()
@@ -355,6 +377,19 @@ func (d *decoder) read(n int) ([]byte, error) {
 		return nil, err
 	}
 	return d.buf.Bytes(), nil
+}
+
+// buffered is read for what fits into the buffer of the reader, as most records do.
+func (d *decoder) buffered(n int) ([]byte, bool) {
+	if n > bufferSize {
+		return nil, false
+	}
+	b, err := d.r.Peek(n)
+	if err != nil {
+		return nil, false // read finds out what is wrong
+	}
+	_, _ = d.r.Discard(n) // they are there
+	return b, true
 }
 
 // checked returns the next n bytes, which their checksum must follow.

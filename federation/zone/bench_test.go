@@ -151,7 +151,7 @@ func BenchmarkPutLargest(b *testing.B) {
 	b.Run("PutPrepared", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			b.StopTimer()
-			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]))
+			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]), versions[i%2])
 			b.StartTimer()
 			builder.PutPrepared(prepared, 1)
 		}

@@ -853,7 +853,7 @@ func (c *chaos) step(b *zone.Builder) {
 			c.offers = append(c.offers, o)
 		}
 		if c.IntN(2) == 0 {
-			if p := b.Prepare(nil, o.owner, packed.Of(o.service)); p != nil {
+			if p := b.Prepare(nil, o.owner, packed.Of(o.service), o.service); p != nil {
 				b.PutPrepared(p, o.generation)
 			} else {
 				b.Put(o.owner, o.service, o.generation)

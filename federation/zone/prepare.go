@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 )
@@ -12,14 +13,14 @@ type Prepared struct {
 	offer   *precedence.Offer // nil once it is part of a zone
 }
 
-// Prepare compiles a service for PutPrepared. In contrast to all other methods, any
+// Prepare compiles a service, packed as p and unpacked as s, for PutPrepared. Of s it
+// keeps only strings. In contrast to all other methods, any
 // goroutine may call it at any time: a large service takes up to 40 ms to compile,
 // and the other owners of the Builder must not wait for that.
 //
 // It returns nil when Put would compile nothing, because the service is not
 // admitted or the current version, if there is one, has it already.
-func (b *Builder) Prepare(current *Zone, owner int, p packed.Service) *Prepared {
-	s := p.Unpack()
+func (b *Builder) Prepare(current *Zone, owner int, p packed.Service, s *federation.Service) *Prepared {
 	fqdn, invalid := b.config.Admit(owner, s.FQDN)
 	if invalid != nil {
 		return nil

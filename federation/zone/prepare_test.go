@@ -39,7 +39,7 @@ func TestPrepare(t *testing.T) {
 		for w := range 4 {
 			workers.Go(func() {
 				for i := w; i < n; i += 4 {
-					p := prepared.Prepare(current, 0, packed.Of(changed[i]))
+					p := prepared.Prepare(current, 0, packed.Of(changed[i]), changed[i])
 					if known := version > 0 && i >= n/2; (p == nil) != known {
 						t.Errorf("version %d of service %d: prepared is %v", version, i, p)
 					}
@@ -70,7 +70,8 @@ func TestPrepare(t *testing.T) {
 			}
 		}
 	}
-	if p := prepared.Prepare(nil, 0, packed.Of(service("x x.other.example 192.0.2.1@1"))); p != nil {
+	other := service("x x.other.example 192.0.2.1@1")
+	if p := prepared.Prepare(nil, 0, packed.Of(other), other); p != nil {
 		t.Error("a service that is not admitted was compiled")
 	}
 }
@@ -80,7 +81,7 @@ func TestPrepare(t *testing.T) {
 func TestPreparedServiceIsUsedOnce(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	s := plain(1)
-	p := b.Prepare(nil, 0, packed.Of(s))
+	p := b.Prepare(nil, 0, packed.Of(s), s)
 	b.PutPrepared(p, 1)
 	first := b.Publish(now)
 	b.Remove(0, s.Name)
