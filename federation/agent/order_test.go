@@ -177,3 +177,31 @@ func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
 		}
 	})
 }
+
+// TestRestoredServicesAreCompiledBesideTheWriter compiles services, large ones as well,
+// while the writer is held up. Of those that the catalog has refused nothing is
+// published, and one that was not compiled is published all the same.
+func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, owners := writer(t, "a")
+		held := make(chan struct{})
+		a.ops <- op{func() {}, held}
+		changes := upsert(large(t, "web", 1), large(t, "refused", 2), large(t, "api", 3), large(t, "late", 4))
+		for i := range changes.Services[:3] {
+			p := changes.Services[i].Service
+			changes.Prepared = append(changes.Prepared, owners[0].compile(p, p.Unpack()))
+		}
+		changes.Services = slices.Delete(changes.Services, 1, 2)
+		late := target{b, changes.Services[2].Service}
+		if again := owners[0].prepare(changes); len(again) != 1 || again[late] == nil {
+			t.Errorf("%d services are compiled once more", len(again))
+		}
+		<-held
+		owners[0].publish(changes)
+		for name, want := range map[string]string{"web": "10.1.0.1", "refused": "", "api": "10.3.0.1", "late": "10.4.0.1"} {
+			if got := firstAddress(b, name+".fed.example."); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+	})
+}

@@ -163,29 +163,30 @@ func BenchmarkPublish(b *testing.B) {
 	for _, size := range catalogSizes {
 		builder := filled(size)
 		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
-			versions := []*federation.Service{plain(7), plain(7)}
-			versions[1].Description = "changed"
+			changed := plain(7)
+			changed.Description = "changed"
+			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.Put(0, versions[i%2], 1)
+				builder.PutPacked(0, versions[i%2], 1)
 				builder.Publish(now)
 			}
 		})
 		b.Run(fmt.Sprintf("confirm/%d", size), func(b *testing.B) {
-			s := plain(7)
+			s := packed.Of(plain(7)) // as the catalog has it, from what the owner has sent
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.Put(0, s, uint64(2+i%2))
+				builder.PutPacked(0, s, uint64(2+i%2))
 				builder.Publish(now)
 			}
 		})
 		b.Run(fmt.Sprintf("insert+delete/%d", size), func(b *testing.B) {
-			s := plain(size)
+			s := packed.Of(plain(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				builder.Put(0, s, 1)
+				builder.PutPacked(0, s, 1)
 				builder.Publish(now)
-				builder.Remove(0, s.Name)
+				builder.Remove(0, s.Name())
 				builder.Publish(now)
 			}
 		})
