@@ -111,7 +111,7 @@ func BenchmarkRestore(b *testing.B) {
 				}
 				b.StartTimer()
 			}
-			waits = append(waits, 0) // of a catalog that is there at once
+			waits = append(waits, 0) // of a catalog that was there at once
 			slices.Sort(waits)
 			milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/service")
