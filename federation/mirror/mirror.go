@@ -169,7 +169,7 @@ type Mirror struct {
 	renewal   renewal
 	next      *subscription   // what Run turns to after the current one; nil: none
 	current   *subscription   // what Run follows; nil while it does not run
-	news      []time.Duration // from receipt to publication, not announced yet
+	news      []time.Duration // from receipt to publication, of what is not acknowledged yet
 	wakesAt   time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
@@ -373,23 +373,18 @@ func (m *Mirror) advance() (wait time.Duration) {
 	return wait
 }
 
-// announce makes known what was published: the status, how long it took, and in the
-// log those changes of the state that the consumer, which logs its own, cannot know.
+// announce makes known what was published: the status, and in the log those changes
+// of the state that the consumer, which logs its own, cannot know.
 func (m *Mirror) announce() {
 	m.announcing.Lock()
 	defer m.announcing.Unlock()
 	m.mu.Lock()
 	s := m.published
-	news := m.news
-	m.news = nil
 	renews := m.renewal.began
 	m.renewal.began = false
 	m.mu.Unlock()
 
 	m.status.Store(&s)
-	for _, d := range news {
-		m.config.Observer.Published(d)
-	}
 	if renews {
 		m.logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "services", s.Services)
 	}

@@ -189,8 +189,18 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 	return refusals, nil
 }
 
-// Answered implements consumer.Sink.
-func (m sink) Answered(context.Context) { m.announce() }
+// Answered implements consumer.Sink. Only here is the Observer told of what was
+// published: keepTime may announce while the acknowledgements are still under way.
+func (m sink) Answered(context.Context) {
+	m.mu.Lock()
+	news := m.news
+	m.news = nil
+	m.mu.Unlock()
+	m.announce()
+	for _, d := range news {
+		m.config.Observer.Published(d)
+	}
+}
 
 // Lost implements consumer.Sink.
 func (m sink) Lost(_ context.Context, err error, parked bool) {
