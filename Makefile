@@ -86,13 +86,17 @@ race: ## run the same tests under the race detector
 	CGO_ENABLED=1 go test -race ./...
 
 # Go's default is to minimize each new input for a minute, which would leave no
-# time to find others.
+# time to find others. On a busy machine go test may take the end of its own time for
+# a failure, with no input that fails; that is none.
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (30s)
+	@mkdir -p bin
 	@grep -rE --include='*_test.go' --exclude-dir=bin -o '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file target; do \
 		target=$${target#func }; \
 		echo "$$target in $${file%/*} for $(FUZZTIME)"; \
-		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$${file%/*}" || exit 1; done
+		{ go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$${file%/*}" || echo "$$target has failed"; } 2>&1 | tee bin/fuzz.txt; \
+		if grep -q "^$$target has failed" bin/fuzz.txt && \
+			! { grep -q '^    context deadline exceeded$$' bin/fuzz.txt && ! grep -q 'Failing input' bin/fuzz.txt; }; then exit 1; fi; done
 
 .PHONY: soak
 soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)
