@@ -7,7 +7,8 @@
 // the order of their numbers and its maps in the order of their keys, so that equal
 // services are equal strings. Names have their final dot: a name that is read is then
 // a part of the string. It is read and written by hand, because package proto
-// allocates every part of a message and copies every string.
+// allocates every part of a message and copies every string. Package wire sends
+// services in nearly the same form: see [AppendMessage].
 package packed
 
 import "github.com/hamlet-federation/coredns-federation/federation"

@@ -3,6 +3,7 @@ package packed
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -47,28 +48,43 @@ const (
 func appendRecord(b []byte, s *federation.Service) []byte {
 	b = append(b, recordService)
 	start := len(b)
+	b = appendService(b, s, true)
+	b = insertLength(b, start)
+	if slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return in.Unnamed }) {
+		b = appendUnnamed(b, s.Instances)
+	}
+	return b
+}
+
+// AppendMessage appends the encoded FederatedService of proto/types/v1alpha2 for a
+// service without unnamed instances, with names that have no final dot. The octets are
+// those of a deterministic Marshal of the message, which takes five times as long.
+func AppendMessage(b []byte, s *federation.Service) []byte { return appendService(b, s, false) }
+
+// appendService appends the encoded FederatedService of a service, whose names have
+// a final dot or none.
+func appendService(b []byte, s *federation.Service, dot bool) []byte {
 	b = appendString(b, serviceName, s.Name)
 	b = appendString(b, serviceDescription, s.Description)
 	b = appendList(b, serviceTag, s.Tags)
 	b = appendPairs(b, serviceLabel, s.Labels)
-	b = appendString(b, serviceFQDN, s.FQDN.String())
+	b = appendString(b, serviceFQDN, spelled(s.FQDN.String(), dot))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		b = append(b, serviceEndpoint)
 		start := len(b)
-		b = appendAddress(b, e.Address)
+		b = appendAddress(b, e.Address, dot)
 		b = binary.AppendUvarint(append(b, endpointPort), uint64(e.Port))
 		b = appendList(b, endpointLabel, e.Labels)
 		b = appendString(b, endpointDescription, e.Description)
 		b = insertLength(b, start)
 	}
 	b = appendList(b, serviceSAN, s.SANs)
-	unnamed := false
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		protocol, id := in.Protocol.String(), in.ID
 		if in.Unnamed {
-			unnamed, id = true, protocol // required on the wire
+			id = protocol // required on the wire
 		}
 		b = append(b, serviceInstance)
 		start := len(b)
@@ -79,11 +95,15 @@ func appendRecord(b []byte, s *federation.Service) []byte {
 		b = appendString(b, instanceDescription, in.Description)
 		b = insertLength(b, start)
 	}
-	b = insertLength(b, start)
-	if unnamed {
-		b = appendUnnamed(b, s.Instances)
-	}
 	return b
+}
+
+// spelled returns an absolute name with its final dot or without.
+func spelled(name string, dot bool) string {
+	if dot {
+		return name
+	}
+	return strings.TrimSuffix(name, ".")
 }
 
 // appendUnnamed appends the indices of the instances without a name.
@@ -98,13 +118,13 @@ func appendUnnamed(b []byte, instances []federation.Instance) []byte {
 	return insertLength(b, start)
 }
 
-func appendAddress(b []byte, a federation.Address) []byte {
+func appendAddress(b []byte, a federation.Address, dot bool) []byte {
 	b = append(b, endpointAddress)
 	start := len(b)
 	if ip, ok := a.IP(); ok {
 		b = ip.AppendTo(b)
 	} else {
-		b = append(b, a.String()...)
+		b = append(b, spelled(a.String(), dot)...)
 	}
 	return insertLength(b, start)
 }
