@@ -253,22 +253,40 @@ func (e *entry) run(b *testing.B, round, seconds int) sample {
 	}
 }
 
-// cpu returns the CPU time of the server's processes so far, from Linux's /proc.
+// cpu returns the CPU time of the server's processes so far.
 func (s *server) cpu(b *testing.B) (sum time.Duration) {
 	b.Helper()
 	for _, pid := range s.pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		sum += cpuTime(b, pid)
+	}
+	return sum
+}
+
+// cpuTime returns the CPU time that a process and its children have taken so far, from
+// Linux's /proc: those that have ended and been waited for included.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	sum := time.Duration(0)
+	_, after, _ := strings.Cut(string(text), ") ")             // the end of the name, field 2
+	for _, field := range strings.Fields(after)[14-3 : 18-3] { // utime, stime, cutime and cstime, counted from field 3
+		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			b.Fatal(err)
 		}
-		_, after, _ := strings.Cut(string(text), ") ") // the end of the name, field 2
-		fields := strings.Fields(after)
-		for _, field := range fields[14-3 : 16-3] { // utime and stime, counted from field 3
-			ticks, err := strconv.ParseInt(field, 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			sum += time.Duration(ticks) * time.Second / 100 // USER_HZ
+		sum += time.Duration(ticks) * time.Second / 100 // USER_HZ
+	}
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)) // not in every kernel
+	for child := range strings.FieldsSeq(string(children)) {
+		pid, err := strconv.Atoi(child)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d/stat", pid)); err == nil { // or else it has ended
+			sum += cpuTime(b, pid)
 		}
 	}
 	return sum

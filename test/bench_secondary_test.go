@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,10 +16,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-const (
-	secondarySeconds = 20
-	clockTicks       = 100 // a second, in /proc
-)
+const secondarySeconds = 20
 
 var (
 	secondaryServices = flag.Int("secondary-services", 100_000, "size of the catalog that secondaries follow")
@@ -95,28 +90,6 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cpu returns the processor time that a process and its children have taken, ended
-// ones included, in seconds. It is 0 where there is no /proc.
-func cpu(pid int) float64 {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, fields, _ := strings.Cut(string(stat), ") ") // the name may have spaces
-	ticks := 0
-	for _, field := range strings.Fields(fields)[11:15] { // utime, stime, cutime, cstime
-		n, _ := strconv.Atoi(field)
-		ticks += n
-	}
-	total := float64(ticks) / clockTicks
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for child := range strings.FieldsSeq(string(children)) {
-		n, _ := strconv.Atoi(child)
-		total += cpu(n)
-	}
-	return total
-}
-
 // BenchmarkE2ESecondaries has other name servers follow a catalog that changes, one at
 // a time: how many seconds their serial is behind that of the primary, what is
 // transferred for each update, and what the primary and they take of a processor.
@@ -186,9 +159,9 @@ func (r *race) measureSecondary(b *testing.B, rate int, primary, address string,
 		caughtUp()
 	}
 	before := relay.octets.Load()
-	var used [2]float64
+	var used [2]time.Duration
 	for i, p := range processes {
-		used[i] = cpu(p.cmd.Process.Pid)
+		used[i] = cpuTime(b, p.cmd.Process.Pid)
 	}
 	var behind []float64 // seconds
 	begin := time.Now()
@@ -210,7 +183,7 @@ func (r *race) measureSecondary(b *testing.B, rate int, primary, address string,
 	updates := stop() * time.Since(begin).Seconds()
 	took := time.Since(begin).Seconds()
 	for i, name := range []string{"primary", "secondary"} {
-		b.ReportMetric(100*(cpu(processes[i].cmd.Process.Pid)-used[i])/took, name+"-cpu-%")
+		b.ReportMetric(100*(cpuTime(b, processes[i].cmd.Process.Pid)-used[i]).Seconds()/took, name+"-cpu-%")
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(updates/took, "updates/sec")

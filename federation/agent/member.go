@@ -49,11 +49,11 @@ func (o *owner) publish(changes mirror.Changes) {
 	o.agent.do(func() {
 		o.status = changes.Status.Status
 		for _, m := range *o.members.Load() {
-			restored := restored(changes.Prepared)
+			compiled := restored(changes.Prepared)
 			for _, change := range changes.Services {
 				if change.Service.IsZero() {
 					m.block.builder.Remove(m.index, change.Name)
-				} else if p := restored.take(m, change.Service); p != nil {
+				} else if p := compiled.take(m, change.Service); p != nil {
 					m.block.builder.PutPrepared(p, change.Generation)
 				} else {
 					ready.put(m, change.Service, change.Generation)

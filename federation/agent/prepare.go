@@ -46,9 +46,9 @@ func (p prepared) put(m *member, s packed.Service, generation uint64) {
 func (o *owner) prepare(changes mirror.Changes) prepared {
 	ready := make(prepared)
 	for _, m := range *o.members.Load() {
-		restored := restored(changes.Prepared)
+		compiled := restored(changes.Prepared)
 		for _, change := range changes.Services {
-			if !change.Service.IsZero() && restored.take(m, change.Service) == nil {
+			if !change.Service.IsZero() && compiled.take(m, change.Service) == nil {
 				ready.add(m, change.Service)
 			}
 		}

@@ -22,8 +22,8 @@ func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool
 // restart, and reports whether it did. It does not when their retention is over, or
 // after the first stream was opened. The services are stale from lastUp on, the time
 // when a stream was last up. A lastUp after now counts as now, as the clock of the
-// machine may have been set back. There will be about so many services. Until EndRestore, the catalog is not known: a name
-// that is not there may still come.
+// machine may have been set back. There will be about so many services. Until
+// EndRestore, the catalog is not known: a name that is not there may still come.
 func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if lastUp.After(now) {
 		lastUp = now

@@ -21,15 +21,16 @@
 // announced, in this order. Published means that Config.Publish has returned, so an
 // acknowledged update is visible. Announced means that Status, the log and the
 // Observer have been updated; neither the owner nor the readers of the catalog wait for
-// that.
+// that. Status and the log may be ahead of an acknowledgement, when the clock had
+// something to announce meanwhile.
 //
 // # Concurrency
 //
 // Three goroutines share the work: one of the consumer, which applies, acknowledges and
 // announces what arrives; one that does what is due by the clock; and one that writes
-// the file. The catalog is guarded by one mutex, which is held
-// while Publish runs: that keeps the changes in order, and slows down an owner that
-// sends faster than they can be published.
+// the file. The catalog is guarded by one mutex, which is held while Publish runs: that
+// keeps the changes in order, and slows down an owner that sends faster than they can
+// be published.
 package mirror
 
 import (

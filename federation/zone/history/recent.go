@@ -1,8 +1,6 @@
 package history
 
-import (
-	"slices"
-)
+import "slices"
 
 // minNames is how many names may have changed in the log of any zone. In that of a
 // larger one half as many may as it has services. Of more, the whole zone is mostly
