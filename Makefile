@@ -56,6 +56,9 @@ pinned = $(shell sed -n 's,^[[:space:]]*$(2) \(v[^ ]*\).*,\1,p' test/tools/$(1)/
 KUBERNETES_VERSION := $(call pinned,kubernetes,k8s.io/kubernetes)
 ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v3)
 KUBE_APISERVER     := bin/tools/kube-apiserver-$(KUBERNETES_VERSION)
+KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
+KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
+HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
@@ -189,6 +192,10 @@ $(BENCHSTAT):
 $(ETCD):
 	CGO_ENABLED=0 go -C test/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
-$(KUBE_APISERVER):
+# The binaries of Kubernetes say which version they are.
+$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
 	CGO_ENABLED=0 go -C test/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
-		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/kube-apiserver
+		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*
+
+$(HELM):
+	CGO_ENABLED=0 go -C test/tools/helm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
