@@ -237,7 +237,7 @@ func TestOwnerServesACrowd(t *testing.T) {
 				}
 			}
 			if missing > 0 {
-				return fmt.Sprintf("%d of %d consumers are not in the state of the owner: %+v", missing, consumers, c.server.Stats())
+				return fmt.Sprintf("%d of %d consumers are not in the state of the owner: %+v", missing, consumers, c.server.Stats().Catalogs[""])
 			}
 			return ""
 		})
@@ -266,7 +266,7 @@ func TestOwnerServesACrowd(t *testing.T) {
 	}
 	t.Logf("%d messages for %d changes of state at %d consumers; all after %v", told, changing*rounds, consumers, time.Since(begin))
 	eventually(t, patience, func() string {
-		stats := c.server.Stats()
+		stats := c.server.Stats().Catalogs[""]
 		if stats.Unsent != 0 || stats.InFlight != 0 || !stats.Oldest.IsZero() || stats.Consumers[wire.V1Alpha2] != consumers {
 			return fmt.Sprintf("at rest the figures are %+v", stats)
 		}
@@ -301,7 +301,7 @@ func TestOwnerMemoryPerConsumer(t *testing.T) {
 	held := func(inFlight, unsent int) int64 {
 		t.Helper()
 		eventually(t, loadPatience, func() string {
-			if stats := c.server.Stats(); (stats.InFlight != inFlight || stats.Unsent != unsent) && !t.Failed() {
+			if stats := c.server.Stats().Catalogs[""]; (stats.InFlight != inFlight || stats.Unsent != unsent) && !t.Failed() {
 				return fmt.Sprintf("the figures are %+v, want %d in flight and %d unsent", stats, inFlight, unsent)
 			}
 			return ""
@@ -356,11 +356,11 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	d := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address))
 	last := fmt.Sprintf("s%06d.fed.example", services-1)
 	d.awaitAnswer(t, last, dns.TypeA, "NOERROR 192.0.2.1")
-	caughtUp := func() owner.Stats {
+	caughtUp := func() owner.CatalogStats {
 		t.Helper()
-		var stats owner.Stats
+		var stats owner.CatalogStats
 		eventually(t, patience, func() string {
-			if stats = o.server.Stats(); stats.Unsent > 0 || stats.InFlight > 0 {
+			if stats = o.server.Stats().Catalogs[""]; stats.Unsent > 0 || stats.InFlight > 0 {
 				return fmt.Sprintf("the figures of the owner are %+v", stats)
 			}
 			return ""
@@ -383,13 +383,13 @@ func TestSleepingConsumerCostsNothing(t *testing.T) {
 	change(services, changes)
 	const most = 2 << 20
 	grown := heapAtRest(t) - held
-	t.Logf("%d changes of %d services let the heap grow by %d bytes while the consumer slept: %+v", changes-services, services, grown, o.server.Stats())
+	t.Logf("%d changes of %d services let the heap grow by %d bytes while the consumer slept: %+v", changes-services, services, grown, o.server.Stats().Catalogs[""])
 	if grown > most {
 		t.Errorf("the heap grew by %d bytes, want at most %d", grown, most)
 	}
 	// A signal takes a moment to stop every thread, in which the consumer may have
 	// acknowledged more. So the count below starts here, and not before the signal.
-	asleep := o.server.Stats()
+	asleep := o.server.Stats().Catalogs[""]
 	if asleep.Unsent+asleep.InFlight < services || asleep.Unsent > services || asleep.InFlight > 1 {
 		t.Errorf("the figures of the owner are %+v, want at most 1 response in flight and the others unsent", asleep)
 	}

@@ -25,14 +25,14 @@ type ownerMetrics struct {
 }
 
 var (
-	consumersDesc    = ownerDesc("consumers", "Open streams of consumers, by version of the API.", "version")
-	servicesDesc     = ownerDesc("services", "Services in the catalog.")
-	unsentDesc       = ownerDesc("unsent_services", "Services that were not sent yet, summed up over the consumers.")
-	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that were sent and are not acknowledged yet.")
-	lagDesc          = ownerDesc("lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything.")
-	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have acknowledged.")
-	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they name.", "field")
-	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code")
+	consumersDesc    = ownerDesc("consumers", "Open streams of consumers, by version of the API.", "catalog", "version")
+	servicesDesc     = ownerDesc("services", "Services in the catalog.", "catalog")
+	unsentDesc       = ownerDesc("unsent_services", "Services that were not sent yet, summed up over the consumers.", "catalog")
+	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that were sent and are not acknowledged yet.", "catalog")
+	lagDesc          = ownerDesc("lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything.", "catalog")
+	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have acknowledged.", "catalog")
+	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they name.", "catalog", "field")
+	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "catalog", "code")
 	connectionsDesc  = ownerDesc("connections", "Open connections, including those without a stream.")
 	turnedAwayDesc   = ownerDesc("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
 	brokenDesc       = ownerDesc("file_broken", "1 while the content of a file is not used because the file is broken.", "file")
@@ -63,23 +63,25 @@ func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
 	stats := m.server.Stats()
-	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
-		gauge(consumersDesc, float64(stats.Consumers[version]), version.String())
-	}
-	gauge(servicesDesc, float64(stats.Services))
-	gauge(unsentDesc, float64(stats.Unsent))
-	gauge(inFlightDesc, float64(stats.InFlight))
-	lag := 0.0
-	if !stats.Oldest.IsZero() {
-		lag = time.Since(stats.Oldest).Seconds()
-	}
-	gauge(lagDesc, lag)
-	count(acknowledgedDesc, stats.Acknowledged)
-	for field, n := range stats.Refused {
-		count(refusedDesc, n, field)
-	}
-	for code, n := range stats.Ended {
-		count(endedDesc, n, code.String())
+	for name, c := range stats.Catalogs {
+		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+			gauge(consumersDesc, float64(c.Consumers[version]), name, version.String())
+		}
+		gauge(servicesDesc, float64(c.Services), name)
+		gauge(unsentDesc, float64(c.Unsent), name)
+		gauge(inFlightDesc, float64(c.InFlight), name)
+		lag := 0.0
+		if !c.Oldest.IsZero() {
+			lag = time.Since(c.Oldest).Seconds()
+		}
+		gauge(lagDesc, lag, name)
+		count(acknowledgedDesc, c.Acknowledged, name)
+		for field, n := range c.Refused {
+			count(refusedDesc, n, name, field)
+		}
+		for code, n := range c.Ended {
+			count(endedDesc, n, name, code.String())
+		}
 	}
 	gauge(connectionsDesc, float64(stats.Connections))
 	for limit, n := range stats.TurnedAway {

@@ -54,13 +54,13 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 				config := w.config()
 				config.Version = tc.version
 				stop := w.run(config)
-				for server.Stats().Consumers[tc.version] == 0 {
+				for server.Stats().Catalogs[""].Consumers[tc.version] == 0 {
 					time.Sleep(time.Millisecond)
 				}
 				time.Sleep(tc.after)
 				stop()
 				synctest.Wait()
-				if ended := server.Stats().Ended; len(ended) != 1 || ended[codes.OK] != 1 {
+				if ended := server.Stats().Catalogs[""].Ended; len(ended) != 1 || ended[codes.OK] != 1 {
 					t.Errorf("ended with %v", ended)
 				}
 				if w.seen("lost") != nil {

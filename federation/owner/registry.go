@@ -19,7 +19,10 @@ import (
 // takes memory for one name for each service that it has yet to be told, however
 // slow it is, and no goroutine.
 type Registry struct {
+	refusals refusals
+
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
+	era           era
 	services      map[string]*wire.Encoded
 	names         []string // keys of services in order, as they last were; shared with subscriptions, so never changed
 	moved         []string // names that have come or gone since then
@@ -32,6 +35,7 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
+		era:           newEra(),
 		services:      make(map[string]*wire.Encoded),
 		subscriptions: make(map[*Subscription]struct{}),
 	}
@@ -92,6 +96,57 @@ func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
 	}
 	old := r.services
 	r.services = keep
+	r.tell(old, upserted, gone)
+	return d
+}
+
+// UpdateEncoded changes a part of the catalog at once: it adds or replaces the
+// services of changed, and removes those with the names of gone. A service that is
+// equal to what the registry holds is no change, and neither is a name that it does not
+// know. A name in both counts as changed; of two services with one name the last
+// counts. The registry keeps no other copy.
+//
+// It takes time in proportion to what it is given, whatever the size of the catalog.
+func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Difference {
+	want := make(map[string]*wire.Encoded, len(changed)+len(gone)) // nil for what goes
+	for _, name := range gone {
+		want[name] = nil
+	}
+	for _, s := range changed {
+		want[s.Name()] = s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d Difference
+	var upserted, removed []string
+	old := make(map[string]*wire.Encoded, len(want))
+	for name, s := range want {
+		before := r.services[name]
+		switch {
+		case s == before, s != nil && before != nil && s.Equal(before):
+			continue
+		case s == nil:
+			d.Removed++
+			removed = append(removed, name)
+			delete(r.services, name)
+		case before == nil:
+			d.Added++
+		default:
+			d.Changed++
+		}
+		if s != nil {
+			upserted = append(upserted, name)
+			r.services[name] = s
+		}
+		old[name] = before
+	}
+	r.tell(old, upserted, removed)
+	return d
+}
+
+// tell notes which services have come, changed or gone, for all that remembers them.
+// Old has those that there were before, under these names at least.
+func (r *Registry) tell(old map[string]*wire.Encoded, upserted, gone []string) {
 	for _, name := range upserted {
 		if old[name] == nil {
 			r.move(name)
@@ -99,9 +154,10 @@ func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
 	}
 	for _, name := range gone {
 		r.move(name)
+		r.refusals.forget(name)
 	}
 	if len(r.subscriptions) == 0 {
-		return d
+		return
 	}
 	slices.Sort(upserted) // the same difference is told in the same order
 	slices.Sort(gone)
@@ -115,7 +171,6 @@ func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
 			s.removed(name)
 		}
 	}
-	return d
 }
 
 // maxInvalid bounds the services that the error of Set spells out.
@@ -192,6 +247,7 @@ func (r *Registry) Delete(name string) bool {
 	}
 	delete(r.services, name)
 	r.move(name)
+	r.refusals.forget(name)
 	for sub := range r.subscriptions {
 		sub.removed(name)
 	}

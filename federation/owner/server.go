@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,9 +73,15 @@ const shutdownTimeout = 5 * time.Second
 // consumers retry after Unavailable.
 var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
 
-// Config is what a Server needs. Registry, Credentials and Logger are required.
+// Config is what a Server needs. Registry or Catalogs, Credentials and Logger are
+// required.
 type Config struct {
+	// Registry is the catalog for every consumer: short for Catalogs with Registry
+	// under "".
 	Registry *Registry
+
+	// Catalogs are what SetCatalogs takes.
+	Catalogs map[string]*Registry
 
 	// Credentials require a client certificate, as those of mtls.Source do.
 	Credentials credentials.TransportCredentials
@@ -109,19 +114,14 @@ type Config struct {
 type Server struct {
 	config     Config       // read-only after New
 	log        *slog.Logger // bounds what a peer can make it write
-	refusals   memory
-	withheld   memory // services that a version of the API cannot express
-	turnedAway memory // certificates without an allowed identity
+	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
 	gate       *gate
 	readers    sync.WaitGroup
 
-	acknowledged atomic.Uint64 // responses
-
-	mu       sync.Mutex            // guards the fields below
+	mu       sync.Mutex            // guards the fields below, and those of every catalog
 	allowed  map[mtls.ID]struct{}  // who may subscribe; nil for every certificate
+	catalogs map[string]*catalog   // by server name; there is always one under ""
 	sessions map[*session]struct{} // the streams that are open
-	refused  map[string]uint64     // responses, by field
-	ended    map[codes.Code]uint64 // streams, by the code of their status
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -133,7 +133,7 @@ func New(c Config) (*Server, error) {
 		c.MaxMessage = defaultMaxMessage
 	}
 	switch {
-	case c.Registry == nil || c.Logger == nil:
+	case c.Registry == nil && len(c.Catalogs) == 0 || c.Logger == nil:
 		return nil, errors.New("owner needs a registry and a logger")
 	case c.Credentials == nil:
 		return nil, errors.New("owner needs credentials: there is no unsecured mode")
@@ -146,11 +146,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{
-		config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{}),
-		refused: make(map[string]uint64), ended: make(map[codes.Code]uint64),
-	}
+	s := &Server{config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{})}
 	s.gate = newGate(limits, s.log)
+	if c.Registry != nil {
+		c.Catalogs = map[string]*Registry{"": c.Registry}
+	}
+	s.SetCatalogs(c.Catalogs)
 	if len(c.Allow) > 0 {
 		s.SetAllow(c.Allow)
 	}
@@ -278,6 +279,11 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
 	err := s.admit(ctx, session)
 	if err == nil {
+		era := session.registry.current()
+		defer context.AfterFunc(era.ctx, func() { cancel(era.reason()) })()
+		err = era.reason()
+	}
+	if err == nil {
 		err = stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked))
 	}
 	if err == nil {
@@ -286,38 +292,52 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
-	s.ended[status.Code(err)]++
+	session.catalog.ended[status.Code(err)]++
 	return err
 }
 
-// admit identifies the consumer of the session. It fails with Unauthenticated,
-// after which consumers do not retry, when the consumer may not subscribe.
+// admit identifies the consumer of the session, and chooses its catalog. It fails with
+// Unauthenticated, after which consumers do not retry, when the consumer may not
+// subscribe, and with Unavailable, after which they do, when there is no catalog.
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return status.Error(codes.Unauthenticated, "a client certificate is required")
+	info, _ := p.AuthInfo.(credentials.TLSInfo) // no certificates, if it is anything else
+	certificates := info.State.PeerCertificates
+	if len(certificates) > 0 {
+		session.ids = mtls.PeerIDs(certificates[0])
 	}
-	session.ids = mtls.PeerIDs(info.State.PeerCertificates[0])
+	session.serverName = canonical(info.State.ServerName)
 	s.mu.Lock()
+	session.catalog = s.chooseLocked(session.serverName)
+	session.registry = session.catalog.registry
 	id, ok := s.mayLocked(session.ids)
-	if ok {
+	ok = ok && len(certificates) > 0
+	if ok && session.registry != nil {
 		session.consumer = "without identity"
 		if id != (mtls.ID{}) {
 			session.consumer = id.String()
 		}
-		session.log = s.log.With("consumer", session.consumer)
-		s.sessions[session] = struct{}{} // where SetAllow finds it
+		session.log = session.catalog.log.With("consumer", session.consumer)
+		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
 	}
 	s.mu.Unlock()
-	if ok {
-		return nil
-	}
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
-	if s.turnedAway.add(who, "", "") {
-		s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
+	switch {
+	case len(certificates) == 0:
+		return status.Error(codes.Unauthenticated, "a client certificate is required")
+	case !ok:
+		if s.turnedAway.add(who, "", "") {
+			s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
+		}
+		return mayNot(session.ids)
+	case session.registry == nil:
+		name := federation.Quote(session.serverName)
+		if s.turnedAway.add(who, name, "") {
+			s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", name, "address", p.Addr)
+		}
+		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
 	}
-	return mayNot(session.ids)
+	return nil
 }
 
 // mayLocked returns the first of the identities that may subscribe, if there is one,

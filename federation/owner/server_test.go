@@ -450,7 +450,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 		if n := f.logged.count("consumer refuses"); n != 3 {
 			t.Errorf("%d log lines tell of refusals, expected 3:\n%s", n, f.logged)
 		}
-		if diff := cmp.Diff(map[string]uint64{"fqdn": 7}, f.server.Stats().Refused); diff != "" {
+		if diff := cmp.Diff(map[string]uint64{"fqdn": 7}, f.server.Stats().Catalogs[""].Refused); diff != "" {
 			t.Errorf("unexpected count of refusals (-want +got):\n%s", diff)
 		}
 	})

@@ -19,12 +19,15 @@ import (
 type session struct {
 	dialect
 
-	server   *Server
-	cancel   context.CancelCauseFunc // ends it
-	ids      []mtls.ID               // of the consumer's certificate
-	consumer string                  // who it is, as it may be shown
-	log      *slog.Logger            // which names the consumer in every line
-	window   *window
+	server     *Server
+	catalog    *catalog
+	registry   *Registry               // of the catalog, when the stream was opened
+	cancel     context.CancelCauseFunc // ends it
+	ids        []mtls.ID               // of the consumer's certificate
+	serverName string                  // for which the consumer asked in its handshake
+	consumer   string                  // who it is, as it may be shown
+	log        *slog.Logger            // which names the consumer in every line
+	window     *window
 
 	// owned by run
 	subscribed bool
@@ -73,7 +76,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	}
 	s.log.Info("consumer subscribed")
 	s.subscribed = true
-	subscription := s.server.config.Registry.Subscribe()
+	subscription := s.registry.Subscribe()
 	defer subscription.Close()
 	again := make(chan struct{})
 	close(again)
@@ -163,16 +166,27 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		// Our own consumers begin the text with the service. What is logged of it is
 		// bounded, and the rule at its end is what matters.
 		rule := strings.TrimPrefix(refusal, "service "+federation.Quote(answered.name)+": ")
-		s.server.countRefusal(rule)
-		if s.server.refusals.add(s.consumer, answered.name, refusal) {
+		s.countRefusal(rule)
+		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
 				"operation", answered.operation, "service", answered.name, "refusal", federation.Quote(rule))
+		}
+		if answered.operation == federation.Upsert {
+			s.registry.refused(s.consumer, answered.name, rule)
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
 		fallthrough
 	default:
-		s.server.acknowledged.Add(1)
-		s.server.refusals.remove(s.consumer, answered.name)
+		s.catalog.acknowledged.Add(1)
+		s.catalog.refusals.remove(s.consumer, answered.name)
+		s.registry.accepted(s.consumer, answered.name)
 	}
+}
+
+// countRefusal counts a refusal by the field that its rule is about.
+func (s *session) countRefusal(rule string) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.catalog.refused[blamed(rule)]++
 }

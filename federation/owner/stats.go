@@ -2,8 +2,6 @@ package owner
 
 import (
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,6 +11,16 @@ import (
 
 // Stats is the state of a Server, for metrics.
 type Stats struct {
+	// Catalogs has those that are served, by server name, and always one under "":
+	// the default, which also counts the streams for which there is no catalog.
+	Catalogs map[string]CatalogStats
+
+	Connections int               // that are open, including those in their handshake
+	TurnedAway  map[string]uint64 // connections that were closed since New, by the limit of Limits that was reached
+}
+
+// CatalogStats is the state of one catalog of a Server.
+type CatalogStats struct {
 	Services  int                  // of the registry
 	Consumers map[wire.Version]int // streams that are open
 
@@ -20,11 +28,7 @@ type Stats struct {
 	InFlight int       // responses that are not acknowledged yet
 	Oldest   time.Time // of the oldest change that some consumer has not acknowledged; zero when there is none
 
-	Connections int // that are open, including those in their handshake
-
-	// Since New.
-
-	TurnedAway map[string]uint64 // connections that were closed, by the limit of Limits that was reached
+	// Since New, or since SetCatalogs first had the name.
 
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
@@ -32,21 +36,39 @@ type Stats struct {
 }
 
 // Stats returns the state of the server. It takes time in proportion to the number
-// of consumers.
+// of consumers. Where two catalogs are the same registry, Unsent is that of both.
 func (s *Server) Stats() Stats {
-	stats := Stats{Consumers: make(map[wire.Version]int), Acknowledged: s.acknowledged.Load()}
+	stats := Stats{Catalogs: make(map[string]CatalogStats)}
+	stats.Connections, stats.TurnedAway = s.gate.stats()
+	registries := make(map[string]*Registry)
 	s.mu.Lock()
-	stats.Refused, stats.Ended = maps.Clone(s.refused), maps.Clone(s.ended)
+	open := make(map[*catalog]CatalogStats)
 	for session := range s.sessions {
-		stats.Consumers[session.version]++
+		of := open[session.catalog]
+		if of.Consumers == nil {
+			of.Consumers = make(map[wire.Version]int)
+		}
+		of.Consumers[session.version]++
 		n, oldest := session.window.inFlight()
-		stats.InFlight += n
-		stats.Oldest = earlier(stats.Oldest, oldest)
+		of.InFlight += n
+		of.Oldest = earlier(of.Oldest, oldest)
+		open[session.catalog] = of
+	}
+	for name, c := range s.catalogs {
+		of := open[c]
+		of.Acknowledged, of.Refused, of.Ended = c.acknowledged.Load(), maps.Clone(c.refused), maps.Clone(c.ended)
+		stats.Catalogs[name], registries[name] = of, c.registry
 	}
 	s.mu.Unlock()
-	stats.Connections, stats.TurnedAway = s.gate.stats()
-	services, unsent, oldest := s.config.Registry.stats()
-	stats.Services, stats.Unsent, stats.Oldest = services, unsent, earlier(stats.Oldest, oldest)
+	// Without the lock, because a registry may be busy.
+	for name, registry := range registries {
+		if registry != nil {
+			of := stats.Catalogs[name]
+			services, unsent, oldest := registry.stats()
+			of.Services, of.Unsent, of.Oldest = services, unsent, earlier(of.Oldest, oldest)
+			stats.Catalogs[name] = of
+		}
+	}
 	return stats
 }
 
@@ -56,28 +78,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// refusalFields are the fields that a refusal can be about: of a service in any
-// version of the API, and of a response. All others count as "other", because a
-// consumer may write anything, and a metric must have few labels.
-var refusalFields = []string{
-	"name", "description", "tags", "labels", "fqdn", "endpoints", "sans", "instances",
-	"id", "san", "protocols",
-	"resource", "resource_url", "resource_id", "operation", "context",
-}
-
-// countRefusal counts a refusal by the field at the beginning of its rule, where
-// consumers of this project put it.
-func (s *Server) countRefusal(rule string) {
-	field := rule
-	if end := strings.IndexAny(rule, ".[:"); end >= 0 {
-		field = rule[:end]
-	}
-	if !slices.Contains(refusalFields, field) {
-		field = "other"
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused[field]++
 }

@@ -12,19 +12,22 @@ import (
 )
 
 // Subscribe returns a subscription that begins with the catalog as it is now.
-// The caller closes it.
+// While the registry is unavailable it fails at once. The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &Subscription{
 		registry: r,
+		era:      r.era,
 		begun:    time.Now(),
 		wake:     make(chan struct{}, 1),
-		catalog:  r.sortedNames(),
 		pending:  make(map[string]*change),
 	}
 	s.changes.previous, s.changes.next = &s.changes, &s.changes
-	r.subscriptions[s] = struct{}{}
+	if !s.era.over() {
+		s.catalog = r.sortedNames()
+		r.subscriptions[s] = struct{}{}
+	}
 	return s
 }
 
@@ -35,6 +38,7 @@ func (r *Registry) Subscribe() *Subscription {
 // not keep others waiting.
 type Subscription struct {
 	registry *Registry     // read-only after Subscribe
+	era      era           // read-only after Subscribe; when it ends, so does the subscription
 	begun    time.Time     // read-only after Subscribe
 	wake     chan struct{} // holds one value when there may be something to take
 
@@ -74,15 +78,20 @@ func (s *Subscription) Close() {
 	delete(s.registry.subscriptions, s)
 }
 
-// Next returns the next event, and waits until there is one. It fails only when
-// ctx ends, with its cause. Only one goroutine may call it at a time.
+// Next returns the next event, and waits until there is one. It fails when ctx ends,
+// with its cause, and once the registry has become unavailable, with a status of the
+// code Unavailable. Only one goroutine may call it at a time.
 func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 	for ctx.Err() == nil {
 		if updates := s.take(nil, 1); len(updates) > 0 {
 			return updates[0].decoded(), nil
 		}
+		if s.era.over() {
+			return federation.Event{}, s.era.reason()
+		}
 		select {
 		case <-s.wake:
+		case <-s.era.ctx.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -115,10 +124,14 @@ func (u update) decoded() federation.Event {
 	return u.Event
 }
 
-// take appends up to n events to updates, and does not wait for any.
+// take appends up to n events to updates, and does not wait for any. Once the registry
+// has become unavailable there are none: what it holds since then may be a part.
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
+	if s.era.over() {
+		return updates
+	}
 	for ; n > 0; n-- {
 		u, ok := s.takeOne()
 		if !ok {

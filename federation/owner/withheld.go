@@ -40,8 +40,8 @@ func (s *session) express(u update) (update, message, bool) {
 		s.withheld = make(map[string]struct{})
 	}
 	s.withheld[u.Name] = struct{}{}
-	if s.server.withheld.add(s.version.String(), u.Name, err.Error()) {
-		s.server.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
+	if s.catalog.withheld.add(s.version.String(), u.Name, err.Error()) {
+		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "reason", err)
 	}
 	if !u.told {
