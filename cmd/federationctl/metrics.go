@@ -25,29 +25,47 @@ type ownerMetrics struct {
 }
 
 var (
-	consumersDesc    = ownerDesc("consumers", "Open streams of consumers, by version of the API.", "catalog", "version")
-	servicesDesc     = ownerDesc("services", "Services in the catalog.", "catalog")
-	unsentDesc       = ownerDesc("unsent_services", "Services that were not sent yet, summed up over the consumers.", "catalog")
-	inFlightDesc     = ownerDesc("in_flight_responses", "Responses that were sent and are not acknowledged yet.", "catalog")
-	lagDesc          = ownerDesc("lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything.", "catalog")
-	acknowledgedDesc = ownerDesc("acknowledged_total", "Responses that consumers have acknowledged.", "catalog")
-	refusedDesc      = ownerDesc("refused_total", "Responses that consumers have refused, by the field of the service that they name.", "catalog", "field")
-	endedDesc        = ownerDesc("streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "catalog", "code")
-	connectionsDesc  = ownerDesc("connections", "Open connections, including those without a stream.")
-	turnedAwayDesc   = ownerDesc("connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
-	brokenDesc       = ownerDesc("file_broken", "1 while the content of a file is not used because the file is broken.", "file")
-	expiryDesc       = ownerDesc("certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities in the CA file.", "file")
+	connectionsDesc = ownerDesc(nil, "connections", "Open connections, including those without a stream.")
+	turnedAwayDesc  = ownerDesc(nil, "connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
+	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken.", "file")
+	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities in the CA file.", "file")
 )
 
+// catalogDescs describe the metrics of one catalog.
+type catalogDescs struct {
+	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended *prometheus.Desc
+}
+
+// describe returns the descriptions for the catalog with that server name, which is the
+// value of their label catalog. Those of the default, which has no name, have no such
+// label: in Prometheus an empty one is the same as none.
+func describe(serverName string) catalogDescs {
+	var fixed prometheus.Labels
+	if serverName != "" {
+		fixed = prometheus.Labels{"catalog": serverName}
+	}
+	return catalogDescs{
+		consumers:    ownerDesc(fixed, "consumers", "Open streams of consumers, by version of the API.", "version"),
+		services:     ownerDesc(fixed, "services", "Services in the catalog."),
+		unsent:       ownerDesc(fixed, "unsent_services", "Services that were not sent yet, summed up over the consumers."),
+		inFlight:     ownerDesc(fixed, "in_flight_responses", "Responses that were sent and are not acknowledged yet."),
+		lag:          ownerDesc(fixed, "lag_seconds", "Age of the oldest change that some consumer has not acknowledged; 0 when every consumer has everything."),
+		acknowledged: ownerDesc(fixed, "acknowledged_total", "Responses that consumers have acknowledged."),
+		refused:      ownerDesc(fixed, "refused_total", "Responses that consumers have refused, by the field of the service that they name.", "field"),
+		ended:        ownerDesc(fixed, "streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code"),
+	}
+}
+
 // ownerDesc describes the metric federation_owner_<name>.
-func ownerDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName("federation", "owner", name), help, labels, nil)
+func ownerDesc(fixed prometheus.Labels, name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName("federation", "owner", name), help, labels, fixed)
 }
 
 // Describe implements prometheus.Collector.
 func (ownerMetrics) Describe(ch chan<- *prometheus.Desc) {
+	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
-		consumersDesc, servicesDesc, unsentDesc, inFlightDesc, lagDesc, acknowledgedDesc, refusedDesc, endedDesc,
+		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended,
 		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
@@ -64,23 +82,24 @@ func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	stats := m.server.Stats()
 	for name, c := range stats.Catalogs {
+		d := describe(name)
 		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
-			gauge(consumersDesc, float64(c.Consumers[version]), name, version.String())
+			gauge(d.consumers, float64(c.Consumers[version]), version.String())
 		}
-		gauge(servicesDesc, float64(c.Services), name)
-		gauge(unsentDesc, float64(c.Unsent), name)
-		gauge(inFlightDesc, float64(c.InFlight), name)
+		gauge(d.services, float64(c.Services))
+		gauge(d.unsent, float64(c.Unsent))
+		gauge(d.inFlight, float64(c.InFlight))
 		lag := 0.0
 		if !c.Oldest.IsZero() {
 			lag = time.Since(c.Oldest).Seconds()
 		}
-		gauge(lagDesc, lag, name)
-		count(acknowledgedDesc, c.Acknowledged, name)
+		gauge(d.lag, lag)
+		count(d.acknowledged, c.Acknowledged)
 		for field, n := range c.Refused {
-			count(refusedDesc, n, name, field)
+			count(d.refused, n, field)
 		}
 		for code, n := range c.Ended {
-			count(endedDesc, n, name, code.String())
+			count(d.ended, n, code.String())
 		}
 	}
 	gauge(connectionsDesc, float64(stats.Connections))
