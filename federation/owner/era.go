@@ -25,6 +25,9 @@ func (e era) over() bool { return e.ctx.Err() != nil }
 // reason returns the status with which the streams of the era end, or nil before.
 func (e era) reason() error { return context.Cause(e.ctx) }
 
+// maxReason bounds the reason in a status, in bytes: consumers refuse long trailers.
+const maxReason = 1 << 10
+
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
 // that it can be. A new registry is available.
 //
@@ -32,21 +35,22 @@ func (e era) reason() error { return context.Cause(e.ctx) }
 // and the reason: consumers keep the catalog that they have, and come back. What the
 // registry holds may change meanwhile, and no consumer is told of it. Streams that
 // are open end even if the reason is gone at once.
+//
+// A stream that ends so may have got a part of the catalog, but then not its end
+// marker, or all of it as it was before.
 func (r *Registry) SetUnavailable(reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unavailable = reason
+	if r.era.over() {
+		r.era = newEra() // available, or unavailable for another reason
+	}
 	if reason == "" {
-		if r.era.over() {
-			r.era = newEra()
-		}
 		return
 	}
-	if r.era.over() { // for another reason, maybe
-		r.era = newEra()
-	}
-	// The end is in the lock, and so is the look of take: nobody is told of anything
-	// that changes after this.
-	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+reason))
+	// The era ends with the registry locked, and take looks at it in the same lock.
+	// So no subscription is told of anything that changes from here on.
+	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+reason[:min(len(reason), maxReason)]))
 	clear(r.subscriptions)
 }
 

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -22,7 +21,8 @@ type Registry struct {
 	refusals refusals
 
 	mu            sync.Mutex // guards the fields below, and those of every Subscription
-	era           era
+	era           era        // of now; over while the registry is unavailable
+	unavailable   string     // why; empty while it is available
 	services      map[string]*wire.Encoded
 	names         []string // keys of services in order, as they last were; shared with subscriptions, so never changed
 	moved         []string // names that have come or gone since then
@@ -122,24 +122,27 @@ func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Differe
 	old := make(map[string]*wire.Encoded, len(want))
 	for name, s := range want {
 		before := r.services[name]
-		switch {
-		case s == before, s != nil && before != nil && s.Equal(before):
+		if s == before {
 			continue
-		case s == nil:
-			d.Removed++
-			removed = append(removed, name)
+		}
+		old[name] = before
+		if s == nil {
 			delete(r.services, name)
+			removed = append(removed, name)
+			continue
+		}
+		r.services[name] = s
+		switch {
 		case before == nil:
 			d.Added++
+		case before.Equal(s):
+			continue
 		default:
 			d.Changed++
 		}
-		if s != nil {
-			upserted = append(upserted, name)
-			r.services[name] = s
-		}
-		old[name] = before
+		upserted = append(upserted, name)
 	}
+	d.Removed = len(removed)
 	r.tell(old, upserted, removed)
 	return d
 }
@@ -261,22 +264,22 @@ func (r *Registry) Len() int {
 	return len(r.services)
 }
 
-// stats returns the number of services; the number of those that subscribers have
-// yet to be told, added up over the subscribers; and the time since when the first
-// of these has been waiting.
-func (r *Registry) stats() (services, unsent int, oldest time.Time) {
+// stats adds what the registry knows: the number of services, those that subscribers
+// have yet to be told, and since when the first of these has been waiting.
+func (r *Registry) stats(c CatalogStats) CatalogStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	c.Services, c.Unavailable = len(r.services), r.unavailable
 	for s := range r.subscriptions {
-		unsent += len(s.catalog) + len(s.pending)
+		c.Unsent += len(s.catalog) + len(s.pending)
 		switch {
 		case !s.ended:
-			oldest = earlier(oldest, s.begun)
+			c.Oldest = earlier(c.Oldest, s.begun)
 		case len(s.pending) > 0:
-			oldest = earlier(oldest, s.changes.next.since)
+			c.Oldest = earlier(c.Oldest, s.changes.next.since)
 		}
 	}
-	return len(r.services), unsent, oldest
+	return c
 }
 
 // move notes that a name has come or gone. When these are many, the names are sorted

@@ -63,6 +63,16 @@ func upsert(tb testing.TB, r *Registry, s *federation.Service) {
 	}
 }
 
+// encoded returns a service, which must be valid, in the form of a registry.
+func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
+	tb.Helper()
+	e, err := wire.NewEncoded(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
 // current returns the services of a registry by name.
 func current(r *Registry) map[string]*federation.Service {
 	services := make(map[string]*federation.Service)
@@ -165,26 +175,19 @@ func TestSetTellsInOrder(t *testing.T) {
 // TestSetEncoded sets catalogs of services that are encoded already. The registry
 // holds what it was given last, also where that is equal to what it had.
 func TestSetEncoded(t *testing.T) {
-	encoded := func(s *federation.Service) *wire.Encoded {
-		e, err := wire.NewEncoded(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
 	r := NewRegistry()
 	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
 	s := r.Subscribe()
 	defer s.Close()
 	drain(s)
-	a, d := encoded(service("a", 1)), encoded(service("d", 1))
+	a, d := encoded(t, service("a", 1)), encoded(t, service("d", 1))
 	for i, step := range []struct {
 		catalog []*wire.Encoded
 		want    Difference
 		events  []string
 	}{
 		{
-			[]*wire.Encoded{d, a, encoded(service("b", 2))},
+			[]*wire.Encoded{d, a, encoded(t, service("b", 2))},
 			Difference{Added: 1, Changed: 1, Removed: 1},
 			[]string{"upsert b 2", "upsert d 1", "delete c"},
 		},
@@ -198,6 +201,52 @@ func TestSetEncoded(t *testing.T) {
 		}
 	}
 	if len(r.services) != 2 || r.services["a"] != a || r.services["d"] != d {
+		t.Errorf("the registry has %v, expected what it was given", r.services)
+	}
+}
+
+// TestUpdateEncoded changes a part of a catalog. The registry holds what it was given
+// last, also where that is equal to what it had.
+func TestUpdateEncoded(t *testing.T) {
+	r := NewRegistry()
+	set(t, r, []*federation.Service{service("a", 1), service("b", 1), service("c", 1), service("d", 1)})
+	s := r.Subscribe()
+	defer s.Close()
+	drain(s)
+	same := encoded(t, service("a", 1))
+	for _, step := range []struct {
+		name    string
+		changed []*wire.Encoded
+		gone    []string
+		want    Difference
+		events  []string
+	}{
+		{"nothing", nil, nil, Difference{}, nil},
+		{"equal and unknown", []*wire.Encoded{same}, []string{"x"}, Difference{}, nil},
+		{
+			"additions before removals, each in order",
+			[]*wire.Encoded{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
+			[]string{"c", "b", "c"},
+			Difference{Added: 2, Changed: 1, Removed: 2},
+			[]string{"upsert d 2", "upsert e 1", "upsert z 1", "delete b", "delete c"},
+		},
+		{
+			"changed and gone", []*wire.Encoded{encoded(t, service("d", 3))}, []string{"d"},
+			Difference{Changed: 1}, []string{"upsert d 3"},
+		},
+		{
+			"two of one name", []*wire.Encoded{encoded(t, service("d", 4)), encoded(t, service("d", 3))}, nil,
+			Difference{}, nil,
+		},
+	} {
+		if got := r.UpdateEncoded(step.changed, step.gone); got != step.want {
+			t.Errorf("%s: difference is %+v, expected %+v", step.name, got, step.want)
+		}
+		if diff := cmp.Diff(step.events, drain(s)); diff != "" {
+			t.Errorf("%s: unexpected events (-want +got):\n%s", step.name, diff)
+		}
+	}
+	if r.Len() != 4 || r.services["a"] != same {
 		t.Errorf("the registry has %v, expected what it was given", r.services)
 	}
 }
@@ -509,10 +558,14 @@ func TestSubscriptionOracle(t *testing.T) {
 		}
 		for step := range 400 {
 			name := fmt.Sprintf("s%d", rnd.IntN(30))
-			if rnd.IntN(3) > 0 {
+			switch rnd.IntN(4) {
+			case 0, 1:
 				upsert(t, r, service(name, step))
-			} else {
+			case 2:
 				r.Delete(name)
+			default:
+				other := fmt.Sprintf("s%d", rnd.IntN(30))
+				r.UpdateEncoded([]*wire.Encoded{encoded(t, service(name, step))}, []string{other})
 			}
 			if step%80 == 0 {
 				subscribers = append(subscribers, &subscriber{

@@ -21,8 +21,9 @@ type Stats struct {
 
 // CatalogStats is the state of one catalog of a Server.
 type CatalogStats struct {
-	Services  int                  // of the registry
-	Consumers map[wire.Version]int // streams that are open
+	Services    int                  // of the registry
+	Unavailable string               // why it is, as SetUnavailable says; empty while it is available
+	Consumers   map[wire.Version]int // streams that are open
 
 	Unsent   int       // services that a consumer has yet to be sent, added up over the consumers
 	InFlight int       // responses that are not acknowledged yet
@@ -44,8 +45,8 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	open := make(map[*catalog]CatalogStats)
 	for session := range s.sessions {
-		of := open[session.catalog]
-		if of.Consumers == nil {
+		of, known := open[session.catalog]
+		if !known {
 			of.Consumers = make(map[wire.Version]int)
 		}
 		of.Consumers[session.version]++
@@ -63,10 +64,7 @@ func (s *Server) Stats() Stats {
 	// Without the lock, because a registry may be busy.
 	for name, registry := range registries {
 		if registry != nil {
-			of := stats.Catalogs[name]
-			services, unsent, oldest := registry.stats()
-			of.Services, of.Unsent, of.Oldest = services, unsent, earlier(of.Oldest, oldest)
-			stats.Catalogs[name] = of
+			stats.Catalogs[name] = registry.stats(stats.Catalogs[name])
 		}
 	}
 	return stats
