@@ -6,8 +6,8 @@
 // A program calls its methods Set, Upsert and Delete, from any number of goroutines:
 // that is the whole interface for sources of services. Package ownerfile is such a
 // source; it reads a file. Set and Upsert fail for a service that is not valid (see
-// [federation.Service.Validate]), and change nothing then. SetEncoded is for sources
-// that remember what they have published.
+// [federation.Service.Validate]), and change nothing then. SetEncoded and UpdateEncoded
+// are for sources that remember what they have published.
 //
 // A [Server] sends the registry to every consumer that subscribes: first the whole
 // catalog, then its end marker, then every change. For each consumer, the names of
@@ -18,6 +18,18 @@
 // A service that a version of the API cannot express, or only in a message larger
 // than Config.MaxMessage, is withheld from the consumers of that version and
 // reported in the log. Their streams go on.
+//
+// # Catalogs
+//
+// A server has one registry for all consumers, or several catalogs, of which a consumer
+// chooses one by the server name of its TLS handshake; see [Server.SetCatalogs]. Every
+// catalog is open to all that may subscribe.
+//
+// A registry that does not hold a whole catalog is made unavailable with
+// SetUnavailable. Its streams, and those for whose server name there is no catalog, end
+// with Unavailable: consumers keep the catalog that they have, and retry with
+// backoff. Foreign consumers do so too, because the specification says it of no other
+// code.
 //
 // # Who may subscribe
 //
@@ -30,7 +42,8 @@
 // # What consumers may do
 //
 // A consumer may refuse a service. The refusal is logged once, with its reason,
-// and counted in [Stats]. The service is sent again when it changes.
+// and counted in [Stats]. The service is sent again when it changes. A registry tells
+// of refusals, and of services that are taken again, with OnRefusal.
 //
 // A consumer may be an owner as well, and send responses. Each of them is answered
 // with the code Unimplemented, because this owner accepts none, and the stream goes
@@ -45,9 +58,13 @@
 // to frames such as PING and SETTINGS that a peer does not read, and the streams
 // that it resets before they are served.
 //
-// # Shutdown
+// # Shutdown and health
 //
 // When the context of Serve ends, streams end with Unavailable: consumers keep
-// their catalog, and reconnect. The health service of gRPC then says NOT_SERVING.
-// To withdraw services, delete them before.
+// their catalog, and reconnect. To withdraw services, delete them before.
+//
+// The health service of gRPC says SERVING of the whole server, whose name is empty, and
+// of both versions of the API, until then. Catalogs have no health of their own there: a
+// probe that restarts or passes over the server because one catalog is unavailable would
+// take the others from their consumers. Stats has the state of each.
 package owner

@@ -135,6 +135,8 @@ func New(c Config) (*Server, error) {
 	switch {
 	case c.Registry == nil && len(c.Catalogs) == 0 || c.Logger == nil:
 		return nil, errors.New("owner needs a registry and a logger")
+	case c.Registry != nil && c.Catalogs != nil:
+		return nil, errors.New("owner needs a registry or catalogs, not both")
 	case c.Credentials == nil:
 		return nil, errors.New("owner needs credentials: there is no unsecured mode")
 	case c.Window < 0 || c.Window > MaxWindow:

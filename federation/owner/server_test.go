@@ -271,6 +271,8 @@ func TestNewRefusesIncompleteConfig(t *testing.T) {
 		want   string
 	}{
 		{"no registry", func(c *Config) { c.Registry = nil }, "owner needs a registry and a logger"},
+		{"no catalogs", func(c *Config) { c.Registry, c.Catalogs = nil, map[string]*Registry{} }, "owner needs a registry and a logger"},
+		{"both", func(c *Config) { c.Catalogs = map[string]*Registry{"": c.Registry} }, "owner needs a registry or catalogs, not both"},
 		{"no logger", func(c *Config) { c.Logger = nil }, "owner needs a registry and a logger"},
 		{"no credentials", func(c *Config) { c.Credentials = nil }, "owner needs credentials: there is no unsecured mode"},
 		{"largest message below", func(c *Config) { c.MaxMessage = -1 }, "largest message is -1 bytes, it must not be negative"},
