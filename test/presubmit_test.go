@@ -45,6 +45,7 @@ var allowed = map[string][]string{
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},
+	"federation/source":     {"federation", "federation/loglimit", "federation/owner", "federation/wire"},
 	"federation/problem":    nil,
 	"federation/yamlvalue":  {"federation", "federation/problem"},
 	"federation/simpleyaml": nil,
@@ -134,7 +135,7 @@ var larger = map[string]exception{
 
 // The reasons of the rules for statements.
 const (
-	goReason    = "goroutines are started only in agent, mirror, consumer, owner and cmd, and at one place each in hostname and plugin, by whoever awaits them"
+	goReason    = "goroutines are started only in agent, mirror, consumer, owner, source and cmd, and at one place each in hostname and plugin, by whoever awaits them"
 	sleepReason = "nothing can end a sleep early; in a test use testing/synctest, or wait for a condition"
 	longReason  = "ServeDNS fits one screen"
 )
@@ -218,7 +219,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "federation/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || looksUp ||
-			s.in("federation/agent", "federation/mirror", "federation/consumer", "federation/owner", "cmd")
+			s.in("federation/agent", "federation/mirror", "federation/consumer", "federation/owner", "federation/source", "cmd")
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

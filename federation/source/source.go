@@ -1,5 +1,35 @@
 // Package source defines what fills the catalog of an owner, and joins several
 // sources to one catalog.
+//
+// A [Source] knows one kind of origin: a file, a cluster, programs that register. It
+// tells a [Part] what its origin says, and nothing else: what every catalog promises
+// is kept by [Catalog], once for all sources.
+//
+//   - A catalog is complete or silent. Until every source has called Part.Replace once,
+//     consumers get Unavailable.
+//   - An origin that is away withdraws nothing (Part.Away).
+//   - The life of what an origin that is away has published is bounded: after the
+//     lifetime of its source consumers get Unavailable, and count their own retention
+//     from then.
+//   - What is published depends on the parts and on the order of the sources, and on
+//     nothing else. Two owners with the same origins publish the same.
+//   - Names and fqdns are unique between sources: the first source that has one
+//     publishes it. The services of others with it are hidden until it does not have it
+//     any more. Within one source, services may share an fqdn.
+//   - What an origin says and a source does not publish is counted (Part.Refused).
+//
+// So a source is one method, which may be written like this:
+//
+//  1. Read the origin as a whole, encode each entry that is valid with
+//     [wire.NewEncoded], and call Part.Replace with all of them. Call Part.Refused with
+//     the number of those that are not.
+//  2. Wait for a change. Call Part.Update with what has changed or, where the origin
+//     does not tell, Part.Replace with everything: only the difference is published.
+//  3. When the origin cannot be asked, call Part.Away with the reason, and try again
+//     until ctx ends. When it can, do 1, and then call Part.Away with nil.
+//
+// The names of services are unique in a catalog, so a source begins its own with
+// something that no other has: west/shop/web.
 package source
 
 import (
@@ -13,41 +43,60 @@ import (
 // that register.
 type Source interface {
 	// Run publishes to part until ctx ends, and returns then. It does not return
-	// before: an origin that is away is waited for.
+	// before: an origin that is away is waited for. It runs once.
 	Run(ctx context.Context, part Part)
 }
 
 // Part is the share of one source in a catalog. Its methods may be called from any
-// goroutine, one at a time, and do not block.
+// goroutine, one at a time, and do not block. They do nothing when the source has been
+// told to end.
 type Part interface {
 	// Replace makes services the whole part: what the origin holds as a whole. The
 	// first call says that this is known. The names must be unique in the part.
-	// The part may keep the services. A source that gives the same pointers again
-	// for what has not changed makes the comparison fast.
+	// The part may keep the services, but not the slice. A source that gives the same
+	// pointers again, in the same order, for what has not changed makes the comparison
+	// fast.
 	Replace(services []*wire.Encoded)
 
 	// Update changes services of the part, after the first Replace. The names of
-	// gone need not be known.
+	// gone need not be known. A name in both counts as changed; of two services with
+	// one name the last counts.
 	Update(changed []*wire.Encoded, gone []string)
 
 	// Away says why the origin cannot be asked, or with nil that it can be again.
 	// What is published stays, for the lifetime of the source. A source whose
-	// origin is back says so only once it has published what is different.
+	// origin is back says so only once it has published what is different. The first
+	// call and the one with nil are logged, unless the reason is [Reported]: the source
+	// need not.
 	Away(reason error)
 
 	// Refused says how many entries of the origin are not published, by the rule that
-	// they break. The rules are few, as they become the values of a metric's label.
+	// they break: all of them, not only those that are new. The rules are few, as they
+	// become the values of a metric's label; beyond 32 they count as "other".
 	Refused(entries map[string]int)
 }
 
 // Listener is a Source that wants to know what becomes of its services, to tell
-// their authors. Its methods do not block.
+// their authors. Its methods do not block. They are called soon after what they tell of,
+// by other goroutines than the one that has changed the part, and may call the part.
 type Listener interface {
 	// Hidden says that a service is not published because a source that stands before
 	// this one has the same name or the same fqdn, and which service of which
-	// source that is. An empty by says that it is published again, or gone.
+	// source that is. An empty by says that it is published again, or gone. Of several
+	// changes only the last may be told.
 	Hidden(service, by string)
 
-	// RefusedBy says that a consumer refuses a service as it is published now.
+	// RefusedBy says that a consumer refuses a service as it is published now, or with
+	// an empty rule that it takes it again.
 	RefusedBy(r owner.Refusal)
 }
+
+// Reported is the reason of an absence that the source has logged itself, and whose end
+// it logs.
+type Reported struct{ Reason error }
+
+// Error returns the text of the reason.
+func (r Reported) Error() string { return r.Reason.Error() }
+
+// Unwrap returns the reason.
+func (r Reported) Unwrap() error { return r.Reason }

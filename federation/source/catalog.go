@@ -1,0 +1,333 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Config is what a Catalog needs.
+type Config struct {
+	// Registry is what the catalog is published in. Nobody else changes it, and the
+	// catalog is the one that listens to its refusals.
+	Registry *owner.Registry
+
+	Logger *slog.Logger
+
+	// Name names the catalog in log lines and in Status. It may be empty.
+	Name string
+}
+
+// Entry is a source with its place in a catalog.
+type Entry struct {
+	// Key tells what the source is: its configuration as text. Entries with equal keys
+	// stand for the same source, and a list has each key once; of two entries with one
+	// key the first counts. A source whose key is back after it was removed begins when
+	// the one before has ended.
+	Key string
+
+	// Name is what operators and consumers read, such as "file shops.yaml". It is
+	// unique in a list, short, and no secret.
+	Name string
+
+	Source Source
+
+	// Lifetime is for how long the catalog stays available while the origin of the
+	// source is away; 0 stands for ever.
+	Lifetime time.Duration
+}
+
+// Catalog joins the parts of several sources in one registry. It is safe for
+// concurrent use.
+//
+// A change takes time in proportion to what changes, and to the services of other
+// sources that have the same name or fqdn. A catalog of one source that only calls
+// Replace takes one pointer for each service; other catalogs have an index of their
+// names and fqdns.
+type Catalog struct {
+	registry  *owner.Registry // read-only after NewCatalog
+	logger    *slog.Logger    // read-only after NewCatalog
+	name      string          // read-only after NewCatalog
+	published chan struct{}   // closed when a list is published for the first time
+	wake      chan struct{}   // holds one value when Run has something to do
+
+	mu     sync.Mutex // guards the fields below, and those of every part
+	parts  map[string]*part
+	active []*part  // the list that is published, in order
+	next   []listed // the list that takes effect when it is complete
+	coming bool     // whether there is one
+	fresh  []*part  // sources to start
+	reason string   // why the catalog is unavailable; empty when it is not
+	lapsed bool     // whether that is because of a lifetime
+	lines  []func() // log what is to be logged without the lock
+}
+
+// listed is an entry of a list that has yet to take effect.
+type listed struct {
+	*part
+
+	name     string
+	lifetime time.Duration
+}
+
+// NewCatalog returns a catalog without sources, and makes its registry unavailable
+// until the first list is complete.
+func NewCatalog(c Config) *Catalog {
+	logger := c.Logger
+	if c.Name != "" {
+		logger = logger.With("catalog", c.Name)
+	}
+	catalog := &Catalog{
+		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name,
+		published: make(chan struct{}), wake: make(chan struct{}, 1), parts: make(map[string]*part),
+	}
+	c.Registry.OnRefusal(catalog.refused)
+	catalog.mu.Lock()
+	defer catalog.unlock()
+	catalog.judge()
+	return catalog
+}
+
+// Published is closed when the first list has been complete and is published.
+func (c *Catalog) Published() <-chan struct{} { return c.published }
+
+// Set makes entries the sources of the catalog. It may be called at any time, and does
+// not wait.
+//
+// Entries with a key that is known go on running and keep their part: only their place,
+// name and lifetime are taken. What is new runs at once. The new list takes effect as a
+// whole when every source of it is complete. Until then the old one goes on being
+// published, and so a change of the list never publishes half of a world, and withdraws
+// nothing that stays. Then the sources that are not in it end.
+func (c *Catalog) Set(entries []Entry) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.next, c.coming = make([]listed, 0, len(entries)), true
+	for _, e := range entries {
+		p := c.parts[e.Key]
+		switch {
+		case p == nil:
+			p = c.add(e, nil)
+		case p.ending:
+			p = c.add(e, p.ended)
+		case slices.ContainsFunc(c.next, func(l listed) bool { return l.part == p }):
+			continue
+		}
+		c.next = append(c.next, listed{p, e.Name, e.Lifetime})
+	}
+	c.endUnlisted()
+	c.advance()
+	c.judge()
+	c.rouse()
+}
+
+// add makes the part of a new source, which begins when after is closed.
+func (c *Catalog) add(e Entry, after <-chan struct{}) *part {
+	p := &part{
+		catalog: c, source: e.Source, key: e.Key, name: e.Name, level: inactive,
+		after: after, ended: make(chan struct{}), content: content{whole: []*wire.Encoded{}, news: make(map[string]struct{})},
+	}
+	c.parts[e.Key] = p
+	c.fresh = append(c.fresh, p)
+	return p
+}
+
+// endUnlisted ends the sources that are in no list.
+func (c *Catalog) endUnlisted() {
+	for _, p := range c.parts {
+		if !p.ending && p.level == inactive && !slices.ContainsFunc(c.next, func(l listed) bool { return l.part == p }) {
+			p.end()
+		}
+	}
+}
+
+// advance lets the next list take effect, if there is one and it is complete.
+func (c *Catalog) advance() {
+	if !c.coming || slices.ContainsFunc(c.next, func(l listed) bool { return !l.complete }) {
+		return
+	}
+	before := c.visible()
+	for _, p := range c.active {
+		p.level = inactive
+	}
+	c.active = make([]*part, 0, len(c.next))
+	for level, l := range c.next {
+		l.part.level, l.part.name, l.part.lifetime = level, l.name, l.lifetime
+		c.active = append(c.active, l.part)
+	}
+	c.next, c.coming = nil, false
+	c.evaluate()
+	if after := c.visible(); c.isPublished() {
+		c.publish(Compare(before, after))
+	} else {
+		c.registry.SetEncoded(after)
+		close(c.published)
+	}
+	c.endUnlisted()
+}
+
+// isPublished reports whether any list has been complete.
+func (c *Catalog) isPublished() bool {
+	select {
+	case <-c.published:
+		return true
+	default:
+		return false
+	}
+}
+
+// publish changes the registry.
+func (c *Catalog) publish(d Difference) {
+	if len(d.Added)+len(d.Changed)+len(d.Gone) == 0 {
+		return
+	}
+	// An fqdn that moves has an answer all the time when what is new is told before
+	// what changes, and that before what is gone.
+	if len(d.Added) > 0 && len(d.Changed) > 0 {
+		c.registry.UpdateEncoded(d.Added, nil)
+		d.Added = nil
+	}
+	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
+}
+
+// rouse makes Run look at what there is to do.
+func (c *Catalog) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
+// unlock ends what the lock was taken for, and logs what there is to say of it.
+func (c *Catalog) unlock() {
+	lines := c.lines
+	c.lines = nil
+	c.mu.Unlock()
+	for _, line := range lines {
+		line()
+	}
+}
+
+// judge finds out whether the catalog is available, and tells the registry.
+func (c *Catalog) judge() {
+	reason := c.unavailable(time.Now())
+	if reason == c.reason {
+		return
+	}
+	lapsed := c.lapsed
+	c.reason, c.lapsed = reason, reason != "" && c.isPublished()
+	c.registry.SetUnavailable(reason)
+	switch {
+	case c.lapsed:
+		c.lines = append(c.lines, func() { c.logger.Error("catalog is not available to consumers", "reason", reason) })
+	case lapsed:
+		c.lines = append(c.lines, func() { c.logger.Info("catalog is available to consumers again") })
+	}
+}
+
+// unavailable returns why consumers cannot have the catalog; they read it. It is empty
+// when they can.
+func (c *Catalog) unavailable(now time.Time) string {
+	var names []string
+	if !c.isPublished() {
+		for _, l := range c.next {
+			if !l.complete {
+				names = append(names, l.name)
+			}
+		}
+		if len(names) == 0 {
+			return "it has no sources yet"
+		}
+		return "waiting for the first state of " + strings.Join(names, ", ")
+	}
+	for _, p := range c.active {
+		if p.isOverdue(now) {
+			names = append(names, fmt.Sprintf("%s has been away for more than %v", p.name, p.lifetime))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Run runs the sources until ctx ends. It returns nil when all of them have ended. What
+// is published stays. It may be called once.
+func (c *Catalog) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	overdue := time.NewTimer(0)
+	defer overdue.Stop()
+	for {
+		t := c.turn(ctx)
+		for _, start := range t.start {
+			running.Go(start)
+		}
+		for _, w := range t.words {
+			w.tell()
+		}
+		overdue.Stop()
+		if !t.next.IsZero() {
+			overdue.Reset(time.Until(t.next))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		case <-overdue.C:
+		}
+	}
+}
+
+// turn is what Run does without the lock.
+type turn struct {
+	start []func()  // sources that begin
+	words []word    // what there is to tell of services that are hidden
+	next  time.Time // when the lifetime of a source ends; zero for never
+}
+
+// word is what becomes of a service.
+type word struct {
+	source      Source
+	logger      *slog.Logger
+	service, by string
+}
+
+func (w word) tell() {
+	if w.by != "" {
+		w.logger.Warn("service is not published, another source stands first", "service", federation.Quote(w.service), "by", w.by)
+	}
+	if l, ok := w.source.(Listener); ok {
+		l.Hidden(w.service, w.by)
+	}
+}
+
+// turn finds out what there is to do.
+func (c *Catalog) turn(ctx context.Context) turn {
+	c.mu.Lock()
+	defer c.unlock()
+	c.judge()
+	var t turn
+	for _, p := range c.fresh {
+		ctx, cancel := context.WithCancel(ctx)
+		p.cancel = cancel
+		t.start = append(t.start, func() { p.run(ctx) })
+	}
+	c.fresh = nil
+	now := time.Now()
+	for _, p := range c.active {
+		if p.away != nil && p.lifetime > 0 && !p.isOverdue(now) && (t.next.IsZero() || p.deadline().Before(t.next)) {
+			t.next = p.deadline()
+		}
+		t.words = p.words(t.words)
+	}
+	return t
+}

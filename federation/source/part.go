@@ -1,0 +1,215 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// part implements Part for one source of a catalog.
+type part struct {
+	// read-only after it was made
+	catalog *Catalog
+	source  Source
+	key     string
+	after   <-chan struct{} // closed when the source may begin; nil for at once
+	ended   chan struct{}   // closed when it has ended
+
+	// guarded by the mutex of catalog
+	name     string
+	lifetime time.Duration
+	level    int    // the place in the list that is published; inactive for none
+	cancel   func() // ends the source; nil before it begins
+	ending   bool   // whether it was told to end, or has ended
+	complete bool
+	away     error // why the origin cannot be asked; nil when it can
+	since    time.Time
+	refused  map[string]int
+	content
+}
+
+// inactive is the level of a part that is not published.
+const inactive = -1
+
+// run runs the source until ctx ends.
+func (p *part) run(ctx context.Context) {
+	defer p.finish()
+	if p.after != nil {
+		select {
+		case <-p.after:
+		case <-ctx.Done():
+			return
+		}
+	}
+	p.source.Run(ctx, p)
+	if ctx.Err() == nil {
+		p.Away(errors.New("the source has ended by itself"))
+		<-ctx.Done()
+	}
+}
+
+// end tells the source to end.
+func (p *part) end() {
+	p.ending = true
+	if p.cancel != nil {
+		p.cancel()
+		return
+	}
+	c := p.catalog
+	c.fresh = slices.DeleteFunc(c.fresh, func(other *part) bool { return other == p })
+	p.forget()
+}
+
+// finish notes that the source has ended.
+func (p *part) finish() {
+	p.catalog.mu.Lock()
+	defer p.catalog.unlock()
+	p.ending = true
+	p.cancel()
+	p.forget()
+}
+
+// forget lets a source with the same key begin.
+func (p *part) forget() {
+	if p.catalog.parts[p.key] == p && p.level == inactive {
+		delete(p.catalog.parts, p.key)
+	}
+	close(p.ended)
+}
+
+// Replace implements Part.
+func (p *part) Replace(services []*wire.Encoded) {
+	c := p.catalog
+	c.mu.Lock()
+	defer c.unlock()
+	if p.ending {
+		return
+	}
+	c.apply(p, p.replace(services))
+	if !p.complete {
+		p.complete = true
+		c.advance()
+		c.judge()
+		c.rouse()
+	}
+}
+
+// Update implements Part.
+func (p *part) Update(changed []*wire.Encoded, gone []string) {
+	c := p.catalog
+	c.mu.Lock()
+	defer c.unlock()
+	if p.ending {
+		return
+	}
+	p.index()
+	p.whole = nil
+	c.apply(p, Difference{Changed: changed, Gone: gone})
+}
+
+// Away implements Part.
+func (p *part) Away(reason error) {
+	c := p.catalog
+	c.mu.Lock()
+	defer c.unlock()
+	before := p.away
+	if p.ending || reason == nil && before == nil {
+		return
+	}
+	p.away = reason
+	switch logger := p.logger(); {
+	case before != nil && reason != nil:
+		return
+	case before == nil:
+		p.since = time.Now()
+		if _, reported := errors.AsType[Reported](reason); !reported {
+			c.lines = append(c.lines, func() { logger.Warn("source is away, what it has published stays", "error", reason) })
+		}
+	default:
+		if _, reported := errors.AsType[Reported](before); !reported {
+			after := time.Since(p.since).Round(time.Second)
+			c.lines = append(c.lines, func() { logger.Info("source is back", "after", after) })
+		}
+	}
+	c.judge()
+	c.rouse()
+}
+
+// maxRules bounds the rules by which a source counts what it refuses.
+const maxRules = 32
+
+// otherRules is the rule of the entries beyond it.
+const otherRules = "other"
+
+// Refused implements Part.
+func (p *part) Refused(entries map[string]int) {
+	refused := make(map[string]int)
+	for _, rule := range slices.Sorted(maps.Keys(entries)) {
+		n := entries[rule]
+		if len(refused) >= maxRules-1 {
+			rule = otherRules
+		}
+		if n > 0 {
+			refused[rule] += n
+		}
+	}
+	p.catalog.mu.Lock()
+	defer p.catalog.mu.Unlock()
+	p.refused = refused
+}
+
+// logger returns the logger for lines about the source.
+func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.name) }
+
+// deadline returns when the lifetime of a source that is away ends.
+func (p *part) deadline() time.Time { return p.since.Add(p.lifetime) }
+
+// isOverdue reports whether the source has been away for longer than its lifetime.
+func (p *part) isOverdue(now time.Time) bool {
+	return p.away != nil && p.lifetime > 0 && !now.Before(p.deadline())
+}
+
+// words appends what there is to tell of the services of the part.
+func (p *part) words(words []word) []word {
+	if len(p.news) == 0 {
+		return words
+	}
+	logger := p.logger()
+	for _, name := range slices.Sorted(maps.Keys(p.news)) {
+		w := word{source: p.source, logger: logger, service: name}
+		if it := p.items[name]; it != nil {
+			w.by = it.by
+		}
+		words = append(words, w)
+	}
+	p.news = make(map[string]struct{}) // a map never gives memory back
+	return words
+}
+
+// refused passes on what a consumer says to the source that publishes the service.
+func (c *Catalog) refused(r owner.Refusal) {
+	if l, ok := c.publisher(r.Service).(Listener); ok {
+		l.RefusedBy(r)
+	}
+}
+
+// publisher returns the source that publishes the service of that name, or nil.
+func (c *Catalog) publisher(name string) Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.active) == 1 && c.active[0].items == nil {
+		return c.active[0].source
+	}
+	for _, p := range c.active {
+		if it := p.items[name]; it != nil && it.by == "" {
+			return p.source
+		}
+	}
+	return nil
+}

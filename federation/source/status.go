@@ -1,0 +1,64 @@
+package source
+
+import (
+	"maps"
+	"time"
+)
+
+// Status is what there is to say of a catalog at one moment, for metrics and for people.
+type Status struct {
+	Name        string // as in Config
+	Unavailable string // why consumers cannot have it; empty when they can
+
+	// Sources has those of the list that is published, in its order, and then those of
+	// the list that is about to be.
+	Sources []SourceStatus
+}
+
+// SourceStatus is what there is to say of one source.
+type SourceStatus struct {
+	Name      string        // as in Entry
+	Lifetime  time.Duration // likewise
+	Published bool          // whether it belongs to the list that is published
+	Staying   bool          // whether it belongs to the list that the last Set gave
+	Complete  bool          // whether the whole state of its origin has been known once
+
+	Away  string    // why its origin cannot be asked; empty when it can
+	Since time.Time // when it went away; zero when it can be asked
+
+	Services int            // that it has, those included that are hidden
+	Hidden   int            // that are hidden by sources before it
+	Refused  map[string]int // entries of the origin that are no services, by rule
+}
+
+// Status returns what there is to say of the catalog now.
+func (c *Catalog) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Status{Name: c.name, Unavailable: c.reason}
+	for _, p := range c.active {
+		status := p.status()
+		status.Name, status.Lifetime, status.Published, status.Staying = p.name, p.lifetime, true, !c.coming
+		s.Sources = append(s.Sources, status)
+	}
+	for _, l := range c.next {
+		if l.level != inactive {
+			s.Sources[l.level].Staying = true
+			continue
+		}
+		status := l.status()
+		status.Name, status.Lifetime, status.Staying = l.name, l.lifetime, true
+		s.Sources = append(s.Sources, status)
+	}
+	return s
+}
+
+func (p *part) status() SourceStatus {
+	s := SourceStatus{
+		Complete: p.complete, Services: p.len(), Hidden: p.hidden, Refused: maps.Clone(p.refused),
+	}
+	if p.away != nil {
+		s.Away, s.Since = p.away.Error(), p.since
+	}
+	return s
+}
