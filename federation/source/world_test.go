@@ -1,0 +1,222 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// encoded returns a service of that name with the fqdn <host>.example.org, encoded anew
+// in each call. Its description is its version.
+func encoded(name, host string, version int) *wire.Encoded {
+	fqdn, err := federation.ParseFQDN(host + ".example.org")
+	if err != nil {
+		panic(err)
+	}
+	address, err := federation.ParseAddress("192.0.2.1")
+	if err != nil {
+		panic(err)
+	}
+	e, err := wire.NewEncoded(&federation.Service{
+		Name: name, FQDN: fqdn, Description: fmt.Sprint(version),
+		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
+		Instances: []federation.Instance{{ID: "i", Protocol: federation.TCP}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// services returns one service for each text such as "a x 1": name, host and version.
+func services(texts ...string) []*wire.Encoded {
+	var list []*wire.Encoded
+	for _, text := range texts {
+		var name, host string
+		var version int
+		if _, err := fmt.Sscan(text, &name, &host, &version); err != nil {
+			panic(err)
+		}
+		list = append(list, encoded(name, host, version))
+	}
+	return list
+}
+
+// render is the inverse of services, for one.
+func render(s *federation.Service) string {
+	host, _, _ := strings.Cut(s.FQDN.String(), ".")
+	return s.Name + " " + host + " " + s.Description
+}
+
+// puppet is a source that does what a test tells its part.
+type puppet struct {
+	part  chan Part     // gives the part once it runs
+	ended chan struct{} // closed when Run returns
+
+	mu      sync.Mutex // guards the fields below
+	hidden  map[string]string
+	refused []owner.Refusal
+}
+
+func newPuppet() *puppet {
+	return &puppet{part: make(chan Part, 1), ended: make(chan struct{}), hidden: make(map[string]string)}
+}
+
+// Run implements Source.
+func (p *puppet) Run(ctx context.Context, part Part) {
+	defer close(p.ended)
+	p.part <- part
+	<-ctx.Done()
+}
+
+// Hidden implements Listener.
+func (p *puppet) Hidden(service, by string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if by == "" {
+		delete(p.hidden, service)
+	} else {
+		p.hidden[service] = by
+	}
+}
+
+// RefusedBy implements Listener.
+func (p *puppet) RefusedBy(r owner.Refusal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = append(p.refused, r)
+}
+
+// told returns what the puppet was told to be hidden.
+func (p *puppet) told() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.hidden)
+}
+
+// hasEnded reports whether the source has ended.
+func (p *puppet) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// stage is a catalog that runs in a bubble of testing/synctest.
+type stage struct {
+	*testing.T
+	*Catalog
+
+	registry *owner.Registry
+	logged   *strings.Builder // read when everything is blocked
+	puppets  map[string]*puppet
+	parts    map[string]Part
+}
+
+// play runs a catalog in a bubble while do runs.
+func play(t *testing.T, do func(s *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{T: t, registry: owner.NewRegistry(), logged: &strings.Builder{}, puppets: make(map[string]*puppet), parts: make(map[string]Part)}
+		s.Catalog = NewCatalog(Config{Registry: s.registry, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), Name: "test"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := s.Catalog.Run(ctx); err != nil {
+				t.Errorf("Run failed with %v", err)
+			}
+			for name, p := range s.puppets {
+				select {
+				case <-p.part: // never ran
+				default:
+					if s.parts[name] != nil && !p.hasEnded() {
+						t.Errorf("Run has ended before %s", name)
+					}
+				}
+			}
+		})
+		defer running.Wait()
+		defer cancel()
+		do(s)
+		synctest.Wait()
+	})
+}
+
+// list sets the list of the catalog to puppets of these names, and returns when those
+// that are new run.
+func (s *stage) list(names ...string) {
+	s.Helper()
+	var entries []Entry
+	for _, name := range names {
+		if s.puppets[name] == nil {
+			s.puppets[name] = newPuppet()
+		}
+		entries = append(entries, Entry{Key: name, Name: "source " + name, Source: s.puppets[name]})
+	}
+	s.set(entries)
+}
+
+func (s *stage) set(entries []Entry) {
+	s.Set(entries)
+	synctest.Wait()
+	for name, p := range s.puppets {
+		select {
+		case s.parts[name] = <-p.part:
+		default:
+		}
+	}
+}
+
+// expect fails unless these are the services that are published.
+func (s *stage) expect(when string, want ...string) {
+	s.Helper()
+	synctest.Wait()
+	if got := published(s.T, s.registry); !slices.Equal(got, want) {
+		s.Errorf("%s: %q is published, expected %q", when, got, want)
+	}
+}
+
+// expectUnavailable fails unless the registry is unavailable for a reason with the
+// text.
+func (s *stage) expectUnavailable(when, text string) {
+	s.Helper()
+	synctest.Wait()
+	subscription := s.registry.Subscribe()
+	defer subscription.Close()
+	if event, err := subscription.Next(s.Context()); err == nil || !strings.Contains(err.Error(), text) {
+		s.Errorf("%s: a subscriber gets %v, %v, expected that the registry is unavailable: %s", when, event.Operation, err, text)
+	}
+	if got := s.Status().Unavailable; !strings.Contains(got, text) {
+		s.Errorf("%s: the status says that the catalog is unavailable for the reason %q, expected %q", when, got, text)
+	}
+}
+
+// published returns the catalog of a registry, in order, or the error of it.
+func published(t *testing.T, r *owner.Registry) []string {
+	t.Helper()
+	subscription := r.Subscribe()
+	defer subscription.Close()
+	var list []string
+	for {
+		event, err := subscription.Next(t.Context())
+		switch {
+		case err != nil:
+			return []string{err.Error()}
+		case event.Operation == federation.End:
+			return list
+		}
+		list = append(list, render(event.Service))
+	}
+}
