@@ -59,6 +59,9 @@ var allowed = map[string][]string{
 		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
 		"federation/regularfile", "federation/wire",
 	},
+	"federation/source/kubernetes/export": {
+		"federation",
+	},
 	"federation/catalog":     {"federation", "federation/packed"},
 	"federation/zone/trie":   nil,
 	"federation/zone/domain": {"federation"},

@@ -1,0 +1,138 @@
+// Package export says what an exported Service of a Kubernetes cluster becomes in a
+// catalog, or why it becomes nothing. It is pure: objects of the cluster go in, and
+// a federation.Service or a refusal comes out, the same for the same objects in
+// whatever order they come. It asks no server and keeps no state but [Claims].
+package export
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+const (
+	prefix = "hamlet-federation.github.io/"
+
+	// Label is the label of a Service that is exported without a ServiceExport. Its
+	// value is "true".
+	Label = prefix + "export"
+)
+
+// Kind is a kind of endpoints: a way by which a Service is reached from outside
+// its cluster.
+type Kind uint8
+
+// The kinds of endpoints, in the order in which they are tried by default.
+const (
+	Gateway      Kind = iota + 1 // addresses of Gateways with a route to the Service
+	LoadBalancer                 // status.loadBalancer
+	ExternalIPs                  // spec.externalIPs
+	NodePorts                    // addresses of nodes
+	Pods                         // ready pods of a headless Service
+)
+
+// kindNames is indexed by Kind.
+var kindNames = [...]string{Gateway: "gateway", LoadBalancer: "load-balancer", ExternalIPs: "external-ips", NodePorts: "node-ports", Pods: "pods"}
+
+// ParseKind returns the kind that s names, such as load-balancer, and whether there
+// is one of that name.
+func ParseKind(s string) (Kind, bool) {
+	i := slices.Index(kindNames[:], s)
+	return Kind(max(i, 0)), i > 0 //nolint:gosec // an index of kindNames
+}
+
+// String returns the name of the kind as ParseKind takes it, or "" where k is none.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return ""
+}
+
+// Rules is what the configuration says of a cluster.
+type Rules struct {
+	Cluster      string          // the first part of the name of a service: cluster/namespace/service
+	Zone         federation.FQDN // every fqdn is within it
+	Order        []Kind          // the kinds to try; empty: all, in the order of their declaration
+	RoutablePods bool            // peers reach the addresses of pods
+}
+
+// Export is what says that a Service is exported: a ServiceExport of either
+// version, as [ExportOf] reads it, or the label of the Service itself, where the
+// zero value with Namespace and Name stands for it.
+type Export struct {
+	Namespace, Name string
+	Generation      int64
+	Annotations     map[string]string // go before those of the Service, key by key
+	Created         time.Time         // zero for the label
+	Deleted         bool              // it has a deletion timestamp
+}
+
+// Input is what is known of one exported Service. Lists may be in any order. What is
+// in them without being of use for the Service is passed over, so they may be those
+// of the whole namespace or cluster. Nothing in it is changed or kept.
+type Input struct {
+	Export   Export
+	Service  *corev1.Service // nil: there is none
+	Slices   []*discoveryv1.EndpointSlice
+	Nodes    []*corev1.Node
+	Routes   []Route
+	Gateways []*gatewayv1.Gateway
+}
+
+// Rule is a rule that an exported Service breaks. It is the reason of a condition
+// and of an Event, and the value of a metric's label, so the set is small and fixed.
+type Rule string
+
+// The rules for which a Service is not published.
+const (
+	NoService          Rule = "NoService"          // there is none, or it is being deleted; a reason of the MCS API
+	InvalidServiceType Rule = "InvalidServiceType" // ExternalName; a reason of the MCS API
+	BeingDeleted       Rule = "BeingDeleted"       // the ServiceExport is
+	NameOutsideZone    Rule = "NameOutsideZone"
+	InvalidName        Rule = "InvalidName" // the fqdn is no usable DNS name
+	BadAnnotation      Rule = "BadAnnotation"
+	NoPort             Rule = "NoPort"    // it has no ports
+	UDPOnly            Rule = "UDPOnly"   // all of its ports are UDP or SCTP
+	NoAddress          Rule = "NoAddress" // no kind of endpoints yields one
+	TooLarge           Rule = "TooLarge"  // over a limit of package federation
+	Conflict           Rule = "Conflict"  // an older export has the fqdn
+	Hidden             Rule = "Hidden"    // an earlier source of the catalog has the name or the fqdn
+)
+
+// The rules that leave out a part of a Service, and publish the rest.
+const (
+	UnsupportedPort   Rule = "UnsupportedPort"   // UDP or SCTP
+	UnreachablePort   Rule = "UnreachablePort"   // without an endpoint, where other ports have one
+	DuplicateID       Rule = "DuplicateID"       // two ports, or a port and a pod, with one name
+	InvalidID         Rule = "InvalidID"         // the name of a port or a pod is no DNS label
+	InvalidAddress    Rule = "InvalidAddress"    // an address that is neither an IP nor a host name
+	MixedListeners    Rule = "MixedListeners"    // listeners that speak another protocol to clients
+	AmbiguousListener Rule = "AmbiguousListener" // it cannot be told whether the listener takes the route
+	UnknownAnnotation Rule = "UnknownAnnotation"
+)
+
+// Finding is a rule that is broken, and where.
+type Finding struct {
+	Rule    Rule
+	Message string // one sentence that names the thing and the place; at most 1 KiB
+}
+
+// Verdict is what becomes of an exported Service. Either Service or Refusal is set.
+type Verdict struct {
+	Service  *federation.Service // valid by [federation.Service.Validate]
+	Refusal  *Finding
+	Warnings []Finding // what was left out; in a fixed order
+
+	Kind  Kind      // of the endpoints; 0 when refused
+	Since time.Time // age of the export, which decides between two with one fqdn
+
+	// Nodes and Routes report whether the nodes of the cluster, or routes and gateways,
+	// were asked, so that a change of them can change the verdict.
+	Nodes, Routes bool
+}
