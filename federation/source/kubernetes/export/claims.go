@@ -1,18 +1,101 @@
 package export
 
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
 // Claims decides between the exports of a cluster that want one fqdn: the oldest has
 // it, and of two of one age the one with the lesser key. It is not safe for
 // concurrent use. The zero value is ready for use.
-type Claims struct{}
+type Claims struct {
+	claims  map[string]claim            // by key
+	claimed map[federation.FQDN][]claim // the first has the name
+}
+
+// claim is the wish of one export to have a name.
+type claim struct {
+	key   string
+	fqdn  federation.FQDN
+	since time.Time
+}
+
+func (c claim) compare(d claim) int {
+	return cmp.Or(c.since.Compare(d.since), cmp.Compare(c.key, d.key))
+}
 
 // Set notes the verdict of the export with the given key, such as
-// namespace/service, and returns the keys of all exports whose standing is another
-// now: [Claims.Judge] has a new answer for them. Where a verdict changes nothing
-// between exports, it returns nothing.
-func (c *Claims) Set(key string, v Verdict) (changed []string) { return nil }
+// namespace/service, and returns the keys of all other exports for which
+// [Claims.Judge] has a new answer. An export that is refused claims nothing. Where no
+// two exports want one name, nothing is returned and no list is copied.
+func (c *Claims) Set(key string, v Verdict) (changed []string) {
+	before, had := c.claims[key]
+	if v.Service == nil {
+		return c.Remove(key)
+	}
+	after := claim{key, v.Service.FQDN, v.Since}
+	if had && before.fqdn == after.fqdn && before.since.Equal(after.since) {
+		return nil
+	}
+	changed = c.Remove(key)
+	if c.claims == nil {
+		c.claims = make(map[string]claim)
+		c.claimed = make(map[federation.FQDN][]claim)
+	}
+	list := c.claimed[after.fqdn]
+	i, _ := slices.BinarySearchFunc(list, after, claim.compare)
+	if i == 0 {
+		changed = append(changed, keys(list)...)
+	}
+	c.claims[key], c.claimed[after.fqdn] = after, slices.Insert(list, i, after)
+	slices.Sort(changed)
+	return slices.Compact(changed)
+}
 
 // Remove forgets the export, and returns what Set does.
-func (c *Claims) Remove(key string) (changed []string) { return nil }
+func (c *Claims) Remove(key string) (changed []string) {
+	old, ok := c.claims[key]
+	if !ok {
+		return nil
+	}
+	delete(c.claims, key)
+	list := c.claimed[old.fqdn]
+	i, _ := slices.BinarySearchFunc(list, old, claim.compare)
+	list = slices.Delete(list, i, i+1)
+	if len(list) == 0 {
+		delete(c.claimed, old.fqdn)
+		return nil
+	}
+	c.claimed[old.fqdn] = list
+	if i > 0 {
+		return nil
+	}
+	changed = keys(list)
+	slices.Sort(changed)
+	return changed
+}
 
-// Judge returns v, or its refusal where another export than key has the fqdn.
-func (c *Claims) Judge(key string, v Verdict) Verdict { return v }
+func keys(list []claim) (found []string) {
+	for i := range list {
+		found = append(found, list[i].key)
+	}
+	return found
+}
+
+// Judge returns v, or its refusal where another export than key has the fqdn. The
+// verdict must have been Set.
+func (c *Claims) Judge(key string, v Verdict) Verdict {
+	if v.Service == nil {
+		return v
+	}
+	list := c.claimed[v.Service.FQDN]
+	if len(list) == 0 || list[0].key == key {
+		return v
+	}
+	v.Refusal = refuse(Conflict, "%s wants the name %s, which the older export %s has", key, federation.Quote(v.Service.FQDN.String()), list[0].key)
+	v.Service, v.Kind = nil, 0
+	return v
+}

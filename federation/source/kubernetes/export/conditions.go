@@ -1,18 +1,30 @@
 package export
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // Accepted is the type of the condition that says whether consumers take the
 // service. The other types are those of the MCS API: Valid and Ready.
 const Accepted = prefix + "Accepted"
 
+// The reasons of conditions that are no rules, and not of the MCS API.
+const (
+	accepted          = "Accepted"
+	refusedByConsumer = "RefusedByConsumer"
+	notPublished      = "NotPublished"
+)
+
 // Standing is everything that a ServiceExport is told.
 type Standing struct {
-	Verdict   Verdict
+	Verdict   Verdict           // as Judge returns it
 	Published bool              // the service is in the catalog
 	HiddenBy  string            // what an earlier source of the catalog has in its place, or ""
 	Refusals  map[string]string // what consumers say who do not take it, by consumer
@@ -20,8 +32,71 @@ type Standing struct {
 
 // Conditions returns the conditions of a ServiceExport of the given generation, and
 // whether they differ from before, its conditions of today. A condition keeps its
-// time where its status stays, else it has now. Conditions of other types are left
-// out.
+// time where its status stays, else it has now, in whole seconds. Conditions of other
+// types are left out. Nothing in them changes with the number of endpoints, so that
+// pods that come and go cause no writes.
 func (s Standing) Conditions(before []metav1.Condition, generation int64, now time.Time) (after []metav1.Condition, changed bool) {
-	return nil, false
+	after = []metav1.Condition{s.valid(), s.ready(), s.accepted()}
+	for i := range after {
+		c := &after[i]
+		c.Message = bounded(c.Message)
+		c.ObservedGeneration = generation
+		c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second)) // JSON has no more
+		j := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type })
+		if j < 0 {
+			changed = true
+			continue
+		}
+		old := before[j]
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		changed = changed || old != *c
+	}
+	return after, changed
+}
+
+func (s Standing) valid() metav1.Condition {
+	const kind = string(mcsv1beta1.ServiceExportConditionValid)
+	if refusal := s.Verdict.Refusal; refusal != nil && refusal.Rule != NoAddress {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: string(refusal.Rule), Message: refusal.Message}
+	}
+	message := "the Service can be exported"
+	for _, w := range s.Verdict.Warnings {
+		message += "; " + string(w.Rule) + ": " + w.Message
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: string(mcsv1beta1.ServiceExportReasonValid), Message: message}
+}
+
+func (s Standing) ready() metav1.Condition {
+	c := metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse}
+	switch v := s.Verdict; {
+	case v.Refusal != nil:
+		c.Reason, c.Message = string(v.Refusal.Rule), v.Refusal.Message
+	case s.HiddenBy != "":
+		c.Reason, c.Message = string(Hidden), fmt.Sprintf("not published: %s has its place in the catalog", s.HiddenBy)
+	case !s.Published || v.Service == nil:
+		c.Reason, c.Message = string(mcsv1beta1.ServiceExportReasonPending), "not published yet"
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported)
+		c.Message = fmt.Sprintf("published as %s with endpoints of the kind %s", v.Service.FQDN, v.Kind)
+	}
+	return c
+}
+
+func (s Standing) accepted() metav1.Condition {
+	c := metav1.Condition{Type: Accepted}
+	switch {
+	case !s.Published || s.Verdict.Service == nil || s.HiddenBy != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, notPublished, "it is not published"
+	case len(s.Refusals) == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, accepted, "no consumer refuses it"
+	default:
+		var said []string
+		for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
+			said = append(said, consumer+": "+s.Refusals[consumer])
+		}
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, refusedByConsumer, strings.Join(said, "; ")
+	}
+	return c
 }

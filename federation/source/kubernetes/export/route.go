@@ -1,11 +1,12 @@
 package export
 
 import (
+	"cmp"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-	gatewayv1alpha2 "sigs.k8s.io/gateway-api/apis/v1alpha2"
-	gatewayv1alpha3 "sigs.k8s.io/gateway-api/apis/v1alpha3"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -28,9 +29,10 @@ const (
 	tcpRoute  gatewayv1.Kind = "TCPRoute"
 )
 
-// RouteOf returns the route that object is, and whether it is one: an HTTPRoute or a
-// GRPCRoute of v1, a TLSRoute of v1, v1alpha3 or v1alpha2, or a TCPRoute of v1 or
-// v1alpha2. A route that is being deleted has no parents.
+// RouteOf returns the route that object is, and whether it is one: an HTTPRoute,
+// GRPCRoute, TLSRoute or TCPRoute of v1. The older versions have the same fields, so
+// their objects can be read as those of v1. A route that is being deleted has no
+// parents.
 func RouteOf(object any) (Route, bool) {
 	switch o := object.(type) {
 	case *gatewayv1.HTTPRoute:
@@ -55,21 +57,7 @@ func RouteOf(object any) (Route, bool) {
 			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
 		}
 		return r, true
-	case *gatewayv1alpha3.TLSRoute:
-		return RouteOf((*gatewayv1.TLSRoute)(&gatewayv1.TLSRoute{ObjectMeta: o.ObjectMeta, Spec: gatewayv1.TLSRouteSpec(o.Spec), Status: o.Status}))
-	case *gatewayv1alpha2.TLSRoute:
-		r := newRoute(tlsRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, o.Spec.Hostnames)
-		for i := range o.Spec.Rules {
-			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
-		}
-		return r, true
 	case *gatewayv1.TCPRoute:
-		r := newRoute(tcpRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, nil)
-		for i := range o.Spec.Rules {
-			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
-		}
-		return r, true
-	case *gatewayv1alpha2.TCPRoute:
 		r := newRoute(tcpRoute, &o.ObjectMeta, &o.Spec.CommonRouteSpec, &o.Status.RouteStatus, nil)
 		for i := range o.Spec.Rules {
 			r.Backends = append(r.Backends, o.Spec.Rules[i].BackendRefs...)
@@ -107,8 +95,72 @@ func newExport(meta *metav1.ObjectMeta) Export {
 }
 
 // Services returns the Services that the route leads to, each once and in order.
-func (r Route) Services() []types.NamespacedName { return nil }
+func (r Route) Services() []types.NamespacedName {
+	return names(r.Backends, func(b gatewayv1.BackendRef) (types.NamespacedName, bool) { return serviceOf(b, r.Namespace) })
+}
 
 // Gateways returns the Gateways that the route names as its parents, each once and in
 // order.
-func (r Route) Gateways() []types.NamespacedName { return nil }
+func (r Route) Gateways() []types.NamespacedName {
+	return names(r.Parents, func(p gatewayv1.ParentReference) (types.NamespacedName, bool) { return gatewayOf(p, r.Namespace) })
+}
+
+func names[T any](list []T, nameOf func(T) (types.NamespacedName, bool)) (found []types.NamespacedName) {
+	for _, entry := range list {
+		if name, ok := nameOf(entry); ok {
+			found = append(found, name)
+		}
+	}
+	slices.SortFunc(found, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(found)
+}
+
+// serviceOf returns the Service that a reference of a route names, and whether it
+// names one and sends traffic there. A backend with the weight 0 gets none.
+func serviceOf(b gatewayv1.BackendRef, namespace string) (types.NamespacedName, bool) {
+	return types.NamespacedName{Namespace: string(value(b.Namespace, gatewayv1.Namespace(namespace))), Name: string(b.Name)},
+		value(b.Group, "") == "" && value(b.Kind, "Service") == "Service" && value(b.Weight, 1) > 0
+}
+
+// gatewayOf returns the Gateway that a reference of a route names, and whether it
+// names one.
+func gatewayOf(p gatewayv1.ParentReference, namespace string) (types.NamespacedName, bool) {
+	return types.NamespacedName{Namespace: string(value(p.Namespace, gatewayv1.Namespace(namespace))), Name: string(p.Name)},
+		value(p.Group, gatewayv1.GroupName) == gatewayv1.GroupName && value(p.Kind, "Gateway") == "Gateway"
+}
+
+// value returns what p points to, or the value that stands for nil.
+func value[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// accepted reports whether a controller says that the route is attached to the
+// parent and that its references hold. Of a reference to another namespace it must
+// say so, as that takes a ReferenceGrant; else it must not say the opposite.
+func (r *Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
+	name, _ := gatewayOf(parent, r.Namespace)
+	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {
+		of, ok := gatewayOf(s.ParentRef, r.Namespace)
+		if !ok || of != name || value(s.ParentRef.SectionName, "") != value(parent.SectionName, "") || value(s.ParentRef.Port, 0) != value(parent.Port, 0) {
+			return false
+		}
+		resolved := statusOf(s.Conditions, string(gatewayv1.RouteConditionResolvedRefs))
+		return statusOf(s.Conditions, string(gatewayv1.RouteConditionAccepted)) == metav1.ConditionTrue &&
+			(resolved == metav1.ConditionTrue || resolved != metav1.ConditionFalse && !foreign)
+	})
+}
+
+// statusOf returns the status of the condition, Unknown where there is none.
+func statusOf(conditions []metav1.Condition, kind string) metav1.ConditionStatus {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return conditions[i].Status
+		}
+	}
+	return metav1.ConditionUnknown
+}

@@ -1,6 +1,188 @@
 package export
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+const (
+	maxMessage  = 1024 // bytes of a finding's message
+	maxWarnings = 16   // of one Service
+)
+
+// translation is one call of Translate.
+type translation struct {
+	Rules
+	Input
+	verdict Verdict
+	ports   []port
+}
+
 // Translate says what becomes of an exported Service.
 func (r Rules) Translate(in Input) Verdict {
-	return Verdict{Refusal: &Finding{Rule: NoService, Message: "not yet"}}
+	t := &translation{Rules: r, Input: in}
+	t.verdict.Since = t.since()
+	service, refusal := t.translate()
+	if refusal == nil {
+		refusal = invalid(service)
+	}
+	v := &t.verdict
+	if refusal != nil {
+		v.Refusal, v.Kind = refusal, 0
+	} else {
+		v.Service = service
+	}
+	slices.SortFunc(v.Warnings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
+	})
+	v.Warnings = slices.Compact(v.Warnings)
+	if len(v.Warnings) > maxWarnings {
+		v.Warnings = slices.Clip(v.Warnings[:maxWarnings])
+	}
+	return *v
+}
+
+// since returns the age of the export. It is that of the ServiceExport where there is
+// one: an old Service must not take a name from one that was exported before it.
+func (t *translation) since() time.Time {
+	if t.Service == nil || !t.Export.Created.IsZero() {
+		return t.Export.Created
+	}
+	return t.Service.CreationTimestamp.Time
+}
+
+func (t *translation) translate() (*federation.Service, *Finding) {
+	if refusal := t.exists(); refusal != nil {
+		return nil, refusal
+	}
+	notes := t.annotations()
+	fqdn, refusal := t.fqdn(notes)
+	if refusal != nil {
+		return nil, refusal
+	}
+	sans, refusal := notes.sans()
+	if refusal != nil {
+		return nil, refusal
+	}
+	if refusal := t.findPorts(); refusal != nil {
+		return nil, refusal
+	}
+	if refusal := notes.metadata(t.Service.Spec.Ports, t.ports); refusal != nil {
+		return nil, refusal
+	}
+	found, refusal := t.endpoints()
+	if refusal != nil {
+		return nil, refusal
+	}
+	return &federation.Service{
+		Name:      t.Cluster + "/" + t.Export.Namespace + "/" + t.Export.Name,
+		FQDN:      fqdn,
+		SANs:      sans,
+		Endpoints: found.endpoints(),
+		Instances: t.instances(found),
+	}, nil
+}
+
+func (t *translation) exists() *Finding {
+	switch s := t.Service; {
+	case t.Export.Deleted:
+		return refuse(BeingDeleted, "the ServiceExport %s is being deleted", t.name())
+	case s == nil:
+		return refuse(NoService, "there is no Service %s", t.name())
+	case s.DeletionTimestamp != nil:
+		return refuse(NoService, "the Service %s is being deleted", t.name())
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		return refuse(InvalidServiceType, "the Service %s is of type ExternalName: it has no endpoints of its own", t.name())
+	}
+	return nil
+}
+
+// fqdn returns the name that the Service is published by.
+func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
+	text, place := t.Export.Name+"."+t.Export.Namespace+"."+t.Zone.String(), "the Service "+t.name()
+	if note, ok := notes[fqdnAnnotation]; ok {
+		text, place = note.value, note.place
+	}
+	name, err := federation.ParseFQDN(text)
+	switch {
+	case err != nil:
+		return name, refuse(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
+	case !name.Within(t.Zone):
+		return name, refuse(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
+	}
+	return name, nil
+}
+
+// instances returns an instance for each port, in the order of the Service, and for
+// each pod with a hostname, in the order of these.
+func (t *translation) instances(found places) []federation.Instance {
+	labels := make(map[string]bool)
+	for _, of := range found {
+		for label := range of {
+			labels[label] = true
+		}
+	}
+	var instances []federation.Instance
+	protocol := federation.Protocol(0) // of a pod
+	for _, p := range t.ports {
+		if !labels[p.id] {
+			t.warn(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.name(), t.verdict.Kind)
+			continue
+		}
+		delete(labels, p.id)
+		instances = append(instances, federation.Instance{ID: p.id, Protocol: p.protocol, Metadata: p.metadata, EndpointSelector: []string{p.id}})
+		if protocol == 0 {
+			protocol = p.protocol
+		} else if protocol != p.protocol {
+			protocol = federation.TCP // which is true of all
+		}
+	}
+	first := len(instances)
+	for hostname := range labels {
+		instances = append(instances, federation.Instance{ID: hostname, Protocol: protocol, EndpointSelector: []string{hostname}})
+	}
+	slices.SortFunc(instances[first:], func(a, b federation.Instance) int { return cmp.Compare(a.ID, b.ID) })
+	return instances
+}
+
+// name returns the namespace and the name of the Service.
+func (t *translation) name() string { return t.Export.Namespace + "/" + t.Export.Name }
+
+func (t *translation) warn(rule Rule, format string, args ...any) {
+	t.verdict.Warnings = append(t.verdict.Warnings, *refuse(rule, format, args...))
+}
+
+func refuse(rule Rule, format string, args ...any) *Finding {
+	return &Finding{Rule: rule, Message: bounded(fmt.Sprintf(format, args...))}
+}
+
+// bounded returns s, or its beginning where it is too long for a message, as valid
+// UTF-8.
+func bounded(s string) string {
+	if len(s) > maxMessage {
+		s = s[:maxMessage-len("...")] + "..."
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// invalid returns why a service is not one that can be published, or nil. Names and
+// addresses were checked before.
+func invalid(s *federation.Service) *Finding {
+	err := s.Validate()
+	var broken *federation.InvalidError
+	if !errors.As(err, &broken) {
+		return nil
+	}
+	if broken.Reason == federation.ReasonLimit {
+		return refuse(TooLarge, "%v", err)
+	}
+	return refuse(InvalidName, "%v", err)
 }

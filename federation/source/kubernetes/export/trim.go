@@ -1,8 +1,189 @@
 package export
 
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
 // Trim returns a copy of object without what neither this package nor its caller
-// reads, for the caches of informers: it is a cache.TransformFunc. It keeps of the
-// metadata what identifies an object and its version, the labels of Services, the
-// conditions of a ServiceExport, and everything that [Rules.Translate] reads. What it
-// does not know it returns as it is. Trimming twice changes nothing.
-func Trim(object any) (any, error) { return object, nil }
+// reads, for the caches of informers: it is a cache.TransformFunc. It keeps what
+// identifies an object and its version, the labels of Services, the conditions of
+// ServiceExports, and everything that [Rules.Translate] and [RouteOf] read. What it
+// does not know it returns as it is. To trim twice changes nothing. The error is
+// always nil.
+func Trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		return trimService(o), nil
+	case *discoveryv1.EndpointSlice:
+		return trimSlice(o), nil
+	case *corev1.Node:
+		return trimNode(o), nil
+	case *gatewayv1.Gateway:
+		return trimGateway(o), nil
+	case *mcsv1beta1.ServiceExport:
+		return &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}, nil
+	case *mcsv1alpha1.ServiceExport:
+		return &mcsv1alpha1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1alpha1.ServiceExportStatus{Conditions: o.Status.Conditions}}, nil
+	}
+	if route, ok := RouteOf(object); ok {
+		return route.trim(object), nil
+	}
+	return object, nil
+}
+
+// trimMeta keeps the labels that are named.
+func trimMeta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+	trimmed := metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+	for key, value := range m.Annotations {
+		if strings.HasPrefix(key, prefix) {
+			set(&trimmed.Annotations, key, value)
+		}
+	}
+	for _, key := range labels {
+		if value, ok := m.Labels[key]; ok {
+			set(&trimmed.Labels, key, value)
+		}
+	}
+	return trimmed
+}
+
+func set(m *map[string]string, key, value string) {
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+}
+
+func trimService(s *corev1.Service) *corev1.Service {
+	trimmed := &corev1.Service{
+		ObjectMeta: trimMeta(&s.ObjectMeta),
+		Spec: corev1.ServiceSpec{
+			Type: s.Spec.Type, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy,
+			IPFamilies: s.Spec.IPFamilies, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses,
+		},
+	}
+	trimmed.Labels = s.Labels // a selector of the configuration may ask for any
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		trimmed.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		trimmed.Spec.Ports = append(trimmed.Spec.Ports, corev1.ServicePort{
+			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, NodePort: p.NodePort,
+		})
+	}
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		trimmed.Status.LoadBalancer.Ingress = append(trimmed.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
+			IP: in.IP, Hostname: in.Hostname, Ports: in.Ports,
+		})
+	}
+	return trimmed
+}
+
+func trimSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	trimmed := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(&s.ObjectMeta, discoveryv1.LabelServiceName)}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		trimmed.Endpoints = append(trimmed.Endpoints, discoveryv1.Endpoint{
+			Addresses: e.Addresses[:min(len(e.Addresses), 1):min(len(e.Addresses), 1)], Conditions: discoveryv1.EndpointConditions{Ready: e.Conditions.Ready},
+			Hostname: e.Hostname, NodeName: e.NodeName,
+		})
+	}
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		trimmed.Ports = append(trimmed.Ports, discoveryv1.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	return trimmed
+}
+
+func trimNode(n *corev1.Node) *corev1.Node {
+	trimmed := &corev1.Node{ObjectMeta: trimMeta(&n.ObjectMeta, exclude)}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeExternalIP || a.Type == corev1.NodeInternalIP {
+			trimmed.Status.Addresses = append(trimmed.Status.Addresses, a)
+		}
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			trimmed.Status.Conditions = append(trimmed.Status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	return trimmed
+}
+
+func trimGateway(g *gatewayv1.Gateway) *gatewayv1.Gateway {
+	trimmed := &gatewayv1.Gateway{ObjectMeta: trimMeta(&g.ObjectMeta)}
+	trimmed.Status.Addresses = g.Status.Addresses
+	for i := range g.Spec.Listeners {
+		l := g.Spec.Listeners[i]
+		if l.TLS != nil {
+			l.TLS = &gatewayv1.ListenerTLSConfig{Mode: l.TLS.Mode}
+		}
+		trimmed.Spec.Listeners = append(trimmed.Spec.Listeners, l)
+	}
+	for i := range g.Status.Listeners {
+		s := &g.Status.Listeners[i]
+		trimmed.Status.Listeners = append(trimmed.Status.Listeners, gatewayv1.ListenerStatus{Name: s.Name, Conditions: trimConditions(s.Conditions)})
+	}
+	return trimmed
+}
+
+// trimConditions keeps the status of the conditions of routes and listeners that are
+// asked for.
+func trimConditions(conditions []metav1.Condition) (trimmed []metav1.Condition) {
+	for i := range conditions {
+		switch c := &conditions[i]; c.Type {
+		case string(gatewayv1.RouteConditionAccepted), string(gatewayv1.RouteConditionResolvedRefs), string(gatewayv1.ListenerConditionProgrammed):
+			trimmed = append(trimmed, metav1.Condition{Type: c.Type, Status: c.Status})
+		}
+	}
+	return trimmed
+}
+
+// trim returns an object of the kind and version of object, which r was read from,
+// that RouteOf reads as r.
+func (r Route) trim(object any) any {
+	spec := gatewayv1.CommonRouteSpec{ParentRefs: r.Parents}
+	var status gatewayv1.RouteStatus
+	for i := range r.Statuses {
+		s := &r.Statuses[i]
+		status.Parents = append(status.Parents, gatewayv1.RouteParentStatus{ParentRef: s.ParentRef, Conditions: trimConditions(s.Conditions)})
+	}
+	switch o := object.(type) {
+	case *gatewayv1.HTTPRoute:
+		refs := make([]gatewayv1.HTTPBackendRef, len(r.Backends))
+		for i := range refs {
+			refs[i].BackendRef = r.Backends[i]
+		}
+		trimmed := &gatewayv1.HTTPRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.HTTPRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.HTTPRouteRule{{BackendRefs: refs}}}}
+		trimmed.Status.RouteStatus = status
+		return trimmed
+	case *gatewayv1.GRPCRoute:
+		refs := make([]gatewayv1.GRPCBackendRef, len(r.Backends))
+		for i := range refs {
+			refs[i].BackendRef = r.Backends[i]
+		}
+		trimmed := &gatewayv1.GRPCRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.GRPCRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.GRPCRouteRule{{BackendRefs: refs}}}}
+		trimmed.Status.RouteStatus = status
+		return trimmed
+	case *gatewayv1.TLSRoute:
+		trimmed := &gatewayv1.TLSRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.TLSRouteSpec{CommonRouteSpec: spec, Hostnames: r.Hostnames, Rules: []gatewayv1.TLSRouteRule{{BackendRefs: r.Backends}}}}
+		trimmed.Status.RouteStatus = status
+		return trimmed
+	case *gatewayv1.TCPRoute:
+		trimmed := &gatewayv1.TCPRoute{ObjectMeta: trimMeta(&o.ObjectMeta), Spec: gatewayv1.TCPRouteSpec{CommonRouteSpec: spec, Rules: []gatewayv1.TCPRouteRule{{BackendRefs: r.Backends}}}}
+		trimmed.Status.RouteStatus = status
+		return trimmed
+	}
+	return object
+}

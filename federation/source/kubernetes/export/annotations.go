@@ -1,0 +1,124 @@
+package export
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// The annotations, without their prefix.
+const (
+	fqdnAnnotation     = "fqdn"
+	sansAnnotation     = "sans"
+	metadataAnnotation = "metadata." // and the name or the number of a port
+)
+
+// annotation is the value of an annotation, and where it stands.
+type annotation struct{ value, place string }
+
+// annotations are those with our prefix, by their names without it.
+type annotations map[string]annotation
+
+// annotations returns those of the ServiceExport, and those of the Service that the
+// former has not.
+func (t *translation) annotations() annotations {
+	notes := make(annotations)
+	read := func(from map[string]string, kind string) {
+		for key, value := range from {
+			if key, ok := strings.CutPrefix(key, prefix); ok {
+				notes[key] = annotation{value, fmt.Sprintf("annotation %s of the %s %s", prefix+key, kind, t.name())}
+			}
+		}
+	}
+	read(t.Service.Annotations, "Service")
+	read(t.Export.Annotations, "ServiceExport")
+	for key, note := range notes {
+		if key != fqdnAnnotation && key != sansAnnotation && !strings.HasPrefix(key, metadataAnnotation) {
+			t.warn(UnknownAnnotation, "%s is unknown", note.place)
+		}
+	}
+	return notes
+}
+
+// sans returns the SPIFFE IDs of the annotation, sorted, each once.
+func (a annotations) sans() ([]string, *Finding) {
+	note := a[sansAnnotation]
+	ids := separate(note.value)
+	for _, id := range ids {
+		if _, err := spiffeid.FromString(id); err != nil {
+			return nil, refuse(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// metadata gives the ports the metadata that annotations have for them. Ports of the
+// Service that are not published may have some as well.
+func (a annotations) metadata(all []corev1.ServicePort, published []port) *Finding {
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		wanted, ok := strings.CutPrefix(key, metadataAnnotation)
+		if !ok {
+			continue
+		}
+		pairs, refusal := a[key].pairs()
+		if refusal != nil {
+			return refusal
+		}
+		if !slices.ContainsFunc(all, func(p corev1.ServicePort) bool { return isNamed(p, wanted) }) {
+			return refuse(BadAnnotation, "%s is for a port that the Service has not", a[key].place)
+		}
+		for i := range published {
+			p := &published[i]
+			if p.id != wanted && !isNamed(p.spec, wanted) {
+				continue
+			}
+			if p.metadata != nil {
+				return refuse(BadAnnotation, "%s is for port %s, which another annotation is for as well", a[key].place, p.id)
+			}
+			p.metadata = pairs
+		}
+	}
+	return nil
+}
+
+// pairs reads SNI=NAME, HOSTNAME=NAME or both, with a comma or a space between them.
+func (a annotation) pairs() ([]federation.Pair, *Finding) {
+	found := make(map[string]string)
+	for _, entry := range separate(a.value) {
+		key, value, _ := strings.Cut(entry, "=")
+		if key != "SNI" && key != "HOSTNAME" {
+			return nil, refuse(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, federation.Quote(entry))
+		}
+		if _, ok := found[key]; ok {
+			return nil, refuse(BadAnnotation, "%s has %s twice", a.place, key)
+		}
+		name, err := federation.ParseFQDN(value)
+		if err != nil {
+			return nil, refuse(BadAnnotation, "%s has %s: %v", a.place, federation.Quote(entry), err)
+		}
+		found[key] = strings.TrimSuffix(name.String(), ".") // as clients send it
+	}
+	if len(found) == 0 {
+		return nil, refuse(BadAnnotation, "%s is empty, and takes SNI=NAME and HOSTNAME=NAME", a.place)
+	}
+	return federation.Pairs(found), nil
+}
+
+// isNamed reports whether text is the name, the number or the ID of the port.
+func isNamed(p corev1.ServicePort, text string) bool {
+	number := strconv.Itoa(int(p.Port))
+	return text == number || text == numbered+number || p.Name != "" && text == p.Name
+}
+
+// separate returns what stands between commas and white space.
+func separate(s string) []string {
+	return strings.FieldsFunc(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r' })
+}

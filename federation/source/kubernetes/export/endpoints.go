@@ -1,0 +1,308 @@
+package export
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// place is where a port of the Service is reached.
+type place struct {
+	address federation.Address
+	port    uint16
+}
+
+// places are endpoints, with the labels of each.
+type places map[place]map[string]bool
+
+// add notes that an endpoint has the labels. What is no port number is passed over.
+func (p places) add(address federation.Address, port int32, labels ...string) {
+	if port < 1 || port > math.MaxUint16 {
+		return
+	}
+	at := place{address, uint16(port)}
+	if p[at] == nil {
+		p[at] = make(map[string]bool, len(labels))
+	}
+	for _, label := range labels {
+		p[at][label] = true
+	}
+}
+
+// endpoints returns the places by address, IPv4 first and hosts last, and by port.
+func (p places) endpoints() []federation.Endpoint {
+	found := make([]federation.Endpoint, 0, len(p))
+	for at, labels := range p {
+		found = append(found, federation.Endpoint{Address: at.address, Port: at.port, Labels: slices.Sorted(maps.Keys(labels))})
+	}
+	slices.SortFunc(found, func(a, b federation.Endpoint) int {
+		return cmp.Or(compareAddresses(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return found
+}
+
+func compareAddresses(a, b federation.Address) int {
+	aIP, aOK := a.IP()
+	bIP, bOK := b.IP()
+	switch {
+	case aOK && bOK:
+		return aIP.Compare(bIP)
+	case aOK != bOK:
+		return cmp.Compare(b2i(bOK), b2i(aOK))
+	}
+	return cmp.Compare(a.String(), b.String())
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// endpoints returns those of the first kind that has any.
+func (t *translation) endpoints() (places, *Finding) {
+	order := t.Order
+	if len(order) == 0 {
+		order = []Kind{Gateway, LoadBalancer, ExternalIPs, NodePorts, Pods}
+	}
+	kinds := map[Kind]func() (places, string){
+		Gateway: t.gateways, LoadBalancer: t.loadBalancer, ExternalIPs: t.externalIPs, NodePorts: t.nodePorts, Pods: t.pods,
+	}
+	var reasons []string
+	for _, kind := range order {
+		look, ok := kinds[kind]
+		if !ok {
+			continue
+		}
+		found, why := look()
+		if len(found) > 0 {
+			t.verdict.Kind = kind
+			return found, nil
+		}
+		reasons = append(reasons, kind.String()+": "+why)
+	}
+	return nil, refuse(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
+}
+
+// address parses an address of the cluster. It warns of what is none.
+func (t *translation) address(text, place string) (federation.Address, bool) {
+	address, err := federation.ParseAddress(text)
+	if err != nil {
+		t.warn(InvalidAddress, "%s of the Service %s is left out: %v: %s", place, t.name(), err, federation.Quote(text))
+	}
+	return address, err == nil
+}
+
+func (t *translation) loadBalancer() (places, string) {
+	if t.Service.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil, "the Service is not of type LoadBalancer"
+	}
+	ingresses := t.Service.Status.LoadBalancer.Ingress
+	if len(ingresses) == 0 {
+		return nil, "it has no address yet"
+	}
+	found := make(places)
+	for i := range ingresses {
+		// The ipMode says how the nodes of the cluster itself treat the address. From
+		// outside it is the same.
+		address, ok := t.address(cmp.Or(ingresses[i].IP, ingresses[i].Hostname), "an ingress of the load balancer")
+		if !ok {
+			continue
+		}
+		for _, p := range t.ports {
+			if !slices.ContainsFunc(ingresses[i].Ports, func(s corev1.PortStatus) bool {
+				return s.Error != nil && s.Port == p.spec.Port && (s.Protocol == corev1.ProtocolTCP || s.Protocol == "")
+			}) {
+				found.add(address, p.spec.Port, p.id)
+			}
+		}
+	}
+	return found, "its addresses serve no port, or are none"
+}
+
+// headless reports whether the cluster forwards nothing to the Service: it has no
+// address of its own.
+func (t *translation) headless() bool { return t.Service.Spec.ClusterIP == corev1.ClusterIPNone }
+
+func (t *translation) externalIPs() (places, string) {
+	if len(t.Service.Spec.ExternalIPs) == 0 {
+		return nil, "the Service has none"
+	}
+	if t.headless() {
+		return nil, "the Service is headless, and so nothing forwards them"
+	}
+	found := make(places)
+	for _, text := range t.Service.Spec.ExternalIPs {
+		if address, ok := t.address(text, "an external IP"); ok {
+			for _, p := range t.ports {
+				found.add(address, p.spec.Port, p.id)
+			}
+		}
+	}
+	return found, "none is an address"
+}
+
+func (t *translation) nodePorts() (places, string) {
+	if s := t.Service.Spec; s.Type != corev1.ServiceTypeNodePort && s.Type != corev1.ServiceTypeLoadBalancer ||
+		!slices.ContainsFunc(t.ports, func(p port) bool { return p.spec.NodePort != 0 }) {
+		return nil, "the Service has no node ports"
+	}
+	t.verdict.Nodes = true
+	nodes, why := t.nodes()
+	// A node with an address for outside is not mixed with others: peers may not reach
+	// those.
+	found := make(places)
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		for _, node := range nodes {
+			for _, a := range node.Status.Addresses {
+				if a.Type != kind {
+					continue
+				}
+				address, ok := t.address(a.Address, "an address of the node "+node.Name+" for node ports")
+				if !ok || !t.hasFamily(address) {
+					continue
+				}
+				for _, p := range t.ports {
+					found.add(address, p.spec.NodePort, p.id)
+				}
+			}
+		}
+		if len(found) > 0 {
+			return found, ""
+		}
+	}
+	return nil, cmp.Or(why, "its nodes have no ExternalIP and no InternalIP of its IP families")
+}
+
+// exclude is the label of nodes that take no traffic from outside.
+const exclude = corev1.LabelNodeExcludeBalancers
+
+// nodes returns the nodes that forward to the Service, or why there is none.
+func (t *translation) nodes() (nodes []*corev1.Node, why string) {
+	local := t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	with := make(map[string]bool)
+	if local {
+		t.eachReady(func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+			if e.NodeName != nil {
+				with[*e.NodeName] = true
+			}
+		})
+	}
+	why = "no node is ready and takes traffic from outside"
+	for _, node := range t.Nodes {
+		if _, excluded := node.Labels[exclude]; excluded || node.DeletionTimestamp != nil || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			continue
+		}
+		if local && !with[node.Name] {
+			why = "its externalTrafficPolicy is Local, and no node that takes traffic from outside has a ready endpoint"
+			continue
+		}
+		nodes = append(nodes, node)
+	}
+	if len(nodes) > 0 {
+		why = ""
+	}
+	return nodes, why
+}
+
+// hasFamily reports whether the Service has the IP family of the address: node ports
+// are open for no other.
+func (t *translation) hasFamily(address federation.Address) bool {
+	ip, ok := address.IP()
+	return ok && (len(t.Service.Spec.IPFamilies) == 0 || slices.Contains(t.Service.Spec.IPFamilies, familyOf(ip)))
+}
+
+func familyOf(ip netip.Addr) corev1.IPFamily {
+	if ip.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func (t *translation) pods() (places, string) {
+	switch {
+	case !t.headless():
+		return nil, "the Service is not headless"
+	case !t.RoutablePods:
+		return nil, "the Service is headless, and the pods of the cluster are not configured to be routable"
+	}
+	found := make(places)
+	t.eachReady(func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+		if len(e.Addresses) == 0 {
+			return
+		}
+		// The API defines no meaning for a second address.
+		address, ok := t.address(e.Addresses[0], "an address of an endpoint")
+		if !ok {
+			return
+		}
+		labels := make([]string, 1, 2)
+		if id, ok := t.podID(e); ok {
+			labels = append(labels, id)
+		}
+		for _, p := range t.ports {
+			if number, ok := numberIn(slice, p.spec.Name); ok {
+				labels[0] = p.id
+				found.add(address, number, labels...)
+			}
+		}
+	})
+	return found, "no pod is ready and has one of its TCP ports"
+}
+
+// podID returns the ID of the instance of a pod, and whether it has one.
+func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
+	if e.Hostname == nil || *e.Hostname == "" {
+		return "", false
+	}
+	id := *e.Hostname
+	switch {
+	case !isLabel(id):
+		t.warn(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.name(), federation.Quote(id))
+	case slices.ContainsFunc(t.ports, func(p port) bool { return p.id == id }):
+		t.warn(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.name(), id)
+	default:
+		return id, true
+	}
+	return "", false
+}
+
+// numberIn returns the number that the Service's port has in the slice. It differs
+// between slices where pods have different numbers for one named port.
+func numberIn(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
+	for _, p := range slice.Ports {
+		if p.Port != nil && (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP || *p.Protocol == "") &&
+			(p.Name == nil && name == "" || p.Name != nil && *p.Name == name) {
+			return *p.Port, true
+		}
+	}
+	return 0, false
+}
+
+// eachReady calls f for every endpoint of the Service that takes new connections. An
+// endpoint that terminates is not ready, even while it still serves.
+func (t *translation) eachReady(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
+	for _, slice := range t.Slices {
+		if slice.Namespace != t.Service.Namespace || slice.Labels[discoveryv1.LabelServiceName] != t.Service.Name {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			// "A nil value should be interpreted as 'true'."
+			if e.Conditions.Ready == nil || *e.Conditions.Ready || t.Service.Spec.PublishNotReadyAddresses {
+				f(slice, e)
+			}
+		}
+	}
+}

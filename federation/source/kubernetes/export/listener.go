@@ -1,0 +1,95 @@
+package export
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// inService reports whether no controller says that the listener is not.
+func inService(gateway *gatewayv1.Gateway, listener gatewayv1.SectionName) bool {
+	return !slices.ContainsFunc(gateway.Status.Listeners, func(s gatewayv1.ListenerStatus) bool {
+		return s.Name == listener &&
+			(statusOf(s.Conditions, string(gatewayv1.ListenerConditionAccepted)) == metav1.ConditionFalse ||
+				statusOf(s.Conditions, string(gatewayv1.ListenerConditionProgrammed)) == metav1.ConditionFalse)
+	})
+}
+
+// takesKind reports whether the listener allows routes of the kind.
+func takesKind(l *gatewayv1.Listener, kind gatewayv1.Kind) bool {
+	return l.AllowedRoutes == nil || len(l.AllowedRoutes.Kinds) == 0 ||
+		slices.ContainsFunc(l.AllowedRoutes.Kinds, func(k gatewayv1.RouteGroupKind) bool {
+			return k.Kind == kind && value(k.Group, gatewayv1.GroupName) == gatewayv1.GroupName
+		})
+}
+
+// fromOf returns the namespaces whose routes the listener takes.
+func fromOf(l *gatewayv1.Listener) gatewayv1.FromNamespaces {
+	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
+		return gatewayv1.NamespacesFromSame
+	}
+	return value(l.AllowedRoutes.Namespaces.From, gatewayv1.NamespacesFromSame)
+}
+
+// takesHost reports whether the listener and a route with these hostnames have one in
+// common.
+func takesHost(l *gatewayv1.Listener, hostnames []gatewayv1.Hostname) bool {
+	own := string(value(l.Hostname, ""))
+	return own == "" || len(hostnames) == 0 ||
+		slices.ContainsFunc(hostnames, func(h gatewayv1.Hostname) bool { return covers(own, string(h)) || covers(string(h), own) })
+}
+
+// covers reports whether name is pattern, or ends in what follows its "*".
+func covers(pattern, name string) bool {
+	suffix, wild := strings.CutPrefix(pattern, "*")
+	return strings.EqualFold(pattern, name) ||
+		wild && len(name) > len(suffix) && strings.EqualFold(name[len(name)-len(suffix):], suffix)
+}
+
+// preference returns the protocols in the order in which one is chosen for a port
+// behind listeners that speak several: what its own becomes behind TLS, then what is
+// encrypted, then what says most.
+func preference(backend federation.Protocol) []federation.Protocol {
+	return []federation.Protocol{
+		overTLS(backend),
+		federation.HTTPS, federation.MTLS, federation.TLS, federation.GRPC, federation.HTTP2, federation.MONGO, federation.HTTP, federation.TCP,
+	}
+}
+
+// overTLS returns what a client speaks that speaks p inside of TLS. The protocols of
+// the federation that are not named here say nothing of TLS.
+func overTLS(p federation.Protocol) federation.Protocol {
+	switch p {
+	case federation.HTTP:
+		return federation.HTTPS
+	case federation.TCP:
+		return federation.TLS
+	}
+	return p
+}
+
+// spoken returns what a client speaks at a listener to get through a route to a port
+// that speaks backend, or 0 where the listener takes no such route. A gateway speaks
+// HTTP itself, and hands on what comes by TCP and TLS.
+// https://gateway-api.sigs.k8s.io/guides/tls/
+func spoken(kind gatewayv1.Kind, l *gatewayv1.Listener, backend federation.Protocol) federation.Protocol {
+	passthrough := l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gatewayv1.TLSModePassthrough
+	switch {
+	case kind == httpRoute && l.Protocol == gatewayv1.HTTPProtocolType && backend != federation.GRPC:
+		return federation.HTTP
+	case kind == httpRoute && l.Protocol == gatewayv1.HTTPSProtocolType && backend != federation.GRPC:
+		return federation.HTTPS
+	case (kind == httpRoute || kind == grpcRoute) && (l.Protocol == gatewayv1.HTTPProtocolType || l.Protocol == gatewayv1.HTTPSProtocolType):
+		return federation.GRPC
+	case kind == tlsRoute && l.Protocol == gatewayv1.TLSProtocolType,
+		kind == tcpRoute && l.Protocol == gatewayv1.TLSProtocolType && !passthrough:
+		return overTLS(backend)
+	case kind == tcpRoute && l.Protocol == gatewayv1.TCPProtocolType:
+		return backend
+	}
+	return 0
+}
