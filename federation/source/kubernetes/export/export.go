@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -71,6 +72,19 @@ type Export struct {
 	Annotations     map[string]string // go before those of the Service, key by key
 	Created         time.Time         // zero for the label
 	Deleted         bool              // it has a deletion timestamp
+}
+
+// ExportOf returns the export that object is, and whether it is one: a ServiceExport.
+// Those of v1alpha1 have the same fields, so they can be read as those of v1beta1.
+func ExportOf(object any) (Export, bool) {
+	o, ok := object.(*mcsv1beta1.ServiceExport)
+	if !ok {
+		return Export{}, false
+	}
+	return Export{
+		Namespace: o.Namespace, Name: o.Name, Generation: o.Generation, Annotations: o.Annotations,
+		Created: o.CreationTimestamp.Time, Deleted: o.DeletionTimestamp != nil,
+	}, true
 }
 
 // Input is what is known of one exported Service. Lists may be in any order. What is

@@ -7,8 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // Route is what HTTPRoute, GRPCRoute, TLSRoute and TCPRoute have in common.
@@ -73,25 +71,6 @@ func newRoute(kind gatewayv1.Kind, meta *metav1.ObjectMeta, spec *gatewayv1.Comm
 		r.Parents = spec.ParentRefs
 	}
 	return r
-}
-
-// ExportOf returns the export that object is, and whether it is one: a ServiceExport
-// of v1beta1 or v1alpha1.
-func ExportOf(object any) (Export, bool) {
-	switch o := object.(type) {
-	case *mcsv1beta1.ServiceExport:
-		return newExport(&o.ObjectMeta), true
-	case *mcsv1alpha1.ServiceExport:
-		return newExport(&o.ObjectMeta), true
-	}
-	return Export{}, false
-}
-
-func newExport(meta *metav1.ObjectMeta) Export {
-	return Export{
-		Namespace: meta.Namespace, Name: meta.Name, Generation: meta.Generation, Annotations: meta.Annotations,
-		Created: meta.CreationTimestamp.Time, Deleted: meta.DeletionTimestamp != nil,
-	}
 }
 
 // Services returns the Services that the route leads to, each once and in order.

@@ -7,7 +7,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -29,8 +28,6 @@ func Trim(object any) (any, error) {
 		return trimGateway(o), nil
 	case *mcsv1beta1.ServiceExport:
 		return &mcsv1beta1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1beta1.ServiceExportStatus{Conditions: o.Status.Conditions}}, nil
-	case *mcsv1alpha1.ServiceExport:
-		return &mcsv1alpha1.ServiceExport{ObjectMeta: trimMeta(&o.ObjectMeta), Status: mcsv1alpha1.ServiceExportStatus{Conditions: o.Status.Conditions}}, nil
 	}
 	if route, ok := RouteOf(object); ok {
 		return route.trim(object), nil

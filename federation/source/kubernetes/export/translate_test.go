@@ -1,0 +1,108 @@
+package export
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+var update = flag.Bool("update", false, "write what comes out as what is wanted to testdata")
+
+// TestTranslate reads testdata/*.txt. A file has cases that begin with '## ' and what
+// they show: objects of a cluster, and after '=>' what becomes of the Service shop/web.
+func TestTranslate(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in testdata: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var written strings.Builder
+		for i, section := range strings.Split("\n"+string(text), "\n## ") {
+			if i == 0 {
+				written.WriteString(strings.TrimPrefix(section, "\n"))
+				continue
+			}
+			title, body, _ := strings.Cut(section, "\n")
+			objects, want, _ := strings.Cut(body, "=>\n")
+			want = strings.Trim(want, "\n") + "\n"
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
+				w := read(t, objects)
+				v := w.rules.Translate(w.input())
+				checkVerdict(t, w, v, rand.New(rand.NewPCG(1, 2)))
+				got := show(v)
+				written.WriteString("\n## " + title + "\n" + objects + "=>\n" + got)
+				if diff := cmp.Diff(want, got); diff != "" && !*update {
+					t.Errorf("verdict (-want +got):\n%s", diff)
+				}
+			})
+		}
+		if *update {
+			if err := os.WriteFile(file, []byte(strings.TrimPrefix(written.String(), "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// byValue are the types of package federation that are equal where == says so.
+var byValue = cmp.Options{
+	cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }),
+	cmp.Comparer(func(a, b federation.Address) bool { return a == b }),
+}
+
+// checkVerdict checks what holds for the verdict of every world.
+func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
+	t.Helper()
+	if (v.Service == nil) == (v.Refusal == nil) {
+		t.Fatalf("service %v and refusal %v", v.Service, v.Refusal)
+	}
+	if v.Service != nil {
+		if err := v.Service.Validate(); err != nil {
+			t.Errorf("not valid: %v", err)
+		}
+		if !v.Service.FQDN.Within(w.rules.Zone) {
+			t.Errorf("%s is outside the zone", v.Service.FQDN)
+		}
+		for _, in := range v.Service.Instances {
+			if !isLabel(in.ID) {
+				t.Errorf("instance %q has another name in DNS", in.ID)
+			}
+			reached := false
+			for _, e := range v.Service.Endpoints {
+				reached = reached || in.Selects(e.Labels)
+			}
+			if !reached {
+				t.Errorf("instance %s has no endpoint", in.ID)
+			}
+		}
+	}
+	for _, f := range append([]Finding(nil), v.Warnings...) {
+		if len(f.Message) > maxMessage || f.Message == "" {
+			t.Errorf("a message of %d bytes", len(f.Message))
+		}
+	}
+	for range 3 {
+		s := w.shuffled(random)
+		if diff := cmp.Diff(v, s.rules.Translate(s.input()), byValue); diff != "" {
+			t.Errorf("in another order (-as given +shuffled):\n%s", diff)
+		}
+	}
+	trimmed := w.trimmed()
+	if diff := cmp.Diff(v, trimmed.rules.Translate(trimmed.input()), byValue); diff != "" {
+		t.Errorf("after Trim (-original +trimmed):\n%s", diff)
+	}
+	if diff := cmp.Diff(trimmed, trimmed.trimmed(), cmp.AllowUnexported(world{}), byValue); diff != "" {
+		t.Errorf("Trim twice (-once +twice):\n%s", diff)
+	}
+}

@@ -1,0 +1,215 @@
+package export
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// world is what a cluster and its configuration hold for one Service.
+type world struct {
+	rules   Rules
+	export  *mcsv1beta1.ServiceExport // nil: the Service has the label
+	service *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
+	nodes   []*corev1.Node
+	routes  []any
+	gates   []*gatewayv1.Gateway
+}
+
+func newWorld() *world {
+	return &world{rules: Rules{Cluster: "west", Zone: fqdn("west.fed.example")}}
+}
+
+func fqdn(s string) federation.FQDN {
+	name, err := federation.ParseFQDN(s)
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
+
+// read returns the world of YAML documents. An object without a name is web, and one
+// without a namespace is in shop. A document of the kind Rules is the configuration.
+func read(t *testing.T, text string) *world {
+	t.Helper()
+	w := newWorld()
+	for document := range strings.SplitSeq(text, "---\n") {
+		var kind struct {
+			Kind         string   `json:"kind"`
+			Order        []string `json:"order"`
+			RoutablePods bool     `json:"routablePods"`
+		}
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		var object metav1.Object
+		switch kind.Kind {
+		case "Rules":
+			w.rules.RoutablePods = kind.RoutablePods
+			for _, name := range kind.Order {
+				k, ok := ParseKind(name)
+				if !ok {
+					t.Fatalf("there is no kind %s", name)
+				}
+				w.rules.Order = append(w.rules.Order, k)
+			}
+			continue
+		case "ServiceExport":
+			w.export = &mcsv1beta1.ServiceExport{}
+			object = w.export
+		case "Service":
+			w.service = &corev1.Service{}
+			object = w.service
+		case "EndpointSlice":
+			w.slices = append(w.slices, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}})
+			object = w.slices[len(w.slices)-1]
+		case "Node":
+			w.nodes = append(w.nodes, &corev1.Node{})
+			object = w.nodes[len(w.nodes)-1]
+		case "Gateway":
+			w.gates = append(w.gates, &gatewayv1.Gateway{})
+			object = w.gates[len(w.gates)-1]
+		case "HTTPRoute":
+			object = &gatewayv1.HTTPRoute{}
+		case "GRPCRoute":
+			object = &gatewayv1.GRPCRoute{}
+		case "TLSRoute":
+			object = &gatewayv1.TLSRoute{}
+		case "TCPRoute":
+			object = &gatewayv1.TCPRoute{}
+		default:
+			t.Fatalf("unknown kind %q in\n%s", kind.Kind, document)
+		}
+		if strings.HasSuffix(kind.Kind, "Route") {
+			w.routes = append(w.routes, object)
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if object.GetNamespace() == "" && kind.Kind != "Node" {
+			object.SetNamespace("shop")
+		}
+		if object.GetName() == "" {
+			object.SetName("web")
+		}
+	}
+	return w
+}
+
+func (w *world) input() Input {
+	in := Input{Service: w.service, Slices: w.slices, Nodes: w.nodes, Gateways: w.gates}
+	in.Export = Export{Namespace: "shop", Name: "web"}
+	if w.export != nil {
+		in.Export, _ = ExportOf(w.export)
+	}
+	for _, object := range w.routes {
+		route, _ := RouteOf(object)
+		in.Routes = append(in.Routes, route)
+	}
+	return in
+}
+
+// shuffled returns the world with every list in another order whose order says nothing.
+func (w *world) shuffled(random *rand.Rand) *world {
+	s := *w
+	if w.service != nil {
+		s.service = w.service.DeepCopy()
+		shuffle(random, s.service.Spec.ExternalIPs)
+		shuffle(random, s.service.Status.LoadBalancer.Ingress)
+	}
+	s.slices, s.nodes, s.routes, s.gates = nil, nil, append([]any(nil), w.routes...), nil
+	for _, slice := range w.slices {
+		slice = slice.DeepCopy()
+		shuffle(random, slice.Endpoints)
+		s.slices = append(s.slices, slice)
+	}
+	for _, node := range w.nodes {
+		node = node.DeepCopy()
+		shuffle(random, node.Status.Addresses)
+		shuffle(random, node.Status.Conditions)
+		s.nodes = append(s.nodes, node)
+	}
+	for _, gate := range w.gates {
+		gate = gate.DeepCopy()
+		shuffle(random, gate.Status.Addresses)
+		shuffle(random, gate.Spec.Listeners)
+		s.gates = append(s.gates, gate)
+	}
+	for i, route := range s.routes {
+		if http, ok := route.(*gatewayv1.HTTPRoute); ok {
+			http = http.DeepCopy()
+			shuffle(random, http.Spec.ParentRefs)
+			shuffle(random, http.Status.Parents)
+			s.routes[i] = http
+		}
+	}
+	shuffle(random, s.slices)
+	shuffle(random, s.nodes)
+	shuffle(random, s.gates)
+	shuffle(random, s.routes)
+	return &s
+}
+
+func shuffle[T any](random *rand.Rand, list []T) {
+	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+}
+
+// trimmed returns the world as the caches of informers hold it.
+func (w *world) trimmed() *world {
+	s := &world{rules: w.rules, routes: trimAll(w.routes), slices: trimAll(w.slices), nodes: trimAll(w.nodes), gates: trimAll(w.gates)}
+	if w.service != nil {
+		s.service = trimAll([]*corev1.Service{w.service})[0]
+	}
+	if w.export != nil {
+		s.export = trimAll([]*mcsv1beta1.ServiceExport{w.export})[0]
+	}
+	return s
+}
+
+func trimAll[T any](list []T) []T {
+	var trimmed []T
+	for _, object := range list {
+		t, _ := Trim(object)
+		trimmed = append(trimmed, t.(T))
+	}
+	return trimmed
+}
+
+// show returns the verdict as testdata has it.
+func show(v Verdict) string {
+	var b strings.Builder
+	if v.Refusal != nil {
+		fmt.Fprintf(&b, "refused %s: %s\n", v.Refusal.Rule, v.Refusal.Message)
+	}
+	if s := v.Service; s != nil {
+		fmt.Fprintf(&b, "%s %s by %s\n", s.Name, s.FQDN, v.Kind)
+		for _, san := range s.SANs {
+			fmt.Fprintf(&b, "san %s\n", san)
+		}
+		for _, e := range s.Endpoints {
+			fmt.Fprintf(&b, "endpoint %s %d %v\n", e.Address, e.Port, e.Labels)
+		}
+		for _, i := range s.Instances {
+			fmt.Fprintf(&b, "instance %s %s %v", i.ID, i.Protocol, i.EndpointSelector)
+			for _, m := range i.Metadata {
+				fmt.Fprintf(&b, " %s=%s", m.Key, m.Value)
+			}
+			b.WriteString("\n")
+		}
+	}
+	for _, w := range v.Warnings {
+		fmt.Fprintf(&b, "warning %s: %s\n", w.Rule, w.Message)
+	}
+	return b.String()
+}
