@@ -62,6 +62,11 @@ var allowed = map[string][]string{
 	"federation/source/kubernetes/export": {
 		"federation",
 	},
+	"federation/source/kubernetes/feedback": {"federation/source/kubernetes/export"},
+	"federation/source/kubernetes": {
+		"federation/owner", "federation/source", "federation/source/kubernetes/export", "federation/source/kubernetes/feedback",
+		"federation/wire",
+	},
 	"federation/catalog":     {"federation", "federation/packed"},
 	"federation/zone/trie":   nil,
 	"federation/zone/domain": {"federation"},

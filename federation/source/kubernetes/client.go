@@ -1,0 +1,199 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+)
+
+const (
+	userAgent   = "hamlet-federation-owner"
+	dialTimeout = 5 * time.Second
+	keepAlive   = 30 * time.Second
+	oneRequest  = 5 * time.Second // bounds a request that is not a list or a watch
+	protobuf    = "application/vnd.kubernetes.protobuf"
+)
+
+// loadConfig reads how the API server is reached, and returns the text of the
+// kubeconfig as well, to see whether it changes. The error is one line.
+func loadConfig(path, name string) (config *rest.Config, text []byte, err error) {
+	if path == "" {
+		config, err = rest.InClusterConfig()
+		if err != nil {
+			return nil, nil, fmt.Errorf("no kubeconfig is named, and this is not a pod with a service account: %w", oneLine(err))
+		}
+		return config, nil, nil
+	}
+	if text, err = os.ReadFile(path); err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	fail := func(err error) (*rest.Config, []byte, error) {
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", path, oneLine(err))
+	}
+	file, err := clientcmd.Load(text)
+	if err != nil {
+		return fail(err)
+	}
+	if name == "" {
+		name = file.CurrentContext
+	}
+	switch chosen, ok := file.Contexts[name]; {
+	case name == "":
+		return fail(errors.New("it has no current-context, and no context is named"))
+	case !ok:
+		return fail(fmt.Errorf("there is no context %q", name))
+	case file.Clusters[chosen.Cluster] == nil:
+		return fail(fmt.Errorf("context %q: there is no cluster %q", name, chosen.Cluster))
+	case file.AuthInfos[chosen.AuthInfo] == nil && chosen.AuthInfo != "":
+		return fail(fmt.Errorf("context %q: there is no user %q", name, chosen.AuthInfo))
+	}
+	for _, cluster := range file.Clusters {
+		cluster.LocationOfOrigin = path
+	}
+	for _, user := range file.AuthInfos {
+		user.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(file); err != nil {
+		return fail(err)
+	}
+	config, err = clientcmd.NewNonInteractiveClientConfig(*file, name, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return fail(err)
+	}
+	return config, text, nil
+}
+
+// oneLine returns the error without what libraries put around it over several lines.
+func oneLine(err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return errors.New(strings.TrimPrefix(text, "invalid configuration: "))
+}
+
+// client speaks to one API server.
+type client struct {
+	config *rest.Config
+	http   *http.Client
+	codecs serializer.CodecFactory
+	dialer *connrotation.Dialer
+}
+
+// newClient returns a client. It connects when it is first used. wrap is put around
+// its transport where it is not nil.
+func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.RoundTripper) http.RoundTripper) (*client, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = userAgent
+	config.QPS = -1 // the server's priority and fairness bounds what may be asked
+	// Connections that a probe finds dead are closed at once, with the watches on them.
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
+	config.Dial = dialer.DialContext
+	if wrap != nil {
+		config.Wrap(wrap)
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	return &client{config: config, http: httpClient, codecs: serializer.NewCodecFactory(scheme), dialer: dialer}, nil
+}
+
+// close ends the connections.
+func (c *client) close() {
+	c.http.CloseIdleConnections()
+	c.dialer.CloseAll()
+}
+
+// group returns a client for the resources of one version of a group.
+func (c *client) group(gv schema.GroupVersion) (*rest.RESTClient, error) {
+	config := rest.CopyConfig(c.config)
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	config.NegotiatedSerializer = c.codecs.WithoutConversion()
+	switch gv.Group {
+	case corev1.GroupName:
+		config.APIPath = "/api"
+		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
+	case discoveryv1.GroupName, eventsv1.GroupName:
+		config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
+	}
+	return rest.RESTClientForConfigAndClient(config, c.http)
+}
+
+// get returns what is at a path, in the form that accept names.
+func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
+	gv := schema.GroupVersion{Version: "v1"}
+	api, err := c.group(gv)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, oneRequest)
+	defer cancel()
+	return api.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
+}
+
+// alive returns why the API server cannot be asked, or nil.
+func (c *client) alive(ctx context.Context) error {
+	body, err := c.get(ctx, "/readyz", "text/plain")
+	switch {
+	case err == nil, apierrors.IsForbidden(err): // a server that refuses to say how it is answers
+		return nil
+	case apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err):
+		return fmt.Errorf("it is not ready: %s", failedChecks(body))
+	default:
+		return err
+	}
+}
+
+// failedChecks returns which checks of /readyz have failed, in one line.
+func failedChecks(body []byte) string {
+	var failed []string
+	for line := range bytes.Lines(body) {
+		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("[-]")); ok {
+			name, _, _ = bytes.Cut(name, []byte(" "))
+			failed = append(failed, string(name))
+		}
+	}
+	if len(failed) == 0 {
+		return "it does not say why"
+	}
+	return strings.Join(failed, ", ")
+}
+
+// explain turns an error of a request into one line that says what to do about it.
+func (c *client) explain(err error) error {
+	status := apierrors.APIStatus(nil)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return classed("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
+	case apierrors.IsForbidden(err) && errors.As(err, &status):
+		text := permission(status.Status())
+		return classed(text, "RBAC: %s", text)
+	}
+	return classed("connection", "%s: %w", c.config.Host, oneLine(err))
+}
+
+// permission returns what the API server says is not allowed: user, verb, resource,
+// group and scope.
+func permission(status metav1.Status) string {
+	text := strings.Join(strings.Fields(status.Message), " ")
+	if _, after, ok := strings.Cut(text, "forbidden: "); ok {
+		return after
+	}
+	return text
+}

@@ -1,0 +1,262 @@
+// Package feedback tells the authors of exported Services what has become of them:
+// by conditions of their ServiceExport, and by Events.
+//
+// Nobody waits for it: what is to be told is noted, and a [Writer] writes it later, a
+// bounded number of times in a second, refusals first. Of what is noted for one
+// Service only the latest is kept. Nothing is written that the object says already,
+// so that an owner that starts writes nothing, and replicas that think alike write
+// what they both think once, or twice where they are as quick as each other.
+//
+// # Who writes what
+//
+// Conditions are applied by the server, without force: Valid and Ready with the field
+// manager [Manager]. Every replica has the same to say, and so they share it. Where
+// another controller keeps a condition of that type the two must not take turns, and
+// so the other has it: the Event is all that is left then.
+//
+// What consumers refuse is different for each replica, as each serves other consumers.
+// It has a condition and a field manager of its own, with these rules: a replica
+// whose consumers refuse a service says so unless another replica has. It takes that
+// back when its own consumers take the service, if it said it; and any replica takes
+// it back when the service has changed since. A replica whose consumers are content
+// says nothing. So replicas do not take turns, and the condition says what at least
+// one consumer thought of the service as it is now.
+package feedback
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+)
+
+// Note is what is to be told of one exported Service.
+type Note struct {
+	Standing export.Standing
+	Export   *mcsv1beta1.ServiceExport // nil where the label of the Service exports it
+	Service  *corev1.Service           // may be nil where Export is not
+	Changed  time.Time                 // when what is published was seen to change; zero: not yet
+}
+
+// task is what is to be written for one Service.
+type task struct {
+	export     *mcsv1beta1.ServiceExport
+	conditions []metav1.Condition // Valid and Ready; nil: they are right
+	opinion    []metav1.Condition // of consumers; empty: to be taken back
+	opinions   bool               // opinion is to be written
+	events     []event
+	urgent     bool
+}
+
+// plan is what is known of a Service between its notes.
+type plan struct {
+	told     map[string]struct{} // names of Events that were created
+	opinion  bool                // the condition of consumers is this replica's
+	conflict string              // what another controller did not let through
+}
+
+// Tell notes what is to be told of a Service. It does not block.
+func (w *Writer) Tell(of cache.ObjectName, note Note) {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.plans[of]
+	if p == nil {
+		p = &plan{told: make(map[string]struct{})}
+	}
+	t := p.task(note, now)
+	if len(p.told) > 0 || p.opinion || p.conflict != "" {
+		w.plans[of] = p
+	} else {
+		delete(w.plans, of) // of most there is nothing to know
+	}
+	delete(w.urgent, of)
+	delete(w.usual, of)
+	switch {
+	case t.conditions == nil && !t.opinions && len(t.events) == 0:
+		return
+	case t.urgent:
+		w.urgent[of] = t
+	default:
+		w.usual[of] = t
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// Forget drops what is to be told of a Service that is exported no more.
+func (w *Writer) Forget(of cache.ObjectName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.plans, of)
+	delete(w.urgent, of)
+	delete(w.usual, of)
+}
+
+// task returns what is to be written.
+func (p *plan) task(note Note, now time.Time) task {
+	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
+	if note.Export == nil {
+		if note.Service != nil {
+			t.events = p.news(events(note.Standing, regarding(note)))
+		}
+		return t
+	}
+	before := note.Export.Status.Conditions
+	after, _ := note.Standing.Conditions(before, note.Export.Generation, now)
+	opinion := slices.IndexFunc(after, isOpinion)
+	said := slices.IndexFunc(before, isOpinion)
+	refused := len(note.Standing.Refusals) > 0 && opinion >= 0 && after[opinion].Status == metav1.ConditionFalse
+	standing := said >= 0 && before[said].Status == metav1.ConditionFalse
+	switch {
+	case refused && (!standing || p.opinion && !same(before[said], after[opinion])):
+		t.opinions, t.opinion, t.urgent = true, after[opinion:opinion+1:opinion+1], true
+	case !refused && said >= 0 && (p.opinion || !note.Changed.IsZero() && before[said].LastTransitionTime.Time.Before(note.Changed.Truncate(time.Second))):
+		t.opinions = true
+	case said < 0:
+		p.opinion = false
+	}
+	after = slices.DeleteFunc(slices.Clone(after), isOpinion)
+	right := !slices.ContainsFunc(after, func(c metav1.Condition) bool {
+		i := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type })
+		return i < 0 || !same(before[i], c)
+	})
+	if !right && fingerprint(after) != p.conflict {
+		t.conditions = after
+	}
+	if news := p.news(events(note.Standing, regarding(note))); !right || t.opinions && refused {
+		t.events = news
+	}
+	return t
+}
+
+func isOpinion(c metav1.Condition) bool { return c.Type == export.Accepted }
+
+// same reports whether two conditions say the same.
+func same(a, b metav1.Condition) bool {
+	a.LastTransitionTime = b.LastTransitionTime
+	return a == b
+}
+
+// fingerprint returns what conditions say, to compare.
+func fingerprint(conditions []metav1.Condition) (text string) {
+	for _, c := range conditions {
+		text += c.Type + "\x00" + string(c.Status) + "\x00" + c.Reason + "\x00" + c.Message + "\x00"
+	}
+	return text
+}
+
+// news returns the Events that have not been created yet, and forgets those that are
+// about another state.
+func (p *plan) news(all []event) []event {
+	maps.DeleteFunc(p.told, func(name string, _ struct{}) bool {
+		return !slices.ContainsFunc(all, func(e event) bool { return e.name == name })
+	})
+	return slices.DeleteFunc(all, func(e event) bool { _, ok := p.told[e.name]; return ok })
+}
+
+// event is one Event.
+type event struct {
+	name      string // the same for the same text about the same object, in every replica
+	regarding corev1.ObjectReference
+	reason    string
+	note      string
+}
+
+// maxEvents is how many Events one state of a Service has. The conditions say the rest.
+const maxEvents = 4
+
+// events returns the Events of a standing: what keeps the Service out, what was left
+// out of it, and what consumers say.
+func events(s export.Standing, of corev1.ObjectReference) []event {
+	var found []export.Finding
+	if s.Verdict.Refusal != nil {
+		found = append(found, *s.Verdict.Refusal)
+	}
+	if s.HiddenBy != "" {
+		found = append(found, export.Finding{Rule: export.Hidden, Message: "not published: " + s.HiddenBy + " stands before it"})
+	}
+	found = append(found, s.Verdict.Warnings...)
+	for _, consumer := range slices.Sorted(maps.Keys(s.Refusals)) {
+		found = append(found, export.Finding{Rule: refusedByConsumer, Message: consumer + ": " + s.Refusals[consumer]})
+	}
+	var all []event
+	for _, f := range found[:min(len(found), maxEvents)] {
+		all = append(all, newEvent(of, string(f.Rule), f.Message))
+	}
+	return all
+}
+
+const refusedByConsumer export.Rule = "RefusedByConsumer"
+
+// regarding returns what the Events of a note are about.
+func regarding(note Note) corev1.ObjectReference {
+	if e := note.Export; e != nil {
+		return corev1.ObjectReference{Kind: mcsv1beta1.ServiceExportKindName, Namespace: e.Namespace, Name: e.Name, UID: e.UID}
+	}
+	s := note.Service
+	return corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+}
+
+// Writer writes what it is told, while [Writer.Run] runs. It is safe for concurrent
+// use.
+type Writer struct {
+	wake chan struct{} // has a token when there is something to write
+	log  logger
+	now  func() time.Time
+
+	mu     sync.Mutex
+	server server
+	plans  map[cache.ObjectName]*plan
+	urgent map[cache.ObjectName]task
+	usual  map[cache.ObjectName]task
+	said   string // the error that was logged last
+}
+
+// New returns a Writer.
+func New(log logger) *Writer {
+	return &Writer{
+		wake: make(chan struct{}, 1), log: log, now: time.Now,
+		plans: make(map[cache.ObjectName]*plan), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
+	}
+}
+
+// next takes a task.
+func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.server.events == nil {
+		return of, t, server, false
+	}
+	for _, queue := range []map[cache.ObjectName]task{w.urgent, w.usual} {
+		for of, t := range queue {
+			delete(queue, of)
+			return of, t, w.server, true
+		}
+	}
+	return of, t, w.server, false
+}
+
+// again puts a task back, unless there is a newer one.
+func (w *Writer) again(of cache.ObjectName, t task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, urgent := w.urgent[of]
+	_, usual := w.usual[of]
+	switch {
+	case urgent || usual:
+	case t.urgent:
+		w.urgent[of] = t
+	default:
+		w.usual[of] = t
+	}
+}

@@ -1,0 +1,265 @@
+package feedback
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// The field managers of the conditions, and the controller that Events name.
+const (
+	Manager          = "hamlet-federation"
+	ConsumersManager = "hamlet-federation-consumers"
+	controller       = "hamlet-federation.github.io/owner"
+)
+
+const (
+	perSecond  = 100 // requests that write, on the average
+	burst      = 200
+	oneRequest = 10 * time.Second
+	pause      = time.Second     // after a request that could not be made
+	longPause  = 5 * time.Second // after one that is not allowed
+	maxNote    = 1024            // octets of the text of an Event, as the API server takes it
+	maxName    = 200             // octets of the name of a Service in that of its Event
+)
+
+// logger is what a Writer needs of [slog.Logger].
+type logger interface {
+	Warn(text string, args ...any)
+	Info(text string, args ...any)
+}
+
+var _ logger = (*slog.Logger)(nil)
+
+// server is how the API server is reached.
+type server struct {
+	exports rest.Interface // nil: ServiceExports are not served
+	events  rest.Interface // of events.k8s.io/v1
+	version string         // of ServiceExports
+}
+
+// Use says how the API server is reached from now on. exports may be nil.
+func (w *Writer) Use(events, exports *rest.RESTClient, version string) {
+	w.mu.Lock()
+	w.server = server{events: events, version: version}
+	if exports != nil {
+		w.server.exports = exports
+	}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
+	defer limit.Stop()
+	for {
+		of, t, server, ok := w.next()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.wake:
+				continue
+			}
+		}
+		delay := w.write(ctx, limit, of, t, server)
+		if delay == 0 {
+			continue
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// write does a task, or puts back what is left of it and returns how long to wait.
+func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of cache.ObjectName, t task, s server) time.Duration {
+	for t.conditions != nil || t.opinions || len(t.events) > 0 {
+		if limit.Wait(ctx) != nil {
+			return pause // ctx has ended
+		}
+		err := w.one(ctx, of, &t, s)
+		if err == nil {
+			w.report(nil)
+			continue
+		}
+		if ctx.Err() != nil {
+			return pause
+		}
+		w.again(of, t)
+		w.report(err)
+		if apierrors.IsForbidden(err) {
+			return longPause
+		}
+		return pause
+	}
+	return 0
+}
+
+// one makes the next request of a task, and takes it from the task unless it is to be
+// made again.
+func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server) error {
+	ctx, cancel := context.WithTimeout(ctx, oneRequest)
+	defer cancel()
+	var err error
+	switch {
+	case t.conditions != nil:
+		conditions := t.conditions
+		if err = s.apply(ctx, t.export, Manager, "", conditions); apierrors.IsConflict(err) {
+			w.conflicts(of, fingerprint(conditions), err)
+			err = nil
+		}
+		if done(err) {
+			t.conditions = nil
+			return nil
+		}
+	case t.opinions:
+		// Another replica may be about to say something else: the first has it.
+		err = s.apply(ctx, t.export, ConsumersManager, t.export.ResourceVersion, t.opinion)
+		if done(err) || apierrors.IsConflict(err) {
+			w.owns(of, err == nil && len(t.opinion) > 0)
+			t.opinions = false
+			return nil
+		}
+	default:
+		err = s.create(ctx, t.events[0])
+		if done(err) || apierrors.IsAlreadyExists(err) {
+			w.created(of, t.events[0].name)
+			t.events = t.events[1:]
+			return nil
+		}
+	}
+	return err
+}
+
+// done reports whether a request is not to be made again: it has worked, or its object
+// is gone, or is not what the API server takes.
+func done(err error) bool {
+	return err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// apply applies conditions of a ServiceExport.
+func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager, version string, conditions []metav1.Condition) error {
+	if s.exports == nil {
+		return nil // they are not served any more
+	}
+	metadata := map[string]any{"name": to.Name, "namespace": to.Namespace, "uid": to.UID}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	if conditions == nil {
+		conditions = []metav1.Condition{}
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": mcsv1beta1.GroupName + "/" + s.version, "kind": mcsv1beta1.ServiceExportKindName,
+		"metadata": metadata, "status": map[string]any{"conditions": conditions},
+	})
+	if err != nil {
+		return err
+	}
+	return s.exports.Patch(types.ApplyYAMLPatchType).Namespace(to.Namespace).Resource(mcsv1beta1.ServiceExportPluralName).
+		Name(to.Name).SubResource("status").Param("fieldManager", manager).Body(body).Do(ctx).Error()
+}
+
+// create creates an Event.
+func (s server) create(ctx context.Context, e event) error {
+	return s.events.Post().Namespace(e.regarding.Namespace).Resource("events").Body(&eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: e.name, Namespace: e.regarding.Namespace},
+		EventTime:  metav1.NowMicro(), ReportingController: controller, ReportingInstance: controller,
+		Action: "Export", Reason: e.reason, Note: e.note, Type: corev1.EventTypeWarning, Regarding: e.regarding,
+	}).Do(ctx).Error()
+}
+
+// newEvent returns an Event that has one name in every replica, so that they create one.
+func newEvent(of corev1.ObjectReference, reason, note string) event {
+	for len(note) > maxNote {
+		_, size := utf8.DecodeLastRuneInString(note[:maxNote])
+		note = note[:maxNote-size]
+	}
+	hash := fnv.New64a()
+	fmt.Fprintf(hash, "%s\x00%s\x00%s", of.UID, reason, note)
+	name := fmt.Sprintf("%s.%016x", strings.TrimRight(of.Name[:min(len(of.Name), maxName)], "-."), hash.Sum64())
+	return event{name: name, regarding: of, reason: reason, note: note}
+}
+
+func (w *Writer) plan(of cache.ObjectName) *plan {
+	if w.plans[of] == nil {
+		w.plans[of] = &plan{told: make(map[string]struct{})}
+	}
+	return w.plans[of]
+}
+
+func (w *Writer) created(of cache.ObjectName, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plan(of).told[name] = struct{}{}
+}
+
+func (w *Writer) owns(of cache.ObjectName, opinion bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plan(of).opinion = opinion
+}
+
+// conflicts notes that another controller keeps a condition.
+func (w *Writer) conflicts(of cache.ObjectName, conditions string, err error) {
+	w.mu.Lock()
+	p := w.plan(of)
+	first := p.conflict == ""
+	p.conflict = conditions
+	w.mu.Unlock()
+	if first {
+		w.log.Warn("another controller keeps the conditions of a ServiceExport", "export", of.String(), "error", oneLine(err))
+	}
+}
+
+// report logs an error when it is another than the one before.
+func (w *Writer) report(err error) {
+	class := ""
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err):
+		class = "forbidden"
+		_, text, ok := strings.Cut(oneLine(err).Error(), "forbidden: ")
+		if ok {
+			err = errors.New("RBAC: " + text)
+		}
+	case apierrors.IsUnauthorized(err):
+		class = "unauthorized"
+	default:
+		class = "other"
+	}
+	w.mu.Lock()
+	news := class != w.said
+	w.said = class
+	w.mu.Unlock()
+	if news && err != nil {
+		w.log.Warn("conditions and Events cannot be written; they will be", "error", oneLine(err))
+	}
+}
+
+func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }

@@ -1,0 +1,212 @@
+package kubernetes
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// publisher turns what is known of the cluster into the part of a catalog. One
+// goroutine uses it.
+type publisher struct {
+	*Source
+
+	part     source.Part
+	claims   export.Claims
+	entries  map[name]entry
+	complete bool
+	counts   map[string]int // of Services that are not published, by rule
+	recount  bool           // the part has been told other counts
+	away     error          // as the part was told
+}
+
+// entry is what has become of an exported Service.
+type entry struct {
+	encoded *wire.Encoded // nil where it is not published
+	rule    export.Rule   // why it is not
+}
+
+func newPublisher(s *Source, part source.Part) *publisher {
+	return &publisher{Source: s, part: part, entries: make(map[name]entry), counts: make(map[string]int)}
+}
+
+// run publishes until ctx ends.
+func (p *publisher) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.world.wake:
+		}
+		if p.round() {
+			timer.Reset(retryEvery)
+		}
+	}
+}
+
+// round publishes what has changed, and then what is said of the cluster: it is away
+// no more once what is different is published. It reports whether the same has to be
+// done again without a change, because a problem may last.
+func (p *publisher) round() (again bool) {
+	batch, s := p.world.next(time.Now(), p.complete)
+	if len(batch) > 0 || s.current && !p.complete {
+		p.publish(batch)
+	}
+	if s.away != p.away { //nolint:errorlint // whether it is the same value: standing keeps it
+		p.away = s.away
+		p.part.Away(s.away)
+	}
+	return s.recheck
+}
+
+// publish looks at Services and at those that it finds to depend on them, and tells the
+// part what is different, at once.
+func (p *publisher) publish(batch []name) {
+	var (
+		changed []*wire.Encoded
+		gone    []string
+		results = make(map[name]result, len(batch))
+		queued  = make(map[name]struct{}, len(batch))
+	)
+	for _, of := range batch {
+		queued[of] = struct{}{}
+	}
+	for len(batch) > 0 {
+		of := batch[len(batch)-1]
+		batch = batch[:len(batch)-1]
+		delete(queued, of)
+		r, others := p.look(of)
+		results[of] = r
+		for _, other := range others {
+			if _, ok := queued[other]; !ok && other != of {
+				queued[other] = struct{}{}
+				batch = append(batch, other)
+			}
+		}
+	}
+	for of, r := range results {
+		before := p.entries[of]
+		if before.encoded != nil && r.encoded != nil && before.encoded.Equal(r.encoded) {
+			r.encoded = before.encoded // the same pointer makes comparisons fast
+		}
+		results[of] = r
+		if r.encoded != before.encoded {
+			if r.encoded != nil {
+				changed = append(changed, r.encoded)
+			} else {
+				gone = append(gone, p.service(of))
+			}
+			p.renew(of, p.complete)
+		}
+		p.count(before.rule, r.rule)
+		if r.subject.exported {
+			p.entries[of] = r.entry
+		} else {
+			delete(p.entries, of)
+		}
+	}
+	switch {
+	case !p.complete:
+		all := make([]*wire.Encoded, 0, len(p.entries))
+		for _, e := range p.entries {
+			if e.encoded != nil {
+				all = append(all, e.encoded)
+			}
+		}
+		p.complete = true
+		p.part.Replace(all)
+	case len(changed)+len(gone) > 0:
+		p.part.Update(changed, gone)
+	}
+	if p.recount {
+		p.recount = false
+		p.part.Refused(maps.Clone(p.counts))
+	}
+	for of, r := range results {
+		p.tell(of, r)
+	}
+}
+
+// result is what a look at a Service has found.
+type result struct {
+	entry
+
+	subject subject
+	verdict export.Verdict
+}
+
+// look returns what becomes of a Service, and which others have to be looked at because
+// of it.
+func (p *publisher) look(of name) (r result, others []name) {
+	r.subject = p.world.subject(of, !p.selector.Empty())
+	key := of.String()
+	var keys []string
+	if !r.subject.exported {
+		p.world.asked(of, false)
+		keys = p.claims.Remove(key)
+	} else {
+		verdict := p.config.Rules.Translate(r.subject.input)
+		p.world.asked(of, verdict.Nodes)
+		keys = p.claims.Set(key, verdict)
+		r.verdict = p.claims.Judge(key, verdict)
+		if r.verdict.Service != nil {
+			encoded, err := wire.NewEncoded(r.verdict.Service)
+			if err != nil { // a verdict is valid
+				r.verdict = export.Verdict{Refusal: &export.Finding{Rule: export.TooLarge, Message: err.Error()}}
+			}
+			r.encoded = encoded
+		}
+		if r.verdict.Refusal != nil {
+			r.rule = r.verdict.Refusal.Rule
+		}
+	}
+	for _, k := range keys {
+		if other, err := cache.ParseObjectName(k); err == nil { // it is the String of one
+			others = append(others, other)
+		}
+	}
+	return r, others
+}
+
+// count notes that a Service is not published because of a rule any more, and because
+// of another one. Either may be empty.
+func (p *publisher) count(before, after export.Rule) {
+	if before == after {
+		return
+	}
+	if before != "" {
+		if p.counts[string(before)]--; p.counts[string(before)] == 0 {
+			delete(p.counts, string(before))
+		}
+	}
+	if after != "" {
+		p.counts[string(after)]++
+	}
+	p.recount = true
+}
+
+// tell has the verdict written where the author of the Service looks.
+func (p *publisher) tell(of name, r result) {
+	if !r.subject.exported {
+		p.gone(of)
+		return
+	}
+	o := p.opinion(of)
+	p.writer.Tell(of, feedback.Note{
+		Standing: export.Standing{
+			Verdict: r.verdict, Published: r.encoded != nil && o.hiddenBy == "",
+			HiddenBy: o.hiddenBy, Refusals: o.refusals,
+		},
+		Export: r.subject.object, Service: r.subject.input.Service, Changed: o.changed,
+	})
+}

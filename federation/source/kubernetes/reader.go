@@ -1,0 +1,396 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	checkEvery    = 5 * time.Second        // whether the server answers
+	retryEvery    = time.Second            // while it does not
+	discoverEvery = 10 * time.Second       // which kinds are served
+	firstDelay    = 100 * time.Millisecond // before a watch is tried again
+	longestDelay  = 5 * time.Second
+)
+
+// reader reads a cluster into the world of its source, with one watch for each kind
+// and namespace, for as long as it runs.
+type reader struct {
+	*Source
+
+	kick chan struct{} // has a token when a check is due at once
+	wait sync.WaitGroup
+
+	client     *client
+	text       []byte          // of the kubeconfig that the client is made from
+	unreadable bool            // a newer one is not usable, and that was said
+	found      map[kind]string // the version in which a kind is served; "" where it is not
+	served     map[kind]string // what found was when it was logged
+	discovered time.Time       // when found was asked for
+	lost       time.Time       // since when the server does not answer, or zero
+	running    map[watched]follower
+}
+
+// follower is a watch that runs.
+type follower struct {
+	version string
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+func newReader(s *Source) *reader {
+	return &reader{Source: s, kick: make(chan struct{}, 1), running: make(map[watched]follower)}
+}
+
+// rouse makes the reader check at once. It does not block.
+func (r *reader) rouse() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run reads until ctx ends.
+func (r *reader) run(ctx context.Context) {
+	defer r.wait.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.stop(slices.Collect(maps.Keys(r.running))...)
+			if r.client != nil {
+				r.client.close()
+			}
+			return
+		case <-timer.C:
+		case <-r.world.doubtful:
+			if r.client != nil && r.lost.IsZero() && r.resolve(ctx) {
+				continue
+			}
+		case <-r.kick:
+		}
+		next := retryEvery
+		if r.check(ctx) {
+			next = checkEvery
+		}
+		r.world.rouse() // time has passed, and so a problem may have lasted
+		timer.Reset(next)
+	}
+}
+
+// check reports whether the server answers, and brings the watches to what it serves.
+func (r *reader) check(ctx context.Context) bool {
+	now := time.Now()
+	if !r.reload() {
+		return false
+	}
+	err := r.client.alive(ctx)
+	if err == nil && (r.found == nil || !r.lost.IsZero() || now.Sub(r.discovered) >= discoverEvery || !r.healthy()) {
+		var found map[kind]string
+		if found, err = r.client.discover(ctx, r.wanted); err == nil {
+			r.announce(found)
+			r.found, r.discovered = found, now
+			err = r.use()
+		}
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if err != nil {
+		if r.lost.IsZero() {
+			r.lost = now
+		}
+		r.server(r.client.explain(err), now)
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.client.dialer.CloseAll() // a connection that is dead without a word takes the watches with it
+		}
+		return false
+	}
+	if !r.lost.IsZero() && now.Sub(r.lost) >= grace {
+		// The server may be another, with an older past: a watch that goes on from where it
+		// was could miss what is different.
+		r.stop(slices.Collect(maps.Keys(r.running))...)
+	}
+	r.lost = time.Time{}
+	r.follow(ctx)
+	r.server(nil, now)
+	return r.resolve(ctx)
+}
+
+// use gives the writer clients for what the server serves.
+func (r *reader) use() error {
+	events, err := r.client.group(eventsv1.SchemeGroupVersion)
+	if err != nil {
+		return err
+	}
+	var exports *rest.RESTClient
+	version := r.found[kindExport]
+	if version != "" {
+		if exports, err = r.client.group(schema.GroupVersion{Group: mcsGroup, Version: version}); err != nil {
+			return err
+		}
+	}
+	r.writer.Use(events, exports, version)
+	return nil
+}
+
+// server notes why the server cannot be asked, or with nil that it can.
+func (r *reader) server(reason error, now time.Time) {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	r.world.health.server.set(reason, now)
+	r.world.health.discovered = r.found != nil
+}
+
+// healthy reports whether no watch has a problem.
+func (r *reader) healthy() bool {
+	r.world.mu.Lock()
+	defer r.world.mu.Unlock()
+	for _, p := range r.world.health.watches {
+		if p.problem.reason != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// reload makes a client, anew where the kubeconfig has changed: credentials in it are
+// replaced like that. It reports whether there is one.
+func (r *reader) reload() bool {
+	config, text, err := loadConfig(r.config.Kubeconfig, r.config.Context)
+	if err == nil && r.client != nil && bytes.Equal(text, r.text) {
+		r.unreadable = false
+		return true
+	}
+	var fresh *client
+	if err == nil {
+		fresh, err = newClient(config, r.scheme, r.wrap)
+	}
+	if err != nil {
+		if r.client == nil {
+			r.server(classed("kubeconfig", "%w", err), time.Now())
+			return false
+		}
+		if !r.unreadable {
+			r.log.Warn("the kubeconfig is not usable, the one before stays in use", "error", err)
+		}
+		r.unreadable = true
+		return true
+	}
+	if r.client != nil {
+		r.log.Info("the kubeconfig has changed")
+		r.stop(slices.Collect(maps.Keys(r.running))...)
+		r.client.close()
+	}
+	r.client, r.text, r.unreadable, r.found = fresh, text, false, nil
+	return true
+}
+
+// announce logs which kinds are served now, and were not, and the other way round.
+func (r *reader) announce(found map[kind]string) {
+	var absent, added, removed []string
+	for _, k := range r.wanted {
+		if !resources[k].custom {
+			continue
+		}
+		switch before, known := r.served[k]; {
+		case !known && found[k] == "":
+			absent = append(absent, k.String())
+		case known && before == "" && found[k] != "":
+			added = append(added, k.String())
+		case known && before != "" && found[k] == "":
+			removed = append(removed, k.String())
+		}
+	}
+	r.served = found
+	if len(absent) > 0 {
+		r.log.Info("the cluster does not serve these resources; they will be read when it does", "resources", absent)
+	}
+	if len(added) > 0 {
+		r.log.Info("the cluster serves more resources", "resources", added)
+	}
+	if len(removed) > 0 {
+		r.log.Warn("the cluster does not serve these resources any more; what is published because of them stays", "resources", removed)
+	}
+}
+
+// follow starts and stops watches until there is one for everything that is served.
+func (r *reader) follow(ctx context.Context) {
+	now := time.Now()
+	for _, k := range r.wanted {
+		version := r.found[k]
+		namespaces := r.config.Namespaces
+		if resources[k].everywhere || len(namespaces) == 0 {
+			namespaces = []string{metav1.NamespaceAll}
+		}
+		for _, namespace := range namespaces {
+			id := watched{k, namespace}
+			if f, ok := r.running[id]; ok && f.version != version {
+				r.stop(id)
+			}
+			if _, ok := r.running[id]; !ok && version != "" {
+				r.start(ctx, id, version)
+			}
+		}
+		if resources[k].custom {
+			r.world.undefined(k, version == "", now)
+		}
+	}
+}
+
+// start starts a watch.
+func (r *reader) start(ctx context.Context, id watched, version string) {
+	ctx, stop := context.WithCancel(ctx)
+	f := follower{version: version, stop: stop, done: make(chan struct{})}
+	r.running[id] = f
+	r.world.begin(id)
+	gv := schema.GroupVersion{Group: resources[id.kind].group, Version: version}
+	c := r.client
+	r.wait.Go(func() {
+		defer close(f.done)
+		r.watch(ctx, id, c, gv)
+	})
+}
+
+// stop ends watches, and waits until they have.
+func (r *reader) stop(ids ...watched) {
+	for _, id := range ids {
+		r.running[id].stop()
+	}
+	for _, id := range ids {
+		<-r.running[id].done
+		delete(r.running, id)
+		r.world.end(id)
+	}
+}
+
+// report notes how an attempt of a watch went, nil for well.
+func (r *reader) report(id watched, err error) {
+	r.world.mu.Lock()
+	news := false
+	if p := r.world.health.watches[id]; p != nil {
+		news = p.problem.set(err, time.Now())
+	}
+	r.world.mu.Unlock()
+	if news && err != nil {
+		r.rouse()
+	}
+	if news {
+		r.world.rouse()
+	}
+}
+
+// watch follows what id says until ctx ends. It drives a Reflector, which is what an
+// informer has inside, with a store of its own: an informer does not say when a list
+// that follows an outage has been taken in, and forgets everything when it is
+// replaced by one of another version or with other credentials.
+func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.GroupVersion) {
+	api, err := c.group(gv)
+	if err != nil {
+		r.report(id, c.explain(err)) // of no version that resources names
+		return
+	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // errors are reported once, by us
+	silent := logr.Discard()
+	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
+	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id},
+		cache.ReflectorOptions{Name: id.String(), Logger: &silent, Backoff: &backoff})
+	delays := backoff
+	for {
+		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+			r.report(id, c.explain(err))
+		} else {
+			delays = backoff
+		}
+		timer := time.NewTimer(delays.Step())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// lister makes the requests of a watch, and reports how they go.
+func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RESTClient) *cache.ListWatch {
+	request := func(options *metav1.ListOptions) *rest.Request {
+		switch id.kind {
+		case kindService:
+			options.LabelSelector = r.selector.String()
+		case kindSlice:
+			options.LabelSelector = headless
+		}
+		return api.Get().NamespaceIfScoped(id.namespace, id.namespace != "").Resource(resources[id.kind].name).
+			VersionedParams(options, metav1.ParameterCodec)
+	}
+	done := func(err error) {
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			r.report(id, c.explain(err))
+		default:
+			r.report(id, nil)
+		}
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			if options.ResourceVersion == "0" {
+				// Any past would do for the server: one that is behind would take away what exists.
+				options.ResourceVersion = ""
+			}
+			list, err := request(&options).Do(ctx).Get()
+			done(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch = true
+			w, err := request(&options).Watch(ctx)
+			done(err)
+			return w, err
+		},
+	}
+}
+
+// headless selects the EndpointSlices of headless Services: the others say nothing
+// that is published, and change with every pod.
+const headless = "service.kubernetes.io/headless"
+
+// resolve finds out which of the objects that are gone were deleted, and which are gone
+// only because their definition goes. It reports whether that is known of all.
+func (r *reader) resolve(ctx context.Context) bool {
+	known := true
+	for k, names := range r.world.doubts(r.found) {
+		stays, err := r.client.defined(ctx, k)
+		now := time.Now()
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
+			known = false
+			r.world.unresolved(k, r.client.explain(err), now)
+		case stays:
+			r.world.settle(k, names)
+		default:
+			r.world.keep(k, names, now)
+		}
+	}
+	return known
+}
