@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -307,8 +306,8 @@ func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.Gro
 		r.report(id, c.explain(err)) // of no version that resources names
 		return
 	}
-	ctx = klog.NewContext(ctx, logr.Discard()) // errors are reported once, by us
-	silent := logr.Discard()
+	var silent klog.Logger // errors are reported by the wrapped requests, once
+	ctx = klog.NewContext(ctx, silent)
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
 	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id},
 		cache.ReflectorOptions{Name: id.String(), Logger: &silent, Backoff: &backoff})
@@ -336,7 +335,7 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 		case kindService:
 			options.LabelSelector = r.selector.String()
 		case kindSlice:
-			options.LabelSelector = headless
+			options.LabelSelector = r.slices
 		}
 		return api.Get().NamespaceIfScoped(id.namespace, id.namespace != "").Resource(resources[id.kind].name).
 			VersionedParams(options, metav1.ParameterCodec)
@@ -368,10 +367,6 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 		},
 	}
 }
-
-// headless selects the EndpointSlices of headless Services: the others say nothing
-// that is published, and change with every pod.
-const headless = "service.kubernetes.io/headless"
 
 // resolve finds out which of the objects that are gone were deleted, and which are gone
 // only because their definition goes. It reports whether that is known of all.

@@ -43,6 +43,7 @@ type Source struct {
 	config   Config
 	selector labels.Selector
 	wanted   []kind
+	slices   string // label selector of the EndpointSlices that are read
 	scheme   *runtime.Scheme
 	log      *slog.Logger
 	world    *world
@@ -83,28 +84,29 @@ func New(config Config) (*Source, error) {
 	if _, err := newClient(restConfig, scheme, nil); err != nil { // reads certificates and keys
 		return nil, fmt.Errorf("kubeconfig %s: %w", config.Kubeconfig, err)
 	}
+	wanted, slices := wantedKinds(config.Rules)
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
-		config: config, selector: selector, wanted: wantedKinds(config.Rules), scheme: scheme,
+		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
 		log: log, world: newWorld(), writer: feedback.New(log),
 		opinions: make(map[name]opinion),
 	}, nil
 }
 
-// wantedKinds returns the kinds that the rules need.
-func wantedKinds(rules export.Rules) []kind {
-	wanted := []kind{kindService, kindExport}
+// wantedKinds returns the kinds that the rules need, and which EndpointSlices.
+func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
+	wanted, selector = []kind{kindService, kindExport}, headless
 	uses := func(k export.Kind) bool { return len(rules.Order) == 0 || slices.Contains(rules.Order, k) }
-	if uses(export.Pods) && rules.RoutablePods {
-		wanted = append(wanted, kindSlice)
-	}
 	if uses(export.NodePorts) {
-		wanted = append(wanted, kindNode)
+		wanted, selector = append(wanted, kindNode), "" // where externalTrafficPolicy is Local
+	}
+	if selector == "" || uses(export.Pods) && rules.RoutablePods {
+		wanted = append(wanted, kindSlice)
 	}
 	if uses(export.Gateway) {
 		wanted = append(wanted, kindGateway, kindHTTPRoute, kindGRPCRoute, kindTLSRoute, kindTCPRoute)
 	}
-	return wanted
+	return wanted, selector
 }
 
 // Run implements [source.Source].

@@ -1,9 +1,14 @@
 package kubernetes
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -20,7 +25,9 @@ type store struct {
 var _ cache.TransformingStore = store{}
 
 // Transformer trims objects where a list is collected.
-func (s store) Transformer() cache.TransformFunc { return export.Trim }
+func (s store) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) { return trim(object) }
+}
 
 // Add takes an object that is new or has changed.
 func (s store) Add(object any) error {
@@ -82,7 +89,13 @@ func (s store) Replace(objects []any, _ string) error {
 // Resync has nothing to do.
 func (s store) Resync() error { return nil }
 
+// trim returns what is kept of an object.
 func trim(object any) (metav1.Object, error) {
+	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+		if _, ok := slice.Labels[headless]; !ok {
+			return trimNodes(slice), nil
+		}
+	}
 	trimmed, err := export.Trim(object)
 	if err != nil {
 		return nil, err
@@ -91,5 +104,54 @@ func trim(object any) (metav1.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("an object is a %T", trimmed)
 	}
+	if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
+		slice.Labels[headless] = "" // trimmed again it stays what it is
+	}
 	return o, nil
+}
+
+// headless is the label of the EndpointSlices of headless Services. Whoever writes such
+// a slice by hand has to set it.
+const headless = corev1.IsHeadlessService
+
+// trimNodes keeps of the EndpointSlice of a Service that is not headless on which
+// nodes it has endpoints: node ports ask for that, and nobody for the pods. So a pod
+// that comes or goes changes little, and there is little of it to keep.
+func trimNodes(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	trimmed := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: slice.Namespace, Name: slice.Name, UID: slice.UID, ResourceVersion: slice.ResourceVersion,
+		Labels: map[string]string{discoveryv1.LabelServiceName: slice.Labels[discoveryv1.LabelServiceName]},
+	}}
+	type place struct {
+		node  string
+		ready bool
+	}
+	seen := make(map[place]struct{})
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if e.NodeName == nil {
+			continue
+		}
+		at := place{*e.NodeName, e.Conditions.Ready == nil || *e.Conditions.Ready}
+		if _, again := seen[at]; !again {
+			seen[at] = struct{}{}
+			trimmed.Endpoints = append(trimmed.Endpoints, discoveryv1.Endpoint{
+				NodeName: e.NodeName, Conditions: discoveryv1.EndpointConditions{Ready: &at.ready},
+			})
+		}
+	}
+	slices.SortFunc(trimmed.Endpoints, func(a, b discoveryv1.Endpoint) int {
+		return cmp.Or(strings.Compare(*a.NodeName, *b.NodeName), compareBool(*a.Conditions.Ready, *b.Conditions.Ready))
+	})
+	return trimmed
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
