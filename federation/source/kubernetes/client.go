@@ -100,7 +100,8 @@ type client struct {
 func newClient(config *rest.Config, scheme *runtime.Scheme, wrap func(http.RoundTripper) http.RoundTripper) (*client, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = userAgent
-	config.QPS = -1 // the server's priority and fairness bounds what may be asked
+	config.QPS = -1                                      // the server's priority and fairness bounds what may be asked
+	config.WarningHandlerWithContext = rest.NoWarnings{} // they are for those who write objects by hand
 	// Connections that a probe finds dead are closed at once, with the watches on them.
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
 	config.Dial = dialer.DialContext

@@ -49,7 +49,7 @@ func (p *publisher) run(ctx context.Context) {
 		case <-p.world.wake:
 		}
 		if p.round() {
-			timer.Reset(retryEvery)
+			timer.Reset(p.pace.retry)
 		}
 	}
 }

@@ -20,12 +20,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// pace is how often things are done.
+type pace struct {
+	check    time.Duration // whether the server answers
+	retry    time.Duration // while it does not
+	discover time.Duration // which kinds are served
+}
+
+var usualPace = pace{check: 5 * time.Second, retry: time.Second, discover: 10 * time.Second}
+
 const (
-	checkEvery    = 5 * time.Second        // whether the server answers
-	retryEvery    = time.Second            // while it does not
-	discoverEvery = 10 * time.Second       // which kinds are served
-	firstDelay    = 100 * time.Millisecond // before a watch is tried again
-	longestDelay  = 5 * time.Second
+	firstDelay   = 100 * time.Millisecond // before a watch is tried again
+	longestDelay = 5 * time.Second
 )
 
 // reader reads a cluster into the world of its source, with one watch for each kind
@@ -85,9 +91,9 @@ func (r *reader) run(ctx context.Context) {
 			}
 		case <-r.kick:
 		}
-		next := retryEvery
+		next := r.pace.retry
 		if r.check(ctx) {
-			next = checkEvery
+			next = r.pace.check
 		}
 		r.world.rouse() // time has passed, and so a problem may have lasted
 		timer.Reset(next)
@@ -101,7 +107,7 @@ func (r *reader) check(ctx context.Context) bool {
 		return false
 	}
 	err := r.client.alive(ctx)
-	if err == nil && (r.found == nil || !r.lost.IsZero() || now.Sub(r.discovered) >= discoverEvery || !r.healthy()) {
+	if err == nil && (r.found == nil || !r.lost.IsZero() || now.Sub(r.discovered) >= r.pace.discover || !r.healthy()) {
 		var found map[kind]string
 		if found, err = r.client.discover(ctx, r.wanted); err == nil {
 			r.announce(found)

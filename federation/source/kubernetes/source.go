@@ -48,6 +48,7 @@ type Source struct {
 	log      *slog.Logger
 	world    *world
 	writer   *feedback.Writer
+	pace     pace                                      // other in tests
 	wrap     func(http.RoundTripper) http.RoundTripper // of tests
 
 	mu       sync.Mutex
@@ -88,7 +89,7 @@ func New(config Config) (*Source, error) {
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, world: newWorld(), writer: feedback.New(log),
+		log: log, world: newWorld(), writer: feedback.New(log), pace: usualPace,
 		opinions: make(map[name]opinion),
 	}, nil
 }
