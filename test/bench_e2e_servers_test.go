@@ -201,7 +201,7 @@ func (r *race) startEtcd(b *testing.B, s *server) error {
 	if err := e.Put(b.Context(), values); err != nil {
 		b.Fatal(err)
 	}
-	s.pids = append(s.pids, e.PID)
+	s.pids = append(s.pids, e.PID())
 	r.startPlugin(b, s, benchOrigin, "etcd {\nendpoint "+e.URL+"\n}")
 	return nil
 }

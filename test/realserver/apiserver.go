@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -20,12 +19,13 @@ import (
 // token is what the client of an API server that may do everything says.
 const token = "test-token"
 
-// APIServer is a running kube-apiserver with an etcd of its own. There are no
-// controllers and no nodes: an object stays as it was created, and a Service has no
-// EndpointSlice unless the test creates one.
+// APIServer is a running kube-apiserver. By itself it has no controllers and no
+// nodes: an object stays as it was created, and a Service has no EndpointSlice unless
+// the test creates one. StartCluster starts one with controllers.
 type APIServer struct {
+	*Process
+
 	URL        string
-	PID        int
 	Kubeconfig string // path of the file with which a client may do everything
 	Etcd       *Etcd
 
@@ -36,55 +36,72 @@ type APIServer struct {
 // Services get addresses of 10.96.0.0/12.
 func StartAPIServer(tb testing.TB) *APIServer {
 	tb.Helper()
-	path, dir := apiServer.path(tb), tb.TempDir()
-	s := &APIServer{Etcd: StartEtcd(tb), Kubeconfig: filepath.Join(dir, "kubeconfig")}
-	address := freeAddress(tb)
-	host, port, err := net.SplitHostPort(address)
+	need(tb, FindAPIServer())
+	e := StartEtcd(tb)
+	s, err := newAPIServer(tb.TempDir(), e, serviceRange)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s.URL = "https://" + address
+	s.StartFor(tb)
+	return s
+}
+
+// serviceRange is where Services get their addresses from, by default.
+const serviceRange = "10.96.0.0/12"
+
+// newAPIServer returns an API server that has not been started, with its files in
+// dir. Services get addresses of a range. args are further arguments.
+func newAPIServer(dir string, e *Etcd, services string, args ...string) (*APIServer, error) {
+	path, err := apiServer.findHere()
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := freeAddresses(1)
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(addresses[0])
+	if err != nil {
+		return nil, err
+	}
+	s := &APIServer{Etcd: e, URL: "https://" + addresses[0], Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	key, err := signingKey()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
-	certificate := filepath.Join(dir, "certificates", "apiserver.crt") // it signs its own
-	for name, text := range map[string]string{
-		"signing.key": key,
-		"tokens.csv":  token + `,admin,admin,"system:masters"` + "\n",
-		"kubeconfig": fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: test, user: {token: %q}}]
-contexts: [{name: test, context: {cluster: test, user: test}}]
-current-context: test
-`, s.URL, certificate, token),
-	} {
+	for name, text := range map[string]string{"signing.key": key, "tokens.csv": token + `,admin,admin,"system:masters"` + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			tb.Fatal(err)
+			return nil, err
 		}
 	}
-	s.PID = start(tb, dir, path, []string{
-		"--etcd-servers=" + s.Etcd.URL,
-		"--bind-address=" + host, "--advertise-address=" + host, "--secure-port=" + port,
-		"--cert-dir=" + filepath.Dir(certificate),
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=signing.key", "--service-account-signing-key-file=signing.key",
-		"--token-auth-file=tokens.csv", "--authorization-mode=RBAC",
-		"--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none",
-		"--disable-admission-plugins=ServiceAccount", // no controller makes service accounts
-		"--profiling=false",
-	}, func() error {
-		if s.client == nil {
-			if s.client, err = clientFor(certificate); err != nil {
-				return err
+	certificate := filepath.Join(dir, "certificates", "apiserver.crt") // it signs its own, and keeps it
+	if err := WriteKubeconfig(s.Kubeconfig, Access{Server: s.URL, CA: certificate, Token: token}); err != nil {
+		return nil, err
+	}
+	s.Process = &Process{
+		Name: "kube-apiserver", Path: path, Dir: dir,
+		Args: append([]string{
+			"--etcd-servers=" + e.URL,
+			"--bind-address=" + host, "--advertise-address=" + host, "--secure-port=" + port,
+			"--cert-dir=" + filepath.Dir(certificate),
+			"--service-account-issuer=https://kubernetes.default.svc",
+			"--service-account-key-file=signing.key", "--service-account-signing-key-file=signing.key",
+			"--token-auth-file=tokens.csv", "--authorization-mode=RBAC",
+			"--service-cluster-ip-range=" + services, "--endpoint-reconciler-type=none",
+			"--disable-admission-plugins=ServiceAccount", // pods need none here
+			"--profiling=false",
+		}, args...),
+		Ready: func(ctx context.Context) error {
+			if s.client == nil {
+				if s.client, err = clientFor(certificate); err != nil {
+					return err
+				}
 			}
-			tb.Cleanup(s.client.CloseIdleConnections)
-		}
-		_, err := s.Get(tb.Context(), "/readyz")
-		return err
-	})
-	return s
+			_, err := s.Get(ctx, "/readyz")
+			return err
+		},
+	}
+	return s, nil
 }
 
 // signingKey returns a new key for the tokens of service accounts, in PEM.

@@ -4,30 +4,103 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
-// Etcd is a running etcd of one member, without authentication. It keeps nothing.
+// Etcd is a running etcd of one member, without authentication. It keeps its data
+// over its starts, but not over a crash of the machine.
 type Etcd struct {
+	*Process
+
 	URL string // of its clients
-	PID int
 }
 
 // StartEtcd starts etcd and waits until it is healthy.
 func StartEtcd(tb testing.TB) *Etcd {
 	tb.Helper()
-	path, dir := etcd.path(tb), tb.TempDir()
-	e := &Etcd{URL: "http://" + freeAddress(tb)}
-	peers := "http://" + freeAddress(tb)
-	e.PID = start(tb, dir, path, []string{
-		"--data-dir", "data", "--unsafe-no-fsync", // a test that ends needs no disk
-		"--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
-		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers,
-	}, func() error {
-		_, err := e.call(tb.Context(), http.MethodGet, "/health", nil)
-		return err
-	})
+	need(tb, FindEtcd())
+	e, err := newEtcd(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e.StartFor(tb)
 	return e
+}
+
+// newEtcd returns an etcd that has not been started, with its files in dir.
+func newEtcd(dir string) (*Etcd, error) {
+	path, err := etcd.findHere()
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := freeAddresses(2)
+	if err != nil {
+		return nil, err
+	}
+	e := &Etcd{URL: "http://" + addresses[0]}
+	peers := "http://" + addresses[1]
+	e.Process = &Process{
+		Name: "etcd", Path: path, Dir: dir,
+		Args: []string{
+			"--data-dir", etcdData, "--unsafe-no-fsync", // what ends with a test needs no disk
+			"--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
+			"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers,
+		},
+		Ready: func(ctx context.Context) error {
+			_, err := e.call(ctx, http.MethodGet, "/health", nil)
+			return err
+		},
+	}
+	return e, nil
+}
+
+// etcdData is the folder of the data, in the working directory.
+const etcdData = "data"
+
+// Compact forgets every revision but the last, as etcd's own compaction does after a
+// while: who watches from an older one is told that it is gone.
+func (e *Etcd) Compact(ctx context.Context) error {
+	body, err := e.call(ctx, http.MethodPost, "/v3/kv/range", map[string]any{"key": []byte("/")})
+	if err != nil {
+		return err
+	}
+	var reply struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := json.Unmarshal(body, &reply); err != nil {
+		return err
+	}
+	_, err = e.call(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": reply.Header.Revision, "physical": true})
+	return err
+}
+
+// Backup ends etcd, copies its data to a folder that does not exist yet, and starts
+// it again.
+func (e *Etcd) Backup(ctx context.Context, to string) error {
+	if err := e.Stop(); err != nil {
+		return err
+	}
+	if err := os.CopyFS(to, os.DirFS(filepath.Join(e.Dir, etcdData))); err != nil {
+		return err
+	}
+	return e.Start(ctx)
+}
+
+// Restore ends etcd, and starts it again with the data of a Backup.
+func (e *Etcd) Restore(ctx context.Context, from string) error {
+	e.Kill()
+	data := filepath.Join(e.Dir, etcdData)
+	if err := os.RemoveAll(data); err != nil {
+		return err
+	}
+	if err := os.CopyFS(data, os.DirFS(from)); err != nil {
+		return err
+	}
+	return e.Start(ctx)
 }
 
 // maxOperations is how many operations etcd takes in one transaction, by default.

@@ -1,5 +1,6 @@
-// Package realserver starts servers of other projects for tests and benchmarks:
-// etcd, and the API server of Kubernetes. `make real-servers` builds them.
+// Package realserver starts servers of other projects for tests, benchmarks and
+// demonstrations: etcd, the API server of Kubernetes, and a whole control plane.
+// `make real-servers` builds the first two, and `make e2e-tools` all of them.
 //
 // A server listens on free ports of loopback, has answered when the function that
 // starts it returns, keeps its files in a folder of its own, and is ended with the
@@ -16,10 +17,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,23 +26,22 @@ import (
 )
 
 const (
-	variable  = "REAL_SERVERS"
-	required  = "required"
-	readiness = 2 * time.Minute  // bounds the wait for the first answer
-	ending    = 30 * time.Second // bounds the wait for the end after SIGTERM
-	poll      = 50 * time.Millisecond
-	tailSize  = 4 << 10          // octets of a log that a failure shows
-	oneCall   = 30 * time.Second // bounds one request to a server
+	variable = "REAL_SERVERS"
+	required = "required"
+	oneCall  = 30 * time.Second // bounds one request to a server
 )
 
-// program is a server, in the version that the module test/tools/<module> pins.
+// program is a server, in the version that the module test/tools/<module> pins, and
+// the target of the Makefile that builds it.
 type program struct {
-	name, module, dependency string
+	name, module, dependency, target string
 }
 
 var (
-	etcd      = program{"etcd", "etcd", "go.etcd.io/etcd/server/v3"}
-	apiServer = program{"kube-apiserver", "kubernetes", "k8s.io/kubernetes"}
+	etcd        = program{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "real-servers"}
+	apiServer   = program{"kube-apiserver", "kubernetes", "k8s.io/kubernetes", "real-servers"}
+	controllers = program{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
+	kubectl     = program{"kubectl", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
 )
 
 // find returns the path of the program below the root of the repository. The error
@@ -60,20 +58,29 @@ func (p program) find(root string) (string, error) {
 	}
 	path := filepath.Join("bin", "tools", fmt.Sprintf("%s-%s", p.name, version[1]))
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
-		return "", fmt.Errorf("%s is not built: run make real-servers", path)
+		return "", fmt.Errorf("%s is not built: run make %s", path, p.target)
 	}
 	return filepath.Join(root, path), nil
 }
 
 // findHere is find in the repository that the working directory is in.
 func (p program) findHere() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	return p.find(root)
+}
+
+// Root returns the root of the repository that the working directory is in.
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for ; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "test", "tools")); err == nil {
-			return p.find(dir)
+			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", errors.New("the working directory is not in the repository")
@@ -82,98 +89,49 @@ func (p program) findHere() (string, error) {
 }
 
 // FindEtcd returns why StartEtcd cannot run here, or nil.
-func FindEtcd() error {
-	_, err := etcd.findHere()
-	return err
-}
+func FindEtcd() error { return missing(etcd) }
 
 // FindAPIServer returns why StartAPIServer cannot run here, or nil.
-func FindAPIServer() error {
-	_, err := apiServer.findHere()
-	return errors.Join(FindEtcd(), err)
+func FindAPIServer() error { return missing(etcd, apiServer) }
+
+// FindCluster returns why StartCluster cannot run here, or nil.
+func FindCluster() error { return missing(etcd, apiServer, controllers) }
+
+// FindKubectl returns the path of kubectl, of the version of the cluster.
+func FindKubectl() (string, error) { return kubectl.findHere() }
+
+// missing returns what of the programs is not built, and how to build it.
+func missing(programs ...program) error {
+	var errs []error
+	for _, p := range programs {
+		_, err := p.findHere()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
-// path returns where the program is. Where it is nowhere the test ends here.
-func (p program) path(tb testing.TB) string {
+// need ends the test here if why, the result of a function Find, is not nil.
+func need(tb testing.TB, why error) {
 	tb.Helper()
-	path, err := p.findHere()
 	switch {
-	case err == nil:
+	case why == nil:
 	case os.Getenv(variable) == required:
-		tb.Fatalf("%v (%s=%s)", err, variable, required)
+		tb.Fatalf("%v (%s=%s)", why, variable, required)
 	default:
-		tb.Skip(err)
+		tb.Skip(why)
 	}
-	return path
 }
 
-// freeAddress is loopback.FreeAddress.
-func freeAddress(tb testing.TB) string {
-	tb.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return address
-}
-
-// start runs a program until the end of the test, with dir as its working
-// directory, and returns its process ID when ready returns nil.
-func start(tb testing.TB, dir, path string, args []string, ready func() error) (pid int) {
-	tb.Helper()
-	logFile := filepath.Join(dir, "log")
-	log, err := os.Create(logFile)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(path, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = cmd.Wait() // the exit code is in ProcessState
-	}()
-	tb.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		timer := time.NewTimer(ending)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			tb.Errorf("%s did not end on SIGTERM", path)
-			_ = cmd.Process.Kill()
-			<-done
-		}
-		if tb.Failed() {
-			tb.Logf("end of the log of %s:\n%s", path, tail(logFile))
-		}
-	})
-	timer, ticker := time.NewTimer(readiness), time.NewTicker(poll)
-	defer timer.Stop()
-	defer ticker.Stop()
-	for err = ready(); err != nil; err = ready() {
-		select {
-		case <-done:
-			tb.Fatalf("%s has ended: %v", path, cmd.ProcessState)
-		case <-timer.C:
-			tb.Fatalf("%s is not ready after %v: %v", path, readiness, err)
-		case <-ticker.C:
+// freeAddresses calls loopback.FreeAddress n times.
+func freeAddresses(n int) ([]string, error) {
+	addresses := make([]string, n)
+	for i := range addresses {
+		var err error
+		if addresses[i], err = loopback.FreeAddress(); err != nil {
+			return nil, err
 		}
 	}
-	return cmd.Process.Pid
-}
-
-// tail returns the end of a log.
-func tail(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-tailSize):])
+	return addresses, nil
 }
 
 // call makes one HTTP request with a message in JSON, or none where it is nil, and

@@ -88,8 +88,8 @@ func TestFind(t *testing.T) {
 
 // TestPins checks that the modules of the tools pin what is looked for.
 func TestPins(t *testing.T) {
-	for _, p := range []program{etcd, apiServer} {
-		if _, err := p.findHere(); err != nil && !strings.Contains(err.Error(), "make real-servers") {
+	for _, p := range []program{etcd, apiServer, controllers, kubectl} {
+		if _, err := p.findHere(); err != nil && !strings.Contains(err.Error(), "run make "+p.target) {
 			t.Error(err)
 		}
 	}
