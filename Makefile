@@ -138,6 +138,26 @@ profile: build ## profile CoreDNS for a minute, with queries of every kind over 
 	go test ./test -run '^$$' -bench E2EMixedProfile -benchtime 1x -timeout 5m -e2e-seconds 60 -e2e-mixed '$(abspath $(PROFILE))'
 	go tool pprof -top -nodecount 20 $(PROFILE)
 
+# How many Services are exported in `make bench-clusters`.
+CLUSTER_SERVICES ?= 10000
+
+.PHONY: e2e
+e2e: build e2e-tools ## run the tests against real control planes of Kubernetes, five minutes (RUN=regexp for some)
+	REAL_SERVERS=required go test ./test/realserver ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+
+.PHONY: run-clusters
+run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
+	go build -o bin/ ./test/lookup ./test/clusters
+	@bin/clusters $(if $(filter 1,$(ONCE)),-once)
+
+.PHONY: bench-clusters
+bench-clusters: build e2e-tools ## measure two clusters with CLUSTER_SERVICES (10000) exported Services: changes, a cold start, memory, requests
+	REAL_SERVERS=required go test ./test/e2e -run '^$$' -bench Clusters -benchtime 1x -timeout 20m -services $(CLUSTER_SERVICES) | tee bin/bench-clusters.txt
+	@! grep -E '^(--- )?FAIL' bin/bench-clusters.txt && grep -q '^Benchmark' bin/bench-clusters.txt
+
+.PHONY: e2e-tools
+e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) ## build etcd and Kubernetes for e2e and run-clusters, once; eleven minutes of CPU time
+
 .PHONY: real-servers
 real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
 
@@ -190,10 +210,12 @@ $(BENCHSTAT):
 	mv bin/tools/benchstat $@
 
 $(ETCD):
+	@echo 'Building $@, once'
 	CGO_ENABLED=0 go -C test/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
 # The binaries of Kubernetes say which version they are.
 $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
+	@echo 'Building $@, once; kube-apiserver takes seven minutes of CPU time, the others one or two'
 	CGO_ENABLED=0 go -C test/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*
 

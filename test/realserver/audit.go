@@ -32,9 +32,15 @@ func (c *Cluster) Requests() (map[string]map[string]int, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var event struct {
-			Stage, Verb string
-			User        struct{ Username string }
-			ObjectRef   struct{ Resource, Subresource string } //nolint:tagliatelle // the name in Kubernetes
+			Stage string `json:"stage"`
+			Verb  string `json:"verb"`
+			User  struct {
+				Username string `json:"username"`
+			} `json:"user"`
+			ObjectRef struct {
+				Resource    string `json:"resource"`
+				Subresource string `json:"subresource"`
+			} `json:"objectRef"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			continue // the line is being written

@@ -281,4 +281,3 @@ func TestEach(t *testing.T) {
 		t.Errorf("error is %v, want %v", err, failed)
 	}
 }
-

@@ -1,0 +1,8 @@
+// Package e2e holds the tests that run the programs of this project against real
+// control planes of Kubernetes. `make e2e` builds what they need and runs them;
+// without REAL_SERVERS=required in the environment they are skipped.
+//
+// The world of harness_test.go has two domains, west and east, that the tests share,
+// one after the other: each works in namespaces of its own and leaves everything
+// running. A test that breaks what cannot be mended starts a world of its own.
+package e2e
