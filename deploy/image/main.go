@@ -1,0 +1,117 @@
+// Command image packs binaries of this repository into OCI images, from an empty
+// base and without a daemon. `make image` builds the binaries and runs it.
+//
+// The same binaries give the same digests: what goes into an image has no time of
+// its own, and is written in one order.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "image:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("image", flag.ContinueOnError)
+	binaries := flags.String("binaries", "", "`folder` with linux-ARCH/coredns and linux-ARCH/federationctl")
+	license := flags.String("license", "", "`file` with the license, which goes into each image")
+	to := flags.String("out", "", "`folder` for NAME/, an OCI layout, and NAME.tar")
+	registry := flags.String("registry", "localhost", "registry, and path, in the names of the images")
+	tag := flags.String("tag", "", "tag of the images; by default the version of the binary")
+	arches := flags.String("arches", "amd64", "architectures, with spaces; with several, an image is an index")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *binaries == "" || *license == "" || *to == "" || flags.NArg() > 0 || strings.TrimSpace(*arches) == "" {
+		return errors.New("the flags -binaries, -license, -out and -arches are needed, and no arguments; see -help")
+	}
+	text, err := os.ReadFile(*license)
+	if err != nil {
+		return err
+	}
+	for _, p := range programs {
+		var images []built
+		for arch := range strings.FieldsSeq(*arches) {
+			b, err := build(p, filepath.Join(*binaries, "linux-"+arch, p.binary), arch, text)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", p.name, arch, err)
+			}
+			images = append(images, b)
+		}
+		name := fmt.Sprintf("%s/%s:%s", *registry, p.name, tagOf(*tag, images[0].version))
+		if err := write(filepath.Join(*to, p.name), name, images, out); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// tagOf returns the tag that was asked for, or one for the version: a tag has no
+// "+", which versions have before what is no part of their order.
+func tagOf(asked, version string) string {
+	if asked != "" {
+		return asked
+	}
+	return strings.ReplaceAll(version, "+", "-")
+}
+
+// write writes the layout to a folder, replacing what is there, and the archive
+// beside it, and says what they hold.
+func write(folder, name string, images []built, out io.Writer) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	index, digest, err := indexOf(name, images)
+	if err != nil {
+		return err
+	}
+	if _, err := layout.Write(folder, index); err != nil {
+		return err
+	}
+	if err := archive(folder, name, images[0].Image); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s\n  %v\n", name, digest)
+	for _, image := range images {
+		pulled, err := pulledSize(image.Image)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "  linux/%s: %.1f MB to pull, %.1f MB unpacked, %s\n", image.arch, float64(pulled)/1e6, float64(image.unpacked)/1e6, image.revision)
+	}
+	fmt.Fprintf(out, "  %s/ and %s.tar\n", folder, folder)
+	return nil
+}
+
+// pulledSize returns the octets of the manifest, the configuration and the layers.
+func pulledSize(image v1.Image) (int64, error) {
+	manifest, err := image.Manifest()
+	if err != nil {
+		return 0, err
+	}
+	size, err := image.Size()
+	if err != nil {
+		return 0, err
+	}
+	size += manifest.Config.Size
+	for _, layer := range manifest.Layers {
+		size += layer.Size
+	}
+	return size, nil
+}
