@@ -1,0 +1,71 @@
+{{/* The Corefile of either recipe. */}}
+{{- define "federation.corefile" -}}
+{{- $dns := .Values.dns -}}
+{{- if eq $dns.recipe "cluster" -}}
+.:53 {
+    {{- include "federation.server" . | nindent 4 }}
+    kubernetes {{ $dns.clusterDomain }} in-addr.arpa ip6.arpa {
+        pods insecure
+        ttl 30
+        fallthrough in-addr.arpa ip6.arpa
+    }
+    {{- include "federation.blocks" . | trim | nindent 4 }}
+    forward . {{ join " " $dns.upstream }}
+    cache 30
+    loop
+}
+{{- else -}}
+{{- $zones := list -}}
+{{- range $dns.owners -}}
+{{- $zones = concat $zones .zones -}}
+{{- end -}}
+{{ range $zones | uniq }}{{ . }}:53 {{ end }}{
+    {{- include "federation.server" . | nindent 4 }}
+    {{- include "federation.blocks" . | trim | nindent 4 }}
+}
+# Endpoints that are host names are looked up here, and nobody else asks here.
+.:53 {
+    errors
+    acl {
+        allow net 127.0.0.1/32
+        block
+    }
+    forward . {{ join " " $dns.upstream }}
+    cache 30
+}
+{{- end -}}
+{{- end -}}
+
+{{/* What a server block has beside the plugins that answer. */}}
+{{- define "federation.server" -}}
+errors
+health {
+    lameduck 5s
+}
+ready
+prometheus :9153
+reload
+bufsize 1232
+loadbalance
+{{- end -}}
+
+{{/* One block for each owner. */}}
+{{- define "federation.blocks" -}}
+{{- $dns := .Values.dns -}}
+{{- range $i, $owner := $dns.owners }}
+{{- $tls := ternary (printf "/etc/federation/tls-%d" $i) "/etc/federation/tls" (not (empty .secretName)) }}
+federation {{ join " " .zones }} {
+    owner {{ join " " .addresses }}
+    tls {{ $tls }}/tls.crt {{ $tls }}/tls.key {{ $tls }}/ca.crt
+    {{- with .ids }}
+    owner_id {{ join " " . }}
+    {{- end }}
+    {{- if $dns.persist }}
+    persist /var/lib/federation/{{ regexReplaceAll "[^A-Za-z0-9.-]+" (index .addresses 0) "-" }}
+    {{- end }}
+    {{- range .properties }}
+    {{ . }}
+    {{- end }}
+}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,67 @@
+{{/* The configuration of the owner. */}}
+{{- define "federation.owner" -}}
+listen: ":8008"
+metrics: ":9153"
+window: {{ .Values.owner.window }}
+identity:
+  files: {cert: /etc/federation/tls/tls.crt, key: /etc/federation/tls/tls.key, ca: /etc/federation/tls/ca.crt}
+allow:
+  ids:
+    {{- toYaml .Values.owner.allow | nindent 4 }}
+catalogs:
+  - sources:
+      - kubernetes:
+          {{- toYaml .Values.owner.kubernetes | nindent 10 }}
+{{- end -}}
+
+{{/* The kinds of endpoints that the owner looks for, with commas on both sides. */}}
+{{- define "federation.endpoints" -}}
+{{- $kubernetes := .Values.owner.kubernetes -}}
+,{{ join "," ($kubernetes.endpoints | default (list "gateway" "load-balancer" "external-ips" "node-ports" (ternary "pods" "" (eq ($kubernetes.pods | default "") "routable")))) }},
+{{- end -}}
+
+{{/* What the owner may do where no namespace is named, or in all of them. */}}
+{{- define "federation.clusterRules" -}}
+{{- $endpoints := include "federation.endpoints" . -}}
+{{- $gateway := list "gateways" "httproutes" "grpcroutes" "tlsroutes" "tcproutes" -}}
+{{- $definitions := list "serviceexports.multicluster.x-k8s.io" -}}
+{{- if contains ",node-ports," $endpoints -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list, watch]
+{{ end -}}
+{{- if contains ",gateway," $endpoints -}}
+{{- range $gateway }}{{ $definitions = append $definitions (printf "%s.gateway.networking.k8s.io" .) }}{{ end -}}
+- apiGroups: [gateway.networking.k8s.io] # a route may be in another namespace than the Service
+  resources: {{ toJson $gateway }}
+  verbs: [list, watch]
+{{ end -}}
+- apiGroups: [apiextensions.k8s.io] # whether these APIs are here to stay
+  resources: [customresourcedefinitions]
+  resourceNames:
+    {{- range $definitions }}
+    - {{ . }}
+    {{- end }}
+  verbs: [get]
+{{- end -}}
+
+{{/* What the owner may do in the namespaces whose Services it exports. */}}
+{{- define "federation.namespaceRules" -}}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch]
+{{- if contains ",pods," (include "federation.endpoints" .) }}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+{{- end }}
+- apiGroups: [multicluster.x-k8s.io]
+  resources: [serviceexports]
+  verbs: [list, watch]
+- apiGroups: [multicluster.x-k8s.io] # conditions
+  resources: [serviceexports/status]
+  verbs: [patch]
+- apiGroups: [events.k8s.io] # refusals
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
