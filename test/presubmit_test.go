@@ -55,9 +55,12 @@ var allowed = map[string][]string{
 	"federation/catalogfile": {
 		"federation", "federation/catalogentry", "federation/problem", "federation/simpleyaml", "federation/wire", "federation/yamlvalue",
 	},
+	"federation/livefile": {"federation/filewatch", "federation/regularfile"},
 	"federation/ownerfile": {
-		"federation/catalogfile", "federation/filewatch", "federation/mtls", "federation/owner", "federation/problem",
-		"federation/regularfile", "federation/wire",
+		"federation/catalogfile", "federation/livefile", "federation/mtls", "federation/owner", "federation/problem", "federation/wire",
+	},
+	"federation/source/file": {
+		"federation/catalogfile", "federation/livefile", "federation/problem", "federation/source", "federation/wire",
 	},
 	"federation/source/kubernetes/export": {
 		"federation",

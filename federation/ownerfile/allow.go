@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
@@ -14,6 +15,9 @@ import (
 // MaxAllow is how large an allow file may be, in bytes: some ten thousand
 // identities.
 const MaxAllow = 1 << 20
+
+// File is a file that is followed.
+type File = livefile.File
 
 // AllowConfig is what OpenAllow needs. Every field is required.
 type AllowConfig struct {
@@ -33,11 +37,13 @@ type AllowConfig struct {
 // A file that is gone or names nobody is broken. It never stands for everybody, and
 // a file that is about to be written looks the same for a moment.
 func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
-	f := &File{
-		path: c.Path, what: "allow file", keeps: "the same consumers as before may subscribe",
-		limit: MaxAllow, logger: c.Logger,
-	}
-	f.read = func(_ context.Context, content io.Reader, _ int64) (func(), error) {
+	f := livefile.New(c.follow())
+	return f, f.Load(ctx)
+}
+
+// follow says how the file is followed.
+func (c AllowConfig) follow() livefile.Config {
+	read := func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 		data, err := io.ReadAll(content)
 		if err != nil {
 			return nil, err
@@ -48,7 +54,10 @@ func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
 			c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
 		}, problem.Error(problems, 0)
 	}
-	return f.open(ctx)
+	return livefile.Config{
+		Path: c.Path, What: "allow file", Keeps: "the same consumers as before may subscribe",
+		Limit: MaxAllow, Logger: c.Logger, Read: read,
+	}
 }
 
 var comment = regexp.MustCompile(`(^|\s)#.*`)

@@ -14,8 +14,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
@@ -108,17 +110,19 @@ func TestAllowFollows(t *testing.T) {
 		var mu sync.Mutex
 		var sets []string
 		logged := &logBuffer{}
-		f, err := OpenAllow(t.Context(), AllowConfig{path, func(ids []mtls.ID) {
+		config := AllowConfig{path, func(ids []mtls.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))
-		}, slog.New(slog.NewTextHandler(logged, nil))})
-		if err != nil {
+		}, slog.New(slog.NewTextHandler(logged, nil))}.follow()
+		config.Events = make(chan fsnotify.Event) // there are no notifications
+		f := livefile.New(config)
+		if err := f.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { poll(ctx, f) })
+		running.Go(func() { _ = f.Run(ctx) })
 		defer running.Wait()
 		defer cancel()
 		synctest.Wait() // until the file has been read once more
@@ -142,7 +146,7 @@ func TestAllowFollows(t *testing.T) {
 			if step.trouble == "" {
 				want = append(want, step.set)
 			}
-			time.Sleep(3 * pollInterval)
+			time.Sleep(time.Minute) // longer than any poll takes
 			synctest.Wait()
 			mu.Lock()
 			if diff := cmp.Diff(want, sets); diff != "" {

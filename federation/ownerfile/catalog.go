@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -26,13 +27,9 @@ type CatalogConfig struct {
 // applied as differences. It fails when the file cannot be read or has a problem, in
 // which case the error names the first few problems, and when ctx ends.
 func OpenCatalog(ctx context.Context, c CatalogConfig) (*File, error) {
-	f := &File{
-		path: c.Path, what: "catalog file", keeps: "the catalog stays as it was",
-		limit: cmp.Or(c.MaxBytes, catalogfile.DefaultLimit), logger: c.Logger,
-	}
 	doubtful := "" // the warnings that were logged last
 	reader := catalogfile.NewReader(c.Policy)
-	f.read = func(ctx context.Context, content io.Reader, size int64) (func(), error) {
+	read := func(ctx context.Context, content io.Reader, size int64) (func(), error) {
 		catalog, err := reader.Read(content, size, ctx.Err)
 		if err := cmp.Or(err, catalog.Err()); err != nil {
 			return nil, err
@@ -48,5 +45,9 @@ func OpenCatalog(ctx context.Context, c CatalogConfig) (*File, error) {
 			doubtful = warnings
 		}, nil
 	}
-	return f.open(ctx)
+	f := livefile.New(livefile.Config{
+		Path: c.Path, What: "catalog file", Keeps: "the catalog stays as it was",
+		Limit: cmp.Or(c.MaxBytes, catalogfile.DefaultLimit), Logger: c.Logger, Read: read,
+	})
+	return f, f.Load(ctx)
 }

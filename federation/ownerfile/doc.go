@@ -3,7 +3,6 @@
 // may subscribe equal to a file of identities.
 //
 // Both files are read when they are opened; a file that is broken then is an error.
-// While [File.Run] runs, a broken file is reported and changes nothing: a file that is
-// gone, empty or half written withdraws no service, turns nobody away and lets nobody
-// in. Only regular files are read, and none that is larger than its limit.
+// While [File.Run] runs, a broken file is reported and changes nothing, as package
+// livefile says.
 package ownerfile

@@ -1,4 +1,10 @@
-package ownerfile
+// Package livefile keeps what a file of the operator says in force: a catalog, a list
+// of identities. What the content means is for the caller to say.
+//
+// A broken file is reported and changes nothing: one that is gone, empty or half
+// written withdraws no service, turns nobody away and lets nobody in. Only regular files
+// are read, and none that is larger than its limit.
+package livefile
 
 import (
 	"context"
@@ -28,23 +34,36 @@ const (
 	quiet = 100 * time.Millisecond
 )
 
-// File is a file that an owner follows.
-type File struct {
-	// read-only after it was opened
-	path   string
-	what   string // what it is, as logged
-	keeps  string // what happens while it is broken, as logged
-	limit  int64  // of its size, in bytes
-	logger *slog.Logger
-	watch  *filewatch.Watch
+// Config says which file to follow. Every field is required but Trouble and Events.
+type Config struct {
+	Path   string
+	What   string // what the file is, as logged: "catalog file"
+	Keeps  string // what happens while it is broken, as logged: "the catalog stays as it was"
+	Limit  int64  // of its size, in bytes
+	Logger *slog.Logger
 
-	// read reads the content, of about size bytes, to its end. It returns what the
-	// content says, for apply, or what is wrong with it.
-	read func(ctx context.Context, content io.Reader, size int64) (apply func(), err error)
+	// Read reads the content, of about size bytes, to its end. It returns what is to be
+	// done to put it in force, or what is wrong with it. What it returns is not called
+	// when the file changes meanwhile, or has the content that is in force.
+	Read func(ctx context.Context, content io.Reader, size int64) (apply func(), err error)
+
+	// Trouble is told by Run why the content of the file is not in force, once for each
+	// reason, and nil when it is again.
+	Trouble func(reason error)
+
+	// Events, if set, take the place of the notifications of the system, in tests: in a
+	// bubble of testing/synctest time stands still while the system is waited for.
+	Events <-chan fsnotify.Event
+}
+
+// File is a file that is followed. It is made by New.
+type File struct {
+	config Config // read-only after New
+	watch  *filewatch.Watch
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
-	// owned by open, then by the Run that follows the file
+	// owned by Load, then by the Run that follows the file
 
 	info   os.FileInfo // of the file when it was last read, nil after a failure
 	digest uint64      // of the content that was applied last
@@ -52,29 +71,20 @@ type File struct {
 	seed   maphash.Seed
 }
 
-// open reads the file, applies it, and prepares Run.
-func (f *File) open(ctx context.Context) (*File, error) {
-	f.seed = maphash.MakeSeed()
-	if err := f.load(ctx); err != nil {
-		return nil, err
-	}
-	f.watch = f.newWatch(nil)
-	return f, nil
-}
-
-// newWatch returns what follows the file. In tests, events take the place of the
-// system's notifications.
-func (f *File) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
-	return filewatch.New(filewatch.Config{
-		Paths:    []string{f.path},
+// New returns a File that has not been read yet.
+func New(c Config) *File {
+	f := &File{config: c, seed: maphash.MakeSeed()}
+	f.watch = filewatch.New(filewatch.Config{
+		Paths:    []string{c.Path},
 		Interval: pollInterval,
 		Quiet:    quiet,
 		Patience: pollInterval,
 		Changed:  f.changed,
 		Reload:   f.reload,
 		Trouble:  f.logWatching,
-		Events:   events,
+		Events:   c.Events,
 	})
+	return f
 }
 
 // Err returns why what the file holds now is not used, or nil.
@@ -85,7 +95,8 @@ func (f *File) Err() error {
 	return nil
 }
 
-// Run follows the file until ctx ends, and returns nil then. A file that is
+// Run follows the file until ctx ends, and returns nil then. It reads the file first,
+// unless Load has and it has not changed. A file that is
 // broken is reported once and changes nothing. It can be edited in place,
 // replaced, or be a symbolic link that is set to another file, as in a volume of
 // Kubernetes. Anything but a regular file, such as a FIFO, is broken, and so is a
@@ -101,10 +112,10 @@ func (f *File) Run(ctx context.Context) error { return f.watch.Run(ctx) }
 // is watched again.
 func (f *File) logWatching(err error) {
 	if err != nil {
-		f.logger.Warn("no notifications of changes; the "+f.what+" is polled",
-			"file", f.path, "interval", pollInterval, "error", err)
+		f.config.Logger.Warn("no notifications of changes; the "+f.config.What+" is polled",
+			"file", f.config.Path, "interval", pollInterval, "error", err)
 	} else {
-		f.logger.Info("notifications of changes of the "+f.what+" arrive again", "file", f.path)
+		f.config.Logger.Info("notifications of changes of the "+f.config.What+" arrive again", "file", f.config.Path)
 	}
 }
 
@@ -113,22 +124,30 @@ func (f *File) reload(ctx context.Context) {
 	if !f.changed() {
 		return
 	}
-	err, before := f.load(ctx), f.trouble.Load()
+	err, before := f.Load(ctx), f.trouble.Load()
 	switch {
 	case ctx.Err() != nil: // which is no trouble of the file
 	case err == nil && before != nil:
 		f.trouble.Store(nil)
-		f.logger.Info(f.what+" is in order again", "file", f.path)
+		f.config.Logger.Info(f.config.What+" is in order again", "file", f.config.Path)
+		f.report(nil)
 	case err != nil && (before == nil || err.Error() != *before):
 		trouble := err.Error()
 		f.trouble.Store(&trouble)
-		f.logger.Error(f.what+" is not used, "+f.keeps+": fix the file", "error", err)
+		f.config.Logger.Error(f.config.What+" is not used, "+f.config.Keeps+": fix the file", "error", err)
+		f.report(err)
+	}
+}
+
+func (f *File) report(reason error) {
+	if f.config.Trouble != nil {
+		f.config.Trouble(reason)
 	}
 }
 
 // changed reports whether the file may be another than the one that was read.
 func (f *File) changed() bool {
-	info, err := os.Stat(f.path)
+	info, err := os.Stat(f.config.Path)
 	return err != nil || f.info == nil || !os.SameFile(info, f.info) ||
 		!info.ModTime().Equal(f.info.ModTime()) || info.Size() != f.info.Size()
 }
@@ -140,38 +159,39 @@ const attempts = 3
 // one takes seconds, and half of what was read may be of another version.
 var errChanging = errors.New("it changes while it is read")
 
-// load reads the file and applies it.
-func (f *File) load(ctx context.Context) error {
+// Load reads the file and puts it in force. It fails when the file cannot be read or
+// Read says that something is wrong. It is called before Run or not at all.
+func (f *File) Load(ctx context.Context) error {
 	for range attempts {
 		done, err := f.attempt(ctx)
 		if done || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s %s: %w", f.what, f.path, errChanging)
+	return fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)
 }
 
 // attempt reads the file and applies it, unless the file changes meanwhile. It reports
 // whether it has not.
 func (f *File) attempt(ctx context.Context) (done bool, err error) {
 	f.info = nil
-	file, info, err := regularfile.Open(f.path, f.limit)
+	file, info, err := regularfile.Open(f.config.Path, f.config.Limit)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", f.what, err)
+		return false, fmt.Errorf("%s: %w", f.config.What, err)
 	}
 	defer file.Close()
-	c := content{file: file, limit: f.limit, left: f.limit}
+	c := content{file: file, limit: f.config.Limit, left: f.config.Limit}
 	c.hash.SetSeed(f.seed)
-	apply, err := f.read(ctx, &c, info.Size())
+	apply, err := f.config.Read(ctx, &c, info.Size())
 	if c.err != nil {
-		return false, fmt.Errorf("%s: %w", f.what, c.err)
+		return false, fmt.Errorf("%s: %w", f.config.What, c.err)
 	}
 	if now, failure := file.Stat(); failure != nil || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
 		return false, nil // the next attempt says what is wrong
 	}
 	f.info = info
 	if err != nil {
-		return false, fmt.Errorf("%s %s: %w", f.what, f.path, err)
+		return false, fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)
 	}
 	if digest := c.hash.Sum64(); !f.once || digest != f.digest {
 		apply()
