@@ -1,24 +1,23 @@
-package ownerfile
+package file
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 )
 
 // catalogFile spells services of those names, "web 2" with the description 2.
@@ -47,46 +46,106 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// replace writes the file as most editors do.
-func replace(t *testing.T, path, text string) {
+// told renders an event as "upsert web 2", "delete web" or "end".
+func told(e federation.Event) string {
+	text := e.Operation.String()
+	if e.Name != "" {
+		text += " " + e.Name
+	}
+	if e.Service != nil {
+		text += " " + e.Service.Description[len("version "):]
+	}
+	return text
+}
+
+// published returns the catalog of a registry, such as "upsert web 2, upsert shop 1", or
+// why it is unavailable.
+func published(t *testing.T, r *owner.Registry) string {
 	t.Helper()
-	write(t, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
+	s := r.Subscribe()
+	defer s.Close()
+	var services []string
+	for {
+		event, err := s.Next(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		if event.Operation == federation.End {
+			return strings.Join(services, ", ")
+		}
+		services = append(services, told(event))
 	}
 }
 
-// link makes path a symbolic link to target, in one step.
-func link(t *testing.T, target, path string) {
-	t.Helper()
-	if err := os.Symlink(target, path+".new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+// logBuffer collects what is logged.
+type logBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer // guarded by mu
 }
 
-func openFile(t *testing.T, path string) (*File, *owner.Registry, *logBuffer) {
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// count returns the number of lines that contain text.
+func (b *logBuffer) count(text string) int {
+	n := 0
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// newFile returns a source that gets no notifications.
+func newFile(path string, logger *slog.Logger) *File {
+	f := New(Config{Path: path, Logger: logger})
+	c := f.follow()
+	c.Events = make(chan fsnotify.Event)
+	f.file = livefile.New(c)
+	return f
+}
+
+// follow publishes a file, which is loaded before if load says so, until the test ends.
+func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *source.Catalog, *logBuffer) {
 	t.Helper()
 	logged := &logBuffer{}
-	registry := owner.NewRegistry()
-	f, err := OpenCatalog(t.Context(), CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.NewTextHandler(logged, nil))})
-	if err != nil {
-		t.Fatal(err)
+	logger := slog.New(slog.NewTextHandler(logged, nil))
+	f := newFile(path, logger)
+	if load {
+		if err := f.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return f, registry, logged
+	registry := owner.NewRegistry()
+	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: logger})
+	catalog.Set([]source.Entry{{Key: path, Name: "file", Source: f}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = catalog.Run(ctx) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	synctest.Wait() // until the file has been read once more
+	return f, registry, catalog, logged
 }
 
-// poll follows the file without notifications.
-func poll(ctx context.Context, f *File) {
-	f.watch = f.newWatch(make(chan fsnotify.Event))
-	_ = f.Run(ctx)
+// settle waits until the file has been read again, if it has changed.
+func settle() {
+	time.Sleep(time.Minute) // longer than any poll takes
+	synctest.Wait()
 }
 
-func TestOpenCatalogFails(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "catalog.yaml")
+func TestLoadFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	for _, tt := range []struct{ name, text, want string }{
 		{"missing", "", "catalog file: stat " + path + ": no such file or directory"},
 		{"broken", "services:\n- name: a\n" + rest, "catalog file " + path + `: line 2: service "a": fqdn: required`},
@@ -94,124 +153,45 @@ func TestOpenCatalogFails(t *testing.T) {
 		if tt.text != "" {
 			write(t, path, tt.text)
 		}
-		registry := owner.NewRegistry()
-		_, err := OpenCatalog(t.Context(), CatalogConfig{Path: path, Registry: registry, Logger: slog.New(slog.DiscardHandler)})
-		if err == nil || err.Error() != tt.want {
+		if err := New(Config{Path: path, Logger: slog.New(slog.DiscardHandler)}).Load(t.Context()); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
-		if registry.Len() != 0 {
-			t.Errorf("%s: %d services, expected none", tt.name, registry.Len())
-		}
+	}
+	write(t, path, catalogFile("a 1"))
+	err := New(Config{Path: path, MaxBytes: 10, Logger: slog.New(slog.DiscardHandler)}).Load(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "is larger than allowed") {
+		t.Errorf("error is %v, expected that the file is too large", err)
 	}
 }
 
-// TestFileFollows changes the file in every way in which files change, with the
-// notifications of the system.
-func TestFileFollows(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "catalog.yaml")
-	write(t, path, catalogFile("a 1", "b 1"))
-	f, registry, _ := openFile(t, path)
-	subscription := registry.Subscribe()
-	defer subscription.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := f.Run(ctx); err != nil {
-			t.Errorf("Run failed with %v, expected nil", err)
-		}
-	})
-	defer running.Wait()
-	defer cancel()
-
-	expect := func(want ...string) {
-		t.Helper()
-		var got []string
-		for range want {
-			event, err := subscription.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, told(event))
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("unexpected events (-want +got):\n%s", diff)
-		}
-	}
-	expect("upsert a 1", "upsert b 1", "end")
-
-	write(t, path, catalogFile("a 2", "b 1"))
-	expect("upsert a 2")
-	replace(t, path, catalogFile("a 2", "c 1"))
-	expect("upsert c 1", "delete b")
-	replace(t, path, "services: [") // changes nothing
-	replace(t, path, catalogFile("a 3", "c 1"))
-	expect("upsert a 3")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, catalogFile("a 4", "c 1"))
-	expect("upsert a 4")
-
-	// A link to another file.
-	write(t, filepath.Join(dir, "other.yaml"), catalogFile("a 5", "c 1"))
-	link(t, "other.yaml", path)
-	expect("upsert a 5")
-
-	// A volume of Kubernetes: the file is a link through ..data, which is swapped.
-	for _, version := range []string{"6", "7"} {
-		if err := os.Mkdir(filepath.Join(dir, "..v"+version), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, "..v"+version, "catalog.yaml"), catalogFile("a "+version))
-	}
-	link(t, "..v6", filepath.Join(dir, "..data"))
-	link(t, "..data/catalog.yaml", path)
-	expect("upsert a 6", "delete c")
-	link(t, "..v7", filepath.Join(dir, "..data"))
-	expect("upsert a 7")
-}
-
-// TestFileReports polls, as Run does where there are no notifications.
-func TestFileReports(t *testing.T) {
+// TestFollows edits the file in good ways and in bad ones.
+func TestFollows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
-		write(t, path, catalogFile("a 1"))
-		f, registry, logged := openFile(t, path)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { poll(ctx, f) })
-		defer running.Wait()
-		defer cancel()
-		synctest.Wait() // until the file has been read once more
-		version := func() string { return strings.Join(published(t, registry), " ") }
-		steps := []struct {
-			name    string
-			do      func()
-			version string
-			logs    map[string]int // lines so far
+		write(t, path, catalogFile("a 1", "b 1"))
+		f, registry, catalog, logged := follow(t, path, true)
+		doubtful := func(text string) string { return strings.Replace(text, "id: i1", "id: -", 1) }
+		for _, step := range []struct {
+			name, text, want, trouble string
+			logs                      map[string]int // lines so far
 		}{
-			{"unchanged", func() {}, "upsert a 1", map[string]int{"applied": 1, "not used": 0}},
-			{"broken", func() { write(t, path, "services: [") }, "upsert a 1", map[string]int{"applied": 1, "not used": 1}},
-			{"still broken", func() { write(t, path, "services: [  ") }, "upsert a 1", map[string]int{"not used": 1}},
-			{"broken otherwise", func() { write(t, path, "services: 1") }, "upsert a 1", map[string]int{"not used": 2}},
-			{"gone", func() { os.Remove(path) }, "upsert a 1", map[string]int{"not used": 3, "no such file": 1}},
-			{"empty", func() { write(t, path, "") }, "upsert a 1", map[string]int{"not used": 4, "the file is empty": 1}},
-			{"as it was", func() { write(t, path, catalogFile("a 1")) }, "upsert a 1", map[string]int{"applied": 1, "in order again": 1}},
-			{"new", func() { write(t, path, catalogFile("a 20")) }, "upsert a 20", map[string]int{"applied": 2, "in order again": 1, "probably": 0}},
-			{"doubtful", func() {
-				write(t, path, strings.Replace(catalogFile("a 30"), "id: i1", "id: -", 1))
-			}, "upsert a 30", map[string]int{"applied": 3, "probably": 1}},
-			{"as doubtful", func() {
-				write(t, path, strings.Replace(catalogFile("a 400"), "id: i1", "id: -", 1))
-			}, "upsert a 400", map[string]int{"applied": 4, "probably": 1}},
-		}
-		for _, step := range steps {
-			step.do()
-			time.Sleep(3 * pollInterval)
-			synctest.Wait()
-			if got := version(); got != step.version {
-				t.Errorf("%s: service is %s, expected %s", step.name, got, step.version)
+			{"unchanged", catalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"services=2 added=2 changed=0 removed=0": 1}},
+			{"broken", "services: [", "upsert a 1, upsert b 1", "line 1", map[string]int{"not used": 1}},
+			{"empty", "", "upsert a 1, upsert b 1", "the file is empty", map[string]int{"not used": 2}},
+			{"as it was", catalogFile("a 1", "b 1"), "upsert a 1, upsert b 1", "", map[string]int{"applied": 1, "in order again": 1}},
+			{"new", catalogFile("c 1", "a 20"), "upsert a 20, upsert c 1", "", map[string]int{"services=2 added=1 changed=1 removed=1": 1, "probably": 0}},
+			{"doubtful", doubtful(catalogFile("a 30")), "upsert a 30", "", map[string]int{"applied": 3, "probably": 1}},
+			{"as doubtful", doubtful(catalogFile("a 400")), "upsert a 400", "", map[string]int{"applied": 4, "probably": 1}},
+			{"nothing", catalogFile(), "", "", map[string]int{"services=0 added=0 changed=0 removed=1": 1, "level=ERROR": 2, "is away": 0, "is back": 0}},
+		} {
+			write(t, path, step.text)
+			settle()
+			if got := published(t, registry); got != step.want {
+				t.Errorf("%s: the catalog is %s, expected %s", step.name, got, step.want)
+			}
+			broken := f.Err()
+			if away := catalog.Status().Sources[0].Away; (step.trouble != "") != (broken != nil) || !strings.Contains(away, step.trouble) || (broken == nil) != (away == "") {
+				t.Errorf("%s: the trouble is %v, the status says %q, expected %q", step.name, broken, away, step.trouble)
 			}
 			for text, want := range step.logs {
 				if n := logged.count(text); n != want {
@@ -222,56 +202,48 @@ func TestFileReports(t *testing.T) {
 	})
 }
 
-func TestFileWithoutNotifications(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "sub")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "catalog.yaml")
-	write(t, path, catalogFile("a 1"))
-	f, _, logged := openFile(t, path)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = f.Run(ctx) })
-	logged.await("no notifications of changes; the catalog file is polled")
-	cancel()
-	running.Wait()
-
-	f.logWatching(nil)
-	if logged.count("notifications of changes of the catalog file arrive again") != 1 {
-		t.Errorf("the end of the trouble is not logged:\n%s", logged)
-	}
+// A file that is broken from the start publishes nothing until it is in order.
+func TestBrokenAtFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		f, registry, catalog, _ := follow(t, path, false)
+		settle()
+		if got := published(t, registry); !strings.Contains(got, "waiting for the first state of file") {
+			t.Errorf("the catalog is %s, expected that it is unavailable", got)
+		}
+		if away := catalog.Status().Sources[0].Away; !strings.Contains(away, "no such file") || f.Err() == nil {
+			t.Errorf("the source is away for the reason %q (%v), expected that there is no file", away, f.Err())
+		}
+		write(t, path, catalogFile("a 1"))
+		settle()
+		if got := published(t, registry); got != "upsert a 1" {
+			t.Errorf("the catalog is %s, expected what the file says", got)
+		}
+	})
 }
 
 // A file that is torn or emptied withdraws nothing; one that says that there are no
 // services does.
-func TestTornCatalogWithdrawsNothing(t *testing.T) {
+func TestTornFileWithdrawsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		whole := catalogFile("a 1", "b 1", "c 1")
 		write(t, path, whole)
-		f, registry, logged := openFile(t, path)
+		f, registry, _, logged := follow(t, path, true)
 		subscription := registry.Subscribe()
 		defer subscription.Close()
-		for range 4 {
-			if _, err := subscription.Next(t.Context()); err != nil {
-				t.Fatal(err)
+		hear := func(want ...string) {
+			for _, want := range want {
+				event, err := subscription.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := told(event); got != want {
+					t.Errorf("a subscriber heard %q, expected %q", got, want)
+				}
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { poll(ctx, f) })
-		defer running.Wait()
-		defer cancel()
-		synctest.Wait() // until the file has been read once more
-		wait := func() {
-			time.Sleep(2 * pollInterval)
-			synctest.Wait()
-		}
-		wait() // for its first look at the file, which a write must not meet
+		hear("upsert a 1", "upsert b 1", "upsert c 1", "end")
 		torn := map[string]string{
 			"no byte":         "",
 			"line break":      "\n",
@@ -295,15 +267,15 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 		}
 		for name, text := range torn {
 			write(t, path, text)
-			wait()
-			if got := strings.Join(published(t, registry), ", "); got != "upsert a 1, upsert b 1, upsert c 1" {
+			settle()
+			if got := published(t, registry); got != "upsert a 1, upsert b 1, upsert c 1" {
 				t.Errorf("%s: the catalog is %s", name, got)
 			}
 			if f.Err() == nil {
 				t.Errorf("%s: the file counts as good", name)
 			}
 			write(t, path, whole)
-			wait()
+			settle()
 			if err := f.Err(); err != nil {
 				t.Errorf("after %s: %v, expected a good file", name, err)
 			}
@@ -312,157 +284,7 @@ func TestTornCatalogWithdrawsNothing(t *testing.T) {
 			t.Errorf("%d log lines tell of a broken file, expected %d:\n%s", n, len(torn), logged)
 		}
 		write(t, path, "services: []\n")
-		wait()
-		for _, want := range []string{"delete a", "delete b", "delete c"} {
-			event, err := subscription.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := told(event); got != want {
-				t.Errorf("a subscriber heard %q first, expected %q", got, want)
-			}
-		}
+		settle()
+		hear("delete a", "delete b", "delete c")
 	})
-}
-
-// A list that is written in place and cut between two services is a shorter list. The
-// file is not read before it has been left alone for a moment, whether a notification
-// or a poll has led to it. A file that is never left alone is read all the same.
-func TestFileWrittenInPlace(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "catalog.yaml")
-	for name, wait := range map[string]time.Duration{"between two polls": time.Second, "over a poll": pollInterval - quiet - quiet/2} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				write(t, path, catalogFile("a 1", "b 1"))
-				f, registry, logged := openFile(t, path)
-				events := make(chan fsnotify.Event)
-				ctx, cancel := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				f.watch = f.newWatch(events)
-				running.Go(func() { _ = f.Run(ctx) })
-				defer running.Wait()
-				defer cancel()
-				expect := func(when, want string) {
-					t.Helper()
-					synctest.Wait()
-					if got := strings.Join(published(t, registry), ", "); got != want {
-						t.Errorf("%s the catalog is %s, expected %s", when, got, want)
-					}
-				}
-				time.Sleep(wait)
-				for _, text := range []string{"", "services:\n", catalogFile("a 2"), catalogFile("a 2", "b 2")} {
-					write(t, path, text)
-					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
-					time.Sleep(quiet - time.Millisecond)
-					expect("while it is written", "upsert a 1, upsert b 1")
-				}
-				time.Sleep(2 * quiet) // the poll may have begun it anew
-				expect("after it was written", "upsert a 2, upsert b 2")
-				if logged.count("not used") != 0 {
-					t.Errorf("a file that is being written is reported:\n%s", logged)
-				}
-
-				begun := time.Now()
-				for version := 10; time.Since(begun) < 3*pollInterval; version++ {
-					write(t, path, catalogFile(fmt.Sprintf("a %d", version)))
-					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
-					time.Sleep(quiet/2 + time.Millisecond) // never writes at the moment at which it is read
-				}
-				if n := logged.count("catalog applied"); n < 3 {
-					t.Errorf("a file that is written all the time was never read:\n%s", logged)
-				}
-			})
-		})
-	}
-}
-
-// What is not a regular file for a moment, or is too large, is broken. It is followed
-// all the same.
-func TestFollowsAfterIrregularFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "catalog.yaml")
-	synctest.Test(t, func(t *testing.T) {
-		write(t, path, catalogFile("a 1"))
-		logged := &logBuffer{}
-		registry := owner.NewRegistry()
-		f, err := OpenCatalog(t.Context(), CatalogConfig{
-			Path: path, Registry: registry, MaxBytes: 10_000, Logger: slog.New(slog.NewTextHandler(logged, nil)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { poll(ctx, f) })
-		defer running.Wait()
-		defer cancel()
-		synctest.Wait() // until the file has been read once more
-		wait := func() {
-			time.Sleep(2 * pollInterval)
-			synctest.Wait()
-		}
-		version := 1
-		for _, tt := range []struct {
-			name string
-			put  func() error
-			want string
-		}{
-			{"FIFO", func() error { return syscall.Mkfifo(path, 0o600) }, "is not a regular file"},
-			{"device", func() error { return os.Symlink("/dev/zero", path) }, "is not a regular file"},
-			{"directory", func() error { return os.Mkdir(path, 0o700) }, "is not a regular file"},
-			{"too large", func() error { return os.WriteFile(path, make([]byte, 10_001), 0o600) }, "is larger than allowed"},
-			{"endless", func() error { return os.Symlink("/proc/self/mem", path) }, ""},
-		} {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			if err := tt.put(); err != nil {
-				t.Fatal(err)
-			}
-			wait()
-			if err := f.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: error is %v, expected that it %s", tt.name, err, tt.want)
-			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			version++
-			write(t, path, catalogFile(fmt.Sprintf("a %d", version)))
-			wait()
-			if got, want := strings.Join(published(t, registry), ", "), fmt.Sprintf("upsert a %d", version); got != want || f.Err() != nil {
-				t.Errorf("after %s the catalog is %s (%v), expected %s", tt.name, got, f.Err(), want)
-			}
-		}
-	})
-}
-
-// A file that changes while it is read is read again. If it always does, nothing of it
-// is used.
-func TestFileThatChangesWhileItIsRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "catalog.yaml")
-	write(t, path, catalogFile("a 1"))
-	f, registry, logged := openFile(t, path)
-	read, times := f.read, 0
-	for writes := range attempts + 1 {
-		times = 0
-		f.read = func(ctx context.Context, content io.Reader, size int64) (func(), error) {
-			if times++; times <= writes {
-				half := strings.Repeat("#", 10*writes+times) + "\n" + catalogFile("half 1")
-				write(t, path, half)
-			}
-			return read(ctx, content, size)
-		}
-		write(t, path, catalogFile(fmt.Sprintf("a %d00", writes)))
-		err := f.load(t.Context())
-		switch got := strings.Join(published(t, registry), " "); {
-		case writes == 0 && (err != nil || got != "upsert a 000"):
-			t.Errorf("the catalog is %s, %v", got, err)
-		case writes == attempts && (!errors.Is(err, errChanging) || times != attempts || !f.changed()):
-			t.Errorf("after %d reads: %s, %v, expected that it is read again later", times, got, err)
-		case 0 < writes && writes < attempts && (err != nil || times != writes+1 || got != "upsert half 1"):
-			t.Errorf("after %d reads the catalog is %s, %v, expected the last version", times, got, err)
-		}
-	}
-	if n := logged.count("catalog applied"); n != 1+attempts {
-		t.Errorf("%d versions were applied, expected the last of each:\n%s", n, logged)
-	}
 }

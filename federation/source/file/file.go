@@ -1,0 +1,107 @@
+// Package file is the source of a catalog file, in YAML or JSON: what it says is the
+// part, as long as it is not broken.
+//
+// The file is followed. It is read service by service, and what has not changed in it
+// stays as it was encoded before. A broken file, which may be one that is gone, empty or
+// half written, withdraws nothing: its origin is away until it is in order again.
+package file
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Config says which file it is. Policy and MaxBytes may be left out.
+type Config struct {
+	Path     string
+	Policy   wire.Policy // of the consumers, as far as the owner knows it
+	MaxBytes int64       // a larger file is broken; 0 stands for catalogfile.DefaultLimit
+	Logger   *slog.Logger
+}
+
+// File is a [source.Source]. It logs what becomes of the file.
+type File struct {
+	// read-only after New
+	config Config
+	file   *livefile.File
+
+	// owned by Load, then by Run
+	reader   *catalogfile.Reader
+	part     source.Part     // nil before Run
+	known    bool            // whether any version of the file was good
+	services []*wire.Encoded // of that version
+	warnings string          // those that were logged last
+}
+
+// New returns the source of a file, which is not read before Load or Run.
+func New(c Config) *File {
+	f := &File{config: c, reader: catalogfile.NewReader(c.Policy)}
+	f.file = livefile.New(f.follow())
+	return f
+}
+
+// follow says how the file is followed.
+func (f *File) follow() livefile.Config {
+	return livefile.Config{
+		Path: f.config.Path, What: "catalog file", Keeps: "the catalog stays as it was",
+		Limit: cmp.Or(f.config.MaxBytes, catalogfile.DefaultLimit), Logger: f.config.Logger,
+		Read: f.read, Trouble: f.trouble,
+	}
+}
+
+// Load reads the file, so that Run publishes it at once. Without it Run waits for a file
+// that is in order. It fails when the file cannot be read or has a problem, in which
+// case the error names the first few, and when ctx ends. It is called before Run, once.
+func (f *File) Load(ctx context.Context) error { return f.file.Load(ctx) }
+
+// Err returns why what the file holds now is not used, or nil. It may be called at any
+// time.
+func (f *File) Err() error { return f.file.Err() }
+
+// Run implements source.Source.
+func (f *File) Run(ctx context.Context, part source.Part) {
+	f.part = part
+	if f.known {
+		part.Replace(f.services)
+	}
+	_ = f.file.Run(ctx) // returns nil when ctx ends
+}
+
+func (f *File) read(ctx context.Context, content io.Reader, size int64) (func(), error) {
+	catalog, err := f.reader.Read(content, size, ctx.Err)
+	if err := cmp.Or(err, catalog.Err()); err != nil {
+		return nil, err
+	}
+	return func() { f.apply(catalog) }, nil
+}
+
+func (f *File) apply(catalog catalogfile.Catalog) {
+	d := source.Compare(f.services, catalog.Services)
+	f.services, f.known = catalog.Services, true
+	if f.part != nil {
+		f.part.Replace(f.services)
+	}
+	f.config.Logger.Info("catalog applied", "file", f.config.Path, "services", len(f.services),
+		"added", len(d.Added), "changed", len(d.Changed), "removed", len(d.Gone))
+	warnings := problem.Summary(catalog.Warnings, catalog.MoreWarnings)
+	if warnings != f.warnings && warnings != "" {
+		f.config.Logger.Warn("catalog has what is probably not meant", "file", f.config.Path, "warnings", warnings)
+	}
+	f.warnings = warnings
+}
+
+// trouble says that the file is broken, which was logged, or in order again.
+func (f *File) trouble(reason error) {
+	if reason != nil {
+		reason = source.Reported{Reason: reason}
+	}
+	f.part.Away(reason)
+}
