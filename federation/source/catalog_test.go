@@ -381,6 +381,7 @@ func TestCompare(t *testing.T) {
 			for _, s := range list {
 				names = append(names, s.Name())
 			}
+			slices.Sort(names)
 			return strings.Join(names, " ")
 		}
 		before, after := list(tt.before), list(tt.after)

@@ -221,6 +221,5 @@ func (t *transaction) difference() Difference {
 			d.Changed = append(d.Changed, after)
 		}
 	}
-	d.sort()
 	return d
 }

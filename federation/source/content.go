@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -108,7 +107,7 @@ func search(group []*item, it *item) (int, bool) {
 	return slices.BinarySearchFunc(group, it, func(a, b *item) int { return strings.Compare(a.name(), b.name()) })
 }
 
-// Difference is what turns some services into others, each in the order of the names.
+// Difference is what turns some services into others, in no order.
 type Difference struct {
 	Added   []*wire.Encoded // of names that there were not before
 	Changed []*wire.Encoded
@@ -137,6 +136,9 @@ func compare(before, after []*wire.Encoded) Difference {
 	for len(before) > 0 && len(after) > 0 && same(len(before)-1, len(after)-1) {
 		before, after = before[:len(before)-1], after[:len(after)-1]
 	}
+	if len(before) == 0 {
+		return Difference{Added: after}
+	}
 	var d Difference
 	places := make(map[string]int, len(before))
 	for i, s := range before {
@@ -155,15 +157,5 @@ func compare(before, after []*wire.Encoded) Difference {
 	for name := range places {
 		d.Gone = append(d.Gone, name)
 	}
-	d.sort()
 	return d
-}
-
-// sort puts each list in the order of the names, as the same difference is told in the
-// same order.
-func (d *Difference) sort() {
-	byName := func(a, b *wire.Encoded) int { return cmp.Compare(a.Name(), b.Name()) }
-	slices.SortFunc(d.Added, byName)
-	slices.SortFunc(d.Changed, byName)
-	slices.Sort(d.Gone)
 }
