@@ -124,6 +124,14 @@ func TestBoundedLife(t *testing.T) {
 		s.expect("when all are back", all...)
 
 		s.parts["1"].Away(away)
+		s.parts["2"].Away(away)
+		time.Sleep(time.Hour)
+		s.expectUnavailable("when the first lifetime ends", "source 1 has been away for more than 1h0m0s")
+		s.parts["1"].Away(nil)
+		s.parts["2"].Away(nil)
+		s.expect("when both are back again", all...)
+
+		s.parts["1"].Away(away)
 		time.Sleep(59 * time.Minute)
 		s.parts["1"].Away(nil)
 		s.parts["1"].Away(away)
@@ -141,11 +149,11 @@ func TestBoundedLife(t *testing.T) {
 		s.expectUnavailable("at the end of that", "source 1 has been away for more than 2h0m0s")
 		s.set(entries[1:])
 		s.expect("without that source", all[1:]...)
-		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 4 {
-			s.Errorf("%d lines say that the catalog is not available, expected 4:\n%s", n, s.logged)
+		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 5 {
+			s.Errorf("%d lines say that the catalog is not available, expected 5:\n%s", n, s.logged)
 		}
-		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 3 {
-			s.Errorf("%d lines say that the catalog is available again, expected 3:\n%s", n, s.logged)
+		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 4 {
+			s.Errorf("%d lines say that the catalog is available again, expected 4:\n%s", n, s.logged)
 		}
 	})
 }
@@ -303,6 +311,9 @@ func TestSetTakesEffectAsAWhole(t *testing.T) {
 		s.parts["1"].Update(services("y z 1"), nil)
 		s.parts["1"].Away(errors.New("too late"))
 		s.expect("after a late call", "b x 2", "c y 3", "d z 5")
+		if strings.Contains(s.logged.String(), "too late") {
+			t.Errorf("a source that has ended is logged to be away:\n%s", s.logged)
+		}
 		hear("upsert d", "upsert c", "delete a")
 
 		// A list that never was complete is replaced by the next one.
@@ -393,6 +404,14 @@ func TestCompare(t *testing.T) {
 		}
 		if !slices.Equal(given, after) {
 			t.Errorf("%s -> %s: Compare has changed what it was given", tt.before, tt.after)
+		}
+		compare(before, after)
+		for _, a := range after {
+			for _, b := range before {
+				if a != b && a.Equal(b) {
+					t.Errorf("%s -> %s: service %s is kept twice", tt.before, tt.after, a.Name())
+				}
+			}
 		}
 	}
 }

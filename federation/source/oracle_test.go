@@ -166,6 +166,9 @@ func (r *rig) check() {
 	for _, w := range r.turn(r.Context()).words {
 		w.tell()
 	}
+	if again := r.turn(r.Context()).words; len(again) > 0 {
+		r.Fatalf("%d services would be told of again", len(again))
+	}
 	for i, key := range r.oracle.list {
 		if diff := cmp.Diff(hidden[key], r.puppets[key].told()); diff != "" {
 			r.Fatalf("source %s was not told what hides its services (-want +got):\n%s", key, diff)
