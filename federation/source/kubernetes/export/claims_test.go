@@ -1,0 +1,126 @@
+package export
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// wants returns the verdict of an export of the given age that can be published.
+func wants(name string, since int64) Verdict {
+	return Verdict{Service: &federation.Service{FQDN: fqdn(name)}, Kind: LoadBalancer, Since: time.Unix(since, 0)}
+}
+
+func TestClaims(t *testing.T) {
+	var (
+		c       Claims
+		a       = wants("a.west.fed.example", 2)
+		older   = wants("a.west.fed.example", 1)
+		refused = Verdict{Refusal: &Finding{Rule: NoAddress}, Since: time.Unix(0, 0)}
+	)
+	steps := []struct {
+		name    string
+		key     string
+		verdict *Verdict // nil: removed
+		changed []string
+		holder  string
+	}{
+		{"the first one has the name", "shop/b", &a, nil, "shop/b"},
+		{"again", "shop/b", &a, nil, "shop/b"},
+		{"of the same age, and greater", "shop/c", &a, nil, "shop/b"},
+		{"of the same age, and lesser", "shop/a", &a, []string{"shop/b", "shop/c"}, "shop/a"},
+		{"an older one", "shop/z", &older, []string{"shop/a", "shop/b", "shop/c"}, "shop/z"},
+		{"a refused one claims nothing", "shop/y", &refused, nil, "shop/z"},
+		{"one that loses goes", "shop/b", nil, nil, "shop/z"},
+		{"the holder is refused", "shop/z", &refused, []string{"shop/a", "shop/c"}, "shop/a"},
+		{"the holder goes", "shop/a", nil, []string{"shop/c"}, "shop/c"},
+		{"the last one goes", "shop/c", nil, nil, ""},
+		{"what is gone goes", "shop/c", nil, nil, ""},
+	}
+	for _, step := range steps {
+		var changed []string
+		if step.verdict == nil {
+			changed = c.Remove(step.key)
+		} else {
+			changed = c.Set(step.key, *step.verdict)
+		}
+		if diff := cmp.Diff(step.changed, changed); diff != "" {
+			t.Errorf("%s: changed (-want +got):\n%s", step.name, diff)
+		}
+		if step.holder != "" {
+			if v := c.Judge(step.holder, a); v.Refusal != nil {
+				t.Errorf("%s: %s is refused: %v", step.name, step.holder, v.Refusal)
+			}
+		}
+	}
+	if len(c.claims)+len(c.claimed) != 0 {
+		t.Errorf("left: %v and %v", c.claims, c.claimed)
+	}
+}
+
+func TestClaimsRefuse(t *testing.T) {
+	var c Claims
+	a, b := wants("a.west.fed.example", 1), wants("a.west.fed.example", 2)
+	c.Set("shop/a", a)
+	c.Set("shop/b", b)
+	got := c.Judge("shop/b", b)
+	want := Verdict{
+		Since:   b.Since,
+		Refusal: &Finding{Conflict, `shop/b wants the name "a.west.fed.example.", which the older export shop/a has`},
+	}
+	if diff := cmp.Diff(want, got, byValue); diff != "" {
+		t.Errorf("verdict (-want +got):\n%s", diff)
+	}
+}
+
+// TestClaimsRandom compares with a search through all exports, and checks that
+// whoever is judged otherwise after a change was named.
+func TestClaimsRandom(t *testing.T) {
+	var (
+		c        Claims
+		random   = rand.New(rand.NewPCG(1, 2))
+		verdicts = make(map[string]Verdict)
+		keys     = []string{"a/a", "a/b", "b/a", "b/b", "c/c"}
+		judged   = make(map[string]string)
+	)
+	for range 5000 {
+		key := keys[random.IntN(len(keys))]
+		var changed []string
+		if random.IntN(3) == 0 {
+			delete(verdicts, key)
+			changed = c.Remove(key)
+		} else {
+			verdicts[key] = wants([]string{"x.fed.example", "y.fed.example"}[random.IntN(2)], random.Int64N(3))
+			changed = c.Set(key, verdicts[key])
+		}
+		for _, other := range keys {
+			v, ok := verdicts[other]
+			if !ok {
+				delete(judged, other)
+				continue
+			}
+			holder := other
+			for k, rival := range verdicts {
+				h := verdicts[holder]
+				if rival.Service.FQDN == v.Service.FQDN && (rival.Since.Before(h.Since) || rival.Since.Equal(h.Since) && k < holder) {
+					holder = k
+				}
+			}
+			if got := c.Judge(other, v); (got.Refusal == nil) != (holder == other) {
+				t.Fatalf("%s is judged %v, and %s has the name", other, got.Refusal, holder)
+			}
+			if before, ok := judged[other]; ok && before != holder && other != key && !slices.Contains(changed, other) {
+				t.Fatalf("%s lost to %s before and to %s now, and was not named: %v", other, before, holder, changed)
+			}
+			judged[other] = holder
+		}
+		if slices.Contains(changed, key) {
+			t.Fatalf("%s was named for its own change", key)
+		}
+	}
+}

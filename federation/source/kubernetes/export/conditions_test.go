@@ -1,0 +1,120 @@
+package export
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestConditions(t *testing.T) {
+	published := wants("web.west.fed.example", 1)
+	warned := published
+	warned.Warnings = []Finding{{UnsupportedPort, "port dns is left out"}}
+	tests := []struct {
+		name     string
+		standing Standing
+		want     [3]string // type, status, reason and message
+	}{
+		{"published", Standing{Verdict: published, Published: true}, [3]string{
+			"Valid True Valid: the Service can be exported",
+			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
+			Accepted + " True Accepted: no consumer refuses it",
+		}},
+		{"a part is left out", Standing{Verdict: warned, Published: true}, [3]string{
+			"Valid True Valid: the Service can be exported; UnsupportedPort: port dns is left out",
+			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
+			Accepted + " True Accepted: no consumer refuses it",
+		}},
+		{"the catalog is not complete yet", Standing{Verdict: published}, [3]string{
+			"Valid True Valid: the Service can be exported",
+			"Ready False Pending: not published yet",
+			Accepted + " Unknown NotPublished: it is not published",
+		}},
+		{"an earlier source has the name", Standing{Verdict: published, HiddenBy: `"web" of file catalog.yaml`}, [3]string{
+			"Valid True Valid: the Service can be exported",
+			`Ready False Hidden: not published: "web" of file catalog.yaml has its place in the catalog`,
+			Accepted + " Unknown NotPublished: it is not published",
+		}},
+		{"consumers refuse it", Standing{Verdict: published, Published: true, Refusals: map[string]string{"spiffe://b.example/dns": "port: 0", "spiffe://a.example/dns": "out of zone"}}, [3]string{
+			"Valid True Valid: the Service can be exported",
+			"Ready True Exported: published as web.west.fed.example. with endpoints of the kind load-balancer",
+			Accepted + " False RefusedByConsumer: spiffe://a.example/dns: out of zone; spiffe://b.example/dns: port: 0",
+		}},
+		{"no address", Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address yet"}}}, [3]string{
+			"Valid True Valid: the Service can be exported",
+			"Ready False NoAddress: no address yet",
+			Accepted + " Unknown NotPublished: it is not published",
+		}},
+		{"a conflict", Standing{Verdict: Verdict{Refusal: &Finding{Conflict, "shop/a has the name"}}}, [3]string{
+			"Valid False Conflict: shop/a has the name",
+			"Ready False Conflict: shop/a has the name",
+			Accepted + " Unknown NotPublished: it is not published",
+		}},
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			after, changed := test.standing.Conditions(nil, 7, now)
+			if !changed || len(after) != len(test.want) {
+				t.Fatalf("changed %v, %v", changed, after)
+			}
+			for i, c := range after {
+				if got := fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message); got != test.want[i] {
+					t.Errorf("got  %s\nwant %s", got, test.want[i])
+				}
+				if c.ObservedGeneration != 7 || !c.LastTransitionTime.Time.Equal(now.Truncate(time.Second)) {
+					t.Errorf("generation %d and time %v", c.ObservedGeneration, c.LastTransitionTime)
+				}
+			}
+		})
+	}
+}
+
+func TestConditionsChange(t *testing.T) {
+	var (
+		start     = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		later     = start.Add(time.Hour)
+		published = Standing{Verdict: wants("web.west.fed.example", 1), Published: true}
+		refused   = Standing{Verdict: Verdict{Refusal: &Finding{NoAddress, "no address"}}}
+	)
+	before, _ := published.Conditions([]metav1.Condition{{Type: "Other"}}, 1, start)
+	same, changed := published.Conditions(before, 1, later)
+	if diff := cmp.Diff(before, same); changed || diff != "" {
+		t.Errorf("nothing changed: %v\n%s", changed, diff)
+	}
+	if _, changed := published.Conditions(before, 2, later); !changed {
+		t.Error("a new generation changes nothing")
+	}
+	other := published
+	other.Verdict.Kind = Gateway
+	if after, changed := other.Conditions(before, 1, later); !changed || !after[1].LastTransitionTime.Time.Equal(start) {
+		t.Errorf("another message: changed %v, at %v", changed, after[1].LastTransitionTime)
+	}
+	after, changed := refused.Conditions(before, 1, later)
+	if !changed {
+		t.Error("a refusal changes nothing")
+	}
+	for i, want := range []time.Time{start, later, later} {
+		if got := after[i].LastTransitionTime.Time; !got.Equal(want) {
+			t.Errorf("%s moved at %v, want %v", after[i].Type, got, want)
+		}
+	}
+}
+
+func TestConditionsAreBounded(t *testing.T) {
+	s := Standing{Verdict: wants("web.west.fed.example", 1), Published: true, Refusals: make(map[string]string)}
+	for i := range 1000 {
+		s.Refusals[fmt.Sprintf("spiffe://%d.example/é", i)] = strings.Repeat("é", i)
+		s.Verdict.Warnings = append(s.Verdict.Warnings, Finding{InvalidAddress, "left out"})
+	}
+	after, _ := s.Conditions(nil, 1, time.Unix(0, 0))
+	for _, c := range after {
+		if len(c.Message) > maxMessage || strings.ToValidUTF8(c.Message, "") != c.Message {
+			t.Errorf("%s has a message of %d bytes", c.Type, len(c.Message))
+		}
+	}
+}
