@@ -22,7 +22,7 @@ func filled(b *testing.B, n int) (*Catalog, []*wire.Encoded) {
 	}
 	c.parts["1"].Replace(parts[0])
 	c.parts["2"].Replace(parts[1])
-	if !c.isPublished() {
+	if !c.begun {
 		b.Fatal("the catalog is not published")
 	}
 	return c, parts[1]

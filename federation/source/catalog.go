@@ -57,14 +57,16 @@ type Catalog struct {
 	registry  *owner.Registry // read-only after NewCatalog
 	logger    *slog.Logger    // read-only after NewCatalog
 	name      string          // read-only after NewCatalog
-	published chan struct{}   // closed when a list is published for the first time
-	wake      chan struct{}   // holds one value when Run has something to do
+	published chan struct{}   // closed when a list is published for the first time, by once
+	once      sync.Once
+	wake      chan struct{} // holds one value when Run has something to do
 
 	mu     sync.Mutex // guards the fields below, and those of every part
 	parts  map[string]*part
 	active []*part  // the list that is published, in order
 	next   []listed // the list that takes effect when it is complete
 	coming bool     // whether there is one
+	begun  bool     // whether any list has been complete
 	fresh  []*part  // sources to start
 	reason string   // why the catalog is unavailable; empty when it is not
 	lapsed bool     // whether that is because of a lifetime
@@ -155,34 +157,32 @@ func (c *Catalog) advance() {
 	if !c.coming || slices.ContainsFunc(c.next, func(l listed) bool { return !l.complete }) {
 		return
 	}
+	next := c.next
+	c.next, c.coming = nil, false
+	if c.begun && slices.EqualFunc(c.active, next, func(p *part, l listed) bool { return p == l.part && p.name == l.name }) {
+		for _, l := range next {
+			l.part.lifetime = l.lifetime
+		}
+		c.endUnlisted()
+		return
+	}
 	before := c.visible()
 	for _, p := range c.active {
 		p.level = inactive
 	}
-	c.active = make([]*part, 0, len(c.next))
-	for level, l := range c.next {
+	c.active = make([]*part, 0, len(next))
+	for level, l := range next {
 		l.part.level, l.part.name, l.part.lifetime = level, l.name, l.lifetime
 		c.active = append(c.active, l.part)
 	}
-	c.next, c.coming = nil, false
 	c.evaluate()
-	if after := c.visible(); c.isPublished() {
-		c.publish(Compare(before, after))
+	if c.begun {
+		c.publish(Compare(before, c.visible()))
 	} else {
-		c.registry.SetEncoded(after)
-		close(c.published)
+		c.registry.SetEncoded(c.visible())
+		c.begun = true
 	}
 	c.endUnlisted()
-}
-
-// isPublished reports whether any list has been complete.
-func (c *Catalog) isPublished() bool {
-	select {
-	case <-c.published:
-		return true
-	default:
-		return false
-	}
 }
 
 // publish changes the registry.
@@ -224,8 +224,11 @@ func (c *Catalog) judge() {
 		return
 	}
 	lapsed := c.lapsed
-	c.reason, c.lapsed = reason, reason != "" && c.isPublished()
+	c.reason, c.lapsed = reason, reason != "" && c.begun
 	c.registry.SetUnavailable(reason)
+	if c.begun {
+		c.once.Do(func() { close(c.published) })
+	}
 	switch {
 	case c.lapsed:
 		c.lines = append(c.lines, func() { c.logger.Error("catalog is not available to consumers", "reason", reason) })
@@ -238,7 +241,7 @@ func (c *Catalog) judge() {
 // when they can.
 func (c *Catalog) unavailable(now time.Time) string {
 	var names []string
-	if !c.isPublished() {
+	if !c.begun {
 		for _, l := range c.next {
 			if !l.complete {
 				names = append(names, l.name)

@@ -142,10 +142,10 @@ func (r *rig) update(key string, changed []*wire.Encoded, gone []string) {
 func (r *rig) check() {
 	r.Helper()
 	want, hidden := r.oracle.publishes()
-	if r.isPublished() != (r.oracle.list != nil) {
-		r.Fatalf("published is %v, expected %v", r.isPublished(), r.oracle.list != nil)
+	if r.begun != (r.oracle.list != nil) {
+		r.Fatalf("published is %v, expected %v", r.begun, r.oracle.list != nil)
 	}
-	if !r.isPublished() {
+	if !r.begun {
 		return
 	}
 	texts, fqdns := make(map[string]string), make(map[string]string)
