@@ -41,7 +41,7 @@ func (t *translation) annotations() annotations {
 	read(t.Export.Annotations, "ServiceExport")
 	for key, note := range notes {
 		if key != fqdnAnnotation && key != sansAnnotation && !strings.HasPrefix(key, metadataAnnotation) {
-			t.warn(UnknownAnnotation, "%s is unknown", note.place)
+			t.warnf(UnknownAnnotation, "%s is unknown", note.place)
 		}
 	}
 	return notes
@@ -53,7 +53,7 @@ func (a annotations) sans() ([]string, *Finding) {
 	ids := separate(note.value)
 	for _, id := range ids {
 		if _, err := spiffeid.FromString(id); err != nil {
-			return nil, refuse(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
+			return nil, refusef(BadAnnotation, "%s has %s, which is no SPIFFE ID: %v", note.place, federation.Quote(id), err)
 		}
 	}
 	slices.Sort(ids)
@@ -73,7 +73,7 @@ func (a annotations) metadata(all []corev1.ServicePort, published []port) *Findi
 			return refusal
 		}
 		if !slices.ContainsFunc(all, func(p corev1.ServicePort) bool { return isNamed(p, wanted) }) {
-			return refuse(BadAnnotation, "%s is for a port that the Service has not", a[key].place)
+			return refusef(BadAnnotation, "%s is for a port that the Service has not", a[key].place)
 		}
 		for i := range published {
 			p := &published[i]
@@ -81,7 +81,7 @@ func (a annotations) metadata(all []corev1.ServicePort, published []port) *Findi
 				continue
 			}
 			if p.metadata != nil {
-				return refuse(BadAnnotation, "%s is for port %s, which another annotation is for as well", a[key].place, p.id)
+				return refusef(BadAnnotation, "%s is for port %s, which another annotation is for as well", a[key].place, p.id)
 			}
 			p.metadata = pairs
 		}
@@ -95,19 +95,19 @@ func (a annotation) pairs() ([]federation.Pair, *Finding) {
 	for _, entry := range separate(a.value) {
 		key, value, _ := strings.Cut(entry, "=")
 		if key != "SNI" && key != "HOSTNAME" {
-			return nil, refuse(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, federation.Quote(entry))
+			return nil, refusef(BadAnnotation, "%s has %s, and takes SNI=NAME and HOSTNAME=NAME", a.place, federation.Quote(entry))
 		}
 		if _, ok := found[key]; ok {
-			return nil, refuse(BadAnnotation, "%s has %s twice", a.place, key)
+			return nil, refusef(BadAnnotation, "%s has %s twice", a.place, key)
 		}
 		name, err := federation.ParseFQDN(value)
 		if err != nil {
-			return nil, refuse(BadAnnotation, "%s has %s: %v", a.place, federation.Quote(entry), err)
+			return nil, refusef(BadAnnotation, "%s has %s: %v", a.place, federation.Quote(entry), err)
 		}
 		found[key] = strings.TrimSuffix(name.String(), ".") // as clients send it
 	}
 	if len(found) == 0 {
-		return nil, refuse(BadAnnotation, "%s is empty, and takes SNI=NAME and HOSTNAME=NAME", a.place)
+		return nil, refusef(BadAnnotation, "%s is empty, and takes SNI=NAME and HOSTNAME=NAME", a.place)
 	}
 	return federation.Pairs(found), nil
 }

@@ -95,7 +95,7 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 	if len(list) == 0 || list[0].key == key {
 		return v
 	}
-	v.Refusal = refuse(Conflict, "%s wants the name %s, which the older export %s has", key, federation.Quote(v.Service.FQDN.String()), list[0].key)
+	v.Refusal = refusef(Conflict, "%s wants the name %s, which the older export %s has", key, federation.Quote(v.Service.FQDN.String()), list[0].key)
 	v.Service, v.Kind = nil, 0
 	return v
 }

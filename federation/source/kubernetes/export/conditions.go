@@ -61,11 +61,13 @@ func (s Standing) valid() metav1.Condition {
 	if refusal := s.Verdict.Refusal; refusal != nil && refusal.Rule != NoAddress {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: string(refusal.Rule), Message: refusal.Message}
 	}
-	message := "the Service can be exported"
+	message := []string{"the Service can be exported"}
 	for _, w := range s.Verdict.Warnings {
-		message += "; " + string(w.Rule) + ": " + w.Message
+		message = append(message, string(w.Rule)+": "+w.Message)
 	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: string(mcsv1beta1.ServiceExportReasonValid), Message: message}
+	return metav1.Condition{
+		Type: kind, Status: metav1.ConditionTrue, Reason: string(mcsv1beta1.ServiceExportReasonValid), Message: strings.Join(message, "; "),
+	}
 }
 
 func (s Standing) ready() metav1.Condition {
@@ -74,7 +76,7 @@ func (s Standing) ready() metav1.Condition {
 	case v.Refusal != nil:
 		c.Reason, c.Message = string(v.Refusal.Rule), v.Refusal.Message
 	case s.HiddenBy != "":
-		c.Reason, c.Message = string(Hidden), fmt.Sprintf("not published: %s has its place in the catalog", s.HiddenBy)
+		c.Reason, c.Message = string(Hidden), "not published: "+s.HiddenBy+" has its place in the catalog"
 	case !s.Published || v.Service == nil:
 		c.Reason, c.Message = string(mcsv1beta1.ServiceExportReasonPending), "not published yet"
 	default:

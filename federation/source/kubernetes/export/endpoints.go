@@ -90,14 +90,15 @@ func (t *translation) endpoints() (places, *Finding) {
 		}
 		reasons = append(reasons, kind.String()+": "+why)
 	}
-	return nil, refuse(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
+	return nil, refusef(NoAddress, "the Service %s is reached by no kind of endpoints (%s)", t.name(), strings.Join(reasons, "; "))
 }
 
-// address parses an address of the cluster. It warns of what is none.
-func (t *translation) address(text, place string) (federation.Address, bool) {
+// address parses an address of a thing with a name, or of one without. It warns of
+// what is none.
+func (t *translation) address(text, thing, name string) (federation.Address, bool) {
 	address, err := federation.ParseAddress(text)
 	if err != nil {
-		t.warn(InvalidAddress, "%s of the Service %s is left out: %v: %s", place, t.name(), err, federation.Quote(text))
+		t.warnf(InvalidAddress, "an address of %s%s is left out for the Service %s: %v: %s", thing, name, t.name(), err, federation.Quote(text))
 	}
 	return address, err == nil
 }
@@ -114,7 +115,7 @@ func (t *translation) loadBalancer() (places, string) {
 	for i := range ingresses {
 		// The ipMode says how the nodes of the cluster itself treat the address. From
 		// outside it is the same.
-		address, ok := t.address(cmp.Or(ingresses[i].IP, ingresses[i].Hostname), "an ingress of the load balancer")
+		address, ok := t.address(cmp.Or(ingresses[i].IP, ingresses[i].Hostname), "the load balancer", "")
 		if !ok {
 			continue
 		}
@@ -142,7 +143,7 @@ func (t *translation) externalIPs() (places, string) {
 	}
 	found := make(places)
 	for _, text := range t.Service.Spec.ExternalIPs {
-		if address, ok := t.address(text, "an external IP"); ok {
+		if address, ok := t.address(text, "spec.externalIPs", ""); ok {
 			for _, p := range t.ports {
 				found.add(address, p.spec.Port, p.id)
 			}
@@ -167,7 +168,7 @@ func (t *translation) nodePorts() (places, string) {
 				if a.Type != kind {
 					continue
 				}
-				address, ok := t.address(a.Address, "an address of the node "+node.Name+" for node ports")
+				address, ok := t.address(a.Address, "the node ", node.Name)
 				if !ok || !t.hasFamily(address) {
 					continue
 				}
@@ -243,7 +244,7 @@ func (t *translation) pods() (places, string) {
 			return
 		}
 		// The API defines no meaning for a second address.
-		address, ok := t.address(e.Addresses[0], "an address of an endpoint")
+		address, ok := t.address(e.Addresses[0], "an endpoint", "")
 		if !ok {
 			return
 		}
@@ -269,9 +270,9 @@ func (t *translation) podID(e *discoveryv1.Endpoint) (string, bool) {
 	id := *e.Hostname
 	switch {
 	case !isLabel(id):
-		t.warn(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.name(), federation.Quote(id))
+		t.warnf(InvalidID, "a pod of the Service %s has the hostname %s, which is no DNS label, and has no name of its own", t.name(), federation.Quote(id))
 	case slices.ContainsFunc(t.ports, func(p port) bool { return p.id == id }):
-		t.warn(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.name(), id)
+		t.warnf(DuplicateID, "a pod of the Service %s has the hostname %s, which is the name of a port, and has no name of its own", t.name(), id)
 	default:
 		return id, true
 	}

@@ -72,7 +72,7 @@ func (t *translation) enter(p *port, ways []entrance, found places) {
 			found.add(way.address, way.listener.Port, p.id)
 			continue
 		}
-		t.warn(MixedListeners, "listener %s of the Gateway %s/%s is left out for port %s of the Service %s: it speaks %s, and another one %s",
+		t.warnf(MixedListeners, "listener %s of the Gateway %s/%s is left out for port %s of the Service %s: it speaks %s, and another one %s",
 			way.listener.Name, way.gateway.Namespace, way.gateway.Name, p.id, t.name(), way.protocol, best)
 	}
 	p.protocol = best
@@ -138,13 +138,13 @@ func (t *translation) entrances(route *Route) (ways []entrance, reason string) {
 }
 
 func (t *translation) addresses(gateway *gatewayv1.Gateway) (found []federation.Address) {
+	name := gateway.Namespace + "/" + gateway.Name
 	for _, a := range gateway.Status.Addresses {
-		place := fmt.Sprintf("an address of the Gateway %s/%s for a route", gateway.Namespace, gateway.Name)
 		if a.Type != nil && *a.Type != gatewayv1.IPAddressType && *a.Type != gatewayv1.HostnameAddressType {
-			t.warn(InvalidAddress, "%s of the Service %s is left out: it is of type %s", place, t.name(), federation.Quote(string(*a.Type)))
+			t.warnf(InvalidAddress, "an address of the Gateway %s is left out for the Service %s: it is of type %s", name, t.name(), federation.Quote(string(*a.Type)))
 			continue
 		}
-		if address, ok := t.address(a.Value, place); ok {
+		if address, ok := t.address(a.Value, "the Gateway ", name); ok {
 			found = append(found, address)
 		}
 	}
@@ -182,7 +182,7 @@ func (t *translation) listeners(route *Route, parent gatewayv1.ParentReference, 
 		return unsure // since the route is accepted somewhere
 	}
 	for _, l := range unsure {
-		t.warn(AmbiguousListener, "listener %s of the Gateway %s/%s is left out for the Service %s: give %s %s/%s its name as sectionName to say that it is attached there",
+		t.warnf(AmbiguousListener, "listener %s of the Gateway %s/%s is left out for the Service %s: give %s %s/%s its name as sectionName to say that it is attached there",
 			l.Name, gateway.Namespace, gateway.Name, t.name(), route.Kind, route.Namespace, route.Name)
 	}
 	return certain

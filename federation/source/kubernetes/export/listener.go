@@ -74,8 +74,8 @@ func overTLS(p federation.Protocol) federation.Protocol {
 
 // spoken returns what a client speaks at a listener to get through a route to a port
 // that speaks backend, or 0 where the listener takes no such route. A gateway speaks
-// HTTP itself, and hands on what comes by TCP and TLS.
-// https://gateway-api.sigs.k8s.io/guides/tls/
+// HTTP itself, and hands on what comes by TCP and TLS (Gateway API, 'TLS
+// Configuration').
 func spoken(kind gatewayv1.Kind, l *gatewayv1.Listener, backend federation.Protocol) federation.Protocol {
 	passthrough := l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gatewayv1.TLSModePassthrough
 	switch {

@@ -29,7 +29,7 @@ func (t *translation) findPorts() *Finding {
 		p := &all[i]
 		if p.Protocol != corev1.ProtocolTCP && p.Protocol != "" {
 			unsupported++
-			t.warn(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.name(), federation.Quote(string(p.Protocol)))
+			t.warnf(UnsupportedPort, "port %s of the Service %s speaks %s, which the federation has no word for, and is left out", shownPort(p), t.name(), federation.Quote(string(p.Protocol)))
 			continue
 		}
 		if id, ok := t.portID(p, ids); ok {
@@ -41,9 +41,9 @@ func (t *translation) findPorts() *Finding {
 	case len(t.ports) > 0:
 		return nil
 	case len(all) > 0 && unsupported == len(all):
-		return refuse(UDPOnly, "all ports of the Service %s are UDP or SCTP, and the federation knows TCP only", t.name())
+		return refusef(UDPOnly, "all ports of the Service %s are UDP or SCTP, and the federation knows TCP only", t.name())
 	}
-	return refuse(NoPort, "the Service %s has no port", t.name())
+	return refusef(NoPort, "the Service %s has no port", t.name())
 }
 
 // portID returns the ID of the port's instance: its name, or the number where it has
@@ -53,15 +53,15 @@ func (t *translation) portID(p *corev1.ServicePort, taken map[string]bool) (id s
 	if p.Name != "" {
 		switch {
 		case !isLabel(p.Name):
-			t.warn(InvalidID, "port %s of the Service %s has a name that is no DNS label, and is called %s", shownPort(p), t.name(), id)
+			t.warnf(InvalidID, "port %s of the Service %s has a name that is no DNS label, and is called %s", shownPort(p), t.name(), id)
 		case taken[p.Name]:
-			t.warn(DuplicateID, "port %s of the Service %s has the name of another port, and is called %s", shownPort(p), t.name(), id)
+			t.warnf(DuplicateID, "port %s of the Service %s has the name of another port, and is called %s", shownPort(p), t.name(), id)
 		default:
 			return p.Name, true
 		}
 	}
 	if taken[id] || !isLabel(id) {
-		t.warn(DuplicateID, "port %s of the Service %s cannot be called %s as another port is, and is left out", shownPort(p), t.name(), id)
+		t.warnf(DuplicateID, "port %s of the Service %s cannot be called %s as another port is, and is left out", shownPort(p), t.name(), id)
 		return "", false
 	}
 	return id, true
@@ -81,9 +81,8 @@ func isLabel(id string) bool {
 }
 
 // protocols are the values of appProtocol, and the first parts of the names of ports,
-// that say more than TCP.
-// https://kubernetes.io/docs/concepts/services-networking/service/#application-protocol
-// https://istio.io/latest/docs/ops/configuration/traffic-management/protocol-selection/
+// that are known: those of Kubernetes ('Application protocol') and of Istio
+// ('Explicit protocol selection'), and the words of the federation.
 var protocols = map[string]federation.Protocol{
 	"http":              federation.HTTP,
 	"https":             federation.HTTPS,

@@ -121,7 +121,7 @@ func value[T any](p *T, otherwise T) T {
 // accepted reports whether a controller says that the route is attached to the
 // parent and that its references hold. Of a reference to another namespace it must
 // say so, as that takes a ReferenceGrant; else it must not say the opposite.
-func (r *Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
+func (r Route) accepted(parent gatewayv1.ParentReference, foreign bool) bool {
 	name, _ := gatewayOf(parent, r.Namespace)
 	return slices.ContainsFunc(r.Statuses, func(s gatewayv1.RouteParentStatus) bool {
 		of, ok := gatewayOf(s.ParentRef, r.Namespace)

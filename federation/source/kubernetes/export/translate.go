@@ -94,13 +94,13 @@ func (t *translation) translate() (*federation.Service, *Finding) {
 func (t *translation) exists() *Finding {
 	switch s := t.Service; {
 	case t.Export.Deleted:
-		return refuse(BeingDeleted, "the ServiceExport %s is being deleted", t.name())
+		return refusef(BeingDeleted, "the ServiceExport %s is being deleted", t.name())
 	case s == nil:
-		return refuse(NoService, "there is no Service %s", t.name())
+		return refusef(NoService, "there is no Service %s", t.name())
 	case s.DeletionTimestamp != nil:
-		return refuse(NoService, "the Service %s is being deleted", t.name())
+		return refusef(NoService, "the Service %s is being deleted", t.name())
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
-		return refuse(InvalidServiceType, "the Service %s is of type ExternalName: it has no endpoints of its own", t.name())
+		return refusef(InvalidServiceType, "the Service %s is of type ExternalName: it has no endpoints of its own", t.name())
 	}
 	return nil
 }
@@ -114,9 +114,9 @@ func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
 	name, err := federation.ParseFQDN(text)
 	switch {
 	case err != nil:
-		return name, refuse(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
+		return name, refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
 	case !name.Within(t.Zone):
-		return name, refuse(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
+		return name, refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
 	}
 	return name, nil
 }
@@ -134,7 +134,7 @@ func (t *translation) instances(found places) []federation.Instance {
 	protocol := federation.Protocol(0) // of a pod
 	for _, p := range t.ports {
 		if !labels[p.id] {
-			t.warn(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.name(), t.verdict.Kind)
+			t.warnf(UnreachablePort, "port %s of the Service %s has no endpoint among those of %s, and is left out", p.id, t.name(), t.verdict.Kind)
 			continue
 		}
 		delete(labels, p.id)
@@ -156,11 +156,11 @@ func (t *translation) instances(found places) []federation.Instance {
 // name returns the namespace and the name of the Service.
 func (t *translation) name() string { return t.Export.Namespace + "/" + t.Export.Name }
 
-func (t *translation) warn(rule Rule, format string, args ...any) {
-	t.verdict.Warnings = append(t.verdict.Warnings, *refuse(rule, format, args...))
+func (t *translation) warnf(rule Rule, format string, args ...any) {
+	t.verdict.Warnings = append(t.verdict.Warnings, *refusef(rule, format, args...))
 }
 
-func refuse(rule Rule, format string, args ...any) *Finding {
+func refusef(rule Rule, format string, args ...any) *Finding {
 	return &Finding{Rule: rule, Message: bounded(fmt.Sprintf(format, args...))}
 }
 
@@ -176,13 +176,12 @@ func bounded(s string) string {
 // invalid returns why a service is not one that can be published, or nil. Names and
 // addresses were checked before.
 func invalid(s *federation.Service) *Finding {
-	err := s.Validate()
-	var broken *federation.InvalidError
-	if !errors.As(err, &broken) {
+	broken, ok := errors.AsType[*federation.InvalidError](s.Validate())
+	switch {
+	case !ok:
 		return nil
+	case broken.Reason == federation.ReasonLimit:
+		return refusef(TooLarge, "%v", broken)
 	}
-	if broken.Reason == federation.ReasonLimit {
-		return refuse(TooLarge, "%v", err)
-	}
-	return refuse(InvalidName, "%v", err)
+	return refusef(InvalidName, "%v", broken)
 }
