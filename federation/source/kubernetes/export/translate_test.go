@@ -65,6 +65,7 @@ var byValue = cmp.Options{
 // checkVerdict checks what holds for the verdict of every world.
 func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 	t.Helper()
+	before := w.shuffled(nil)
 	if (v.Service == nil) == (v.Refusal == nil) {
 		t.Fatalf("service %v and refusal %v", v.Service, v.Refusal)
 	}
@@ -102,6 +103,10 @@ func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 	trimmed := w.trimmed()
 	if got := trimmed.rules.Translate(trimmed.input()); !reflect.DeepEqual(v, got) {
 		t.Errorf("after Trim (-original +trimmed):\n%s", cmp.Diff(v, got, byValue))
+	}
+	w.rules.Translate(w.input())
+	if !reflect.DeepEqual(before, w) {
+		t.Errorf("Translate or Trim changed its input (-before +after):\n%s", cmp.Diff(before, w, cmp.AllowUnexported(world{}), byValue))
 	}
 	if twice := trimmed.trimmed(); !reflect.DeepEqual(trimmed, twice) {
 		t.Errorf("Trim twice (-once +twice):\n%s", cmp.Diff(trimmed, twice, cmp.AllowUnexported(world{}), byValue))

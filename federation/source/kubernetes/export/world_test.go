@@ -120,7 +120,8 @@ func (w *world) input() Input {
 	return in
 }
 
-// shuffled returns the world with every list in another order whose order says nothing.
+// shuffled returns a copy of the world, with every list in another order whose order
+// says nothing. Without random it is a copy only.
 func (w *world) shuffled(random *rand.Rand) *world {
 	s := *w
 	if w.service != nil {
@@ -162,6 +163,9 @@ func (w *world) shuffled(random *rand.Rand) *world {
 }
 
 func shuffle[T any](random *rand.Rand, list []T) {
+	if random == nil {
+		return
+	}
 	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 }
 
