@@ -76,7 +76,7 @@ type Export struct {
 
 // ExportOf returns the export that object is, and whether it is one: a ServiceExport.
 // Those of v1alpha1 have the same fields, so they can be read as those of v1beta1.
-func ExportOf(object any) (Export, bool) {
+func ExportOf(object any) (Export, bool) { //nolint:revive // beside RouteOf, Of would not say of what
 	o, ok := object.(*mcsv1beta1.ServiceExport)
 	if !ok {
 		return Export{}, false
