@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -31,7 +32,7 @@ func filled(b *testing.B, n int) (*Catalog, []*wire.Encoded) {
 // BenchmarkUpdate changes a service of the second source, its fqdn included.
 func BenchmarkUpdate(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			c, _ := filled(b, n)
 			versions := [][]*wire.Encoded{
 				{encoded("two/0", "h0", 1)}, {encoded("two/0", "free", 2)}, {encoded("two/0", "free", 3)},
@@ -47,7 +48,7 @@ func BenchmarkUpdate(b *testing.B) {
 // BenchmarkTakeOver removes a service that hides another one, and adds it again.
 func BenchmarkTakeOver(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			c, _ := filled(b, n)
 			last := encoded(fmt.Sprint("one/", n/2-1), fmt.Sprint("h", n/2-1), 0)
 			b.ReportAllocs()
@@ -62,7 +63,7 @@ func BenchmarkTakeOver(b *testing.B) {
 // BenchmarkReplace gives the same services again but for one, as a file does.
 func BenchmarkReplace(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			c, services := filled(b, n)
 			middle := len(services) / 2
 			name, host := services[middle].Name(), fmt.Sprint("h", middle+n/2-n/20)

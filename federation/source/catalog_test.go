@@ -66,7 +66,7 @@ func TestAwayWithdrawsNothing(t *testing.T) {
 		if got := s.Status().Sources[0]; got.Away != "" || !got.Since.IsZero() {
 			s.Errorf("status is %+v, expected that the origin is not away", got)
 		}
-		s.parts["2"].Away(Reported{errors.New("said already")})
+		s.parts["2"].Away(ReportedError{errors.New("said already")})
 		s.parts["2"].Away(nil)
 		s.expectLines(
 			`level=WARN msg="source is away, what it has published stays" catalog=test source="source 1" error="connection refused"`,
@@ -398,6 +398,7 @@ func TestCompare(t *testing.T) {
 		before, after := list(tt.before), list(tt.after)
 		given := slices.Clone(after)
 		d := Compare(before, after)
+		slices.Sort(d.Gone)
 		if names(d.Added) != tt.added || names(d.Changed) != tt.changed || strings.Join(d.Gone, " ") != tt.gone {
 			t.Errorf("%s -> %s: added %s, changed %s, gone %s, expected %s, %s, %s", tt.before, tt.after,
 				names(d.Added), names(d.Changed), d.Gone, tt.added, tt.changed, tt.gone)

@@ -128,11 +128,11 @@ func (p *part) Away(reason error) {
 		return
 	case before == nil:
 		p.since = time.Now()
-		if _, reported := errors.AsType[Reported](reason); !reported {
+		if _, reported := errors.AsType[ReportedError](reason); !reported {
 			c.lines = append(c.lines, func() { logger.Warn("source is away, what it has published stays", "error", reason) })
 		}
 	default:
-		if _, reported := errors.AsType[Reported](before); !reported {
+		if _, reported := errors.AsType[ReportedError](before); !reported {
 			after := time.Since(p.since).Round(time.Second)
 			c.lines = append(c.lines, func() { logger.Info("source is back", "after", after) })
 		}

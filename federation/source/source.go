@@ -66,8 +66,8 @@ type Part interface {
 	// Away says why the origin cannot be asked, or with nil that it can be again.
 	// What is published stays, for the lifetime of the source. A source whose
 	// origin is back says so only once it has published what is different. The first
-	// call and the one with nil are logged, unless the reason is [Reported]: the source
-	// need not.
+	// call and the one with nil are logged, so the source need not do that. The reason
+	// may be a [ReportedError].
 	Away(reason error)
 
 	// Refused says how many entries of the origin are not published, by the rule that
@@ -91,12 +91,12 @@ type Listener interface {
 	RefusedBy(r owner.Refusal)
 }
 
-// Reported is the reason of an absence that the source has logged itself, and whose end
-// it logs.
-type Reported struct{ Reason error }
+// ReportedError is a reason for Part.Away that the source logs itself, and so does with
+// the end of the absence: the catalog logs neither.
+type ReportedError struct{ Reason error }
 
 // Error returns the text of the reason.
-func (r Reported) Error() string { return r.Reason.Error() }
+func (r ReportedError) Error() string { return r.Reason.Error() }
 
 // Unwrap returns the reason.
-func (r Reported) Unwrap() error { return r.Reason }
+func (r ReportedError) Unwrap() error { return r.Reason }

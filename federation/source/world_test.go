@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ func encoded(name, host string, version int) *wire.Encoded {
 		panic(err)
 	}
 	e, err := wire.NewEncoded(&federation.Service{
-		Name: name, FQDN: fqdn, Description: fmt.Sprint(version),
+		Name: name, FQDN: fqdn, Description: strconv.Itoa(version),
 		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
 		Instances: []federation.Instance{{ID: "i", Protocol: federation.TCP}},
 	})

@@ -101,7 +101,7 @@ func (f *File) apply(catalog catalogfile.Catalog) {
 // trouble says that the file is broken, which was logged, or in order again.
 func (f *File) trouble(reason error) {
 	if reason != nil {
-		reason = source.Reported{Reason: reason}
+		reason = source.ReportedError{Reason: reason}
 	}
 	f.part.Away(reason)
 }
