@@ -172,8 +172,9 @@ func (c *Catalog) advance() {
 	}
 	c.active = make([]*part, 0, len(next))
 	for level, l := range next {
-		l.part.level, l.part.name, l.part.lifetime = level, l.name, l.lifetime
-		c.active = append(c.active, l.part)
+		p := l.part
+		p.level, p.name, p.lifetime = level, l.name, l.lifetime
+		c.active = append(c.active, p)
 	}
 	c.evaluate()
 	if c.begun {

@@ -16,7 +16,7 @@ type Status struct {
 }
 
 // SourceStatus is what there is to say of one source.
-type SourceStatus struct {
+type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Name      string        // as in Entry
 	Lifetime  time.Duration // likewise
 	Published bool          // whether it belongs to the list that is published
