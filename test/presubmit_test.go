@@ -70,6 +70,9 @@ var allowed = map[string][]string{
 		"federation/owner", "federation/source", "federation/source/kubernetes/export", "federation/source/kubernetes/feedback",
 		"federation/wire",
 	},
+	"federation/ownerconfig": {
+		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/problem", "federation/yamlvalue",
+	},
 	"federation/catalog":     {"federation", "federation/packed"},
 	"federation/zone/trie":   nil,
 	"federation/zone/domain": {"federation"},

@@ -1,0 +1,188 @@
+// Package ownerconfig reads the configuration file of an owner, which says where it
+// listens, who may subscribe, and which sources fill its catalogs. It returns the
+// configuration, or everything that is wrong with the file, each with its line.
+//
+// The package is pure: it opens no file and knows no client of any source.
+package ownerconfig
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+)
+
+// MaxBytes is how large a configuration file may be.
+const MaxBytes = 1 << 20
+
+// What holds where the file says nothing.
+const (
+	DefaultListen   = ":8008"
+	DefaultWindow   = 1
+	DefaultLifetime = time.Hour
+)
+
+// Config is what a configuration file says. Paths are as they stand in the file; see
+// Config.In.
+type Config struct {
+	Listen   string     // host:port
+	Metrics  string     // host:port of metrics, health and the status page; empty for none
+	Window   int        // responses sent ahead of their acknowledgements
+	Identity mtls.Files // of the owner
+	Allow    Allow
+
+	// AllowAddresses are ranges of endpoint addresses that consumers take although they
+	// refuse them by default.
+	AllowAddresses []netip.Prefix
+
+	Catalogs []Catalog // with different server names; one at least
+}
+
+// Allow says which consumers may subscribe: those in IDs, and those in the file.
+type Allow struct {
+	IDs  []mtls.ID
+	File string // empty for none
+
+	// Everybody lets each certificate in that an authority of the owner has signed. No
+	// file can say this; it is for owners that are configured in another way.
+	Everybody bool
+}
+
+// Catalog is what consumers get who ask for the server name in their TLS handshake.
+type Catalog struct {
+	ServerName string   // in lower case, without a final dot; empty for the default catalog
+	Sources    []Source // the first wins where two publish the same; one at least
+}
+
+// Source fills a catalog, together with others. One of its pointers is set.
+type Source struct {
+	Name     string        // in logs and metrics, of its own within the catalog
+	Lifetime time.Duration // how long its services outlive its origin; 0 for ever
+
+	File       *File
+	Kubernetes *Kubernetes
+}
+
+// Key tells sources of a catalog apart: two that need not be started anew to take
+// each other's place have the same.
+func (s Source) Key() string {
+	if s.File != nil {
+		return fmt.Sprintf("file %q %d", s.File.Path, s.File.MaxSize)
+	}
+	return fmt.Sprintf("kubernetes %q", fmt.Sprint(*s.Kubernetes))
+}
+
+// File is a catalog file.
+type File struct {
+	Path    string
+	MaxSize int64 // in bytes; a larger file is broken
+}
+
+// Kubernetes is a cluster that exports Services.
+type Kubernetes struct {
+	Cluster    string   // begins the names of its services
+	Zone       string   // that fqdns are in, as in the file
+	Kubeconfig string   // path; empty for the cluster that the process runs in
+	Context    string   // of the kubeconfig; empty for its current one
+	Namespaces []string // empty for all
+	Selector   string   // of labels of Services; empty for all
+	Endpoints  []string // kinds of endpoints, some of EndpointKinds; the first that yields one is used
+	Routable   bool     // whether consumers reach the addresses of pods
+}
+
+// EndpointKinds returns the kinds of endpoints that a Service may have, in the usual
+// order.
+func EndpointKinds() []string {
+	return []string{"gateway", "load-balancer", "external-ips", "node-ports", kindPods}
+}
+
+// kindPods is the kind that needs routable pods.
+const kindPods = "pods"
+
+// Parse reads the content of a configuration file. It returns either a configuration
+// or, in the order of lines, all that is wrong with the content.
+func Parse(data []byte) (Config, []problem.Problem) {
+	root, wrong := parse(data)
+	if wrong != (problem.Problem{}) {
+		wrong.Rule = problem.Printable(wrong.Rule)
+		return Config{}, []problem.Problem{wrong}
+	}
+	r := reader{found: problem.List{Room: problem.Room}}
+	c := r.config(value{node: root, line: root.Line})
+	if len(r.found.Kept) == 0 {
+		return c, nil
+	}
+	slices.SortStableFunc(r.found.Kept, func(a, b problem.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	if r.found.More > 0 {
+		r.found.Kept = append(r.found.Kept, problem.Problem{Rule: fmt.Sprintf("and %d more", r.found.More)})
+	}
+	return Config{}, r.found.Kept
+}
+
+// parse returns the one document of a text, or what keeps it from being one.
+func parse(data []byte) (*yaml.Node, problem.Problem) {
+	if len(data) > MaxBytes {
+		return nil, problem.Problem{Rule: fmt.Sprintf("the file has more than %d bytes", MaxBytes)}
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, next yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, problem.Problem{Rule: "the file is empty"}
+	case err != nil:
+		return nil, yamlvalue.SyntaxProblem(err)
+	}
+	switch err := decoder.Decode(&next); {
+	case err == nil:
+		return nil, problem.Problem{Line: next.Line, Rule: "a second document begins here; a configuration is one document"}
+	case !errors.Is(err, io.EOF):
+		return nil, yamlvalue.SyntaxProblem(err)
+	}
+	root := document.Content[0]
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, problem.Problem{Rule: "the file is empty"}
+	}
+	return root, problem.Problem{}
+}
+
+// In returns the configuration with relative paths taken from a directory, that of the
+// configuration file.
+func (c Config) In(dir string) Config {
+	in := func(path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(dir, path)
+	}
+	c.Identity = mtls.Files{Cert: in(c.Identity.Cert), Key: in(c.Identity.Key), CA: in(c.Identity.CA)}
+	c.Allow.File = in(c.Allow.File)
+	c.Catalogs = slices.Clone(c.Catalogs)
+	for i, catalog := range c.Catalogs {
+		sources := slices.Clone(catalog.Sources)
+		for j, s := range sources {
+			if s.File != nil {
+				file := *s.File
+				file.Path = in(file.Path)
+				sources[j].File = &file
+			}
+			if s.Kubernetes != nil {
+				kubernetes := *s.Kubernetes
+				kubernetes.Kubeconfig = in(kubernetes.Kubeconfig)
+				sources[j].Kubernetes = &kubernetes
+			}
+		}
+		c.Catalogs[i].Sources = sources
+	}
+	return c
+}

@@ -1,0 +1,274 @@
+package ownerconfig
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+)
+
+// topKeys are the keys at the top of a file.
+var topKeys = []string{"listen", "metrics", "window", "identity", "allow", "allow_addresses", "catalogs"}
+
+// config reads the whole file.
+func (r *reader) config(v value) Config {
+	c := Config{Listen: DefaultListen, Window: DefaultWindow}
+	var metrics value
+	lines, ok := r.mapping(v, map[string]func(v value){
+		"listen": parsed(r, &c.Listen, "an address", parseAddress),
+		"metrics": func(v value) {
+			metrics = v
+			parsed(r, &c.Metrics, "an address", parseAddress)(v)
+		},
+		"window":          parsed(r, &c.Window, "a whole number", wholeNumber(owner.MaxWindow)),
+		"identity":        func(v value) { r.identity(v, &c.Identity) },
+		"allow":           func(v value) { r.allow(v, &c.Allow) },
+		"allow_addresses": func(v value) { r.ranges(v, &c.AllowAddresses) },
+		"catalogs":        func(v value) { r.catalogs(v, &c.Catalogs) },
+	})
+	if !ok {
+		return c
+	}
+	r.require(v, lines, "identity", "allow", "catalogs")
+	if c.Metrics == c.Listen && !strings.HasSuffix(c.Metrics, ":0") {
+		r.wrongf(metrics, "is the address of listen as well")
+	}
+	return c
+}
+
+func (r *reader) identity(v value, files *mtls.Files) {
+	lines, ok := r.mapping(v, map[string]func(v value){
+		"files": func(v value) {
+			lines, ok := r.mapping(v, map[string]func(v value){
+				"cert": r.store(&files.Cert), "key": r.store(&files.Key), "ca": r.store(&files.CA),
+			})
+			if ok {
+				r.require(v, lines, "cert", "key", "ca")
+			}
+		},
+	})
+	if _, later := lines["spiffe"]; ok && !later {
+		r.require(v, lines, "files")
+	}
+}
+
+func (r *reader) allow(v value, allow *Allow) {
+	lines, ok := r.mapping(v, map[string]func(v value){
+		"ids": func(v value) {
+			first := r.unique()
+			r.list(v, func(v value) {
+				text := r.text(v)
+				if text == "" {
+					return
+				}
+				id, err := mtls.ParseID(text)
+				switch {
+				case err != nil:
+					r.wrongf(v, "%v", err)
+				case first(v, id.String()):
+					allow.IDs = append(allow.IDs, id)
+				}
+			})
+		},
+		"file": r.store(&allow.File),
+	})
+	if ok && lines["ids"]+lines["file"] == 0 {
+		r.wrongf(v, "needs ids, file or both; 'ids: []' lets nobody subscribe")
+	}
+}
+
+func (r *reader) ranges(v value, ranges *[]netip.Prefix) {
+	first := r.unique()
+	r.list(v, func(v value) {
+		var prefix netip.Prefix
+		parsed(r, &prefix, "a CIDR", parseRange)(v)
+		if prefix.IsValid() && first(v, prefix.String()) {
+			*ranges = append(*ranges, prefix)
+		}
+	})
+}
+
+func (r *reader) catalogs(v value, catalogs *[]Catalog) {
+	names := make(map[string]int) // the lines of catalogs
+	r.list(v, func(v value) {
+		var c Catalog
+		lines, ok := r.mapping(v, map[string]func(v value){
+			"server_name": parsed(r, &c.ServerName, "a host name", parseServerName),
+			"sources":     func(v value) { r.sources(v, &c.Sources) },
+		})
+		if !ok {
+			return
+		}
+		if _, later := lines["relay"]; !later {
+			r.require(v, lines, "sources")
+		}
+		at := v
+		if line := lines["server_name"]; line > 0 {
+			at = value{field: v.field + ".server_name", line: line}
+			if c.ServerName == "" {
+				return // it is wrong, and not that of the default catalog
+			}
+		}
+		switch first, twice := names[c.ServerName]; {
+		case twice && c.ServerName == "":
+			r.wrongf(at, "has no server_name, and neither has the catalog on line %d; only one can be the default", first)
+		case twice:
+			r.wrongf(at, "%s is that of the catalog on line %d, too", c.ServerName, first)
+		default:
+			names[c.ServerName] = at.line
+			*catalogs = append(*catalogs, c)
+		}
+	})
+	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
+		r.wrongf(v, "at least one is required")
+	}
+}
+
+// parseServerName takes a host name, and returns it as names are compared.
+func parseServerName(text string) (string, error) {
+	name, err := federation.ParseFQDN(text)
+	if err != nil {
+		return "", fmt.Errorf("%s is no host name: %w", federation.Quote(text), err)
+	}
+	return strings.TrimSuffix(name.String(), "."), nil
+}
+
+func (r *reader) sources(v value, sources *[]Source) {
+	first := r.unique()
+	r.list(v, func(v value) {
+		s := Source{Lifetime: DefaultLifetime}
+		lines, ok := r.mapping(v, map[string]func(v value){
+			"file":       func(v value) { r.file(v, &s) },
+			"kubernetes": func(v value) { r.kubernetes(v, &s) },
+		})
+		switch {
+		case !ok:
+		case len(v.node.Content) == 0:
+			r.wrongf(v, "is empty; it needs an origin: file or kubernetes")
+		case len(lines) > 1:
+			r.wrongf(v, "has %d origins; give each a '-' of its own", len(lines))
+		case s.Name != "" && first(v, s.Name):
+			*sources = append(*sources, s)
+		}
+	})
+	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
+		r.wrongf(v, "at least one is required")
+	}
+}
+
+func (r *reader) lifetime(s *Source) func(v value) {
+	return parsed[time.Duration](r, &s.Lifetime, "a duration", parseLifetime)
+}
+
+func (r *reader) file(v value, s *Source) {
+	s.File = &File{MaxSize: catalogfile.DefaultLimit}
+	lines, ok := r.mapping(v, map[string]func(v value){
+		"path":     r.store(&s.File.Path),
+		"lifetime": r.lifetime(s),
+		"max_size": parsed(r, &s.File.MaxSize, "a size", ParseSize),
+	})
+	if ok {
+		r.require(v, lines, "path")
+	}
+	if s.File.Path != "" {
+		s.Name = "file:" + s.File.Path
+	}
+}
+
+func (r *reader) kubernetes(v value, s *Source) {
+	k := &Kubernetes{}
+	s.Kubernetes = k
+	var endpoints, pods value
+	lines, ok := r.mapping(v, map[string]func(v value){
+		"cluster":    parsed(r, &k.Cluster, "a name", parseLabel),
+		"zone":       parsed(r, &k.Zone, "a zone", parseServerName),
+		"kubeconfig": r.store(&k.Kubeconfig),
+		"context":    r.store(&k.Context),
+		"namespaces": func(v value) { r.words(v, &k.Namespaces, parseLabel) },
+		"selector":   parsed(r, &k.Selector, "a selector of labels", parseSelector),
+		"endpoints": func(v value) {
+			endpoints = v
+			r.words(v, &k.Endpoints, parseKind)
+		},
+		"pods": func(v value) {
+			pods = v
+			k.Routable = r.text(v) == "routable"
+			if !k.Routable && v.node.Value != "" {
+				r.wrongf(v, "must be routable; leave it out where consumers do not reach pods")
+			}
+		},
+		"lifetime": r.lifetime(s),
+	})
+	if !ok {
+		return
+	}
+	r.require(v, lines, "cluster", "zone")
+	if k.Context != "" && lines["kubeconfig"] == 0 {
+		r.wrongf(value{field: v.field + ".context", line: lines["context"]}, "is one of a kubeconfig, and none is named")
+	}
+	hasPods := slices.Contains(k.Endpoints, kindPods)
+	switch {
+	case endpoints.node == nil:
+		k.Endpoints = EndpointKinds()
+		if !k.Routable {
+			k.Endpoints = slices.DeleteFunc(k.Endpoints, func(kind string) bool { return kind == kindPods })
+		}
+	case hasPods && pods.node == nil:
+		r.wrongf(endpoints, "pods are endpoints only with 'pods: routable'")
+	case k.Routable && !hasPods && len(k.Endpoints) > 0:
+		r.wrongf(pods, "has no effect, as endpoints leaves pods out")
+	}
+	if k.Cluster != "" {
+		s.Name = "kubernetes:" + k.Cluster
+	}
+}
+
+// words reads a list of different words, one at least.
+func (r *reader) words(v value, words *[]string, parse func(text string) (string, error)) {
+	first := r.unique()
+	r.list(v, func(v value) {
+		var word string
+		parsed(r, &word, "a word", parse)(v)
+		if word != "" && first(v, word) {
+			*words = append(*words, word)
+		}
+	})
+	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
+		r.wrongf(v, "at least one is required; leave it out for all")
+	}
+}
+
+func parseLabel(text string) (string, error) {
+	if len(validation.IsDNS1123Label(text)) > 0 {
+		return "", fmt.Errorf("%s is not a name of up to 63 lower-case letters, digits and '-'", federation.Quote(text))
+	}
+	return text, nil
+}
+
+func parseKind(text string) (string, error) {
+	if !slices.Contains(EndpointKinds(), text) {
+		return "", fmt.Errorf("%s is not one of %s", federation.Quote(text), strings.Join(EndpointKinds(), ", "))
+	}
+	return text, nil
+}
+
+func parseSelector(text string) (string, error) {
+	selector, err := labels.Parse(text)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s is no selector of labels: %w", federation.Quote(text), err)
+	case selector.Empty():
+		return "", errors.New("is empty; leave it out for all")
+	}
+	return text, nil
+}
