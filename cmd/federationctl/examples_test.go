@@ -101,6 +101,7 @@ func prepared(t *testing.T) string {
 		}
 	}
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
+	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
 	write(t, filepath.Join(dir, "catalogs", "one.json"), `{"services": []}`)
 	write(t, filepath.Join(dir, "catalogs", "two.json"), `{"services": []}`)
 	return dir
@@ -121,7 +122,7 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	serves := strings.HasPrefix(line, "federationctl serve ")
 	if serves {
 		script = exampleListen.ReplaceAllString(script, "--$1 127.0.0.1:0")
-		if !strings.Contains(script, "--listen") {
+		if !strings.Contains(script, "--listen") && !strings.Contains(script, "--config") {
 			script += " --listen 127.0.0.1:0" // no fixed port in a test
 		}
 		if match := exampleAllow.FindStringSubmatch(line); match != nil {
@@ -200,7 +201,7 @@ func endlessExample(t *testing.T, dir, script string) (address string) {
 		if _, on, ok := strings.Cut(output.Text(), " services on 127.0.0.1"); ok {
 			return "localhost" + strings.Fields(on)[0]
 		}
-		if strings.HasPrefix(output.Text(), "end ") {
+		if strings.HasPrefix(output.Text(), "end ") || strings.HasPrefix(output.Text(), "serving owner.yaml on ") {
 			return ""
 		}
 	}

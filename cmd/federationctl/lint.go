@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -20,10 +22,16 @@ func lintCommand(ctx context.Context) *cobra.Command {
 	limit := size(catalogfile.DefaultLimit)
 	command := &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Check catalog files",
+		Short: "Check catalog files and configuration files of owners",
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
 them, and as consumers do when they get them. It prints each problem with its
 file, line, service and field, up to a hundred of each file.
+
+A file that has keys of a configuration at the top, such as catalogs or identity,
+and no services, is checked as the configuration of an owner is by 'federationctl
+serve --config'. The catalog files that it names are checked, too, with its
+allow_addresses and max_size, if they can be read. Certificates, the allow file and
+clusters are not looked at.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
@@ -32,6 +40,9 @@ of its own. With warnings alone the exit code is 0.
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
   federationctl lint catalogs/*.json
+
+  # Check the configuration of an owner, and the catalog files that it names.
+  federationctl lint owner.yaml
 
   # Check a catalog before it is copied to where an owner reads it.
   cat catalog.yaml | federationctl lint - && cp catalog.yaml published.yaml`,
@@ -67,39 +78,89 @@ The FILE - is standard input. Any other FILE must be a regular file.`,
 // lint checks files, and returns an error where one of them has a problem. limit is
 // in bytes.
 func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdout io.Writer) error {
-	problems, more := 0, false
+	l := linter{stdout: stdout}
 	for _, file := range files {
 		data, err := readCatalog(file, limit, stdin)
 		if file == "-" {
 			file = "<stdin>"
 		}
-		if err != nil {
-			problems++
-			fmt.Fprintf(stdout, "%s: error: %v\n", file, err)
-			continue
-		}
-		catalog := catalogfile.Parse(data, policy)
-		problems += len(catalog.Problems) + catalog.MoreProblems
-		more = more || catalog.MoreProblems > 0
-		show(stdout, file, "error", catalog.Problems)
-		if catalog.MoreProblems > 0 {
-			fmt.Fprintf(stdout, "%s: error: and at least %d more\n", file, catalog.MoreProblems)
-		}
-		show(stdout, file, "warning", catalog.Warnings)
-		if catalog.MoreWarnings > 0 {
-			fmt.Fprintf(stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
-		}
-		if len(catalog.Problems) == 0 {
-			fmt.Fprintf(stdout, "%s: %s, fit to be published\n", file, board.Count(len(catalog.Services), "service"))
+		switch {
+		case err != nil:
+			l.errorf(file, "%v", err)
+		case ownerconfig.Recognize(data):
+			l.configuration(file, data)
+		default:
+			l.catalog(file, data, policy)
 		}
 	}
 	switch {
-	case more:
-		return failed("problems found: at least %d; fix them and check again", problems)
-	case problems > 0:
-		return failed("problems found: %d; fix them and check again", problems)
+	case l.more:
+		return failed("problems found: at least %d; fix them and check again", l.problems)
+	case l.problems > 0:
+		return failed("problems found: %d; fix them and check again", l.problems)
 	}
 	return nil
+}
+
+// linter counts the problems of files and prints them.
+type linter struct {
+	stdout   io.Writer
+	problems int
+	more     bool // whether there are more problems than were counted
+}
+
+// errorf reports that a file cannot be checked.
+func (l *linter) errorf(file, format string, args ...any) {
+	l.problems++
+	fmt.Fprintf(l.stdout, "%s: error: %s\n", file, fmt.Sprintf(format, args...))
+}
+
+// catalog checks the content of a catalog file.
+func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
+	catalog := catalogfile.Parse(data, policy)
+	l.problems += len(catalog.Problems) + catalog.MoreProblems
+	l.more = l.more || catalog.MoreProblems > 0
+	show(l.stdout, file, "error", catalog.Problems)
+	if catalog.MoreProblems > 0 {
+		fmt.Fprintf(l.stdout, "%s: error: and at least %d more\n", file, catalog.MoreProblems)
+	}
+	show(l.stdout, file, "warning", catalog.Warnings)
+	if catalog.MoreWarnings > 0 {
+		fmt.Fprintf(l.stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
+	}
+	if len(catalog.Problems) == 0 {
+		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, board.Count(len(catalog.Services), "service"))
+	}
+}
+
+// configuration checks the content of a configuration file, and the catalog files that
+// it names and that can be read.
+func (l *linter) configuration(file string, data []byte) {
+	config, problems := ownerconfig.Parse(data)
+	l.problems += len(problems)
+	show(l.stdout, file, "error", problems)
+	if len(problems) > 0 {
+		return
+	}
+	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", file, board.Count(len(config.Catalogs), "catalog"))
+	checked := make(map[string]bool)
+	for _, catalog := range config.In(filepath.Dir(file)).Catalogs {
+		for _, s := range catalog.Sources {
+			if s.File == nil || checked[s.File.Path] {
+				continue
+			}
+			checked[s.File.Path] = true
+			data, _, err := regularfile.Read(s.File.Path, s.File.MaxSize)
+			switch {
+			case errors.Is(err, regularfile.ErrTooLarge):
+				l.errorf(s.File.Path, "%v; max_size in %s raises it", err, file)
+			case err != nil:
+				fmt.Fprintf(l.stdout, "%s: warning: it is not checked: %v\n", s.File.Path, err)
+			default:
+				l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
+			}
+		}
+	}
 }
 
 // readCatalog returns the content of a catalog file, or, for "-", of standard input.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
@@ -36,7 +37,8 @@ const (
 const shutdownGrace = 10 * time.Second
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe returns an error instead
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))) // the log of the Kubernetes client
+	signal.Ignore(syscall.SIGPIPE)                                    // a write to a closed pipe returns an error instead
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop()                                                        // a second signal ends the process at once
@@ -119,7 +121,6 @@ func filesFlags(command *cobra.Command, files *mtls.Files, party, peers string) 
 	flags.StringVar(&files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, followed by any intermediate ones")
 	flags.StringVar(&files.Key, "key", "", "PEM `file` with the private key of that certificate")
 	flags.StringVar(&files.CA, "ca", "", "PEM `file` with the authorities that sign the certificates of "+peers)
-	require(command, "cert", "key", "ca")
 }
 
 // require makes flags of the command mandatory.
@@ -160,15 +161,22 @@ func none(hint string) cobra.PositionalArgs {
 // loadFiles reads the certificate files of a party. Its errors say what to do.
 func loadFiles(files mtls.Files, logger *slog.Logger) (*mtls.Source, error) {
 	source, err := mtls.Load(files, logger)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, failed("%w; 'federationctl pki DIR' makes files for trying it out", err)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, failed("%w; run it as a user who may read the file", err)
-	case err != nil:
-		return nil, failed("%w; check --cert, --key and --ca", err)
+	if err != nil {
+		return nil, filesFailure(err)
 	}
 	return source, nil
+}
+
+// filesFailure returns why certificate files that flags name cannot be used, and what
+// to do.
+func filesFailure(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return failed("%w; 'federationctl pki DIR' makes files for trying it out", err)
+	case errors.Is(err, fs.ErrPermission):
+		return failed("%w; run it as a user who may read the file", err)
+	}
+	return failed("%w; check --cert, --key and --ca", err)
 }
 
 // parseIDs parses the values of a flag as identities.

@@ -7,26 +7,48 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/telemetry"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
+// ownerExample is a short configuration, for the help.
+const ownerExample = `listen: ":8008"
+metrics: "localhost:9153"          # metrics, health and the status page
+identity:
+  files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}
+allow:                             # who may subscribe
+  ids: ["spiffe://consumer.example/coredns"]
+  file: consumers.txt              # more of them, one a line
+catalogs:
+- sources:                         # the default; the first source wins
+  - file: {path: catalog.yaml}
+  - kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}
+- server_name: b.owner.example     # for consumers that ask for this name
+  sources:
+  - file: {path: b.yaml, lifetime: forever}
+`
+
+// indented returns a text with two blanks before each line.
+func indented(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
+}
+
 // serveOptions are the flags of serve.
 type serveOptions struct {
+	config    string
 	listen    string
 	catalog   string
 	max       size
@@ -41,14 +63,28 @@ type serveOptions struct {
 func serveCommand(ctx context.Context) *cobra.Command {
 	o := serveOptions{max: catalogfile.DefaultLimit}
 	command := &cobra.Command{
-		Use:   "serve --catalog FILE --cert FILE --key FILE --ca FILE",
-		Short: "Publish the services of a catalog file",
-		Long: `serve publishes the services of a catalog file to consumers. A consumer needs a
-certificate of an authority in --ca and, if --allow-id or --allow-file is given,
-one of the identities named there. Others get Unauthenticated. Both versions of
-the API, v1alpha2 and v1alpha1, are served on the same address.
+		Use:   "serve {--config FILE | --catalog FILE --cert FILE --key FILE --ca FILE}",
+		Short: "Publish services: of a catalog file, or as a configuration file says",
+		Long: `serve publishes the services of a catalog file to consumers or, with --config,
+those of any number of catalogs, each filled by files and Kubernetes clusters. A
+consumer needs a certificate of an authority in --ca and, if --allow-id or
+--allow-file is given, one of the identities named there. Others get
+Unauthenticated. Both versions of the API, v1alpha2 and v1alpha1, are served on
+the same address.
 
-The catalog is a YAML or JSON file:
+The file of --config says what the flags say, and more:
+
+` + indented(ownerExample) + `
+Paths are relative to the directory of the file. With it nobody may subscribe whom
+allow does not name. The file is followed, and applied as a difference: consumers
+that stay allowed keep their streams. New values of listen, metrics, window and
+identity wait for a restart, and the log names them; the rest is applied. A file
+with a mistake changes nothing; all mistakes are logged, and 'federationctl lint'
+shows them, too. Until all sources of a catalog have been read once, its consumers
+get Unavailable, and so they do when one has been away for its lifetime. docs/owner.md
+in the source has every key.
+
+A catalog is a YAML or JSON file:
 
   services:
   - name: shop                       # unique, the ID of the service
@@ -96,22 +132,43 @@ connection without a stream is closed after a minute. When an authority leaves
 --ca, the connections of the consumers that it has signed end within a minute.
 
 The health service of gRPC (grpc.health.v1) answers on the same address, to
-everybody with a certificate of --ca. --metrics serves metrics for Prometheus on
-an address of its own, under /metrics and without TLS:
+everybody with a certificate of --ca. --metrics has an address of its own, without
+TLS. There /healthz answers while the process runs, /readyz once every catalog has
+been complete and consumers are served, and says what is waited for otherwise, / is
+a page that shows the state of each source, and /metrics is for Prometheus:
 
-  federation_owner_consumers{version}      open streams
-  federation_owner_services                services in the catalog
-  federation_owner_unsent_services         not sent yet, over all consumers
-  federation_owner_in_flight_responses     sent and not acknowledged yet
-  federation_owner_lag_seconds             age of the oldest change that some
+  federation_owner_consumers{catalog,version}
+                                           open streams
+  federation_owner_services{catalog}       services in the catalog
+  federation_owner_catalog_unavailable{catalog}
+                                           1 while its consumers get Unavailable
+  federation_owner_unsent_services{catalog}
+                                           not sent yet, over all consumers
+  federation_owner_in_flight_responses{catalog}
+                                           sent and not acknowledged yet
+  federation_owner_lag_seconds{catalog}    age of the oldest change that some
                                            consumer has not acknowledged
-  federation_owner_acknowledged_total      responses that were accepted
-  federation_owner_refused_total{field}    responses that were refused
-  federation_owner_streams_ended_total{code}
+  federation_owner_acknowledged_total{catalog}
+                                           responses that were accepted
+  federation_owner_refused_total{catalog,field}
+                                           responses that were refused
+  federation_owner_streams_ended_total{catalog,code}
+  federation_owner_source_complete{catalog,source}
+                                           1 once its whole state was known
+  federation_owner_source_away_seconds{catalog,source}
+                                           for how long it cannot be asked
+  federation_owner_source_services{catalog,source}
+  federation_owner_source_hidden_services{catalog,source}
+                                           hidden by a source before it
+  federation_owner_source_refused_entries{catalog,source,rule}
+                                           entries that are not published
   federation_owner_connections             open connections
   federation_owner_connections_turned_away_total{limit}
-  federation_owner_file_broken{file}       1 while a file is not used
+  federation_owner_file_broken{file}       1 while a file is not used: config,
+                                           allow or catalog
   federation_owner_certificate_expiry_timestamp_seconds{file}
+
+The label catalog is the server name, and empty for the default catalog.
 
 SIGINT or SIGTERM ends the owner: its consumers are told to try again later, and
 keep what they have. A second signal ends it at once. It ends with exit code 1 if
@@ -126,15 +183,19 @@ Consumers may send up to one ping a second.`,
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem \
       --allow-file consumers.txt --metrics localhost:9153
 
+  # Catalogs and sources as a configuration file says.
+  federationctl serve --config owner.yaml
+
   # Consumers with a round trip of 50 ms: 10,000 services take 1.2 seconds with up to
   # 512 messages ahead of their acknowledgements, and 8 minutes without.
   federationctl serve --catalog catalog.yaml --cert owner.pem --key owner-key.pem --ca ca.pem --window 512`,
 		Args: none("name the catalog with --catalog"),
 		RunE: func(command *cobra.Command, _ []string) error {
-			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr())
+			return o.run(ctx, command.Flags(), command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
+	flags.StringVar(&o.config, "config", "", "YAML or JSON configuration `file`, in place of all other flags; followed")
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
@@ -144,124 +205,143 @@ Consumers may send up to one ping a second.`,
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
-	require(command, "catalog")
 	return command
 }
 
 // run serves until ctx ends.
-func (o *serveOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	allow, err := parseIDs("allow-id", o.allow)
-	if err != nil {
+func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	config := publisher.Config{File: o.config, Logger: slog.New(slog.NewTextHandler(stderr, nil))}
+	if err := o.check(flags); err != nil {
 		return err
 	}
-	policy, err := parsePolicy(o.ranges)
-	if err != nil {
-		return err
+	if o.config == "" {
+		var err error
+		if config.Owner, err = o.ownerConfig(); err != nil {
+			return err
+		}
 	}
-	if o.window < 1 || o.window > owner.MaxWindow {
-		return fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
-	}
-	logger := slog.New(slog.NewTextHandler(stderr, nil))
-	certificates, err := loadFiles(o.files, logger)
-	if err != nil {
-		return err
-	}
-	registry := owner.NewRegistry()
-	catalog, err := ownerfile.OpenCatalog(ctx, ownerfile.CatalogConfig{
-		Path: o.catalog, Registry: registry, Policy: policy, MaxBytes: int64(o.max), Logger: logger,
-	})
-	switch _, pathError := errors.AsType[*fs.PathError](err); {
-	case errors.Is(err, regularfile.ErrTooLarge):
-		return failed("%w; --max-catalog raises it", err)
-	case pathError, errors.Is(err, regularfile.ErrNotRegular):
-		return failure{err}
-	case ctx.Err() != nil:
-		return failed("interrupted before the catalog was read")
-	case err != nil:
-		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
-	}
-	server, err := owner.New(owner.Config{
-		Registry:    registry,
-		Credentials: certificates.Server(),
-		Allow:       allow,
-		Window:      o.window,
-		Logger:      logger,
-	})
-	if err != nil {
-		return failure{err}
-	}
-	var allowed *ownerfile.File
+	p, err := publisher.New(ctx, config)
 	switch {
-	case o.allowFile != "":
-		set := func(ids []mtls.ID) { server.SetAllow(slices.Concat(allow, ids)) }
-		if allowed, err = ownerfile.OpenAllow(ctx, ownerfile.AllowConfig{Path: o.allowFile, Set: set, Logger: logger}); err != nil {
-			return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
+	case err != nil && ctx.Err() != nil:
+		return failed("interrupted before the files were read")
+	case err != nil && o.config != "":
+		return o.fileFailure(err)
+	case err != nil:
+		return o.flagFailure(err)
+	}
+	if config.Owner.Allow.Everybody {
+		config.Logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.files.CA)
+	}
+	announce := func() {
+		if o.config == "" {
+			fmt.Fprintf(stdout, "serving %d services on %s\n", p.Status().Server.Catalogs[""].Services, p.Addr())
+		} else {
+			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
 		}
-	case len(allow) == 0:
-		logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.files.CA)
-	}
-	listener, err := listen(ctx, "listen", o.listen)
-	if err != nil {
-		return err
-	}
-	var metrics net.Listener
-	if o.metrics != "" {
-		if metrics, err = listen(ctx, "metrics", o.metrics); err != nil {
-			return errors.Join(err, listener.Close())
+		if p.WebAddr() != nil {
+			fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", p.WebAddr())
 		}
 	}
-	fmt.Fprintf(stdout, "serving %d services on %s\n", registry.Len(), listener.Addr())
-
-	ctx, cancel := context.WithCancel(ctx)
-	var followers sync.WaitGroup
-	defer followers.Wait()
-	defer cancel()
-	if metrics != nil {
-		fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", metrics.Addr())
-		scraped := metricsServer(ownerMetrics{server, catalog, allowed, certificates})
-		defer scraped.Close() // after the owner has ended, so that its end can be watched
-		followers.Go(func() {
-			if err := scraped.Serve(metrics); !errors.Is(err, http.ErrServerClosed) {
-				logger.Error("metrics are not served any more", "error", err)
-			}
-		})
-	}
-	// Each of these returns nil when ctx ends.
-	followers.Go(func() { _ = catalog.Run(ctx) })
-	followers.Go(func() { _ = certificates.Run(ctx) })
-	if allowed != nil {
-		followers.Go(func() { _ = allowed.Run(ctx) })
-	}
-	if err := server.Serve(ctx, listener); err != nil {
+	if err := p.Run(ctx, telemetry.Handler(version(), p.Status), announce); err != nil {
 		return failure{err}
 	}
 	return nil
 }
 
+// check returns what is wrong with the choice of flags: those for one catalog file, or
+// --config and no other.
+func (o *serveOptions) check(flags *pflag.FlagSet) error {
+	var others, missing []string
+	flags.VisitAll(func(flag *pflag.Flag) {
+		switch {
+		case flag.Changed && flag.Name != "config":
+			others = append(others, "--"+flag.Name)
+		case !flag.Changed && slices.Contains([]string{"catalog", "cert", "key", "ca"}, flag.Name):
+			missing = append(missing, fmt.Sprintf("%q", flag.Name))
+		}
+	})
+	switch {
+	case o.config != "" && len(others) > 0:
+		return fmt.Errorf("%s cannot be used with --config: the configuration file says all", strings.Join(others, ", "))
+	case flags.Changed("config") && o.config == "":
+		return errors.New("--config: the name of the file is empty")
+	case o.config == "" && len(missing) > 0:
+		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// ownerConfig returns what the flags say.
+func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
+	allow, err := parseIDs("allow-id", o.allow)
+	if err != nil {
+		return ownerconfig.Config{}, err
+	}
+	policy, err := parsePolicy(o.ranges)
+	if err != nil {
+		return ownerconfig.Config{}, err
+	}
+	if o.window < 1 || o.window > owner.MaxWindow {
+		return ownerconfig.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
+	}
+	return ownerconfig.Config{
+		Listen: o.listen, Metrics: o.metrics, Window: o.window, Identity: o.files, AllowAddresses: policy.AllowAddresses,
+		Allow: ownerconfig.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
+		Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
+			{Name: "file:" + o.catalog, File: &ownerconfig.File{Path: o.catalog, MaxSize: int64(o.max)}},
+		}}},
+	}, nil
+}
+
+// flagFailure returns why the owner cannot start, and which flag to change.
+func (o *serveOptions) flagFailure(err error) error {
+	key := ""
+	if e, ok := errors.AsType[publisher.Error](err); ok {
+		key = e.Key
+	}
+	_, pathError := errors.AsType[*fs.PathError](err)
+	switch {
+	case key == "identity.files":
+		return filesFailure(err)
+	case key == "allow.file":
+		return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
+	case key == "listen" || key == "metrics":
+		return failed("%w; choose another address with --%s", err, key)
+	case key == "catalogs" && errors.Is(err, regularfile.ErrTooLarge):
+		return failed("%w; --max-catalog raises it", err)
+	case key == "catalogs" && !pathError && !errors.Is(err, regularfile.ErrNotRegular):
+		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
+	}
+	return failure{err}
+}
+
+// fileFailure returns why the owner cannot start, and what to change in the
+// configuration file.
+func (o *serveOptions) fileFailure(err error) error {
+	e, ok := errors.AsType[publisher.Error](err)
+	_, pathError := errors.AsType[*fs.PathError](err)
+	switch {
+	case ok && e.Key != "":
+		return failed("%w; see %s in %s", err, e.Key, o.config)
+	case pathError, errors.Is(err, regularfile.ErrNotRegular), errors.Is(err, regularfile.ErrTooLarge):
+		return failure{err}
+	}
+	return failed("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)
+}
+
 // size is a number of bytes as the value of a flag, such as 512MiB.
 type size int64
 
-// units has the units of a size, each 1024 times the one before.
-var units = []string{"B", "KiB", "MiB", "GiB"}
-
 // String implements pflag.Value.
-func (s *size) String() string {
-	number, unit := *s, 0
-	for number != 0 && number%1024 == 0 && unit < len(units)-1 {
-		number, unit = number/1024, unit+1
-	}
-	return strconv.FormatInt(int64(number), 10) + units[unit]
-}
+func (s *size) String() string { return ownerconfig.FormatSize(int64(*s)) }
 
 // Set implements pflag.Value.
 func (s *size) Set(text string) error {
-	digits := strings.TrimRight(text, "BKMGi")
-	unit := max(slices.Index(units, text[len(digits):]), 0)
-	number, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || number < 1 || digits+units[unit] != text && digits != text {
+	number, err := ownerconfig.ParseSize(text)
+	if err != nil {
 		return errors.New("not a size such as 512MiB")
 	}
-	*s = size(number << (10 * unit))
+	*s = size(number)
 	return nil
 }
 
@@ -271,15 +351,6 @@ func (*size) Type() string { return "size" }
 // maxCatalogFlag adds the flag that bounds a catalog file.
 func maxCatalogFlag(command *cobra.Command, limit *size) {
 	command.Flags().Var(limit, "max-catalog", "`size` that a catalog file may have, in bytes or with KiB, MiB or GiB")
-}
-
-// listen listens on the address that is the value of a flag.
-func listen(ctx context.Context, flag, address string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, failed("%w; choose another address with --%s", err, flag)
-	}
-	return listener, nil
 }
 
 // rangesFlag adds the flag whose values parsePolicy takes.

@@ -23,6 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/telemetry"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -345,7 +346,7 @@ func TestServeMetrics(t *testing.T) {
 		`consumers{version="v1alpha2"}`: 1, `unsent_services`: 1, `in_flight_responses`: 1,
 		`streams_ended_total{code="Unauthenticated"}`: 1,
 	})
-	if lag := scrape(t, url)["federation_owner_lag_seconds"]; lag <= 0 {
+	if lag := scrape(t, url)[`federation_owner_lag_seconds`]; lag <= 0 {
 		t.Errorf("the lag of a consumer that has nothing is %v, expected more than 0", lag)
 	}
 	c.next(fmt.Errorf(`service "api": fqdn: not ours`))
@@ -379,13 +380,13 @@ func TestServeMetrics(t *testing.T) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
-	other, err := http.Get(strings.TrimSuffix(url, "metrics"))
+	other, err := http.Get(url + "/other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Body.Close()
 	if other.StatusCode != http.StatusNotFound {
-		t.Errorf("/ is %s, expected not found", other.Status)
+		t.Errorf("/metrics/other is %s, expected not found", other.Status)
 	}
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
@@ -400,7 +401,7 @@ func TestServeHelpNamesTheMetrics(t *testing.T) {
 		inHelp = append(inHelp, match[1])
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	ownerMetrics{}.Describe(descs)
+	telemetry.Collector{}.Describe(descs)
 	close(descs)
 	for d := range descs {
 		described = append(described, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])

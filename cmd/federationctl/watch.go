@@ -95,6 +95,7 @@ standard error.`,
 	}
 	flags := command.Flags()
 	filesFlags(command, &o.files, "consumer", "owners")
+	require(command, "cert", "key", "ca")
 	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
 	flags.StringVar(&o.api, "api", wire.V1Alpha2.String(), "`version` of the protocol: "+strings.Join(apis, " or "))
 	rangesFlag(command, &o.ranges)

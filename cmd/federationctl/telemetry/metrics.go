@@ -1,4 +1,4 @@
-package main
+package telemetry
 
 import (
 	"net/http"
@@ -8,32 +8,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// ownerMetrics collects the metrics of an owner when they are scraped. The values of
-// labels are of small fixed sets: never a consumer, a service, or text that a
-// consumer sent.
-type ownerMetrics struct {
-	server       *owner.Server
-	catalog      *ownerfile.File
-	allow        *ownerfile.File // nil when there is none
-	certificates *mtls.Source
+// Collector collects the metrics of an owner when they are scraped. The values of
+// labels are of small fixed sets, or stand in the owner's configuration: never a
+// consumer, a service, or text that a consumer sent.
+type Collector struct {
+	Status func() publisher.Status
 }
 
 var (
 	connectionsDesc = ownerDesc(nil, "connections", "Open connections, including those without a stream.")
 	turnedAwayDesc  = ownerDesc(nil, "connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
-	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken.", "file")
+	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, or a catalog file.", "file")
 	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities in the CA file.", "file")
 )
 
 // catalogDescs describe the metrics of one catalog.
 type catalogDescs struct {
-	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended *prometheus.Desc
+	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable *prometheus.Desc
+
+	complete, away, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
 }
 
 // describe returns the descriptions for the catalog with that server name, which is the
@@ -53,6 +50,13 @@ func describe(serverName string) catalogDescs {
 		acknowledged: ownerDesc(fixed, "acknowledged_total", "Responses that consumers have acknowledged."),
 		refused:      ownerDesc(fixed, "refused_total", "Responses that consumers have refused, by the field of the service that they name.", "field"),
 		ended:        ownerDesc(fixed, "streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code"),
+		unavailable:  ownerDesc(fixed, "catalog_unavailable", "1 while consumers of a catalog get Unavailable."),
+
+		complete:       ownerDesc(fixed, "source_complete", "1 once the whole state of the origin of a source has been known.", "source"),
+		away:           ownerDesc(fixed, "source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", "source"),
+		ofSource:       ownerDesc(fixed, "source_services", "Services of a source, with those that are hidden.", "source"),
+		hidden:         ownerDesc(fixed, "source_hidden_services", "Services of a source that a source before it hides.", "source"),
+		refusedEntries: ownerDesc(fixed, "source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", "source", "rule"),
 	}
 }
 
@@ -62,10 +66,11 @@ func ownerDesc(fixed prometheus.Labels, name, help string, labels ...string) *pr
 }
 
 // Describe implements prometheus.Collector.
-func (ownerMetrics) Describe(ch chan<- *prometheus.Desc) {
+func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended,
+		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable,
+		c.complete, c.away, c.ofSource, c.hidden, c.refusedEntries,
 		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
@@ -73,14 +78,15 @@ func (ownerMetrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
+func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	count := func(d *prometheus.Desc, value uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	stats := m.server.Stats()
+	status := c.Status()
+	stats := status.Server
 	for name, c := range stats.Catalogs {
 		d := describe(name)
 		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
@@ -106,27 +112,46 @@ func (m ownerMetrics) Collect(ch chan<- prometheus.Metric) {
 	for limit, n := range stats.TurnedAway {
 		count(turnedAwayDesc, n, limit)
 	}
-	broken := func(file *ownerfile.File, name string) {
-		value := 0.0
-		if file.Err() != nil {
-			value = 1
+	for name, c := range status.Catalogs {
+		d := describe(name)
+		gauge(d.unavailable, oneIf(c.Unavailable != ""))
+		seen := make(map[string]bool)
+		for _, of := range c.Sources {
+			if seen[of.Name] {
+				continue // it is about to take the place of the one with its name
+			}
+			seen[of.Name] = true
+			away := 0.0
+			if of.Away != "" {
+				away = time.Since(of.Since).Seconds()
+			}
+			gauge(d.complete, oneIf(of.Complete), of.Name)
+			gauge(d.away, away, of.Name)
+			gauge(d.ofSource, float64(of.Services), of.Name)
+			gauge(d.hidden, float64(of.Hidden), of.Name)
+			for rule, n := range of.Refused {
+				gauge(d.refusedEntries, float64(n), of.Name, rule)
+			}
 		}
-		gauge(brokenDesc, value, name)
 	}
-	broken(m.catalog, "catalog")
-	if m.allow != nil {
-		broken(m.allow, "allow")
+	for file, broken := range status.Broken {
+		gauge(brokenDesc, oneIf(broken != nil), file)
 	}
-	certificate, ca := m.certificates.Expiry()
-	gauge(expiryDesc, float64(certificate.Unix()), "cert")
-	gauge(expiryDesc, float64(ca.Unix()), "ca")
+	gauge(expiryDesc, float64(status.Certificate.Unix()), "cert")
+	gauge(expiryDesc, float64(status.CA.Unix()), "ca")
 }
 
-// metricsServer serves the metrics of this process under /metrics.
-func metricsServer(m ownerMetrics) *http.Server {
+// oneIf returns 1 for true and 0 for false.
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// metrics returns what serves the metrics of this process.
+func metrics(status func() publisher.Status) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	registry.MustRegister(Collector{status}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

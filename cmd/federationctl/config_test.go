@@ -1,0 +1,393 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// ownerText is a configuration with a catalog file and one consumer.
+const ownerText = `listen: "127.0.0.1:0"
+metrics: "127.0.0.1:0"
+identity:
+  files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}
+allow:
+  ids: ["` + pkiConsumerID + `"]
+catalogs:
+- sources:
+  - file: {path: catalog.yaml}
+`
+
+// oneService returns a catalog of one service.
+func oneService(name string) string {
+	return "services:\n- name: " + name + "\n  fqdn: " + name + ".fed.example\n" +
+		"  endpoints: [{address: 192.0.2.20, port: 80}]\n  instances: [{id: v1, protocol: HTTP}]\n"
+}
+
+// configured is an owner with a configuration file.
+type configured struct {
+	*running
+
+	dir, file    string
+	address, web string // host:port of the owner, and the URL of its status page
+}
+
+// serveConfig starts an owner with a configuration, and the certificates of all
+// parties beside it. Catalogs has the files beside the configuration, by name.
+func serveConfig(t *testing.T, text string, catalogs map[string]string) *configured {
+	t.Helper()
+	dir := partiesIn(t)
+	for name, catalog := range catalogs {
+		write(t, filepath.Join(dir, name), catalog)
+	}
+	c := &configured{dir: dir, file: write(t, filepath.Join(dir, "owner.yaml"), text)}
+	c.running = background(t, "serve", "--config", c.file)
+	if _, err := fmt.Sscanf(c.line(), "serving "+c.file+" on %s", &c.address); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(c.line(), "metrics on %s", &c.web); err != nil {
+		t.Fatal(err)
+	}
+	c.web = strings.TrimSuffix(c.web, "metrics")
+	return c
+}
+
+// get returns the code and the body of what the owner answers on its metrics address.
+func (c *configured) get(path string) (code int, body string) {
+	c.t.Helper()
+	response, err := http.Get(c.web + path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return response.StatusCode, string(data)
+}
+
+// shows waits until what the owner answers has that text.
+func (c *configured) shows(path, text string) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		if _, body := c.get(path); !strings.Contains(body, text) {
+			return fmt.Sprintf("%s has no %q:\n%s", path, text, body)
+		}
+		return ""
+	})
+}
+
+// metrics waits until the metrics have these values.
+func (c *configured) metrics(want map[string]float64) {
+	c.t.Helper()
+	eventually(c.t, func() string {
+		all, got := scrape(c.t, c.web+"metrics"), make(map[string]float64)
+		for series := range want {
+			if value, ok := all["federation_owner_"+series]; ok {
+				got[series] = value
+			}
+		}
+		return cmp.Diff(want, got)
+	})
+}
+
+// as connects a party to the owner with that server name in the handshake.
+func (c *configured) as(party, serverName string) *grpc.ClientConn {
+	c.t.Helper()
+	source, err := mtls.Load(filesOf(c.dir, party), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	owner, err := mtls.ParseID(pkiOwnerID)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(source.Client(serverName, []mtls.ID{owner})))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// gets subscribes until the first response is that one.
+func (c *configured) gets(conn *grpc.ClientConn, want string) *stream {
+	c.t.Helper()
+	var last *stream
+	eventually(c.t, func() string {
+		last = subscribe(c.t, conn)
+		m, err := last.Recv()
+		if err != nil {
+			return err.Error()
+		}
+		if got := m.GetResponse().GetOperation().String() + " " + m.GetResponse().GetResourceId(); got != want {
+			return fmt.Sprintf("received %q, expected %q", got, want)
+		}
+		return ""
+	})
+	return last
+}
+
+// twoCatalogs has a default catalog and another one.
+const twoCatalogs = ownerText + `- server_name: b.owner.example
+  sources:
+  - file: {path: b.yaml, lifetime: forever}
+`
+
+// TestConfigCatalogs has two catalogs behind one address. A consumer chooses one by the
+// server name of its handshake, and must be named.
+func TestConfigCatalogs(t *testing.T) {
+	c := serveConfig(t, twoCatalogs, map[string]string{"catalog.yaml": oneService("a"), "b.yaml": oneService("b")})
+	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	c.gets(c.as("consumer", "B.owner.example"), "UPSERT b")
+	if code := subscribe(t, c.as("partner", "owner.example")).ends(); code != codes.Unauthenticated {
+		t.Errorf("a consumer that allow does not name gets %v, expected Unauthenticated", code)
+	}
+	c.metrics(map[string]float64{
+		`services{catalog=""}`: 1, `services{catalog="b.owner.example"}`: 1,
+		`consumers{catalog="b.owner.example",version="v1alpha2"}`:                1,
+		`catalog_unavailable{catalog=""}`:                                        0,
+		`source_complete{catalog="b.owner.example",source="file:b.yaml"}`:        1,
+		`source_services{catalog="b.owner.example",source="file:b.yaml"}`:        1,
+		`source_hidden_services{catalog="b.owner.example",source="file:b.yaml"}`: 0,
+		`source_away_seconds{catalog="b.owner.example",source="file:b.yaml"}`:    0,
+		`file_broken{file="config"}`:                                             0,
+		`file_broken{file="catalog"}`:                                            0,
+	})
+	c.shows("", "catalog b.owner.example: 1 services, consumers: 1 v1alpha2 0 v1alpha1\n  source file:b.yaml: current, 1 services\n")
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}
+
+// TestConfigWaitsForSources has a catalog file that is not there yet. Its consumers get
+// Unavailable, those of other catalogs are served, and the owner is not ready.
+func TestConfigWaitsForSources(t *testing.T) {
+	c := serveConfig(t, twoCatalogs, map[string]string{"catalog.yaml": oneService("a")})
+	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	b := c.as("consumer", "b.owner.example")
+	if code := subscribe(t, b).ends(); code != codes.Unavailable {
+		t.Errorf("a consumer of a catalog that is not complete gets %v, expected Unavailable", code)
+	}
+	if code, body := c.get("healthz"); code != http.StatusOK || body != "ok\n" {
+		t.Errorf("/healthz is %d, %q", code, body)
+	}
+	eventually(t, func() string {
+		want := "not ready\ncatalog b.owner.example: waiting for the first state of file:b.yaml\n"
+		if code, body := c.get("readyz"); code != http.StatusServiceUnavailable || body != want {
+			return fmt.Sprintf("/readyz is %d, %q, expected 503, %q", code, body, want)
+		}
+		return ""
+	})
+	c.metrics(map[string]float64{
+		`catalog_unavailable{catalog="b.owner.example"}`:                  1,
+		`source_complete{catalog="b.owner.example",source="file:b.yaml"}`: 0,
+		`file_broken{file="catalog"}`:                                     1,
+	})
+	c.shows("", "  unavailable: waiting for the first state of file:b.yaml\n  source file:b.yaml: away since ")
+
+	file := write(t, filepath.Join(c.dir, "b.yaml"), oneService("b"))
+	stream := c.gets(b, "UPSERT b")
+	c.shows("readyz", "ready\n")
+	if code, body := c.get("readyz"); code != http.StatusOK || body != "ready\n" {
+		t.Errorf("/readyz is %d, %q", code, body)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	c.metrics(map[string]float64{`file_broken{file="catalog"}`: 1, `catalog_unavailable{catalog="b.owner.example"}`: 0})
+	if code, body := c.get("readyz"); code != http.StatusOK {
+		t.Errorf("/readyz is %d, %q after a file is gone", code, body)
+	}
+	write(t, file, oneService("b")+strings.TrimPrefix(oneService("c"), "services:\n"))
+	ack(stream)
+	for _, want := range []string{"UNKNOWN", "UPSERT c"} {
+		if got := stream.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+}
+
+// ack acknowledges the first response of a stream, which gets has received.
+func ack(s *stream) {
+	s.t.Helper()
+	if err := s.Send(&rdpb.BidirectionalStream{Request: wire.Ack("1", "session")}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestConfigChange edits the configuration of an owner. What it changes takes effect,
+// and nothing else.
+func TestConfigChange(t *testing.T) {
+	catalogs := map[string]string{
+		"catalog.yaml": oneService("a"), "b.yaml": oneService("b"), "more.yaml": oneService("more"), "consumers.txt": partnerID + "\n",
+	}
+	c := serveConfig(t, ownerText, catalogs)
+	consumer, partner := c.as("consumer", "owner.example"), c.as("partner", "owner.example")
+	open := subscribe(t, consumer)
+	for _, want := range []string{"UPSERT a", "UNKNOWN"} {
+		if got := open.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+
+	// A file with mistakes changes nothing, and is reported with all of them.
+	write(t, c.file, strings.Replace(twoCatalogs, "allow:", "alow:", 1)+"window: 0\n")
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 1})
+	c.shows("", "broken: config: configuration file "+c.file+": line 1: allow: required; line 5: alow: there is no such key; did you mean allow?; line 13: window: ")
+	// So is one that names what cannot be opened.
+	write(t, c.file, strings.Replace(ownerText, "allow:\n", "allow:\n  file: nobody.txt\n", 1))
+	c.shows("", "broken: config: configuration file "+c.file+": allow file: stat "+filepath.Join(c.dir, "nobody.txt"))
+
+	// Another catalog, another consumer by an allow file, another source; and an address
+	// that waits for a restart.
+	next := strings.Replace(twoCatalogs, "allow:\n", "allow:\n  file: consumers.txt\n", 1)
+	next = strings.Replace(next, "- file: {path: catalog.yaml}\n", "- file: {path: catalog.yaml, lifetime: 5m}\n  - file: {path: more.yaml}\n", 1)
+	next = strings.Replace(next, "listen: ", "window: 9\nlisten: ", 1)
+	write(t, c.file, next)
+	c.gets(partner, "UPSERT a")
+	c.gets(c.as("partner", "b.owner.example"), "UPSERT b")
+	if got := open.next(nil); got != "UPSERT more" {
+		t.Errorf("received %q, expected UPSERT more", got)
+	}
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 0, `file_broken{file="allow"}`: 0, `services{catalog=""}`: 2})
+	c.shows("", "new values wait for a restart: window\n")
+
+	// The allow file is followed from then on.
+	write(t, filepath.Join(c.dir, "consumers.txt"), "[]\n")
+	eventually(t, func() string {
+		if code := subscribe(t, partner).ends(); code != codes.Unauthenticated {
+			return "the partner gets " + code.String()
+		}
+		return ""
+	})
+
+	// Back to the first one: the source and the catalog are withdrawn.
+	b := c.gets(c.as("consumer", "b.owner.example"), "UPSERT b")
+	write(t, c.file, ownerText)
+	if got := open.next(nil); got != "DELETE more" {
+		t.Errorf("received %q, expected DELETE more", got)
+	}
+	if code := b.ends(); code != codes.Unavailable {
+		t.Errorf("the stream of a catalog that is gone ended with %v, expected Unavailable", code)
+	}
+	write(t, c.file, strings.Replace(ownerText, pkiConsumerID, partnerID, 1))
+	if code := open.ends(); code != codes.Unauthenticated {
+		t.Errorf("the stream of a consumer that is not named any more ended with %v, expected Unauthenticated", code)
+	}
+	c.gets(partner, "UPSERT a")
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+	for _, line := range []string{
+		"configuration file is not used, everything stays as it was: fix the file", "configuration file is in order again",
+		`configuration has new values that wait for a restart; the others are in effect" file=` + c.file + " keys=window",
+	} {
+		if n := strings.Count(c.errs.String(), line); n < 1 || n > 2 {
+			t.Errorf("the log has %d times %q:\n%s", n, line, c.errs)
+		}
+	}
+}
+
+// TestConfigRefused has configurations with which an owner does not start.
+func TestConfigRefused(t *testing.T) {
+	t.Chdir(pkiIn(t))
+	write(t, "catalog.yaml", oneService("a"))
+	with := func(old, text string) string {
+		t.Helper()
+		changed := strings.Replace(ownerText, old, text, 1)
+		if changed == ownerText {
+			t.Fatalf("%q is not in the configuration", old)
+		}
+		return changed
+	}
+	for _, tt := range []struct {
+		text  string // of owner.yaml; empty for none
+		flags []string
+		code  int
+		want  string
+	}{
+		{"", nil, 1, "federationctl: configuration file: stat owner.yaml: no such file or directory\n"},
+		{with("ids: [", "ids: [x y, ") + "windows: 1\n", nil, 1, "federationctl: configuration file owner.yaml: line 6: allow.ids[0]: identity \"x y\": label has a character other than a-z, 0-9, '-' and '_'; line 10: windows: there is no such key; did you mean window?; 'federationctl lint owner.yaml' shows each mistake in a line\n"},
+		{with("cert: owner.pem", "cert: no.pem"), nil, 1, "federationctl: certificate: stat no.pem: no such file or directory; see identity.files in owner.yaml\n"},
+		{with("key: owner-key.pem", "key: consumer-key.pem"), nil, 1, "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; see identity.files in owner.yaml\n"},
+		{with("allow:", "allow:\n  file: no.txt"), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
+		{with(`listen: "127.0.0.1:0"`, `listen: "192.0.2.1:1"`), nil, 1, "federationctl: listen tcp 192.0.2.1:1: bind: cannot assign requested address; see listen in owner.yaml\n"},
+		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: --catalog, --window cannot be used with --config: the configuration file says all\nfederationctl: see 'federationctl serve --help'\n"},
+	} {
+		os.Remove("owner.yaml")
+		if tt.text != "" {
+			write(t, "owner.yaml", tt.text)
+		}
+		code, stdout, stderr := ctl(t, append([]string{"serve", "--config", "owner.yaml"}, tt.flags...)...)
+		if diff := cmp.Diff(tt.want, stderr); diff != "" || code != tt.code || stdout != "" {
+			t.Errorf("exit code %d, expected %d; standard output %q; unexpected standard error (-want +got):\n%s", code, tt.code, stdout, diff)
+		}
+	}
+	if code, _, stderr := ctl(t, "serve", "--config", ""); code != exitUsage || !strings.HasPrefix(stderr, "federationctl: --config: the name of the file is empty\n") {
+		t.Errorf("an empty name: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestConfigOfNobody serves with nobody named: everybody is turned away, which without
+// a configuration file would mean that everybody may subscribe.
+func TestConfigOfNobody(t *testing.T) {
+	c := serveConfig(t, strings.Replace(ownerText, `["`+pkiConsumerID+`"]`, "[]", 1), map[string]string{"catalog.yaml": oneService("a")})
+	if code := subscribe(t, c.as("consumer", "owner.example")).ends(); code != codes.Unauthenticated {
+		t.Errorf("a consumer gets %v, expected Unauthenticated", code)
+	}
+	c.stop()
+	if !strings.Contains(c.errs.String(), "nobody may subscribe; name consumers in allow") {
+		t.Errorf("the log does not say that nobody may subscribe:\n%s", c.errs)
+	}
+}
+
+// TestLintConfig checks configurations, and the catalogs that they name.
+func TestLintConfig(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "catalog.yaml", strings.Replace(oneService("a"), "192.0.2.20", "127.0.0.1", 1))
+	for _, tt := range []struct {
+		text, stdout, stderr string
+	}{
+		{ownerText, "owner.yaml: 1 catalog, fit to be served\n" +
+			`catalog.yaml:4: error: service "a": endpoints[0].address: loopback address 127.0.0.1, which allow_addresses of the consumer does not open` + "\n", "federationctl: problems found: 1; fix them and check again\n"},
+		{ownerText + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
+		{twoCatalogs + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml: 2 catalogs, fit to be served\ncatalog.yaml: 1 service, fit to be published\nb.yaml: warning: it is not checked: stat b.yaml: no such file or directory\n", ""},
+		{strings.Replace(ownerText, "catalog.yaml}", "catalog.yaml, max_size: 9}", 1), "owner.yaml: 1 catalog, fit to be served\n" +
+			"catalog.yaml: error: catalog.yaml is larger than allowed: it has 128 bytes, the limit is 9; max_size in owner.yaml raises it\n", "federationctl: problems found: 1; fix them and check again\n"},
+		{"window: 0\n" + ownerText + "windows: 1\n", `owner.yaml:1: error: window: "0" is not a whole number from 1 to 1024` + "\n" +
+			"owner.yaml:11: error: windows: there is no such key; did you mean window?\n", "federationctl: problems found: 2; fix them and check again\n"},
+	} {
+		write(t, "owner.yaml", tt.text)
+		code, stdout, stderr := ctl(t, "lint", "owner.yaml")
+		if diff := cmp.Diff(tt.stdout+tt.stderr, stdout+stderr); diff != "" || (code == exitDone) != (tt.stderr == "") {
+			t.Errorf("exit code %d; unexpected output (-want +got):\n%s", code, diff)
+		}
+	}
+}
+
+// TestHelpHasAConfiguration parses the example in the help of serve.
+func TestHelpHasAConfiguration(t *testing.T) {
+	_, help, _ := ctl(t, "serve", "--help")
+	if !strings.Contains(help, indented(ownerExample)) {
+		t.Error("the help has no configuration")
+	}
+	config, problems := ownerconfig.Parse([]byte(ownerExample))
+	if len(problems) > 0 || len(config.Catalogs) != 2 {
+		t.Errorf("problems %v in the example", problems)
+	}
+}

@@ -1,0 +1,88 @@
+package publisher
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
+)
+
+// allowance is who may subscribe: those whom the configuration names, and those in a
+// file.
+type allowance struct {
+	file *ownerfile.File    // nil when there is none; read-only
+	stop context.CancelFunc // ends what follows the file; nil before it runs; used by the publisher alone
+
+	mu    sync.Mutex
+	ids   []mtls.ID           // of the configuration
+	named []mtls.ID           // of the file
+	set   func(ids []mtls.ID) // what both are told to; nil while they are not in effect
+}
+
+// openAllowance reads an allow file, if there is one. It is not in effect yet.
+func openAllowance(ctx context.Context, path string, logger *slog.Logger) (*allowance, error) {
+	a := &allowance{}
+	if path == "" {
+		return a, nil
+	}
+	var err error
+	a.file, err = ownerfile.OpenAllow(ctx, ownerfile.AllowConfig{Path: path, Set: a.update, Logger: logger})
+	return a, err
+}
+
+// update takes the identities of the file.
+func (a *allowance) update(named []mtls.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.named = named
+	if a.set != nil {
+		a.set(slices.Concat(a.ids, named))
+	}
+}
+
+// enforce tells set who may subscribe, now and when the file changes. With nil it ends
+// that.
+func (a *allowance) enforce(ids []mtls.ID, set func(ids []mtls.ID)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ids, a.set = ids, set
+	if set != nil {
+		set(slices.Concat(ids, a.named))
+	}
+}
+
+// allow tells the server who may subscribe. Next takes the place of the allowance in
+// effect, unless it is nil.
+func (p *Publisher) allow(allow ownerconfig.Allow, next *allowance) {
+	if old := p.allowed; old != nil && next != nil {
+		old.enforce(nil, nil)
+		if old.stop != nil {
+			old.stop()
+		}
+	}
+	if next != nil {
+		p.mu.Lock()
+		p.allowed = next
+		p.mu.Unlock()
+	}
+	if allow.Everybody {
+		return
+	}
+	p.allowed.enforce(allow.IDs, p.server.SetAllow)
+	if len(allow.IDs) == 0 && allow.File == "" {
+		p.logger.Warn("nobody may subscribe; name consumers in allow", "file", p.file)
+	}
+}
+
+// follow follows the file of an allowance, if there is one.
+func (p *Publisher) follow(ctx context.Context, a *allowance) {
+	if a.file == nil {
+		return
+	}
+	ctx, a.stop = context.WithCancel(ctx) //nolint:govet // stop is called when the allowance goes, and Run ends the others
+	p.running.Go(func() { _ = a.file.Run(ctx) })
+}

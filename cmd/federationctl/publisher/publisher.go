@@ -1,0 +1,197 @@
+// Package publisher runs an owner as its configuration says: a server, its catalogs
+// with their sources, and the files that it follows. A configuration file that changes
+// is applied as a difference.
+package publisher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+)
+
+// Config is what a Publisher needs.
+type Config struct {
+	// File is the configuration file, which is followed. Its catalogs may become
+	// complete at any time: until then consumers get Unavailable.
+	File string
+
+	// Owner is the configuration where there is no file. Then a catalog file that cannot
+	// be used is an error, and nothing is served before the catalogs are complete.
+	Owner ownerconfig.Config
+
+	Logger *slog.Logger
+}
+
+// Error says why an owner cannot start.
+type Error struct {
+	Key string // of the configuration that is the reason, such as identity.files; empty when it cannot be told
+	Err error
+}
+
+// Error implements error.
+func (e Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e Error) Unwrap() error { return e.Err }
+
+// Publisher is an owner. It is made by New and runs once.
+type Publisher struct {
+	// read-only after New
+	file     string
+	logger   *slog.Logger
+	server   *owner.Server
+	identity *mtls.Source
+	settings *livefile.File // the configuration file; nil when there is none
+	listener net.Listener
+	web      net.Listener // of metrics, health and the status page; nil when there is none
+	began    time.Time
+
+	running sync.WaitGroup // what Run has started, and what follows the configuration
+
+	// Changed by New and then by what follows the configuration, which alone may read
+	// them without the lock; guarded by mu for all others.
+
+	mu       sync.Mutex
+	config   ownerconfig.Config // in effect
+	applied  time.Time          // when it came into effect
+	restart  []string           // keys whose new values wait for a restart
+	allowed  *allowance
+	catalogs map[string]*catalog // by server name
+	started  bool                // whether the catalogs run
+	serving  bool
+	ready    bool // whether the catalogs have all been complete, and served, at one time
+}
+
+// New reads the files that the configuration names, and listens. Its errors are of
+// type Error.
+func New(ctx context.Context, c Config) (*Publisher, error) {
+	p := &Publisher{file: c.File, logger: c.Logger, began: time.Now(), catalogs: make(map[string]*catalog)}
+	first := c.Owner
+	if c.File != "" {
+		p.settings = newSettings(c.File, c.Logger, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
+			if p.server == nil {
+				return func() { first = c }, nil
+			}
+			return p.prepareChange(ctx, c)
+		})
+		if err := p.settings.Load(ctx); err != nil {
+			return nil, Error{Err: err}
+		}
+	}
+	if err := p.begin(ctx, first); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// begin makes the server with its first configuration.
+func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
+	var err error
+	if p.identity, err = mtls.Load(c.Identity, p.logger); err != nil {
+		return Error{"identity.files", err}
+	}
+	next, err := p.prepare(ctx, c)
+	if err != nil {
+		return err
+	}
+	p.adopt(ctx, next)
+	p.server, err = owner.New(owner.Config{
+		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
+	})
+	if err != nil {
+		return Error{Err: err}
+	}
+	p.allow(c.Allow, next.allowed)
+	if p.listener, err = listen(ctx, "listen", c.Listen); err != nil {
+		return err
+	}
+	if c.Metrics == "" {
+		return nil
+	}
+	if p.web, err = listen(ctx, "metrics", c.Metrics); err != nil {
+		return errors.Join(err, p.listener.Close())
+	}
+	return nil
+}
+
+// listen listens on the address that is the value of a key.
+func listen(ctx context.Context, key, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, Error{key, err}
+	}
+	return listener, nil
+}
+
+// Addr returns the address that consumers connect to.
+func (p *Publisher) Addr() net.Addr { return p.listener.Addr() }
+
+// WebAddr returns the address of metrics, health and the status page, or nil when
+// there is none.
+func (p *Publisher) WebAddr() net.Addr {
+	if p.web == nil {
+		return nil
+	}
+	return p.web.Addr()
+}
+
+// Run publishes until ctx ends, and returns nil then. It calls announce when it begins
+// to serve, and handles what comes to WebAddr with web. It closes the listeners.
+func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer p.running.Wait()
+	defer cancel()
+	if p.web != nil {
+		server := &http.Server{Handler: web, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		defer server.Close() // after the owner has ended, so that its end can be watched
+		p.running.Go(func() {
+			if err := server.Serve(p.web); !errors.Is(err, http.ErrServerClosed) {
+				p.logger.Error("metrics, health and the status page are not served any more", "error", err)
+			}
+		})
+	}
+	p.start(ctx)
+	if p.file == "" {
+		for _, c := range p.catalogs {
+			select {
+			case <-c.sources.Published():
+			case <-ctx.Done():
+			}
+		}
+	}
+	// Each of these returns nil when ctx ends.
+	p.running.Go(func() { _ = p.identity.Run(ctx) })
+	if p.settings != nil {
+		p.running.Go(func() { _ = p.settings.Run(ctx) })
+	}
+	announce()
+	p.setServing(true)
+	defer context.AfterFunc(ctx, func() { p.setServing(false) })()
+	return p.server.Serve(ctx, p.listener)
+}
+
+// start runs the catalogs and what follows the allow file.
+func (p *Publisher) start(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.started = true
+	for _, c := range p.catalogs {
+		p.run(ctx, c)
+	}
+	p.follow(ctx, p.allowed)
+}
+
+func (p *Publisher) setServing(serving bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.serving = serving
+}

@@ -1,0 +1,38 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// openSource returns the source that the configuration describes. It does not run yet.
+// This is the one place that knows all kinds of sources.
+func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, policy wire.Policy) (source.Source, error) {
+	var opened source.Source
+	var err error
+	switch {
+	case s.File != nil:
+		opened, err = p.openFile(ctx, s.File, policy)
+	case s.Kubernetes != nil:
+		opened, err = p.openKubernetes(s)
+	}
+	if err != nil && p.file != "" {
+		return nil, fmt.Errorf("source %s: %w", s.Name, err)
+	}
+	return opened, err
+}
+
+// openFile returns the source of a catalog file. Where no configuration file is
+// followed, the catalog file must be in order.
+func (p *Publisher) openFile(ctx context.Context, f *ownerconfig.File, policy wire.Policy) (source.Source, error) {
+	opened := file.New(file.Config{Path: f.Path, Policy: policy, MaxBytes: f.MaxSize, Logger: p.logger})
+	if p.file != "" {
+		return opened, nil
+	}
+	return opened, opened.Load(ctx)
+}

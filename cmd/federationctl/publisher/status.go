@@ -1,0 +1,94 @@
+package publisher
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+)
+
+// Status is what there is to say of an owner at one moment, for metrics, probes and
+// people.
+type Status struct {
+	Began   time.Time
+	Waiting []string // what the owner waits for before it is ready; none when it is
+
+	File    string    // the configuration file; empty when there is none
+	Applied time.Time // when what is in effect of it was applied
+	Restart []string  // keys whose new values wait for a restart
+
+	// Broken has the files that are followed: config, allow and catalog, which stands
+	// for all catalog files. It says why what a file holds now is not used, or nil.
+	Broken map[string]error
+
+	Certificate, CA time.Time // when the owner's certificate expires, and the next authority
+
+	Server   owner.Stats
+	Catalogs map[string]source.Status // by server name
+}
+
+// Ready returns what the owner waits for before it is ready: every catalog must have
+// been complete once, and consumers be served. An owner that was ready stays so until
+// it ends.
+func (p *Publisher) Ready() (waiting []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.serving {
+		if p.ready {
+			return []string{"nothing: the owner is ending"}
+		}
+		waiting = append(waiting, "consumers are not served yet")
+	}
+	if p.ready {
+		return waiting
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
+		select {
+		case <-p.catalogs[name].sources.Published():
+		default:
+			waiting = append(waiting, fmt.Sprintf("catalog %s: %s", Shown(name), p.catalogs[name].sources.Status().Unavailable))
+		}
+	}
+	p.ready = len(waiting) == 0
+	return waiting
+}
+
+// Shown returns the server name of a catalog as people read it.
+func Shown(serverName string) string {
+	if serverName == "" {
+		return "(default)"
+	}
+	return serverName
+}
+
+// Status returns what there is to say of the owner now.
+func (p *Publisher) Status() Status {
+	s := Status{
+		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
+		Broken: make(map[string]error), Catalogs: make(map[string]source.Status),
+	}
+	if p.settings != nil {
+		s.Broken["config"] = p.settings.Err()
+	}
+	s.Certificate, s.CA = p.identity.Expiry()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Applied, s.Restart = p.applied, p.restart
+	if p.allowed.file != nil {
+		s.Broken["allow"] = p.allowed.file.Err()
+	}
+	for name, c := range p.catalogs {
+		s.Catalogs[name] = c.sources.Status()
+		for _, of := range c.known {
+			if f, ok := of.(*file.File); ok {
+				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], f.Err())
+			}
+		}
+	}
+	return s
+}
