@@ -326,6 +326,7 @@ func TestConfigRefused(t *testing.T) {
 		{with("cert: owner.pem", "cert: no.pem"), nil, 1, "federationctl: certificate: stat no.pem: no such file or directory; see identity.files in owner.yaml\n"},
 		{with("key: owner-key.pem", "key: consumer-key.pem"), nil, 1, "federationctl: key consumer-key.pem of certificate owner.pem: tls: private key does not match public key; see identity.files in owner.yaml\n"},
 		{with("allow:", "allow:\n  file: no.txt"), nil, 1, "federationctl: allow file: stat no.txt: no such file or directory; see allow.file in owner.yaml\n"},
+		{with("file: {path: catalog.yaml}", "kubernetes: {cluster: west, zone: west.example, kubeconfig: no.conf}"), nil, 1, "federationctl: source kubernetes:west: kubeconfig: open no.conf: no such file or directory; see catalogs in owner.yaml\n"},
 		{with(`listen: "127.0.0.1:0"`, `listen: "192.0.2.1:1"`), nil, 1, "federationctl: listen tcp 192.0.2.1:1: bind: cannot assign requested address; see listen in owner.yaml\n"},
 		{ownerText, []string{"--window", "2", "--catalog", "catalog.yaml"}, 2, "federationctl: --catalog, --window cannot be used with --config: the configuration file says all\nfederationctl: see 'federationctl serve --help'\n"},
 	} {
@@ -389,5 +390,41 @@ func TestHelpHasAConfiguration(t *testing.T) {
 	config, problems := ownerconfig.Parse([]byte(ownerExample))
 	if len(problems) > 0 || len(config.Catalogs) != 2 {
 		t.Errorf("problems %v in the example", problems)
+	}
+}
+
+// kubeconfigText is a kubeconfig of a cluster that nobody can reach.
+const kubeconfigText = `apiVersion: v1
+kind: Config
+clusters: [{name: west, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}]
+users: [{name: owner, user: {token: secret}}]
+contexts: [{name: west, context: {cluster: west, user: owner}}]
+current-context: west
+`
+
+// TestConfigKubernetes has a cluster that nobody can reach. Its catalog says so, and
+// once it is taken out of the configuration the rest of the catalog is served.
+func TestConfigKubernetes(t *testing.T) {
+	text := strings.Replace(ownerText, "- file:", "- kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}\n  - file:", 1)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "west.conf": kubeconfigText})
+	consumer := c.as("consumer", "owner.example")
+	if code := subscribe(t, consumer).ends(); code != codes.Unavailable {
+		t.Errorf("a consumer gets %v, expected Unavailable", code)
+	}
+	c.shows("readyz", "waiting for the first state of kubernetes:west")
+	c.shows("", "  source kubernetes:west: away since ")
+	c.metrics(map[string]float64{
+		`source_complete{catalog="",source="kubernetes:west"}`: 0, `source_complete{catalog="",source="file:catalog.yaml"}`: 1,
+	})
+	write(t, c.file, ownerText)
+	c.gets(consumer, "UPSERT a")
+	c.shows("readyz", "ready\n")
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+	for line := range strings.Lines(c.errs.String()) {
+		if !strings.HasPrefix(line, "time=") {
+			t.Errorf("the log has the line %q", line)
+		}
 	}
 }

@@ -1,13 +1,32 @@
 package publisher
 
 import (
-	"errors"
-
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
-// openKubernetes returns the source of a cluster.
-func (*Publisher) openKubernetes(ownerconfig.Source) (source.Source, error) {
-	return nil, errors.New("this build has no source for Kubernetes")
+// openKubernetes returns the source of a cluster, which is not connected yet.
+func (p *Publisher) openKubernetes(s ownerconfig.Source) (source.Source, error) {
+	k := s.Kubernetes
+	zone, err := federation.ParseFQDN(k.Zone)
+	if err != nil {
+		return nil, err
+	}
+	rules := export.Rules{Cluster: k.Cluster, Zone: zone, RoutablePods: k.Routable}
+	for _, name := range k.Endpoints {
+		if kind, ok := export.ParseKind(name); ok { // the configuration has been checked: it always is one
+			rules.Order = append(rules.Order, kind)
+		}
+	}
+	opened, err := kubernetes.New(kubernetes.Config{
+		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
+		Logger: p.logger.With("source", s.Name),
+	})
+	if err != nil {
+		return nil, err // opened would be a source that is not nil
+	}
+	return opened, nil
 }
