@@ -520,7 +520,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			regexp.MustCompile(`(?:counter|gauge|histogram)\(\s*"([a-z_]+)"|Name: "([a-z_]+)"`),
 		},
 		{
-			"cmd/federationctl/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
+			"cmd/federationctl/telemetry/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
 			regexp.MustCompile(`ownerDesc\(\s*"([a-z_]+)"`),
 		},
 	} {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -426,5 +428,43 @@ func TestConfigKubernetes(t *testing.T) {
 		if !strings.HasPrefix(line, "time=") {
 			t.Errorf("the log has the line %q", line)
 		}
+	}
+}
+
+// TestOwnerDocument parses the configuration in docs/owner.md, which must have every
+// key that there is.
+func TestOwnerDocument(t *testing.T) {
+	document, err := os.ReadFile("../../docs/owner.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(document)
+	if block == nil {
+		t.Fatal("docs/owner.md has no configuration")
+	}
+	config, problems := ownerconfig.Parse(block[1])
+	if len(problems) > 0 {
+		t.Fatalf("problems %v", problems)
+	}
+	// What is not set by the example is not shown by it.
+	var empty []string
+	var look func(path string, v reflect.Value)
+	look = func(path string, v reflect.Value) {
+		switch {
+		case v.Kind() == reflect.Pointer && !v.IsNil():
+			look(path, v.Elem())
+		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
+			for i := range v.NumField() {
+				look(path+"."+v.Type().Field(i).Name, v.Field(i))
+			}
+		case v.IsZero():
+			empty = append(empty, path)
+		}
+	}
+	look("", reflect.ValueOf(config))
+	look("file", reflect.ValueOf(config.Catalogs[0].Sources[0].File))
+	look("kubernetes", reflect.ValueOf(config.Catalogs[0].Sources[1].Kubernetes))
+	if len(empty) > 0 || len(config.Catalogs) != 2 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
+		t.Errorf("the configuration in docs/owner.md leaves %q out: %+v", empty, config)
 	}
 }
