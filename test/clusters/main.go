@@ -31,8 +31,8 @@ var westObjects string
 var eastObjects string
 
 const (
-	patience = time.Minute           // bounds the wait for an answer
-	interval = 20 * time.Millisecond // between two queries
+	patience = time.Minute          // bounds the wait for an answer
+	interval = 2 * time.Millisecond // between two queries
 )
 
 func main() {
@@ -123,7 +123,6 @@ func (s *show) sayf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n"
 // tour shows what federation does.
 func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
 	s.sayf("Applying test/clusters/west.yaml and east.yaml")
-	begin := time.Now()
 	for _, err := range []error{west.Cluster.Apply(ctx, westObjects), east.Cluster.Apply(ctx, eastObjects)} {
 		if err != nil {
 			return err
@@ -133,34 +132,33 @@ func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
 	steps := []func() error{
 		func() error {
 			s.sayf("\nA Service of west, exported with a ServiceExport. East has its address, and its port:")
-			return errors.Join(s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeA, true), s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeSRV, true))
+			return errors.Join(s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeA, 1), s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeSRV, 1))
 		},
 		func() error {
-			s.sayf("\n(%v after it was applied.) A StatefulSet of west, and one of its pods by name:", time.Since(begin).Round(time.Millisecond))
-			return errors.Join(s.ask(ctx, east, "db.shop."+west.Zone, dns.TypeA, true), s.ask(ctx, east, "db-0.db.shop."+west.Zone, dns.TypeA, true))
+			s.sayf("\nA StatefulSet of west, and one of its pods by name:")
+			return errors.Join(s.ask(ctx, east, "db.shop."+west.Zone, dns.TypeA, 2), s.ask(ctx, east, "db-0.db.shop."+west.Zone, dns.TypeA, 1))
 		},
 		func() error {
 			s.sayf("\nThe other way round, west asks for what east exports:")
 			return errors.Join(
-				s.ask(ctx, west, "api.billing."+east.Zone, dns.TypeSRV, true),
-				s.ask(ctx, west, "ledger-1.ledger.billing."+east.Zone, dns.TypeA, true))
+				s.ask(ctx, west, "api.billing."+east.Zone, dns.TypeSRV, 1),
+				s.ask(ctx, west, "ledger-1.ledger.billing."+east.Zone, dns.TypeA, 1))
 		},
 		func() error {
 			s.sayf("\ncluster.local stays local: west has its own Service, and east knows nothing of it:")
 			return errors.Join(
-				s.ask(ctx, west, "web.shop.svc."+domain.ClusterZone, dns.TypeA, true),
-				s.ask(ctx, east, "web.shop.svc."+domain.ClusterZone, dns.TypeA, false))
+				s.ask(ctx, west, "web.shop.svc."+domain.ClusterZone, dns.TypeA, 1),
+				s.ask(ctx, east, "web.shop.svc."+domain.ClusterZone, dns.TypeA, 0))
 		},
 		func() error {
 			s.sayf("\nA Service that is not exported:")
-			return s.ask(ctx, east, "admin.shop."+west.Zone, dns.TypeA, false)
+			return s.ask(ctx, east, "admin.shop."+west.Zone, dns.TypeA, 0)
 		},
 		func() error {
 			s.sayf("\nWest deletes the ServiceExport of web, and creates it again:")
-			err := west.Cluster.Delete(ctx, export)
-			err = errors.Join(err, s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeA, false))
-			err = errors.Join(err, west.Cluster.Apply(ctx, export))
-			return errors.Join(err, s.ask(ctx, east, "web.shop."+west.Zone, dns.TypeA, true))
+			return errors.Join(
+				s.timed(ctx, func() error { return west.Cluster.Delete(ctx, export) }, east, "web.shop."+west.Zone, 0),
+				s.timed(ctx, func() error { return west.Cluster.Apply(ctx, export) }, east, "web.shop."+west.Zone, 1))
 		},
 	}
 	for _, step := range steps {
@@ -171,16 +169,27 @@ func (s *show) tour(ctx context.Context, west, east *domain.Domain) error {
 	return nil
 }
 
-// ask asks the CoreDNS of a domain until a name exists, or does not, and prints the
-// reply.
-func (s *show) ask(ctx context.Context, d *domain.Domain, name string, qtype uint16, exists bool) error {
+// timed is ask behind a change, and says how long after the change the answer came.
+func (s *show) timed(ctx context.Context, change func() error, d *domain.Domain, name string, answers int) error {
+	if err := change(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	err := s.ask(ctx, d, name, dns.TypeA, answers)
+	s.sayf("    (%v after the API server had taken it)", time.Since(begin).Round(time.Millisecond))
+	return err
+}
+
+// ask asks the CoreDNS of a domain until there is this number of answers, and prints
+// the reply. With 0 it asks until the name does not exist.
+func (s *show) ask(ctx context.Context, d *domain.Domain, name string, qtype uint16, answers int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		reply, err := d.DNS.Ask(ctx, name, qtype)
-		if err == nil && (exists && len(reply.Answer) > 0 || !exists && reply.Rcode == dns.RcodeNameError) {
+		if err == nil && len(reply.Answer) == answers && (answers > 0 || reply.Rcode == dns.RcodeNameError) {
 			s.print(d, name, reply)
 			return nil
 		}

@@ -169,9 +169,10 @@ func (w *World) Processes() []*realserver.Process {
 	return all
 }
 
-// OwnerID and ConsumerID are the identities in the certificates of the domain's
-// owners and of its CoreDNS.
-func (d *Domain) OwnerID() string    { return "spiffe://" + d.Name + ".example/owner" }
+// OwnerID is the identity in the certificate of the domain's owners.
+func (d *Domain) OwnerID() string { return "spiffe://" + d.Name + ".example/owner" }
+
+// ConsumerID is the identity in the certificate of its CoreDNS.
 func (d *Domain) ConsumerID() string { return "spiffe://" + d.Name + ".example/coredns" }
 
 // files writes certificates for the domain.
@@ -182,9 +183,10 @@ func (d *Domain) files() error {
 	return errors.Join(d.Issue(d.OwnerFiles(), d.OwnerID()), d.Issue(d.ConsumerFiles(), d.ConsumerID()))
 }
 
-// OwnerFiles and ConsumerFiles are where the certificates of the owners and of
-// CoreDNS are.
-func (d *Domain) OwnerFiles() mtls.Files    { return d.pem("owner") }
+// OwnerFiles are where the certificate of the owners is.
+func (d *Domain) OwnerFiles() mtls.Files { return d.pem("owner") }
+
+// ConsumerFiles are where the certificate of CoreDNS is.
 func (d *Domain) ConsumerFiles() mtls.Files { return d.pem("coredns") }
 
 func (d *Domain) pem(name string) mtls.Files {

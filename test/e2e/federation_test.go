@@ -25,8 +25,8 @@ func TestTwoClusters(t *testing.T) {
 			space := "shop-" + tt.owner.Name
 			namespace(t, tt.owner, space)
 			zone := space + "." + tt.owner.Zone
-			apply(t, tt.owner, "%s", balanced(space, "web", tt.balancer)+export(space, "web")+
-				stateful(space, "db", tt.pods+"0", tt.pods+"1")+export(space, "db")+balanced(space, "internal", tt.balancer))
+			apply(t, tt.owner, balanced(space, "web", tt.balancer), export(space, "web"),
+				stateful(space, "db", tt.pods+"0", tt.pods+"1"), export(space, "db"), balanced(space, "internal", tt.balancer))
 
 			answers(t, tt.consumer, "web."+zone, dns.TypeA, "NOERROR "+tt.balancer)
 			srv(t, tt.consumer, "web."+zone, 443, tt.balancer)
@@ -43,11 +43,11 @@ func TestTwoClusters(t *testing.T) {
 			answers(t, tt.owner, local, dns.TypeA, "NOERROR "+service.Spec.ClusterIP)
 			answers(t, tt.consumer, local, dns.TypeA, "NXDOMAIN")
 
-			apply(t, tt.owner, "%s", pod(space, "db", 0, tt.pods+"0", false))
+			apply(t, tt.owner, pod(space, "db", 0, tt.pods+"0", false))
 			answers(t, tt.consumer, "db-0.db."+zone, dns.TypeA, "NXDOMAIN")
 			answers(t, tt.consumer, "db."+zone, dns.TypeA, "NOERROR "+tt.pods+"1")
 
-			remove(t, tt.owner, "%s", export(space, "web")+export(space, "db"))
+			remove(t, tt.owner, export(space, "web"), export(space, "db"))
 			for _, name := range []string{"web.", "db.", "db-1.db."} {
 				answers(t, tt.consumer, name+zone, dns.TypeA, "NXDOMAIN")
 			}

@@ -63,7 +63,8 @@ func two(t testing.TB) (west, east *domain.Domain) {
 	t.Helper()
 	enabled(t)
 	shared.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "e2e"); shared.err == nil {
+		shared.dir, shared.err = os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that is the first
+		if shared.err == nil {
 			shared.err = shared.world.Start(context.Background(), shared.dir, t.Logf, both("west", 2), both("east", 1))
 		}
 	})
@@ -139,15 +140,15 @@ func must(t testing.TB, err error) {
 }
 
 // apply applies objects in YAML, with their status, in the cluster of a domain.
-func apply(t testing.TB, d *domain.Domain, format string, args ...any) {
+func apply(t testing.TB, d *domain.Domain, objects ...string) {
 	t.Helper()
-	must(t, d.Cluster.Apply(t.Context(), fmt.Sprintf(format, args...)))
+	must(t, d.Cluster.Apply(t.Context(), strings.Join(objects, "\n---\n")))
 }
 
 // remove deletes objects in YAML.
-func remove(t testing.TB, d *domain.Domain, format string, args ...any) {
+func remove(t testing.TB, d *domain.Domain, objects ...string) {
 	t.Helper()
-	must(t, d.Cluster.Delete(t.Context(), fmt.Sprintf(format, args...)))
+	must(t, d.Cluster.Delete(t.Context(), strings.Join(objects, "\n---\n")))
 }
 
 // namespace creates a namespace, and deletes it with what is in it when the test
@@ -155,7 +156,7 @@ func remove(t testing.TB, d *domain.Domain, format string, args ...any) {
 func namespace(t testing.TB, d *domain.Domain, name string) {
 	t.Helper()
 	text := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", name)
-	apply(t, d, "%s", text)
+	apply(t, d, text)
 	t.Cleanup(func() {
 		if err := d.Cluster.Delete(context.Background(), text); err != nil { // the test's context is over
 			t.Logf("deleting the namespace %s: %v", name, err)
@@ -177,14 +178,13 @@ func answers(t testing.TB, d *domain.Domain, name string, qtype uint16, want str
 
 // export is the manifest of a ServiceExport.
 func export(namespace, name string) string {
-	return fmt.Sprintf("---\n{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: %s, namespace: %s}}\n", name, namespace)
+	return fmt.Sprintf("{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: %s, namespace: %s}}", name, namespace)
 }
 
 // balanced is the manifest of a Service with one port, https, at an address of a
 // load balancer.
 func balanced(namespace, name, address string) string {
-	return fmt.Sprintf(`---
-apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: %s}
 spec:
@@ -200,8 +200,7 @@ status:
 // pods, as a StatefulSet makes them: NAME-0 with the first address, and so on.
 func stateful(namespace, name string, addresses ...string) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, `---
-apiVersion: v1
+	fmt.Fprintf(&text, `apiVersion: v1
 kind: Service
 metadata: {name: %[1]s, namespace: %[2]s}
 spec:
@@ -210,7 +209,7 @@ spec:
   ports: [{name: tcp-sql, port: 5432}]
 `, name, namespace)
 	for i, address := range addresses {
-		text.WriteString(pod(namespace, name, i, address, true))
+		text.WriteString("---\n" + pod(namespace, name, i, address, true))
 	}
 	return text.String()
 }
@@ -221,8 +220,7 @@ func pod(namespace, name string, i int, address string, ready bool) string {
 	if ready {
 		status = "True"
 	}
-	return fmt.Sprintf(`---
-apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s-%[3]d, namespace: %[2]s, labels: {app: %[1]s}}
 spec:

@@ -168,7 +168,8 @@ func (c *Cluster) connect() error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1                           // no limit
+	config.WarningHandler = rest.NoWarnings{} // of what is deprecated
 	c.Config = config
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
