@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hamlet-federation/coredns-federation/test/domain"
@@ -32,8 +31,6 @@ const (
 	seed         = 1
 	bulk         = 5 * time.Minute // bounds what is done for each of many Services
 )
-
-var serviceExports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
 
 // ownerUser is what the API server calls the owners.
 const ownerUser = "system:serviceaccount:default:" + domain.Account
@@ -85,11 +82,7 @@ func ready(b *testing.B, d *domain.Domain) (n int) {
 	all, err := d.Cluster.Dynamic.Resource(serviceExports).List(b.Context(), metav1.ListOptions{})
 	must(b, err)
 	for _, export := range all.Items {
-		conditions, _, _ := unstructured.NestedSlice(export.Object, "status", "conditions")
-		if slices.ContainsFunc(conditions, func(c any) bool {
-			condition, ok := c.(map[string]any)
-			return ok && condition["type"] == "Ready" && condition["status"] == "True"
-		}) {
+		if c := condition(&export, "Ready"); c["status"] == "True" {
 			n++
 		}
 	}

@@ -37,6 +37,9 @@ func TestTwoClusters(t *testing.T) {
 			answers(t, tt.consumer, "db-1.db."+zone, dns.TypeA, "NOERROR "+tt.pods+"1")
 			answers(t, tt.consumer, "internal."+zone, dns.TypeA, "NXDOMAIN")
 
+			says(t, tt.owner, space, "web", "Valid", "True", "Valid")
+			says(t, tt.owner, space, "db", "Ready", "True", "Exported")
+
 			service, err := tt.owner.Cluster.Client.CoreV1().Services(space).Get(t.Context(), "web", metav1.GetOptions{})
 			must(t, err)
 			local := "web." + space + ".svc." + domain.ClusterZone

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -235,4 +238,36 @@ status:
   podIPs: [{ip: %[4]s}]
   conditions: [{type: Ready, status: %[5]q}]
 `, name, namespace, i, address, status, domain.Node)
+}
+
+var serviceExports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
+
+// condition returns a condition of an object by its type, or nil.
+func condition(object *unstructured.Unstructured, kind string) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// says waits until a ServiceExport has a condition with a status and a reason, such
+// as "Ready", "True" and "Exported", and returns its message.
+func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason string) (message string) {
+	t.Helper()
+	eventually(t, func() string {
+		object, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		c := condition(object, kind)
+		if c["status"] != status || c["reason"] != reason {
+			return fmt.Sprintf("the condition %s of %s/%s is %v, want %s, %s", kind, namespace, name, c, status, reason)
+		}
+		message, _ = c["message"].(string)
+		return ""
+	})
+	return message
 }
