@@ -95,7 +95,7 @@ nodeSelector:
     readOnly: true
 - name: spiffe-helper
   configMap:
-    name: {{ $root.Release.Name }}-{{ index . 1 }}-spiffe-helper
+    name: {{ $root.Release.Name }}-spiffe-helper
   {{- else if $identity.volume }}
   {{- toYaml $identity.volume | nindent 2 }}
   {{- else }}
@@ -131,28 +131,6 @@ initContainers:
       - {name: spire, mountPath: /spiffe-workload-api, readOnly: true}
       - {name: tls, mountPath: /etc/federation/tls}
   {{- end }}
-{{- end -}}
-{{- end -}}
-
-{{/* The ConfigMap of these containers. */}}
-{{- define "federation.identityConfig" -}}
-{{- $root := index . 0 -}}
-{{- if (index $root.Values (index . 1)).identity.spire -}}
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: {{ $root.Release.Name }}-{{ index . 1 }}-spiffe-helper
-  namespace: {{ $root.Release.Namespace }}
-  labels:
-    {{- include "federation.labels" . | nindent 4 }}
-data:
-  helper.conf: |
-    agent_address = "/spiffe-workload-api/{{ $root.Values.spire.socket }}"
-    cert_dir = "/etc/federation/tls"
-    svid_file_name = "tls.crt"
-    svid_key_file_name = "tls.key"
-    svid_bundle_file_name = "ca.crt"
-    include_federated_domains = true
 {{- end -}}
 {{- end -}}
 
