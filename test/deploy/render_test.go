@@ -132,54 +132,69 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestRights compares what the owner may do with what its source does: it follows these
-// resources, and writes conditions and Events.
+// The owner may do what its source asks of an API server, and no more. A kind of
+// endpoints that is left out needs no rights, and in some namespaces it needs them
+// only there.
 func TestRights(t *testing.T) {
 	helm := helm(t, "")
-	const (
-		definition = "get apiextensions.k8s.io/customresourcedefinitions/"
-		gateway    = "gateway.networking.k8s.io"
-		mcs        = "multicluster.x-k8s.io"
-	)
-	routes := []string{"gateways", "httproutes", "grpcroutes", "tlsroutes", "tcproutes"}
-	follow := func(namespace string, resources ...string) (rights []string) {
-		for _, r := range resources {
-			rights = append(rights, namespace+"list "+r, namespace+"watch "+r)
+	source, err := os.ReadFile(root + "/federation/source/kubernetes/testdata/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := rights(t, string(source))
+	without := func(words ...string) (left []string) {
+		for _, right := range all {
+			if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(right, word) }) {
+				left = append(left, right)
+			}
 		}
-		return rights
+		return left
 	}
-	write := func(namespace string) []string {
-		return []string{
-			namespace + "patch " + mcs + "/serviceexports/status",
-			namespace + "create events.k8s.io/events", namespace + "patch events.k8s.io/events",
+	// These are not in a namespace, or are read in all of them.
+	shared := func(right string) bool {
+		return strings.Contains(right, "customresourcedefinitions") || strings.Contains(right, "gateway.") || strings.HasSuffix(right, "/nodes")
+	}
+	var narrow []string
+	for _, right := range without("gateway.", "/nodes") { // load balancers and pods
+		if shared(right) {
+			narrow = append(narrow, right)
+			continue
 		}
+		narrow = append(narrow, "in pay: "+right, "in shop: "+right)
 	}
-	everywhere := slices.Concat(follow("", "/nodes", "/services", mcs+"/serviceexports"), write(""), []string{definition + "serviceexports." + mcs})
-	for _, route := range routes {
-		everywhere = append(everywhere, definition+route+"."+gateway)
-		everywhere = append(everywhere, follow("", gateway+"/"+route)...)
-	}
-	narrow := []string{definition + "serviceexports." + mcs}
-	for _, namespace := range []string{"in shop: ", "in pay: "} {
-		narrow = slices.Concat(narrow, follow(namespace, "/services", "discovery.k8s.io/endpointslices", mcs+"/serviceexports"), write(namespace))
-	}
-	for example, want := range map[string][]string{
-		"owner":       everywhere,
-		"both":        narrow,
-		"beside":      nil,
-		"cluster-dns": follow("", "/services", "/namespaces", "discovery.k8s.io/endpointslices"),
+	slices.Sort(narrow)
+	for _, tc := range []struct {
+		example string
+		args    []string
+		want    []string
+	}{
+		{"owner", nil, all},
+		{"owner", []string{"--set", "owner.kubernetes.endpoints={load-balancer}"}, without("gateway.", "/nodes", "/endpointslices")},
+		{"owner", []string{"--set", "owner.kubernetes.endpoints={node-ports}"}, without("gateway.")},
+		{"owner", []string{"--set", "owner.kubernetes.endpoints={pods},owner.kubernetes.pods=routable"}, without("gateway.", "/nodes")},
+		{"both", nil, narrow},
+		{"beside", nil, nil},
+		{"cluster-dns", nil, []string{ // what CoreDNS's plugin kubernetes follows
+			"list /namespaces", "list /services", "list discovery.k8s.io/endpointslices",
+			"watch /namespaces", "watch /services", "watch discovery.k8s.io/endpointslices",
+		}},
 	} {
-		var got []string
-		all := objects(t, helm.template(t, example))
-		for _, role := range append(ofKind(all, "ClusterRole"), ofKind(all, "Role")...) {
-			got = append(got, rightsOf(role)...)
-		}
-		slices.Sort(got)
-		slices.Sort(want)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: rights (-want +got):\n%s", example, diff)
+		args := append([]string{"template", "federation", chart, "--values", examples(t)[tc.example]}, tc.args...)
+		if diff := cmp.Diff(tc.want, rights(t, helm.must(t, "", args...))); diff != "" {
+			t.Errorf("%s %v: rights (-want +got):\n%s", tc.example, tc.args, diff)
 		}
 	}
+}
+
+// rights returns the rights that the roles in a text give, in order.
+func rights(t *testing.T, text string) (found []string) {
+	t.Helper()
+	all := objects(t, text)
+	for _, role := range append(ofKind(all, "ClusterRole"), ofKind(all, "Role")...) {
+		found = append(found, rightsOf(role)...)
+	}
+	slices.Sort(found)
+	return found
 }
 
 // rightsOf returns the rights that a role gives, each as "verb group/resource", with the

@@ -36,7 +36,7 @@ catalogs:
   resources: {{ toJson $gateway }}
   verbs: [list, watch]
 {{ end -}}
-- apiGroups: [apiextensions.k8s.io] # whether these APIs are here to stay
+- apiGroups: [apiextensions.k8s.io] # whether objects were deleted, or go with their definition
   resources: [customresourcedefinitions]
   resourceNames:
     {{- range $definitions }}
@@ -50,7 +50,7 @@ catalogs:
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch]
-{{- if contains ",pods," (include "federation.endpoints" .) }}
+{{- if regexMatch ",(node-ports|pods)," (include "federation.endpoints" .) }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch]
@@ -63,5 +63,5 @@ catalogs:
   verbs: [patch]
 - apiGroups: [events.k8s.io] # refusals
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
