@@ -40,7 +40,7 @@ func (p *Publisher) Ready() (waiting []string) {
 	defer p.mu.Unlock()
 	if !p.serving {
 		if p.ready {
-			return []string{"nothing: the owner is ending"}
+			return []string{"the owner is ending"}
 		}
 		waiting = append(waiting, "consumers are not served yet")
 	}
