@@ -43,8 +43,9 @@
 // To publish services, use
 // [github.com/hamlet-federation/coredns-federation/federation/owner]. Its example
 // publishes from a program's own data. The package
-// [github.com/hamlet-federation/coredns-federation/federation/ownerfile] reads the
-// services from a YAML or JSON file that it watches.
+// [github.com/hamlet-federation/coredns-federation/federation/source] joins several
+// sources of services in one catalog; there is one for a file and one for a cluster of
+// Kubernetes.
 //
 // To follow an owner, use
 // [github.com/hamlet-federation/coredns-federation/federation/mirror]. It keeps one

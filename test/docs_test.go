@@ -521,7 +521,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		},
 		{
 			"cmd/federationctl/telemetry/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
-			regexp.MustCompile(`ownerDesc\(\s*"([a-z_]+)"`),
+			regexp.MustCompile(`ownerDesc\(\s*\w+, "([a-z_]+)"`),
 		},
 	} {
 		source, err := os.ReadFile("../" + program.source)

@@ -4,10 +4,10 @@
 //
 // A [Registry] holds the services, each once, in the form in which v1alpha2 sends it.
 // A program calls its methods Set, Upsert and Delete, from any number of goroutines:
-// that is the whole interface for sources of services. Package ownerfile is such a
-// source; it reads a file. Set and Upsert fail for a service that is not valid (see
+// that is the whole interface. Set and Upsert fail for a service that is not valid (see
 // [federation.Service.Validate]), and change nothing then. SetEncoded and UpdateEncoded
-// are for sources that remember what they have published.
+// are for programs that remember what they have published. Package source joins several
+// origins of services in one registry.
 //
 // A [Server] sends the registry to every consumer that subscribes: first the whole
 // catalog, then its end marker, then every change. For each consumer, the names of

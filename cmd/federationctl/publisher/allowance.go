@@ -6,15 +6,16 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hamlet-federation/coredns-federation/federation/allowfile"
+	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerfile"
 )
 
 // allowance is who may subscribe: those whom the configuration names, and those in a
 // file.
 type allowance struct {
-	file *ownerfile.File    // nil when there is none; read-only
+	file *livefile.File     // nil when there is none; read-only
 	stop context.CancelFunc // ends what follows the file; nil before it runs; used by the publisher alone
 
 	mu    sync.Mutex
@@ -30,7 +31,7 @@ func openAllowance(ctx context.Context, path string, logger *slog.Logger) (*allo
 		return a, nil
 	}
 	var err error
-	a.file, err = ownerfile.OpenAllow(ctx, ownerfile.AllowConfig{Path: path, Set: a.update, Logger: logger})
+	a.file, err = allowfile.Open(ctx, allowfile.Config{Path: path, Set: a.update, Logger: logger})
 	return a, err
 }
 

@@ -1,4 +1,4 @@
-package ownerfile
+package allowfile
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func names(ids []mtls.ID) string {
 	return strings.Join(all, " ")
 }
 
-func TestParseAllow(t *testing.T) {
+func TestParse(t *testing.T) {
 	const nobody = "0: the file names nobody; [] on a line of its own allows nobody"
 	for _, tt := range []struct {
 		name, data string
@@ -53,7 +53,7 @@ func TestParseAllow(t *testing.T) {
 		{"not a text", "\x00\xff\n", "", []string{`1: identity "\x00\xff": name is not a valid internationalized name`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ids, problems := parseAllow([]byte(tt.data))
+			ids, problems := parse([]byte(tt.data))
 			if got := names(ids); got != tt.ids {
 				t.Errorf("identities are %q, expected %q", got, tt.ids)
 			}
@@ -64,10 +64,10 @@ func TestParseAllow(t *testing.T) {
 	}
 }
 
-func FuzzParseAllow(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte("spiffe://a.example/x # y\n[]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ids, problems := parseAllow(data)
+		ids, problems := parse(data)
 		if len(problems) > 0 && len(ids) > 0 {
 			t.Errorf("a file with problems allows %s", names(ids))
 		}
@@ -85,7 +85,7 @@ func FuzzParseAllow(f *testing.F) {
 	})
 }
 
-func TestOpenAllowFails(t *testing.T) {
+func TestOpenFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allow")
 	for _, tt := range []struct{ name, text, want string }{
 		{"missing", "", "allow file: stat " + path + ": no such file or directory"},
@@ -96,21 +96,21 @@ func TestOpenAllowFails(t *testing.T) {
 			write(t, path, tt.text)
 		}
 		set := func(ids []mtls.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
-		if _, err := OpenAllow(t.Context(), AllowConfig{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
+		if _, err := Open(t.Context(), Config{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
 	}
 }
 
-// TestAllowFollows edits the file in good ways and in bad ones.
-func TestAllowFollows(t *testing.T) {
+// TestFollows edits the file in good ways and in bad ones.
+func TestFollows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "allow")
 	synctest.Test(t, func(t *testing.T) {
 		write(t, path, "a.example\n")
 		var mu sync.Mutex
 		var sets []string
 		logged := &logBuffer{}
-		config := AllowConfig{path, func(ids []mtls.ID) {
+		config := Config{path, func(ids []mtls.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))

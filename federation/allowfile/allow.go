@@ -1,4 +1,4 @@
-package ownerfile
+package allowfile
 
 import (
 	"context"
@@ -12,15 +12,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
-// MaxAllow is how large an allow file may be, in bytes: some ten thousand
-// identities.
-const MaxAllow = 1 << 20
+// Limit is how large an allow file may be, in bytes: some ten thousand identities.
+const Limit = 1 << 20
 
-// File is a file that is followed.
-type File = livefile.File
-
-// AllowConfig is what OpenAllow needs. Every field is required.
-type AllowConfig struct {
+// Config is what Open needs. Every field is required.
+type Config struct {
 	Path string
 
 	// Set is given the identities that may subscribe, and lets nobody in when there
@@ -30,25 +26,25 @@ type AllowConfig struct {
 	Logger *slog.Logger
 }
 
-// OpenAllow reads a file with the identities of the consumers that may
-// subscribe, one a line, and sets them. It fails when the file cannot be read or has
-// a problem; its error names the first few problems.
+// Open reads a file with the identities of the consumers that may subscribe, one a
+// line, and sets them. It fails when the file cannot be read or has a problem; its error
+// names the first few problems.
 //
 // A file that is gone or names nobody is broken. It never stands for everybody, and
 // a file that is about to be written looks the same for a moment.
-func OpenAllow(ctx context.Context, c AllowConfig) (*File, error) {
+func Open(ctx context.Context, c Config) (*livefile.File, error) {
 	f := livefile.New(c.follow())
 	return f, f.Load(ctx)
 }
 
 // follow says how the file is followed.
-func (c AllowConfig) follow() livefile.Config {
+func (c Config) follow() livefile.Config {
 	read := func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 		data, err := io.ReadAll(content)
 		if err != nil {
 			return nil, err
 		}
-		ids, problems := parseAllow(data)
+		ids, problems := parse(data)
 		return func() {
 			c.Set(ids)
 			c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
@@ -56,16 +52,16 @@ func (c AllowConfig) follow() livefile.Config {
 	}
 	return livefile.Config{
 		Path: c.Path, What: "allow file", Keeps: "the same consumers as before may subscribe",
-		Limit: MaxAllow, Logger: c.Logger, Read: read,
+		Limit: Limit, Logger: c.Logger, Read: read,
 	}
 }
 
 var comment = regexp.MustCompile(`(^|\s)#.*`)
 
-// parseAllow reads a file with identities: one a line, as [mtls.ParseID] takes
+// parse reads a file with identities: one a line, as [mtls.ParseID] takes
 // them. What follows a # at the beginning of a line or after a blank is a
 // comment. There must be at least one identity; the line [] stands for nobody.
-func parseAllow(data []byte) ([]mtls.ID, []problem.Problem) {
+func parse(data []byte) ([]mtls.ID, []problem.Problem) {
 	var ids []mtls.ID
 	var problems []problem.Problem
 	nobody, number := 0, 0 // the line that is [], and the current one
