@@ -26,11 +26,13 @@ package feedback
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -53,6 +55,7 @@ type task struct {
 	opinions   bool               // opinion is to be written
 	events     []event
 	urgent     bool
+	tries      int // that have failed because of the object
 }
 
 // plan is what is known of a Service between its notes.
@@ -67,6 +70,7 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.known[of] = struct{}{}
 	p := w.plans[of]
 	if p == nil {
 		p = &plan{told: make(map[string]struct{})}
@@ -97,6 +101,7 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 func (w *Writer) Forget(of cache.ObjectName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	delete(w.known, of)
 	delete(w.plans, of)
 	delete(w.urgent, of)
 	delete(w.usual, of)
@@ -130,7 +135,7 @@ func (p *plan) task(note Note, now time.Time) task {
 		i := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type })
 		return i < 0 || !same(before[i], c)
 	})
-	if !right && fingerprint(after) != p.conflict {
+	if !right && fingerprint(note.Export.UID, after) != p.conflict {
 		t.conditions = after
 	}
 	if news := p.news(events(note.Standing, regarding(note))); !right || t.opinions && refused {
@@ -147,12 +152,13 @@ func same(a, b metav1.Condition) bool {
 	return a == b
 }
 
-// fingerprint returns what conditions say, to compare.
-func fingerprint(conditions []metav1.Condition) (text string) {
+// fingerprint returns what conditions say of an object, to compare.
+func fingerprint(of types.UID, conditions []metav1.Condition) string {
+	text := []string{string(of)}
 	for _, c := range conditions {
-		text += c.Type + "\x00" + string(c.Status) + "\x00" + c.Reason + "\x00" + c.Message + "\x00"
+		text = append(text, c.Type, string(c.Status), c.Reason, c.Message)
 	}
-	return text
+	return strings.Join(text, "\x00")
 }
 
 // news returns the Events that have not been created yet, and forgets those that are
@@ -216,7 +222,8 @@ type Writer struct {
 
 	mu     sync.Mutex
 	server server
-	plans  map[cache.ObjectName]*plan
+	known  map[cache.ObjectName]struct{} // that were told of, and not forgotten
+	plans  map[cache.ObjectName]*plan    // of those of which there is something to remember
 	urgent map[cache.ObjectName]task
 	usual  map[cache.ObjectName]task
 	said   string // the error that was logged last
@@ -226,6 +233,7 @@ type Writer struct {
 func New(log logger) *Writer {
 	return &Writer{
 		wake: make(chan struct{}, 1), log: log, now: time.Now,
+		known: make(map[cache.ObjectName]struct{}),
 		plans: make(map[cache.ObjectName]*plan), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
 	}
 }
@@ -246,14 +254,15 @@ func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool) {
 	return of, t, w.server, false
 }
 
-// again puts a task back, unless there is a newer one.
+// again puts a task back, unless there is a newer one, or its Service is forgotten.
 func (w *Writer) again(of cache.ObjectName, t task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, urgent := w.urgent[of]
 	_, usual := w.usual[of]
+	_, known := w.known[of]
 	switch {
-	case urgent || usual:
+	case urgent || usual || !known:
 	case t.urgent:
 		w.urgent[of] = t
 	default:

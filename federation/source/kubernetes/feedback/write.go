@@ -35,6 +35,7 @@ const (
 	oneRequest = 10 * time.Second
 	pause      = time.Second     // after a request that could not be made
 	longPause  = 5 * time.Second // after one that is not allowed
+	maxTries   = 5               // of a request that fails because of its object
 	maxNote    = 1024            // octets of the text of an Event, as the API server takes it
 	maxName    = 200             // octets of the name of a Service in that of its Event
 )
@@ -110,6 +111,12 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ca
 		if ctx.Err() != nil {
 			return pause
 		}
+		if passing(err) {
+			if t.tries++; t.tries <= maxTries {
+				w.again(of, t)
+			}
+			return pause
+		}
 		w.again(of, t)
 		w.report(err)
 		if apierrors.IsForbidden(err) {
@@ -129,8 +136,8 @@ func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server
 	switch {
 	case t.conditions != nil:
 		conditions := t.conditions
-		if err = s.apply(ctx, t.export, Manager, "", conditions); apierrors.IsConflict(err) {
-			w.conflicts(of, fingerprint(conditions), err)
+		if err = s.apply(ctx, t.export, Manager, "", conditions); kept(err) {
+			w.conflicts(of, fingerprint(t.export.UID, conditions), err)
 			err = nil
 		}
 		if done(err) {
@@ -156,11 +163,20 @@ func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server
 	return err
 }
 
-// done reports whether a request is not to be made again: it has worked, or its object
-// is gone, or is not what the API server takes.
+// done reports whether a request is not to be made again: it has worked, or it is not
+// what the API server takes, or the namespace goes.
 func done(err error) bool {
-	return err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+	return err == nil || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
+
+// kept reports whether another field manager has what was to be applied.
+func kept(err error) bool {
+	return apierrors.IsConflict(err) && apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
+}
+
+// passing reports whether an error is about the object, which may have been replaced
+// or deleted, and of which the next note tells.
+func passing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // apply applies conditions of a ServiceExport.
 func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager, version string, conditions []metav1.Condition) error {
