@@ -3,10 +3,12 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -145,7 +147,12 @@ func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneRequest)
 	defer cancel()
-	return api.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
+	body, err := api.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(0).Do(ctx).Raw()
+	var status metav1.Status
+	if err != nil && json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+		err = &apierrors.StatusError{ErrStatus: status} // the client has not looked into what it was to leave as it is
+	}
+	return body, err
 }
 
 // alive returns why the API server cannot be asked, or nil.
@@ -185,6 +192,9 @@ func (c *client) explain(err error) error {
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
 		text := permission(status.Status())
 		return classed(text, "RBAC: %s", text)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = request.Err // the path says nothing
 	}
 	return classed("connection", "%s: %w", c.config.Host, oneLine(err))
 }

@@ -7,10 +7,6 @@ import (
 	"time"
 )
 
-// grace is how long a cluster may be out of reach before that is said: a server that
-// restarts, or a connection that breaks, is nothing to report.
-const grace = 3 * time.Second
-
 // watched is what one watch is for: a kind, in one namespace or, where that is empty,
 // in all of them.
 type watched struct {
@@ -67,6 +63,7 @@ func (p *problem) set(reason error, now time.Time) bool {
 
 // health is how reading the cluster goes. The mutex of world guards it.
 type health struct {
+	grace      time.Duration // before a problem is said
 	server     problem
 	definition [kinds]problem // of objects that are kept although their kind is not served
 	discovered bool           // which kinds are served was known once
@@ -75,8 +72,8 @@ type health struct {
 	away       error            // that was said last
 }
 
-func newHealth() health {
-	return health{watches: make(map[watched]*progress), once: make(map[watched]bool)}
+func newHealth(grace time.Duration) health {
+	return health{grace: grace, watches: make(map[watched]*progress), once: make(map[watched]bool)}
 }
 
 // standing is what the publisher has to know of the health.
@@ -116,7 +113,7 @@ func (h *health) standing(now time.Time, doubts bool) standing {
 		note(p)
 	}
 	for _, p := range problems {
-		if now.Sub(p.since) >= grace {
+		if now.Sub(p.since) >= h.grace {
 			s.away = p.reason
 			break
 		}

@@ -51,33 +51,47 @@ type resource struct {
 var resources = [kinds]resource{
 	kindService: {"", "services", "Service", []string{"v1"}, false, false, &corev1.Service{}, &corev1.ServiceList{}},
 	kindSlice: {
-		discoveryv1.GroupName, "endpointslices", "EndpointSlice", []string{"v1"}, false, false,
+		discoveryv1.GroupName, "endpointslices", "EndpointSlice",
+		[]string{"v1"},
+		false, false,
 		&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{},
 	},
 	kindNode: {"", "nodes", "Node", []string{"v1"}, false, true, &corev1.Node{}, &corev1.NodeList{}},
 	kindExport: {
-		mcsGroup, "serviceexports", "ServiceExport", []string{"v1beta1", "v1alpha1"}, true, false,
+		mcsGroup, "serviceexports", "ServiceExport",
+		[]string{"v1beta1", "v1alpha1"},
+		true, false,
 		&mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExportList{},
 	},
 	// A route and its Gateway may be in other namespaces than the Service.
 	kindGateway: {
-		gatewayGroup, "gateways", "Gateway", []string{"v1", "v1beta1"}, true, true,
+		gatewayGroup, "gateways", "Gateway",
+		[]string{"v1", "v1beta1"},
+		true, true,
 		&gatewayv1.Gateway{}, &gatewayv1.GatewayList{},
 	},
 	kindHTTPRoute: {
-		gatewayGroup, "httproutes", "HTTPRoute", []string{"v1", "v1beta1"}, true, true,
+		gatewayGroup, "httproutes", "HTTPRoute",
+		[]string{"v1", "v1beta1"},
+		true, true,
 		&gatewayv1.HTTPRoute{}, &gatewayv1.HTTPRouteList{},
 	},
 	kindGRPCRoute: {
-		gatewayGroup, "grpcroutes", "GRPCRoute", []string{"v1"}, true, true,
+		gatewayGroup, "grpcroutes", "GRPCRoute",
+		[]string{"v1"},
+		true, true,
 		&gatewayv1.GRPCRoute{}, &gatewayv1.GRPCRouteList{},
 	},
 	kindTLSRoute: {
-		gatewayGroup, "tlsroutes", "TLSRoute", []string{"v1", "v1alpha3", "v1alpha2"}, true, true,
+		gatewayGroup, "tlsroutes", "TLSRoute",
+		[]string{"v1", "v1alpha3", "v1alpha2"},
+		true, true,
 		&gatewayv1.TLSRoute{}, &gatewayv1.TLSRouteList{},
 	},
 	kindTCPRoute: {
-		gatewayGroup, "tcproutes", "TCPRoute", []string{"v1", "v1alpha2"}, true, true,
+		gatewayGroup, "tcproutes", "TCPRoute",
+		[]string{"v1", "v1alpha2"},
+		true, true,
 		&gatewayv1.TCPRoute{}, &gatewayv1.TCPRouteList{},
 	},
 }

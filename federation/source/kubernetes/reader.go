@@ -25,9 +25,14 @@ type pace struct {
 	check    time.Duration // whether the server answers
 	retry    time.Duration // while it does not
 	discover time.Duration // which kinds are served
+	// grace is how long a cluster may be out of reach before that is said: a server that
+	// restarts, or a connection that breaks, is nothing to report.
+	grace time.Duration
 }
 
-var usualPace = pace{check: 5 * time.Second, retry: time.Second, discover: 10 * time.Second}
+func usualPace() pace {
+	return pace{check: 5 * time.Second, retry: time.Second, discover: 10 * time.Second, grace: 3 * time.Second}
+}
 
 const (
 	firstDelay   = 100 * time.Millisecond // before a watch is tried again
@@ -128,7 +133,7 @@ func (r *reader) check(ctx context.Context) bool {
 		}
 		return false
 	}
-	if !r.lost.IsZero() && now.Sub(r.lost) >= grace {
+	if !r.lost.IsZero() && now.Sub(r.lost) >= r.pace.grace {
 		// The server may be another, with an older past: a watch that goes on from where it
 		// was could miss what is different.
 		r.stop(slices.Collect(maps.Keys(r.running))...)
@@ -250,19 +255,21 @@ func (r *reader) follow(ctx context.Context) {
 			if f, ok := r.running[id]; ok && f.version != version {
 				r.stop(id)
 			}
-			if _, ok := r.running[id]; !ok && version != "" {
+			if _, ok := r.running[id]; version == "" {
+				r.world.end(id)
+			} else if !ok {
 				r.start(ctx, id, version)
 			}
 		}
-		if resources[k].custom {
-			r.world.undefined(k, version == "", now)
+		if version == "" {
+			r.world.undefined(k, now)
 		}
 	}
 }
 
 // start starts a watch.
 func (r *reader) start(ctx context.Context, id watched, version string) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx) //nolint:gosec // stop ends what it starts
 	f := follower{version: version, stop: stop, done: make(chan struct{})}
 	r.running[id] = f
 	r.world.begin(id)
@@ -274,7 +281,7 @@ func (r *reader) start(ctx context.Context, id watched, version string) {
 	})
 }
 
-// stop ends watches, and waits until they have.
+// stop ends watches, and waits until they have. What they kept counts as old from then.
 func (r *reader) stop(ids ...watched) {
 	for _, id := range ids {
 		r.running[id].stop()
@@ -282,7 +289,7 @@ func (r *reader) stop(ids ...watched) {
 	for _, id := range ids {
 		<-r.running[id].done
 		delete(r.running, id)
-		r.world.end(id)
+		r.world.begin(id)
 	}
 }
 
@@ -312,11 +319,9 @@ func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.Gro
 		r.report(id, c.explain(err)) // of no version that resources names
 		return
 	}
-	var silent klog.Logger // errors are reported by the wrapped requests, once
-	ctx = klog.NewContext(ctx, silent)
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
 	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id},
-		cache.ReflectorOptions{Name: id.String(), Logger: &silent, Backoff: &backoff})
+		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
 	delays := backoff
 	for {
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {

@@ -1,4 +1,3 @@
-// Package kubernetes is a source that publishes what a cluster exports.
 package kubernetes
 
 import (
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -89,7 +89,7 @@ func New(config Config) (*Source, error) {
 	log := cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	return &Source{
 		config: config, selector: selector, wanted: wanted, slices: slices, scheme: scheme,
-		log: log, world: newWorld(), writer: feedback.New(log), pace: usualPace,
+		log: log, world: newWorld(usualPace().grace), writer: feedback.New(log), pace: usualPace(),
 		opinions: make(map[name]opinion),
 	}, nil
 }
@@ -112,6 +112,7 @@ func wantedKinds(rules export.Rules) (wanted []kind, selector string) {
 
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what client-go logs is reported by us, once
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { newReader(s).run(ctx) })

@@ -47,14 +47,14 @@ type world struct {
 	health   health
 }
 
-func newWorld() *world {
+func newWorld(grace time.Duration) *world {
 	w := &world{
 		wake: make(chan struct{}, 1), doubtful: make(chan struct{}, 1),
 		slices: make(map[name]map[string]*discoveryv1.EndpointSlice),
 		parsed: make(map[routeName]export.Route), routes: make(map[name]map[routeName]struct{}),
 		children: make(map[name]map[routeName]struct{}),
 		onNodes:  make(map[name]struct{}), dirty: make(map[name]struct{}),
-		health: newHealth(),
+		health: newHealth(grace),
 	}
 	for k := range kinds {
 		w.objects[k], w.doubted[k] = make(map[name]metav1.Object), make(map[name]struct{})
@@ -304,21 +304,25 @@ func (w *world) standing(now time.Time) standing {
 	return w.health.standing(now, doubts)
 }
 
-// begin notes that a watch starts, and knows nothing yet.
+// begin notes that a watch knows nothing yet: it starts, or will be started again.
 func (w *world) begin(id watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.health.watches[id] = &progress{once: w.health.once[id]}
+	once := w.health.once[id]
+	if p := w.health.watches[id]; p != nil {
+		once = p.once
+	}
+	w.health.watches[id] = &progress{once: once}
 }
 
-// end notes that a watch has ended.
+// end notes that there is nothing to watch any more.
 func (w *world) end(id watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p := w.health.watches[id]; p.once {
-		w.health.once[id] = true
+	if p := w.health.watches[id]; p != nil {
+		w.health.once[id] = p.once
+		delete(w.health.watches, id)
 	}
-	delete(w.health.watches, id)
 }
 
 // doubts returns the objects of which it is not known why they are gone, by kind. A
@@ -368,17 +372,14 @@ func (w *world) keep(k kind, names map[name]struct{}, now time.Time) {
 	w.health.definition[k].set(removed(k), now)
 }
 
-// undefined notes whether a kind is not served. Its objects stay, and that they cannot
-// be followed is said.
-func (w *world) undefined(k kind, undefined bool, now time.Time) {
+// undefined notes that a kind is not served. Its objects stay, and that they cannot be
+// followed is said.
+func (w *world) undefined(k kind, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch p := &w.health.definition[k]; {
-	case undefined && len(w.objects[k]) > 0:
-		clear(w.doubted[k])
-		p.set(removed(k), now)
-	case !undefined && p.reason != nil && reasonClass(p.reason) != classRemoved, undefined:
-		*p = problem{}
+	clear(w.doubted[k])
+	if len(w.objects[k]) > 0 {
+		w.health.definition[k].set(removed(k), now)
 	}
 }
 
