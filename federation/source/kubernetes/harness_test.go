@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -240,6 +239,18 @@ type part struct {
 	said       []string // every reason, and "" for back
 	refused    map[string]int
 	violations []string
+	wanted     string // the name and a fragment of an update that is waited for
+	fragment   string
+	arrived    chan time.Time
+}
+
+// watchFor returns a channel that has the time of the next update of a service to a
+// text with a fragment.
+func (p *part) watchFor(name, fragment string) <-chan time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted, p.fragment, p.arrived = name, fragment, make(chan time.Time, 1)
+	return p.arrived
 }
 
 func (p *part) Replace(services []*wire.Encoded) {
@@ -266,6 +277,10 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	}
 	for _, s := range changed {
 		p.services[s.Name()] = s
+		if s.Name() == p.wanted && strings.Contains(text(s), p.fragment) {
+			p.arrived <- time.Now()
+			p.wanted = ""
+		}
 	}
 }
 
@@ -334,6 +349,14 @@ func zone(tb testing.TB) federation.FQDN {
 // run starts a source, which ends with the test.
 func (c *cluster) run(change func(*Config)) *runner {
 	c.Helper()
+	r := c.prepare(change)
+	c.start(r)
+	return r
+}
+
+// prepare makes a source that does not run yet.
+func (c *cluster) prepare(change func(*Config)) *runner {
+	c.Helper()
 	config := Config{Rules: export.Rules{Cluster: "west", Zone: zone(c)}, Kubeconfig: c.Kubeconfig}
 	if change != nil {
 		change(&config)
@@ -342,25 +365,30 @@ func (c *cluster) run(change func(*Config)) *runner {
 	config.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	source, err := New(config)
 	c.must(err)
-	r.Source = source
-	source.wrap = func(next http.RoundTripper) http.RoundTripper { r.requests.next = next; return r.requests }
+	r.Source, source.pace = source, quick
+	source.world.health.grace = quick.grace
+	source.wrap = r.requests.around
+	return r
+}
+
+// start runs a source until the test ends.
+func (c *cluster) start(r *runner) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		source.Run(ctx, r.part)
+		r.Run(ctx, r.part)
 	}()
 	c.Cleanup(func() {
 		cancel()
 		<-done
 		if c.Failed() {
-			c.Logf("log:\n%s", r.log)
+			c.Logf("log:\n%s\nsaid: %q\nrequests: %v", r.log, r.said, r.requests.all())
 		}
 		if len(r.violations) > 0 {
 			c.Error(r.violations)
 		}
 	})
-	return r
 }
 
 type lockedBuffer struct {
@@ -382,13 +410,22 @@ func (b *lockedBuffer) String() string {
 
 // counter counts requests by verb and resource.
 type counter struct {
-	next http.RoundTripper
-
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (c *counter) around(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		c.count(r)
+		return next.RoundTrip(r)
+	})
+}
+
+func (c *counter) count(r *http.Request) {
 	c.mu.Lock()
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	kind := path[len(path)-1]
@@ -401,7 +438,6 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c.counts[verb+" "+kind]++
 	c.mu.Unlock()
-	return c.next.RoundTrip(r)
 }
 
 // of returns how many requests were made, by verb and resource.
@@ -420,9 +456,9 @@ func (c *counter) all() map[string]int {
 // gate stands between a source and its API server, and can be closed.
 type gate struct {
 	address string // of the gate
-	target  string
 
 	mu       sync.Mutex
+	target   string
 	mode     int
 	listener net.Listener
 	open     map[net.Conn]struct{}
@@ -436,11 +472,8 @@ const (
 
 func newGate(tb testing.TB, target string) *gate {
 	tb.Helper()
-	u, err := url.Parse(target)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	g := &gate{target: u.Host, open: make(map[net.Conn]struct{})}
+	g := &gate{target: strings.TrimPrefix(target, "https://"), open: make(map[net.Conn]struct{})}
+	var err error
 	g.listener, err = net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
@@ -470,9 +503,10 @@ func (g *gate) serve(conn net.Conn) {
 		return
 	}
 	g.open[conn] = struct{}{}
+	target := g.target
 	g.mu.Unlock()
 	defer g.drop(conn)
-	upstream, err := net.Dial("tcp", g.target)
+	upstream, err := net.Dial("tcp", target)
 	if err != nil {
 		return
 	}
@@ -516,6 +550,13 @@ func (g *gate) set(mode int) {
 			conn.Close()
 		}
 	}
+}
+
+// lead has new connections lead to another server.
+func (g *gate) lead(target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.target = strings.TrimPrefix(target, "https://")
 }
 
 // kubeconfig writes a kubeconfig that differs from the cluster's by what change does.

@@ -1,0 +1,185 @@
+package kubernetes
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// quick is a pace at which tests need not wait.
+var quick = pace{check: 100 * time.Millisecond, retry: 50 * time.Millisecond, discover: 200 * time.Millisecond, grace: time.Second}
+
+// withdrew fails the test where anything but names was ever taken away.
+func (r *runner) withdrew(t *testing.T, names ...string) {
+	t.Helper()
+	r.part.mu.Lock()
+	defer r.part.mu.Unlock()
+	if got, want := strings.Join(r.withdrawn, " "), strings.Join(names, " "); got != want {
+		t.Errorf("withdrawn: %q, want %q", got, want)
+	}
+	if r.replaced > 1 {
+		t.Errorf("the part was replaced %d times", r.replaced)
+	}
+}
+
+// testOutage has the server out of reach, in one of the modes of a gate.
+func testOutage(t *testing.T, c *cluster, ns string, mode int, reason string) {
+	c.namespace(ns)
+	for _, name := range []string{"a", "b", "c"} {
+		c.create(labelled(service(ns, name, "192.0.2.1")))
+	}
+	g := newGate(t, c.URL)
+	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{ns} })
+	full := "west/" + ns + "/"
+	await(t, "everything", func() bool { return r.names() == full+"a "+full+"b "+full+"c" && r.back() })
+
+	g.set(mode)
+	c.deleteService(ns, "a")
+	c.moveTo(ns, "b", "192.0.2.7")
+	c.create(labelled(service(ns, "d", "192.0.2.4")))
+	await(t, "the server is away", func() bool { return r.awayFor(reason) })
+	if got, want := r.names(), full+"a "+full+"b "+full+"c"; got != want {
+		t.Errorf("published while the server is away: %s, want %s", got, want)
+	}
+	g.set(passing)
+	await(t, "the server is back", r.back)
+	if got, want := r.names(), full+"b "+full+"c "+full+"d"; got != want || !r.has(full+"b", "192.0.2.7") {
+		t.Errorf("published when the server is said to be back: %s, want %s", got, want)
+	}
+	r.withdrew(t, full+"a")
+	if said := r.said; len(said) < 2 || slices.Index(said, "") != len(said)-1 {
+		t.Errorf("said: %q, want a reason, and once that it is over", said)
+	}
+}
+
+// testCuts cuts every connection again and again.
+func testCuts(t *testing.T, c *cluster) {
+	c.namespace("cuts")
+	for _, name := range []string{"a", "b"} {
+		c.create(labelled(service("cuts", name, "192.0.2.1")))
+	}
+	g := newGate(t, c.URL)
+	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{"cuts"} })
+	r.world.health.grace = patience // a machine that is busy is no outage
+	c.start(r)
+	await(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
+	for i := range 5 {
+		g.set(refusing)
+		g.set(passing)
+		ip := "192.0.2." + string(rune('2'+i))
+		c.moveTo("cuts", "a", ip)
+		await(t, "a change after a cut", func() bool { return r.has("west/cuts/a", ip) })
+	}
+	r.withdrew(t)
+	if len(r.said) > 0 {
+		t.Errorf("said: %q, want nothing", r.said)
+	}
+}
+
+// expiring answers watches that go on from where they were with 410 Gone.
+type expiring struct {
+	http.RoundTripper
+
+	on    atomic.Bool
+	times atomic.Int64
+}
+
+func (e *expiring) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	if e.on.Load() && query.Get("watch") != "" && query.Get("resourceVersion") != "" {
+		e.times.Add(1)
+		return &http.Response{
+			StatusCode: http.StatusGone, Status: "410 Gone", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+			Header: http.Header{"Content-Type": {"application/json"}},
+			Body:   io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)),
+		}, nil
+	}
+	return e.RoundTripper.RoundTrip(r)
+}
+
+// testExpired has the history forgotten that a watch would go on from.
+func testExpired(t *testing.T, c *cluster) {
+	c.namespace("expired")
+	for _, name := range []string{"a", "b"} {
+		c.create(labelled(service("expired", name, "192.0.2.1")))
+	}
+	g, e := newGate(t, c.URL), &expiring{}
+	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{"expired"} })
+	count := r.wrap
+	r.wrap = func(next http.RoundTripper) http.RoundTripper { e.RoundTripper = next; return count(e) }
+	c.start(r)
+	await(t, "everything", func() bool { return r.names() == "west/expired/a west/expired/b" && r.back() })
+	e.on.Store(true)
+	g.set(refusing)
+	c.deleteService("expired", "b")
+	g.set(passing)
+	await(t, "the deletion after history is gone", func() bool { return r.names() == "west/expired/a" && e.times.Load() > 0 })
+	r.withdrew(t, "west/expired/b")
+}
+
+// testOlder has another server in the place of the one before: a backup that is older,
+// and that has come to a later version since.
+func testOlder(t *testing.T, c *cluster) {
+	other := startCluster(t)
+	for _, cluster := range []*cluster{c, other} {
+		cluster.namespace("older")
+		cluster.create(labelled(service("older", "kept", "192.0.2.1")))
+	}
+	c.create(labelled(service("older", "newer", "192.0.2.1")))
+	other.create(labelled(service("older", "revived", "192.0.2.1")))
+	g := newGate(t, c.URL)
+	r := c.run(func(config *Config) {
+		config.Namespaces = []string{"older"}
+		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
+			cluster := config.Clusters["test"]
+			cluster.Server, cluster.CertificateAuthority, cluster.InsecureSkipTLSVerify = "https://"+g.address, "", true
+		})
+	})
+	await(t, "everything", func() bool { return r.names() == "west/older/kept west/older/newer" && r.back() })
+	g.set(refusing)
+	await(t, "the server is away", func() bool { return r.awayFor("") })
+	g.lead(other.URL)
+	g.set(passing)
+	await(t, "the server is back", r.back)
+	if got, want := r.names(), "west/older/kept west/older/revived"; got != want {
+		t.Errorf("published: %s, want %s", got, want)
+	}
+	r.withdrew(t, "west/older/newer")
+}
+
+// testCredentials has the credentials expire, and replaced in the kubeconfig.
+func testCredentials(t *testing.T, c *cluster) {
+	c.namespace("credentials")
+	c.create(labelled(service("credentials", "a", "192.0.2.1")))
+	good, err := os.ReadFile(c.Kubeconfig)
+	c.must(err)
+	expired := c.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Token = "expired" })
+	bad, err := os.ReadFile(expired)
+	c.must(err)
+	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = expired, []string{"credentials"} })
+	await(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") && !r.complete })
+	write := func(text []byte) {
+		t.Helper()
+		c.must(os.WriteFile(expired+".new", text, 0o600))
+		c.must(os.Rename(expired+".new", expired))
+	}
+	write(good)
+	await(t, "everything", func() bool { return r.names() == "west/credentials/a" && r.back() })
+	write([]byte("{"))
+	await(t, "a line about a kubeconfig that is broken", func() bool { return strings.Contains(r.log.String(), "not usable") })
+	write(bad)
+	await(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
+	write(good)
+	await(t, "the end of it", r.back)
+	r.withdrew(t)
+	if n := strings.Count(r.log.String(), "not usable"); n != 1 {
+		t.Errorf("the broken kubeconfig was logged %d times", n)
+	}
+}

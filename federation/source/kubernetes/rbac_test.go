@@ -1,0 +1,144 @@
+package kubernetes
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+)
+
+// testPermissions runs with exactly the permissions of the manifest, and with each
+// rule left out.
+func testPermissions(t *testing.T, c *cluster) {
+	for kind, plural := range map[string]string{
+		"Gateway": "gateways", "HTTPRoute": "httproutes", "GRPCRoute": "grpcroutes", "TLSRoute": "tlsroutes", "TCPRoute": "tcproutes",
+	} {
+		version := "v1"
+		if kind == "TCPRoute" {
+			version = "v1alpha2"
+		}
+		c.define(custom(kind, plural, version))
+	}
+	text, err := os.ReadFile("testdata/rbac.yaml")
+	c.must(err)
+	var role rbacv1.ClusterRole
+	c.must(yaml.UnmarshalStrict(text, &role))
+
+	c.namespace("permissions")
+	c.create(labelled(service("permissions", "a", "192.0.2.1")))
+	c.create(service("permissions", "b", "192.0.2.1"))
+	c.export("v1beta1", "permissions", "b")
+	c.export("v1beta1", "permissions", "refused")
+	// as returns a source that runs with the rules, and what gives it others.
+	as := func(t *testing.T, user string, rules []rbacv1.PolicyRule, namespaces ...string) (r *runner, set func([]rbacv1.PolicyRule)) {
+		t.Helper()
+		in := *c
+		in.TB = t
+		roles, name := c.core.RbacV1().ClusterRoles(), strings.ReplaceAll(user, ":", "-")
+		_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+		in.must(err)
+		_, err = c.core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		}, metav1.CreateOptions{})
+		in.must(err)
+		r = in.run(func(config *Config) {
+			config.Kubeconfig = in.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Impersonate = user })
+			config.Rules.RoutablePods, config.Namespaces = true, namespaces
+		})
+		return r, func(rules []rbacv1.PolicyRule) {
+			t.Helper()
+			current, err := roles.Get(t.Context(), name, metav1.GetOptions{})
+			in.must(err)
+			current.Rules = rules
+			_, err = roles.Update(t.Context(), current, metav1.UpdateOptions{})
+			in.must(err)
+		}
+	}
+	t.Run("all", func(t *testing.T) {
+		r, _ := as(t, "system:serviceaccount:dns:all", role.Rules)
+		await(t, "everything", func() bool {
+			return strings.Contains(r.names(), "west/permissions/a west/permissions/b") && r.back()
+		})
+		await(t, "a condition", func() bool {
+			_, reason, _ := c.condition("permissions", "refused", "Valid")
+			return reason == "NoService"
+		})
+		await(t, "an Event", func() bool { return r.requests.of("POST events") > 0 })
+		c.unexport("v1beta1", "permissions", "b")
+		await(t, "a deletion", func() bool { return !strings.Contains(r.names(), "west/permissions/b") })
+		if strings.Contains(r.log.String(), "RBAC") || len(r.said) > 0 {
+			t.Errorf("log: %s\nsaid: %q", r.log, r.said)
+		}
+	})
+	for i, rule := range role.Rules {
+		for j, resource := range rule.Resources {
+			namespace := fmt.Sprintf("permissions-%d-%d", i, j)
+			c.namespace(namespace)
+			c.export("v1beta1", namespace, "gone")
+			t.Run(resource+"."+rule.APIGroups[0], func(t *testing.T) {
+				t.Parallel()
+				rules := make([]rbacv1.PolicyRule, len(role.Rules))
+				for k := range rules {
+					role.Rules[k].DeepCopyInto(&rules[k])
+				}
+				rules[i].Resources = slices.Delete(rules[i].Resources, j, j+1)
+				if len(rules[i].Resources) == 0 {
+					rules = slices.Delete(rules, i, i+1)
+				}
+				r, set := as(t, "system:serviceaccount:dns:"+namespace, rules, namespace)
+				in := *c
+				in.TB = t
+				in.lacks(r, rule.Verbs, resource, rule.APIGroups[0], namespace, func() { set(role.Rules) })
+			})
+		}
+	}
+}
+
+// lacks checks what a source says that lacks a permission, and that it recovers once
+// it is granted.
+func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace string, grant func()) {
+	c.Helper()
+	what, in := `resource "`+resource+`"`, `in API group "`+group+`"`
+	told := func() bool {
+		_, reason, _ := c.condition(namespace, "gone", "Valid")
+		return reason == string(export.NoService)
+	}
+	if slices.Contains(verbs, "list") {
+		await(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) && r.awayFor("RBAC: User") })
+		if r.view(func() bool { return r.complete }) {
+			c.Error("the part is complete")
+		}
+		grant()
+		await(c, "everything once it is granted", r.back)
+		return
+	}
+	await(c, "everything", r.back)
+	what = "cannot " + verbs[0] + " " + what
+	if slices.Contains(verbs, "get") {
+		c.unexport("v1beta1", namespace, "gone")
+		await(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) })
+		grant()
+		await(c, "the end of it", r.back)
+		return
+	}
+	await(c, "the line in the log", func() bool {
+		return strings.Contains(strings.ReplaceAll(r.log.String(), `\"`, `"`), what+" "+in)
+	})
+	grant()
+	await(c, "the condition once it is granted", told)
+	await(c, "the Event once it is granted", func() bool {
+		list, err := c.core.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
+		c.must(err)
+		return len(list.Items) == 1
+	})
+}

@@ -1,0 +1,176 @@
+package kubernetes
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+)
+
+// quiet waits until the sources have looked at everything and have nothing to write.
+func quiet(t *testing.T, runners ...*runner) {
+	t.Helper()
+	before, since := "", time.Now()
+	await(t, "silence", func() bool {
+		now := ""
+		for _, r := range runners {
+			now += fmt.Sprint(r.requests.of("PATCH serviceexports/status"), r.requests.of("POST events"), ";")
+		}
+		if now != before {
+			before, since = now, time.Now()
+		}
+		return time.Since(since) > 500*time.Millisecond
+	})
+}
+
+// testReplicas has two sources tell the same objects what has become of them.
+func testReplicas(t *testing.T, c *cluster) {
+	const n = 20
+	c.namespace("replicas")
+	for i := range n {
+		name := fmt.Sprintf("s%d", i)
+		if i%2 == 0 {
+			c.create(service("replicas", name, "192.0.2.1"))
+		}
+		c.export("v1beta1", "replicas", name)
+	}
+	change := func(config *Config) { config.Namespaces = []string{"replicas"} }
+	a, b := c.run(change), c.run(change)
+	for _, r := range []*runner{a, b} {
+		await(t, "everything", func() bool { return len(strings.Fields(r.names())) == n/2 && r.back() })
+	}
+	quiet(t, a, b)
+	for i := range n {
+		name := fmt.Sprintf("s%d", i)
+		want := "True Exported"
+		if i%2 == 1 {
+			want = "False NoService"
+		}
+		if status, reason, _ := c.condition("replicas", name, "Ready"); status+" "+reason != want {
+			t.Errorf("condition of %s is %s %s, want %s", name, status, reason, want)
+		}
+	}
+	if writes := a.requests.of("PATCH serviceexports/status") + b.requests.of("PATCH serviceexports/status"); writes < n || writes > 2*n {
+		t.Errorf("%d writes of conditions for %d exports", writes, n)
+	}
+	events, err := c.core.EventsV1().Events("replicas").List(t.Context(), metav1.ListOptions{})
+	c.must(err)
+	if len(events.Items) != n/2 {
+		t.Errorf("%d Events for %d refusals", len(events.Items), n/2)
+	}
+	for name, e := range a.services {
+		if !e.Equal(b.services[name]) {
+			t.Errorf("%s differs between replicas", name)
+		}
+	}
+
+	third := c.run(change)
+	await(t, "everything once more", func() bool { return len(strings.Fields(third.names())) == n/2 && third.back() })
+	quiet(t, a, b, third)
+	if writes := third.requests.of("PATCH serviceexports/status") + third.requests.of("POST events"); writes != 0 {
+		t.Errorf("a source that starts has written %d times what is there already", writes)
+	}
+
+	// A change costs no request but those of the watches that are open.
+	before := c.requestsOf(a)
+	c.moveTo("replicas", "s0", "192.0.2.9")
+	await(t, "the change", func() bool { return a.has("west/replicas/s0", "192.0.2.9") })
+	quiet(t, a, b, third)
+	if after := c.requestsOf(a); after != before {
+		t.Errorf("requests of a change: %d", after-before)
+	}
+}
+
+// requestsOf returns how many requests a source has made that are not about whether the
+// server is there and what it serves.
+func (c *cluster) requestsOf(r *runner) (n int) {
+	for what, times := range r.requests.all() {
+		if !strings.HasPrefix(what, "GET ") {
+			n += times
+		}
+	}
+	return n
+}
+
+// testConsumers has the consumers of two replicas think differently of a service.
+func testConsumers(t *testing.T, c *cluster) {
+	c.namespace("consumers")
+	c.create(service("consumers", "a", "192.0.2.1"))
+	c.export("v1beta1", "consumers", "a")
+	change := func(config *Config) { config.Namespaces = []string{"consumers"} }
+	a, b := c.run(change), c.run(change)
+	for _, r := range []*runner{a, b} {
+		await(t, "everything", func() bool { return r.names() == "west/consumers/a" && r.back() })
+	}
+	await(t, "the condition", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
+	accepted := func() string {
+		status, reason, message := c.condition("consumers", "a", export.Accepted)
+		return strings.TrimSpace(status + " " + reason + " " + message)
+	}
+	if got := accepted(); got != "" {
+		t.Errorf("the condition of consumers is %s before there are any", got)
+	}
+	refuse := func(r *runner, consumer, rule string) {
+		r.RefusedBy(owner.Refusal{Service: "west/consumers/a", Consumer: consumer, Field: "fqdn", Rule: rule})
+	}
+	refuse(a, "spiffe://x", "not wanted")
+	await(t, "the refusal", func() bool { return accepted() == "False RefusedByConsumer spiffe://x: not wanted" })
+	refuse(b, "spiffe://y", "too long")
+	quiet(t, a, b)
+	if got := accepted(); got != "False RefusedByConsumer spiffe://x: not wanted" {
+		t.Errorf("the condition is %s once both refuse", got)
+	}
+	refuse(a, "spiffe://x", "")
+	await(t, "what the other replica says", func() bool { return accepted() == "False RefusedByConsumer spiffe://y: too long" })
+	quiet(t, a, b)
+
+	// A condition says only seconds: the change must not be in that of the refusal.
+	second := time.Now().Truncate(time.Second)
+	await(t, "another second", func() bool { return time.Now().Truncate(time.Second).After(second) })
+	c.moveTo("consumers", "a", "192.0.2.2")
+	await(t, "the change ends it", func() bool { return accepted() == "" })
+
+	a.Hidden("west/consumers/a", "file west/consumers/a")
+	await(t, "the other source", func() bool { _, reason, _ := c.condition("consumers", "a", "Ready"); return reason == "Hidden" })
+	b.Hidden("west/consumers/a", "file west/consumers/a") // as every replica has the same sources
+	a.Hidden("west/consumers/a", "")
+	b.Hidden("west/consumers/a", "")
+	await(t, "the end of it", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
+	quiet(t, a, b)
+	if n := c.requestsOf(a) + c.requestsOf(b); n > 60 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// testOtherController has another controller keep a condition of the same type.
+func testOtherController(t *testing.T, c *cluster) {
+	c.namespace("others")
+	c.create(service("others", "a", "192.0.2.1"))
+	c.export("v1beta1", "others", "a")
+	patch := `{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"name":"a"},"status":{"conditions":[` +
+		`{"type":"Ready","status":"False","reason":"Other","message":"theirs","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
+	_, err := c.exports("v1beta1", "others").Patch(t.Context(), "a", types.ApplyYAMLPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, "status")
+	c.must(err)
+	r := c.run(func(config *Config) { config.Namespaces = []string{"others"} })
+	await(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller keeps") })
+	c.moveTo("others", "a", "192.0.2.2")
+	await(t, "the change", func() bool { return r.has("west/others/a", "192.0.2.2") })
+	quiet(t, r)
+	if _, reason, _ := c.condition("others", "a", "Ready"); reason != "Other" {
+		t.Errorf("the reason is %s", reason)
+	}
+	if writes := r.requests.of("PATCH serviceexports/status"); writes != 1 {
+		t.Errorf("%d attempts to write the condition", writes)
+	}
+
+	// The author deletes the export and creates it again: nobody keeps the new one.
+	c.unexport("v1beta1", "others", "a")
+	c.export("v1beta1", "others", "a")
+	await(t, "the condition of the new one", func() bool { status, _, _ := c.condition("others", "a", "Ready"); return status == "True" })
+}

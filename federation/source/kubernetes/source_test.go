@@ -1,0 +1,169 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+)
+
+const goodConfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}, {name: lost, context: {cluster: d, user: u}}, {name: nobody, context: {cluster: c, user: v}}]
+current-context: x
+`
+
+func TestNewErrors(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	dir := t.TempDir()
+	file := func(text string) string {
+		t.Helper()
+		path := filepath.Join(dir, "kubeconfig")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, test := range []struct{ name, text, context, namespace, selector, want string }{
+		{name: "in no cluster", want: "no kubeconfig is named, and this is not a pod with a service account"},
+		{name: "context without kubeconfig", context: "x", want: "a context is named, but no kubeconfig"},
+		{name: "no YAML", text: "{", want: "did not find expected node content"},
+		{name: "empty", text: " ", want: "it has no current-context"},
+		{name: "unknown context", text: goodConfig, context: "w", want: `there is no context "w"`},
+		{name: "unknown cluster", text: goodConfig, context: "lost", want: `context "lost": there is no cluster "d"`},
+		{name: "unknown user", text: goodConfig, context: "nobody", want: `context "nobody": there is no user "v"`},
+		{name: "no CA", text: strings.Replace(goodConfig, "1:1\"", "1:1\", certificate-authority: nowhere", 1), want: "nowhere: no such file"},
+		{name: "bad CA", text: strings.Replace(goodConfig, "1:1\"", "1:1\", certificate-authority-data: AAAA", 1), want: "unable to load root certificates"},
+		{name: "namespace", text: goodConfig, namespace: "A", want: `namespace "A": a lowercase RFC 1123 label`},
+		{name: "selector", text: goodConfig, selector: "a in", want: "selector: "},
+		{name: "good", text: goodConfig},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Context: test.context, Selector: test.selector}
+			if test.text != "" {
+				config.Kubeconfig = file(test.text)
+			}
+			if test.namespace != "" {
+				config.Namespaces = []string{test.namespace}
+			}
+			_, err := New(config)
+			switch {
+			case test.want == "" && err != nil:
+				t.Error(err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n")):
+				t.Errorf("error is %v, want one line with %q", err, test.want)
+			}
+		})
+	}
+	if _, err := New(Config{Kubeconfig: filepath.Join(dir, "absent")}); err == nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error of a kubeconfig that is not there: %v", err)
+	}
+}
+
+func TestWantedKinds(t *testing.T) {
+	for _, test := range []struct {
+		rules export.Rules
+		want  string
+	}{
+		{export.Rules{}, `[services serviceexports.multicluster.x-k8s.io nodes endpointslices.discovery.k8s.io gateways.gateway.networking.k8s.io ` +
+			`httproutes.gateway.networking.k8s.io grpcroutes.gateway.networking.k8s.io tlsroutes.gateway.networking.k8s.io tcproutes.gateway.networking.k8s.io] ""`},
+		{export.Rules{Order: []export.Kind{export.LoadBalancer, export.Pods}}, `[services serviceexports.multicluster.x-k8s.io] "service.kubernetes.io/headless"`},
+		{
+			export.Rules{Order: []export.Kind{export.Pods}, RoutablePods: true},
+			`[services serviceexports.multicluster.x-k8s.io endpointslices.discovery.k8s.io] "service.kubernetes.io/headless"`,
+		},
+	} {
+		wanted, selector := wantedKinds(test.rules)
+		if got := fmt.Sprintf("%v %q", wanted, selector); got != test.want {
+			t.Errorf("kinds of %v: %s, want %s", test.rules, got, test.want)
+		}
+	}
+}
+
+func TestStanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHealth(3 * time.Second)
+		services, nodes := watched{kindService, ""}, watched{kindNode, ""}
+		check := func(what, want string) {
+			t.Helper()
+			s := h.standing(time.Now(), false)
+			if got := fmt.Sprintf("current=%t partial=%t away=%v", s.current, s.partial, s.away); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		check("at the start", "current=false partial=false away=<nil>")
+		h.discovered = true
+		h.watches[services], h.watches[nodes] = &progress{}, &progress{}
+		check("with watches that have not read", "current=false partial=false away=<nil>")
+		h.watches[services].synced, h.watches[nodes].synced = true, true
+		check("with watches that have", "current=true partial=false away=<nil>")
+		h.server.set(classed("connection", "one"), time.Now())
+		check("with a problem", "current=false partial=false away=<nil>")
+		time.Sleep(3 * time.Second)
+		check("with a problem that lasts", "current=false partial=false away=one")
+		h.server.set(classed("connection", "two"), time.Now())
+		check("with the problem in other words", "current=false partial=false away=one")
+		h.server.set(classed("credentials", "three"), time.Now())
+		check("with another problem", "current=false partial=false away=three")
+		h.server.set(nil, time.Now())
+		h.watches[services] = &progress{once: true}
+		check("while a watch reads anew", "current=false partial=true away=three")
+		h.watches[services].synced = true
+		check("when it has", "current=true partial=false away=<nil>")
+		h.watches[nodes].problem.set(classed("nodes", "four"), time.Now())
+		time.Sleep(3 * time.Second)
+		check("with a problem of one watch", "current=false partial=false away=four")
+	})
+}
+
+func TestTrimNodes(t *testing.T) {
+	node := func(name string) *string { return &name }
+	yes, no := true, false
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s-1", Labels: map[string]string{discoveryv1.LabelServiceName: "s", "other": "x"}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.0.0.1"}, NodeName: node("b")},
+			{Addresses: []string{"10.0.0.2"}, NodeName: node("a"), Conditions: discoveryv1.EndpointConditions{Ready: &yes}},
+			{Addresses: []string{"10.0.0.3"}, NodeName: node("a")},
+			{Addresses: []string{"10.0.0.4"}, NodeName: node("a"), Conditions: discoveryv1.EndpointConditions{Ready: &no}},
+			{Addresses: []string{"10.0.0.5"}},
+		},
+	}
+	for range 2 { // to trim twice changes nothing
+		trimmed, err := trim(slice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slice = trimmed.(*discoveryv1.EndpointSlice)
+		var got []string
+		for _, e := range slice.Endpoints {
+			got = append(got, fmt.Sprintf("%s %t %v", *e.NodeName, *e.Conditions.Ready, e.Addresses))
+		}
+		if want := "a false [],a true [],b true []"; strings.Join(got, ",") != want || serviceOf(slice) != (name{Namespace: "n", Name: "s"}) {
+			t.Errorf("trimmed: %s, want %s", got, want)
+		}
+	}
+	slice.Labels[corev1.IsHeadlessService] = ""
+	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
+	for range 2 {
+		trimmed, err := trim(slice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slice = trimmed.(*discoveryv1.EndpointSlice); len(slice.Endpoints) != 1 || len(slice.Endpoints[0].Addresses) != 1 {
+			t.Errorf("trimmed slice of a headless Service: %v", slice)
+		}
+	}
+}
