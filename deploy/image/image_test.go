@@ -182,7 +182,7 @@ func TestImageReproducible(t *testing.T) {
 }
 
 func TestImageOfSeveralArchitectures(t *testing.T) {
-	folder, _ := pack(t, compile(t, "amd64", "arm64"), "-arches", "amd64 arm64")
+	folder, _ := pack(t, compile(t, "amd64", "arm64"), "-arches", "amd64,arm64")
 	list, descriptor := index(t, filepath.Join(folder, "coredns"))
 	if descriptor.MediaType != types.OCIImageIndex {
 		t.Fatalf("type is %s, want %s", descriptor.MediaType, types.OCIImageIndex)

@@ -34,11 +34,11 @@ func run(args []string, out io.Writer) error {
 	to := flags.String("out", "", "`folder` for NAME/, an OCI layout, and NAME.tar")
 	registry := flags.String("registry", "localhost", "registry, and path, in the names of the images")
 	tag := flags.String("tag", "", "tag of the images; by default the version of the binary")
-	arches := flags.String("arches", "amd64", "architectures, with spaces; with several, an image is an index")
+	arches := flags.String("arches", "amd64", "architectures, with commas; with several, an image is an index")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *binaries == "" || *license == "" || *to == "" || flags.NArg() > 0 || strings.TrimSpace(*arches) == "" {
+	if *binaries == "" || *license == "" || *to == "" || flags.NArg() > 0 || *arches == "" {
 		return errors.New("the flags -binaries, -license, -out and -arches are needed, and no arguments; see -help")
 	}
 	text, err := os.ReadFile(*license)
@@ -47,7 +47,7 @@ func run(args []string, out io.Writer) error {
 	}
 	for _, p := range programs {
 		var images []built
-		for arch := range strings.FieldsSeq(*arches) {
+		for arch := range strings.SplitSeq(*arches, ",") {
 			b, err := build(p, filepath.Join(*binaries, "linux-"+arch, p.binary), arch, text)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", p.name, arch, err)
