@@ -53,6 +53,10 @@ IMAGES   ?= bin/image
 ARCHES   ?= amd64
 REGISTRY ?= localhost
 TAG      ?=
+comma    := ,
+
+# How `make e2e-pods` makes pods: by a kubelet, as namespaces only, or as best it can.
+PODS ?= auto
 
 GOLANGCI_LINT := bin/tools/golangci-lint-$(GOLANGCI_LINT_VERSION)
 BENCHSTAT     := bin/tools/benchstat-$(BENCHSTAT_VERSION)
@@ -66,6 +70,8 @@ ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v
 KUBE_APISERVER     := bin/tools/kube-apiserver-$(KUBERNETES_VERSION)
 KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
 KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
+KUBELET            := bin/tools/kubelet-$(KUBERNETES_VERSION)
+CONTAINERD         := $(patsubst %,bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2),containerd containerd-shim-runc-v2 ctr)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # The plugin's version is the module's, and Go takes it from git.
@@ -85,8 +91,8 @@ build: ## build bin/coredns and bin/federationctl
 # The C library is left out, as there is none in the image, and so is what depends on
 # the place and the time of the build.
 .PHONY: image
-image: ## build an OCI image of each binary in bin/image, the same from the same commit (ARCHES='amd64 arm64' for both)
-	@for arch in $(ARCHES); do mkdir -p $(IMAGES)/binaries/linux-$$arch && \
+image: ## build an OCI image of each binary in bin/image, the same from the same commit (ARCHES=amd64,arm64 for both)
+	@for arch in $(subst $(comma), ,$(ARCHES)); do mkdir -p $(IMAGES)/binaries/linux-$$arch && \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(BUILDFLAGS) -trimpath -ldflags '-s -w' \
 			-o $(IMAGES)/binaries/linux-$$arch/ ./cmd/coredns ./cmd/federationctl || exit; done
 	@go -C deploy/image run . -binaries '$(abspath $(IMAGES))/binaries' -license '$(CURDIR)/LICENSE' -out '$(abspath $(IMAGES))' \
@@ -175,10 +181,14 @@ bench-clusters: build e2e-tools ## measure two clusters with CLUSTER_SERVICES (1
 	@! grep -E '^(--- )?FAIL' bin/bench-clusters.txt && grep -q '^Benchmark' bin/bench-clusters.txt
 
 .PHONY: e2e-tools
-e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) ## build etcd and Kubernetes for e2e and run-clusters, once; eleven minutes of CPU time
+e2e-tools: $(ETCD) $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(HELM) ## build etcd and Kubernetes for e2e and run-clusters, once; eleven minutes of CPU time
 
 .PHONY: real-servers
 real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tests and benchmarks; eight minutes of CPU time
+
+.PHONY: e2e-pods
+e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
+	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 10m ./test/pods
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
@@ -233,10 +243,13 @@ $(ETCD):
 	CGO_ENABLED=0 go -C test/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
 # The binaries of Kubernetes say which version they are.
-$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL): bin/tools/%-$(KUBERNETES_VERSION):
+$(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(KUBELET): bin/tools/%-$(KUBERNETES_VERSION):
 	@echo 'Building $@, once; kube-apiserver takes seven minutes of CPU time, the others one or two'
 	CGO_ENABLED=0 go -C test/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*
 
 $(HELM):
 	CGO_ENABLED=0 go -C test/tools/helm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+
+$(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
+	CGO_ENABLED=0 go -C test/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
