@@ -138,6 +138,13 @@ func furnish() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
+	// Temporary files end with the sandbox as well.
+	if err := os.Mkdir("/run/tmp", 0o777); err != nil {
+		return err
+	}
+	if err := os.Setenv("TMPDIR", "/run/tmp"); err != nil {
+		return err
+	}
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
