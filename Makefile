@@ -168,7 +168,7 @@ CLUSTER_SERVICES ?= 10000
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes, five minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./test/realserver ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required go test ./federation/source/kubernetes ./test/realserver ./test/deploy ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
