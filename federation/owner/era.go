@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,7 +51,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	}
 	// The era ends with the registry locked, and take looks at it in the same lock.
 	// So no subscription is told of anything that changes from here on.
-	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+reason[:min(len(reason), maxReason)]))
+	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")))
 	clear(r.subscriptions)
 }
 

@@ -231,12 +231,18 @@ func TestUpdateEncoded(t *testing.T) {
 			[]string{"upsert d 2", "upsert e 1", "upsert z 1", "delete b", "delete c"},
 		},
 		{
-			"changed and gone", []*wire.Encoded{encoded(t, service("d", 3))}, []string{"d"},
-			Difference{Changed: 1}, []string{"upsert d 3"},
+			"changed and gone",
+			[]*wire.Encoded{encoded(t, service("d", 3))},
+			[]string{"d"},
+			Difference{Changed: 1},
+			[]string{"upsert d 3"},
 		},
 		{
-			"two of one name", []*wire.Encoded{encoded(t, service("d", 4)), encoded(t, service("d", 3))}, nil,
-			Difference{}, nil,
+			"two of one name",
+			[]*wire.Encoded{encoded(t, service("d", 4)), encoded(t, service("d", 3))},
+			nil,
+			Difference{},
+			nil,
 		},
 	} {
 		if got := r.UpdateEncoded(step.changed, step.gone); got != step.want {

@@ -84,6 +84,6 @@ func (p *Publisher) follow(ctx context.Context, a *allowance) {
 	if a.file == nil {
 		return
 	}
-	ctx, a.stop = context.WithCancel(ctx) //nolint:govet // stop is called when the allowance goes, and Run ends the others
+	ctx, a.stop = context.WithCancel(ctx)
 	p.running.Go(func() { _ = a.file.Run(ctx) })
 }

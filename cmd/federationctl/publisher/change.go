@@ -86,7 +86,7 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) {
 
 // run runs the sources of a catalog.
 func (p *Publisher) run(ctx context.Context, c *catalog) {
-	ctx, c.stop = context.WithCancel(ctx) //nolint:govet // stop is called when the catalog goes, and Run ends the others
+	ctx, c.stop = context.WithCancel(ctx)
 	p.running.Go(func() { _ = c.sources.Run(ctx) })
 }
 
