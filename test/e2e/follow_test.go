@@ -26,8 +26,9 @@ type follower struct {
 	mu         sync.Mutex
 	services   map[string]*federation.Service
 	generation map[string]uint64
-	withdrawn  []string // names of services that were withdrawn, each time
-	repeated   []string // names of services that one stream announced twice without a change
+	withdrawn  []string       // names of services that were withdrawn, each time
+	repeated   []string       // names of services that one stream announced twice without a change
+	announced  map[string]int // how often a service was announced with a change
 	status     mirror.Status
 }
 
@@ -42,7 +43,7 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	must(t, err)
 	id, err := mtls.ParseID(d.OwnerID())
 	must(t, err)
-	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64)}
+	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
 	config := mirror.Config{
 		Subscription: mirror.Subscription{Identity: mtls.Consumer{Source: source, IDs: []mtls.ID{id}}},
 		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
@@ -74,6 +75,9 @@ func (f *follower) publish(c mirror.Changes) {
 		}
 		if change.Same && f.generation[change.Name] == change.Generation {
 			f.repeated = append(f.repeated, change.Name)
+		}
+		if !change.Same {
+			f.announced[change.Name]++
 		}
 		f.services[change.Name], f.generation[change.Name] = change.Service.Unpack(), change.Generation
 	}
@@ -111,6 +115,13 @@ func (f *follower) holds(t testing.TB, names ...string) {
 		}
 		return ""
 	})
+}
+
+// failure returns why the follower has no stream, or nil.
+func (f *follower) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status.Failure
 }
 
 // undisturbed fails the test if the follower was told of a withdrawal, or twice of
