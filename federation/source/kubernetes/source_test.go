@@ -128,6 +128,36 @@ func TestStanding(t *testing.T) {
 	})
 }
 
+// An object is looked at again when its content has changed, also in the same version
+// where a watch begins: a cluster that was set back to a backup gives out versions
+// for the second time.
+func TestVersions(t *testing.T) {
+	w, id := newWorld(time.Second), watched{kindService, ""}
+	list := func(version, ip string, want bool) {
+		t.Helper()
+		object := service("n", "s", ip)
+		object.UID, object.ResourceVersion = "u", version
+		clear(w.dirty)
+		if err := (store{w, id}).Replace([]any{object}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(w.dirty) > 0; got != want {
+			t.Errorf("version %s with %s is looked at: %t, want %t", version, ip, got, want)
+		}
+	}
+	w.begin(id)
+	list("5", "192.0.2.1", true)
+	list("5", "192.0.2.1", false)
+	list("6", "192.0.2.1", false)
+	list("7", "192.0.2.2", true)
+	w.end(id)
+	w.begin(id)
+	list("7", "192.0.2.2", false)
+	w.end(id)
+	w.begin(id)
+	list("7", "192.0.2.3", true)
+}
+
 func TestTrimNodes(t *testing.T) {
 	node := func(name string) *string { return &name }
 	yes, no := true, false

@@ -36,7 +36,7 @@ func (s store) Add(object any) error {
 		return err
 	}
 	s.world.mu.Lock()
-	s.world.put(s.id.kind, trimmed)
+	s.world.put(s.id.kind, trimmed, false)
 	s.world.mu.Unlock()
 	s.world.rouse()
 	return nil
@@ -69,15 +69,17 @@ func (s store) Replace(objects []any, _ string) error {
 		listed[nameOf(trimmed)] = trimmed
 	}
 	s.world.mu.Lock()
+	p := s.world.health.watches[s.id]
+	first := p == nil || !p.synced
 	for _, object := range listed {
-		s.world.put(s.id.kind, object)
+		s.world.put(s.id.kind, object, first)
 	}
 	for of := range s.world.objects[s.id.kind] {
 		if _, ok := listed[of]; !ok && (s.id.namespace == "" || of.Namespace == s.id.namespace) {
 			s.world.remove(s.id.kind, of)
 		}
 	}
-	if p := s.world.health.watches[s.id]; p != nil {
+	if p != nil {
 		p.synced, p.once = true, true
 		p.problem.set(nil, time.Time{})
 	}

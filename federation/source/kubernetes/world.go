@@ -82,22 +82,22 @@ func nameOf(object metav1.Object) name {
 	return name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// put takes an object that is new or has changed. It is called with mu held.
-func (w *world) put(k kind, object metav1.Object) {
+// put takes an object that is new or has changed. One of a version that is known is
+// the same object, but not in the first list of a watch: a cluster that was set back
+// to a backup gives out versions for the second time. It is called with mu held.
+func (w *world) put(k kind, object metav1.Object, first bool) {
 	of := nameOf(object)
 	delete(w.doubted[k], of)
 	before := w.objects[k][of]
 	w.objects[k][of] = object
-	if before == nil || !alike(before, object) {
+	known := !first && before != nil && before.GetResourceVersion() == object.GetResourceVersion() && before.GetUID() == object.GetUID()
+	if !known && (before == nil || !alike(before, object)) {
 		w.index(k, of, before, object)
 	}
 }
 
 // alike reports whether two trimmed objects differ at most in their version.
 func alike(a, b metav1.Object) bool {
-	if a.GetResourceVersion() == b.GetResourceVersion() && a.GetUID() == b.GetUID() {
-		return true
-	}
 	version := b.GetResourceVersion()
 	b.SetResourceVersion(a.GetResourceVersion())
 	same := apiequality.Semantic.DeepEqual(a, b)
