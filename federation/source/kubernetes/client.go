@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,24 +156,27 @@ func (c *client) get(ctx context.Context, path, accept string) ([]byte, error) {
 
 // alive returns why the API server cannot be asked, or nil.
 func (c *client) alive(ctx context.Context) error {
-	body, err := c.get(ctx, "/readyz", "text/plain")
+	_, err := c.get(ctx, "/readyz", "text/plain")
 	switch {
 	case err == nil, apierrors.IsForbidden(err): // a server that refuses to say how it is answers
 		return nil
 	case apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err):
-		return fmt.Errorf("it is not ready: %s", failedChecks(body))
+		return fmt.Errorf("it is not ready: %s", failedChecks(err))
 	default:
 		return err
 	}
 }
 
-// failedChecks returns which checks of /readyz have failed, in one line.
-func failedChecks(body []byte) string {
+// failedChecks returns which checks of /readyz have failed, in one line. The error has
+// the beginning of the reply, which is text, as the message of a cause.
+func failedChecks(err error) string {
 	var failed []string
-	for line := range bytes.Lines(body) {
-		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("[-]")); ok {
-			name, _, _ = bytes.Cut(name, []byte(" "))
-			failed = append(failed, string(name))
+	if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); ok {
+		for line := range strings.Lines(cause.Message) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "[-]"); ok {
+				name, _, _ = strings.Cut(name, " ")
+				failed = append(failed, name)
+			}
 		}
 	}
 	if len(failed) == 0 {

@@ -3,6 +3,9 @@ package kubernetes
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
@@ -126,6 +130,31 @@ func TestStanding(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		check("with a problem of one watch", "current=false partial=false away=four")
 	})
+}
+
+// An API server that is not ready says which of its checks have failed.
+func TestNotReady(t *testing.T) {
+	for reply, want := range map[string]string{
+		"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: not finished\nreadyz check failed\n": "it is not ready: etcd, poststarthook/rbac/bootstrap-roles",
+		"busy": "it is not ready: it does not say why",
+	} {
+		for _, code := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+				w.WriteHeader(code)
+				_, _ = io.WriteString(w, reply)
+			}))
+			c, err := newClient(&rest.Config{Host: server.URL}, newScheme(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.alive(t.Context()); err == nil || err.Error() != want {
+				t.Errorf("with %d and %q: %v, want %s", code, reply, err, want)
+			}
+			c.close()
+			server.Close()
+		}
+	}
 }
 
 // An object is looked at again when its content has changed, also in the same version
