@@ -90,7 +90,7 @@ func testDefinition(t *testing.T, c *cluster) {
 	c.moveTo("definition", "a", "192.0.2.2")
 	await(t, "a change of what stays", func() bool { return r.has("west/definition/a", "192.0.2.2") })
 	r.withdrew(t, "west/definition/c")
-	await(t, "the line", func() bool { return strings.Contains(r.log.String(), "does not serve these resources any more") })
+	await(t, "the line", func() bool { return strings.Contains(r.log.String(), "the cluster serves fewer resources") })
 
 	other := c.run(func(config *Config) { config.Namespaces = []string{"definition"} })
 	await(t, "a cluster without", func() bool { return other.back() && other.names() == "" })

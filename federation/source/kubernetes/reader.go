@@ -236,8 +236,8 @@ func (r *reader) announce(found map[kind]string) {
 	if len(added) > 0 {
 		r.log.Info("the cluster serves more resources", "resources", added)
 	}
-	if len(removed) > 0 {
-		r.log.Warn("the cluster does not serve these resources any more; what is published because of them stays", "resources", removed)
+	if len(removed) > 0 { // where something is published because of them, Away says that it stays
+		r.log.Info("the cluster serves fewer resources", "resources", removed)
 	}
 }
 
