@@ -254,8 +254,8 @@ func condition(object *unstructured.Unstructured, kind string) map[string]any {
 }
 
 // says waits until a ServiceExport has a condition with a status and a reason, such
-// as "Ready", "True" and "Exported", and returns its message.
-func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason string) (message string) {
+// as "Ready", "True" and "Exported".
+func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason string) {
 	t.Helper()
 	eventually(t, func() string {
 		object, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -266,8 +266,6 @@ func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason 
 		if c["status"] != status || c["reason"] != reason {
 			return fmt.Sprintf("the condition %s of %s/%s is %v, want %s, %s", kind, namespace, name, c, status, reason)
 		}
-		message, _ = c["message"].(string)
 		return ""
 	})
-	return message
 }
