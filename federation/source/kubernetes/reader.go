@@ -351,13 +351,9 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 		return api.Get().NamespaceIfScoped(id.namespace, id.namespace != "").Resource(resources[id.kind].name).
 			VersionedParams(options, metav1.ParameterCodec)
 	}
-	done := func(err error) {
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
+	failed := func(err error) {
+		if err != nil && ctx.Err() == nil {
 			r.report(id, c.explain(err))
-		default:
-			r.report(id, nil)
 		}
 	}
 	return &cache.ListWatch{
@@ -367,13 +363,15 @@ func (r *reader) lister(ctx context.Context, id watched, c *client, api *rest.RE
 				options.ResourceVersion = ""
 			}
 			list, err := request(&options).Do(ctx).Get()
-			done(err)
+			failed(err) // where it has not, the watch that follows tells whether all is well
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
 			w, err := request(&options).Watch(ctx)
-			done(err)
+			if failed(err); err == nil && ctx.Err() == nil {
+				r.report(id, nil)
+			}
 			return w, err
 		},
 	}

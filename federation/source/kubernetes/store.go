@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -81,7 +80,6 @@ func (s store) Replace(objects []any, _ string) error {
 	}
 	if p != nil {
 		p.synced, p.once = true, true
-		p.problem.set(nil, time.Time{})
 	}
 	s.world.mu.Unlock()
 	s.world.rouse()
