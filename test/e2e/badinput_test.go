@@ -143,9 +143,9 @@ func complains(t *testing.T, o *domain.Owner, n int, words ...string) {
 	})
 }
 
-// without returns the permissions of owners but for one verb on one resource, such as
+// without returns the permissions of owners but for some verbs on one resource, such as
 // services or serviceexports/status.
-func without(verb, resource string) []rbacv1.PolicyRule {
+func without(resource string, lacking ...string) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, rule := range domain.Rules() {
 		if !slices.Contains(rule.Resources, resource) {
@@ -154,7 +154,7 @@ func without(verb, resource string) []rbacv1.PolicyRule {
 		}
 		others, verbs := *rule.DeepCopy(), *rule.DeepCopy()
 		others.Resources = slices.DeleteFunc(others.Resources, func(r string) bool { return r == resource })
-		verbs.Resources, verbs.Verbs = []string{resource}, slices.DeleteFunc(verbs.Verbs, func(v string) bool { return v == verb })
+		verbs.Resources, verbs.Verbs = []string{resource}, slices.DeleteFunc(verbs.Verbs, func(v string) bool { return slices.Contains(lacking, v) })
 		for _, rule := range []rbacv1.PolicyRule{others, verbs} {
 			if len(rule.Resources) > 0 && len(rule.Verbs) > 0 {
 				rules = append(rules, rule)
@@ -174,18 +174,19 @@ type wrong struct {
 	early  bool                     // it is wrong when the owner starts
 }
 
-// permission is a wrong: the account may not do one thing, which the line names. It is
-// granted later.
-func permission(verb, resource, group string) wrong {
+// permission is a wrong: the account may not do some things with a resource, and the line
+// names one of them. They are granted later. To list is not needed by itself: the server
+// begins a watch with what there is.
+func permission(resource, group string, verbs ...string) wrong {
 	small := func(in *input) string { return in.space + "-small" }
 	return wrong{
-		name: verb + "-" + strings.ReplaceAll(resource, "/", "-"),
+		name: strings.Join(verbs, "-") + "-" + strings.ReplaceAll(resource, "/", "-"),
 		breaks: func(t *testing.T, in *input) {
 			t.Helper()
-			in.use(t, "", in.account(t, small(in), without(verb, resource)))
+			in.use(t, "", in.account(t, small(in), without(resource, verbs...)))
 		},
 		mends: func(t *testing.T, in *input) { t.Helper(); in.account(t, small(in), domain.Rules()) },
-		words: []string{"RBAC", "-small", "cannot " + verb + " resource", resource, group},
+		words: []string{"RBAC", "-small", "cannot " + verbs[0] + " resource", resource, group},
 	}
 }
 
@@ -208,7 +209,7 @@ func wrongs() []wrong {
 	}
 	away := "source is away, what it has published stays"
 	inUse := "the kubeconfig is not usable, the one before stays in use"
-	services := permission("list", "services", "")
+	services := permission("services", "", "list", "watch")
 	services.name, services.early = "early-permission", true
 	return []wrong{
 		{name: "missing", stays: true, words: []string{inUse, "no such file"}, breaks: func(t *testing.T, in *input) {
@@ -236,11 +237,11 @@ func wrongs() []wrong {
 		{name: "early-nobody", early: true, words: []string{away, "connection refused"}, breaks: nobody},
 		{name: "early-token", early: true, words: []string{away, "does not accept the credentials"}, breaks: rejected},
 		services,
-		permission("list", "services", ""),
-		permission("watch", "services", ""),
-		permission("list", "nodes", ""),
-		permission("list", "serviceexports", "multicluster.x-k8s.io"),
-		permission("watch", "httproutes", "gateway.networking.k8s.io"),
+		permission("services", "", "list", "watch"),
+		permission("services", "", "watch"),
+		permission("nodes", "", "list", "watch"),
+		permission("serviceexports", "multicluster.x-k8s.io", "list", "watch"),
+		permission("httproutes", "gateway.networking.k8s.io", "watch"),
 	}
 }
 
@@ -311,8 +312,8 @@ func testBadAccess(t *testing.T, d *domain.Domain) {
 func testBadFeedback(t *testing.T, d *domain.Domain) {
 	t.Helper()
 	for _, c := range []wrong{
-		permission("patch", "serviceexports/status", "multicluster.x-k8s.io"),
-		permission("create", "events", "events.k8s.io"),
+		permission("serviceexports/status", "multicluster.x-k8s.io", "patch"),
+		permission("events", "events.k8s.io", "create"),
 	} {
 		in := newInput(t, d, c.name)
 		c.breaks(t, in)
