@@ -210,6 +210,16 @@ func TestReplicasSayOnce(t *testing.T) {
 	west, _ := two(t)
 	const space = "replicas"
 	namespace(t, west, space)
+	eventually(t, func() string { // what goes in a namespace that goes is written about as well
+		list, err := west.Cluster.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		for i := range list.Items {
+			if list.Items[i].DeletionTimestamp != nil {
+				return "the namespace " + list.Items[i].Name + " is still going"
+			}
+		}
+		return ""
+	})
 	told := listen(t, west, space)
 	followers := []*follower{follow(t, west, west.Owners[0]), follow(t, west, west.Owners[1])}
 	moves := 0
