@@ -101,7 +101,7 @@ func testDefinition(t *testing.T, c *cluster) {
 	await(t, "what was exported again", func() bool { return r.names() == "west/definition/a" && other.names() == "west/definition/a" })
 	r.part.mu.Lock()
 	defer r.part.mu.Unlock()
-	if n := strings.Count(r.log.String(), "any more"); n != 1 {
+	if n := strings.Count(r.log.String(), "the cluster serves fewer resources"); n != 1 {
 		t.Errorf("the removal was logged %d times", n)
 	}
 	if _, ok := r.refused[string(export.NoAddress)]; ok {

@@ -226,7 +226,15 @@ type Writer struct {
 	plans  map[cache.ObjectName]*plan    // of those of which there is something to remember
 	urgent map[cache.ObjectName]task
 	usual  map[cache.ObjectName]task
-	said   string // the error that was logged last
+	later  []retry // in the order in which they are due
+	said   string  // the error that was logged last
+}
+
+// retry is a task that failed because of its object, and is tried again.
+type retry struct {
+	at   time.Time
+	of   cache.ObjectName
+	task task
 }
 
 // New returns a Writer.
@@ -238,26 +246,39 @@ func New(log logger) *Writer {
 	}
 }
 
-// next takes a task.
-func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool) {
+// next takes a task. Where there is none it returns how long until one is due, or 0.
+func (w *Writer) next() (of cache.ObjectName, t task, server server, ok bool, due time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.server.events == nil {
-		return of, t, server, false
+		return of, t, server, false, 0
+	}
+	for now := w.now(); len(w.later) > 0; w.later = w.later[1:] {
+		if due = w.later[0].at.Sub(now); due > 0 {
+			break
+		}
+		w.again(w.later[0].of, w.later[0].task)
 	}
 	for _, queue := range []map[cache.ObjectName]task{w.urgent, w.usual} {
 		for of, t := range queue {
 			delete(queue, of)
-			return of, t, w.server, true
+			return of, t, w.server, true, 0
 		}
 	}
-	return of, t, w.server, false
+	return of, t, w.server, false, max(due, 0)
 }
 
-// again puts a task back, unless there is a newer one, or its Service is forgotten.
-func (w *Writer) again(of cache.ObjectName, t task) {
+// postpone puts a task back after pause. The others go on: what fails because of its
+// object says nothing about theirs.
+func (w *Writer) postpone(of cache.ObjectName, t task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.later = append(w.later, retry{w.now().Add(pause), of, t})
+}
+
+// again puts a task back, unless there is a newer one, or its Service is forgotten. It
+// is called with mu held.
+func (w *Writer) again(of cache.ObjectName, t task) {
 	_, urgent := w.urgent[of]
 	_, usual := w.usual[of]
 	_, known := w.known[of]

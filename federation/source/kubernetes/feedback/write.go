@@ -33,7 +33,7 @@ const (
 	perSecond  = 100 // requests that write, on the average
 	burst      = 200
 	oneRequest = 10 * time.Second
-	pause      = time.Second     // after a request that could not be made
+	pause      = time.Second     // after a request that could not be made, or before one that failed because of its object
 	longPause  = 5 * time.Second // after one that is not allowed
 	maxTries   = 5               // of a request that fails because of its object
 	maxNote    = 1024            // octets of the text of an Event, as the API server takes it
@@ -74,27 +74,36 @@ func (w *Writer) Run(ctx context.Context) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)
 	defer limit.Stop()
 	for {
-		of, t, server, ok := w.next()
-		if !ok {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.wake:
+		of, t, server, ok, delay := w.next()
+		wake := w.wake
+		if ok {
+			delay, wake = w.write(ctx, limit, of, t, server), nil
+			if delay == 0 {
 				continue
 			}
 		}
-		delay := w.write(ctx, limit, of, t, server)
-		if delay == 0 {
-			continue
-		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !w.wait(ctx, delay, wake) {
 			return
-		case <-timer.C:
 		}
 	}
+}
+
+// wait waits for delay, unless it is 0, and for wake, unless it is nil. It reports
+// whether to go on.
+func (*Writer) wait(ctx context.Context, delay time.Duration, wake <-chan struct{}) bool {
+	var over <-chan time.Time
+	if delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-over:
+	}
+	return true
 }
 
 // write does a task, or puts back what is left of it and returns how long to wait.
@@ -113,11 +122,13 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ca
 		}
 		if passing(err) {
 			if t.tries++; t.tries <= maxTries {
-				w.again(of, t)
+				w.postpone(of, t)
 			}
-			return pause
+			return 0
 		}
+		w.mu.Lock()
 		w.again(of, t)
+		w.mu.Unlock()
 		w.report(err)
 		if apierrors.IsForbidden(err) {
 			return longPause

@@ -1,0 +1,106 @@
+package feedback
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+)
+
+// api answers requests without a network, and notes what was written, and when.
+type api struct {
+	begun time.Time
+
+	mu     sync.Mutex
+	writes []string // guarded by mu
+	answer func(name string) int
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (a *api) RoundTrip(request *http.Request) (*http.Response, error) {
+	_, name, _ := strings.Cut(strings.TrimSuffix(request.URL.Path, "/status"), "/serviceexports/")
+	if name == "" {
+		name = "event"
+	}
+	a.mu.Lock()
+	a.writes = append(a.writes, fmt.Sprintf("%s after %v", name, time.Since(a.begun)))
+	a.mu.Unlock()
+	code := a.answer(name)
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, http.StatusText(code), code)
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: request,
+	}, nil
+}
+
+func (a *api) client(t *testing.T, gv schema.GroupVersion) *rest.RESTClient {
+	t.Helper()
+	c, err := rest.RESTClientForConfigAndClient(&rest.Config{
+		Host: "http://api", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+		QPS: -1,
+	}, &http.Client{Transport: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestOneFailureHoldsUpNobody has one object fail because it was replaced, and none
+// of the others wait for it. It is tried again, a bounded number of times.
+func TestOneFailureHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &api{begun: time.Now(), answer: func(name string) int {
+			if name == "replaced" {
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}}
+		w := New(slog.New(slog.DiscardHandler))
+		w.Use(server.client(t, eventsv1.SchemeGroupVersion), server.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		tell := func(name string) {
+			of := cache.ObjectName{Namespace: "n", Name: name}
+			w.Tell(of, Note{
+				Standing: export.Standing{Published: true},
+				Export:   &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name)}},
+			})
+			synctest.Wait()
+		}
+		tell("replaced")
+		tell("other")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		tell("late")
+		cancel()
+		running.Wait()
+
+		want := []string{"replaced after 0s", "other after 0s"}
+		for i := range maxTries {
+			want = append(want, fmt.Sprintf("replaced after %v", time.Duration(i+1)*pause))
+		}
+		want = append(want, "late after 1m0s")
+		if diff := cmp.Diff(want, server.writes); diff != "" {
+			t.Errorf("unexpected writes (-want +got):\n%s", diff)
+		}
+	})
+}
