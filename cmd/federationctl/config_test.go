@@ -160,9 +160,9 @@ func TestConfigCatalogs(t *testing.T) {
 		t.Errorf("a consumer that allow does not name gets %v, expected Unauthenticated", code)
 	}
 	c.metrics(map[string]float64{
-		`services{catalog=""}`: 1, `services{catalog="b.owner.example"}`: 1,
-		`consumers{catalog="b.owner.example",version="v1alpha2"}`:                1,
-		`catalog_unavailable{catalog=""}`:                                        0,
+		`services`: 1, `services{catalog="b.owner.example"}`: 1,
+		`consumers{catalog="b.owner.example",version="v1alpha2"}`: 1,
+		`catalog_unavailable`: 0,
 		`source_complete{catalog="b.owner.example",source="file:b.yaml"}`:        1,
 		`source_services{catalog="b.owner.example",source="file:b.yaml"}`:        1,
 		`source_hidden_services{catalog="b.owner.example",source="file:b.yaml"}`: 0,
@@ -266,7 +266,7 @@ func TestConfigChange(t *testing.T) {
 	if got := open.next(nil); got != "UPSERT more" {
 		t.Errorf("received %q, expected UPSERT more", got)
 	}
-	c.metrics(map[string]float64{`file_broken{file="config"}`: 0, `file_broken{file="allow"}`: 0, `services{catalog=""}`: 2})
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 0, `file_broken{file="allow"}`: 0, `services`: 2})
 	c.shows("", "new values wait for a restart: window\n")
 
 	// The allow file is followed from then on.
@@ -416,7 +416,7 @@ func TestConfigKubernetes(t *testing.T) {
 	c.shows("readyz", "waiting for the first state of kubernetes:west")
 	c.shows("", "  source kubernetes:west: away since ")
 	c.metrics(map[string]float64{
-		`source_complete{catalog="",source="kubernetes:west"}`: 0, `source_complete{catalog="",source="file:catalog.yaml"}`: 1,
+		`source_complete{source="kubernetes:west"}`: 0, `source_complete{source="file:catalog.yaml"}`: 1,
 	})
 	write(t, c.file, ownerText)
 	c.gets(consumer, "UPSERT a")
