@@ -179,6 +179,10 @@ type wrong struct {
 // begins a watch with what there is.
 func permission(resource, group string, verbs ...string) wrong {
 	small := func(in *input) string { return in.space + "-small" }
+	verb := "cannot " // which of several is tried first is for client-go to say
+	if len(verbs) == 1 {
+		verb += verbs[0] + " resource"
+	}
 	return wrong{
 		name: strings.Join(verbs, "-") + "-" + strings.ReplaceAll(resource, "/", "-"),
 		breaks: func(t *testing.T, in *input) {
@@ -186,7 +190,7 @@ func permission(resource, group string, verbs ...string) wrong {
 			in.use(t, "", in.account(t, small(in), without(resource, verbs...)))
 		},
 		mends: func(t *testing.T, in *input) { t.Helper(); in.account(t, small(in), domain.Rules()) },
-		words: []string{"RBAC", "-small", "cannot " + verbs[0] + " resource", resource, group},
+		words: []string{"RBAC", "-small", verb, resource, group},
 	}
 }
 
@@ -302,7 +306,7 @@ func testBadAccess(t *testing.T, d *domain.Domain) {
 		in.move(t)
 		in.arrives(t)
 		in.follower.holds(t, in.services()...)
-		in.follower.undisturbed(t)
+		in.follower.undisturbed(t, "")
 		complains(t, in.Owner, 1, cases[i].words...)
 	}
 }
@@ -328,7 +332,7 @@ func testBadFeedback(t *testing.T, d *domain.Domain) {
 		told.await(t, "absent", condValid, "False NoService", begin)
 		event(t, d, in.space, "ServiceExport", "absent", "NoService")
 		complains(t, in.Owner, 1, c.words...)
-		in.follower.undisturbed(t)
+		in.follower.undisturbed(t, "")
 	}
 }
 
@@ -363,13 +367,13 @@ func testDefinitionsComeAndGo(t *testing.T, d *domain.Domain) {
 		t.Errorf("%d lines about the resource that is absent, want one", n)
 	}
 	in.follower.holds(t, in.services(labelled)...)
-	in.follower.undisturbed(t)
+	in.follower.undisturbed(t, "")
 
 	must(t, d.Cluster.InstallMCS(t.Context(), realserver.MCSBoth()...))
 	apply(t, d, export(in.space, "web"), export(in.space, "moving"))
 	consumer.holds(t, in.services(labelled)...)
 	in.follower.holds(t, in.services(labelled)...)
-	consumer.undisturbed(t)
+	consumer.undisturbed(t, "")
 	for _, o := range []*domain.Owner{in.Owner, late} {
 		if n := o.Logged("level=INFO", "the cluster serves more resources", realserver.ServiceExports); n != 1 {
 			t.Errorf("%d lines of %s about the resource that is new, want one", n, o.Name)
@@ -425,7 +429,7 @@ func testBadConfiguration(t *testing.T, d *domain.Domain) {
 	in.move(t)
 	in.arrives(t)
 	complains(t, in.Owner, 1, "configuration file is not used")
-	in.follower.undisturbed(t)
+	in.follower.undisturbed(t, "")
 	if mistakes := lint(t, in.Owner); len(mistakes) > 0 {
 		t.Errorf("lint finds %q in a file that is in order", mistakes)
 	}
@@ -480,7 +484,7 @@ func testSourcesComeAndGo(t *testing.T, d *domain.Domain) {
 	other.mend(t)
 	added := []string{"other/" + other.space + "/moving", "other/" + other.space + "/web"}
 	in.follower.holds(t, in.services(added...)...)
-	in.follower.undisturbed(t)
+	in.follower.undisturbed(t, "")
 	in.move(t)
 	in.arrives(t)
 

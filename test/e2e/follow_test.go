@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,14 +125,17 @@ func (f *follower) failure() error {
 	return f.status.Failure
 }
 
-// undisturbed fails the test if the follower was told of a withdrawal, or twice of
-// the same.
-func (f *follower) undisturbed(t testing.TB) {
+// undisturbed fails the test if the follower was told of a withdrawal of what has the
+// prefix, or twice of the same. A namespace of an earlier test may still be on its way
+// out.
+func (f *follower) undisturbed(t testing.TB, prefix string) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.withdrawn) > 0 {
-		t.Errorf("%d withdrawals, the first of %s", len(f.withdrawn), f.withdrawn[0])
+	for _, name := range f.withdrawn {
+		if strings.HasPrefix(name, prefix) {
+			t.Errorf("%s was withdrawn", name)
+		}
 	}
 	if len(f.repeated) > 0 {
 		t.Errorf("%d services were sent twice on one stream, the first %s", len(f.repeated), f.repeated[0])

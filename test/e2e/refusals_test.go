@@ -175,7 +175,7 @@ func TestEveryRefusal(t *testing.T) {
 	report(t, "a refusal", refused)
 	report(t, "its end", mended)
 	answers(t, east, first, dns.TypeA, "NOERROR 192.0.2.1")
-	follower.undisturbed(t)
+	follower.undisturbed(t, west.Name+"/"+space+"/")
 }
 
 // report logs figures.
