@@ -1,9 +1,7 @@
 package pods
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -197,23 +196,20 @@ func forPods(t *testing.T, server *realserver.APIServer) string {
 	var wg sync.WaitGroup
 	wg.Go(func() { relay(ctx, listener, strings.TrimPrefix(server.URL, "https://")) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	text, err := os.ReadFile(server.Kubeconfig)
+	config, err := clientcmd.LoadFromFile(server.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority := regexp.MustCompile(`certificate-authority: "([^"]*)"`).FindSubmatch(text)
-	url := fmt.Sprintf("server: %q", server.URL)
-	if authority == nil || !bytes.Contains(text, []byte(url)) {
-		t.Fatalf("the kubeconfig has no authority, or no server %s:\n%s", server.URL, text)
-	}
 	// The certificate is for the address on loopback.
 	host, _, _ := net.SplitHostPort(strings.TrimPrefix(server.URL, "https://"))
-	changed := strings.NewReplacer(
-		url, fmt.Sprintf("server: %q, tls-server-name: %q", "https://"+address, host),
-		string(authority[0]), fmt.Sprintf("certificate-authority-data: %q", base64.StdEncoding.EncodeToString([]byte(readAll(t, string(authority[1]))))),
-	).Replace(string(text))
+	for _, cluster := range config.Clusters {
+		cluster.Server, cluster.TLSServerName = "https://"+address, host
+	}
+	if err := clientcmdapi.FlattenConfig(config); err != nil { // pods do not see the file of the authority
+		t.Fatal(err)
+	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
 	return path
