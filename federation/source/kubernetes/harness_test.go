@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
@@ -575,4 +577,18 @@ func (c *cluster) through(g *gate) string {
 	return c.kubeconfig(func(config *clientcmdapi.Config) {
 		config.Clusters["test"].Server = "https://" + g.address
 	})
+}
+
+// events returns the Events of a namespace that the source has created. The API server
+// creates some of its own, such as those about the addresses of Services.
+func (c *cluster) events(namespace string) (created []eventsv1.Event) {
+	c.Helper()
+	list, err := c.core.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
+	c.must(err)
+	for i := range list.Items {
+		if list.Items[i].ReportingController == feedback.Controller {
+			created = append(created, list.Items[i])
+		}
+	}
+	return created
 }

@@ -136,9 +136,5 @@ func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace st
 	})
 	grant()
 	await(c, "the condition once it is granted", told)
-	await(c, "the Event once it is granted", func() bool {
-		list, err := c.core.EventsV1().Events(namespace).List(c.Context(), metav1.ListOptions{})
-		c.must(err)
-		return len(list.Items) == 1
-	})
+	await(c, "the Event once it is granted", func() bool { return len(c.events(namespace)) == 1 })
 }

@@ -3,8 +3,6 @@ package kubernetes
 import (
 	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestAPIServer runs sources against one API server, each in a namespace of its own.
@@ -72,9 +70,7 @@ func testExports(t *testing.T, c *cluster) {
 	c.export("v1beta1", "shop", "none")
 	await(t, "a refusal", func() bool { _, reason, _ := c.condition("shop", "none", "Valid"); return reason == "NoService" })
 	events := func() (reasons []string) {
-		list, err := c.core.EventsV1().Events("shop").List(t.Context(), metav1.ListOptions{})
-		c.must(err)
-		for _, e := range list.Items {
+		for _, e := range c.events("shop") {
 			reasons = append(reasons, e.Regarding.Kind+" "+e.Regarding.Name+" "+e.Reason)
 		}
 		return reasons

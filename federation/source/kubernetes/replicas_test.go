@@ -59,10 +59,8 @@ func testReplicas(t *testing.T, c *cluster) {
 	if writes := a.requests.of("PATCH serviceexports/status") + b.requests.of("PATCH serviceexports/status"); writes < n || writes > 2*n {
 		t.Errorf("%d writes of conditions for %d exports", writes, n)
 	}
-	events, err := c.core.EventsV1().Events("replicas").List(t.Context(), metav1.ListOptions{})
-	c.must(err)
-	if len(events.Items) != n/2 {
-		t.Errorf("%d Events for %d refusals", len(events.Items), n/2)
+	if events := c.events("replicas"); len(events) != n/2 {
+		t.Errorf("%d Events for %d refusals", len(events), n/2)
 	}
 	for name, e := range a.services {
 		if !e.Equal(b.services[name]) {

@@ -26,7 +26,7 @@ import (
 const (
 	Manager          = "hamlet-federation"
 	ConsumersManager = "hamlet-federation-consumers"
-	controller       = "hamlet-federation.github.io/owner"
+	Controller       = "hamlet-federation.github.io/owner"
 )
 
 const (
@@ -216,7 +216,7 @@ func (s server) apply(ctx context.Context, to *mcsv1beta1.ServiceExport, manager
 func (s server) create(ctx context.Context, e event) error {
 	return s.events.Post().Namespace(e.regarding.Namespace).Resource("events").Body(&eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: e.name, Namespace: e.regarding.Namespace},
-		EventTime:  metav1.NowMicro(), ReportingController: controller, ReportingInstance: controller,
+		EventTime:  metav1.NowMicro(), ReportingController: Controller, ReportingInstance: Controller,
 		Action: "Export", Reason: e.reason, Note: e.note, Type: corev1.EventTypeWarning, Regarding: e.regarding,
 	}).Do(ctx).Error()
 }
