@@ -7,10 +7,11 @@
 // Organisations that use each other's services need to know which services exist, at
 // which addresses, and over which protocols. In the Hamlet API each of them publishes
 // the services that it offers. It is then an owner, and its services are its catalog.
-// A consumer subscribes to an owner, over gRPC and mutual TLS. It gets the whole catalog, and from then on every change as soon as it happens. It
-// answers every message: with an ACK, or with a NACK that says why it refuses the
-// service. What a consumer makes of a catalog is up to it. The CoreDNS plugin of
-// this repository answers DNS queries from the catalogs of any number of owners.
+// A consumer subscribes to an owner, over gRPC and mutual TLS. It gets the whole
+// catalog, and from then on every change as soon as it happens. It answers every
+// message: with an ACK, or with a NACK that says why it refuses the service. What a
+// consumer makes of a catalog is up to it. The CoreDNS plugin of this repository
+// answers DNS queries from the catalogs of any number of owners.
 //
 // The specification is at https://github.com/vmware/hamlet. Its version v1alpha2
 // and the draft of 2019, v1alpha1, are both spoken here.

@@ -99,7 +99,7 @@ func synced(z *zone.Zone) bool {
 	return ok
 }
 
-// answers tells whether a name has the address, or none when it is not valid.
+// answers reports whether a name has the address, or none when it is not valid.
 func answers(z *zone.Zone, name string, want netip.Addr) bool {
 	r := z.Lookup(name, dns.TypeA, time.Now())
 	if !want.IsValid() {
