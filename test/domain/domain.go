@@ -19,6 +19,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
@@ -214,7 +215,11 @@ func (d *Domain) startCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Cluster.ServiceAccount(ctx, "default", Account, Rules()...); err != nil {
+	rules, err := Rules()
+	if err != nil {
+		return err
+	}
+	if err := d.Cluster.ServiceAccount(ctx, "default", Account, rules...); err != nil {
 		return err
 	}
 	token, err := d.Cluster.Token(ctx, "default", Account, tokenLifetime)
@@ -225,21 +230,20 @@ func (d *Domain) startCluster(ctx context.Context) error {
 	return err
 }
 
-// Rules are what an owner needs in its cluster.
-func Rules() []rbacv1.PolicyRule {
-	rule := func(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: verbs, Resources: resources}
+// Rules returns the permissions that an owner needs in its cluster, as the manifest of
+// the Kubernetes source has them.
+func Rules() ([]rbacv1.PolicyRule, error) {
+	root, err := realserver.Root()
+	if err != nil {
+		return nil, err
 	}
-	read := []string{"list", "watch"}
-	return []rbacv1.PolicyRule{
-		rule("", read, "services", "nodes"),
-		rule("discovery.k8s.io", read, "endpointslices"),
-		rule("multicluster.x-k8s.io", read, "serviceexports"),
-		rule("multicluster.x-k8s.io", []string{"patch"}, "serviceexports/status"),
-		rule("gateway.networking.k8s.io", read, "gateways", "httproutes", "grpcroutes", "tlsroutes", "tcproutes"),
-		rule("apiextensions.k8s.io", []string{"get"}, "customresourcedefinitions"),
-		rule("events.k8s.io", []string{"create", "patch"}, "events"),
+	data, err := os.ReadFile(filepath.Join(root, "federation", "source", "kubernetes", "testdata", "rbac.yaml"))
+	if err != nil {
+		return nil, err
 	}
+	var role rbacv1.ClusterRole
+	err = yaml.UnmarshalStrict(data, &role)
+	return role.Rules, err
 }
 
 // Owner is a running federationctl serve.

@@ -53,7 +53,7 @@ func newInput(t *testing.T, d *domain.Domain, name string) *input {
 	namespace(t, d, in.space)
 	apply(t, d, balanced(in.space, "web", "192.0.2.1"), export(in.space, "web"),
 		balanced(in.space, "moving", "198.51.100.1"), export(in.space, "moving"))
-	in.access = in.account(t, in.space, domain.Rules())
+	in.access = in.account(t, in.space, rules(t))
 	in.mend(t)
 	var err error
 	in.Owner, err = d.NewOwner("kubeconfig: " + in.kubeconfig + "\nnamespaces: [" + in.space + "]")
@@ -145,11 +145,12 @@ func complains(t *testing.T, o *domain.Owner, n int, words ...string) {
 
 // without returns the permissions of owners but for some verbs on one resource, such as
 // services or serviceexports/status.
-func without(resource string, lacking ...string) []rbacv1.PolicyRule {
-	var rules []rbacv1.PolicyRule
-	for _, rule := range domain.Rules() {
+func without(t *testing.T, resource string, lacking ...string) []rbacv1.PolicyRule {
+	t.Helper()
+	var left []rbacv1.PolicyRule
+	for _, rule := range rules(t) {
 		if !slices.Contains(rule.Resources, resource) {
-			rules = append(rules, rule)
+			left = append(left, rule)
 			continue
 		}
 		others, verbs := *rule.DeepCopy(), *rule.DeepCopy()
@@ -157,10 +158,18 @@ func without(resource string, lacking ...string) []rbacv1.PolicyRule {
 		verbs.Resources, verbs.Verbs = []string{resource}, slices.DeleteFunc(verbs.Verbs, func(v string) bool { return slices.Contains(lacking, v) })
 		for _, rule := range []rbacv1.PolicyRule{others, verbs} {
 			if len(rule.Resources) > 0 && len(rule.Verbs) > 0 {
-				rules = append(rules, rule)
+				left = append(left, rule)
 			}
 		}
 	}
+	return left
+}
+
+// rules returns the permissions of owners.
+func rules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	rules, err := domain.Rules()
+	must(t, err)
 	return rules
 }
 
@@ -187,9 +196,9 @@ func permission(resource, group string, verbs ...string) wrong {
 		name: strings.Join(verbs, "-") + "-" + strings.ReplaceAll(resource, "/", "-"),
 		breaks: func(t *testing.T, in *input) {
 			t.Helper()
-			in.use(t, "", in.account(t, small(in), without(resource, verbs...)))
+			in.use(t, "", in.account(t, small(in), without(t, resource, verbs...)))
 		},
-		mends: func(t *testing.T, in *input) { t.Helper(); in.account(t, small(in), domain.Rules()) },
+		mends: func(t *testing.T, in *input) { t.Helper(); in.account(t, small(in), rules(t)) },
 		words: []string{"RBAC", "-small", verb, resource, group},
 	}
 }
