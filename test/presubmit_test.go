@@ -42,6 +42,8 @@ var allowed = map[string][]string{
 	"federation/mtls":        {"federation", "federation/filewatch", "federation/regularfile"},
 	"federation/packed":      {"federation"},
 	"federation/wire":        {"federation", "federation/packed", "proto/"},
+	"federation/pattern":     {"federation", "federation/mtls"},
+	"federation/policy":      {"federation", "federation/mtls", "federation/pattern", "federation/wire"},
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},

@@ -1,0 +1,103 @@
+package pattern
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// The rules that a pattern of labels or keys can break, beside the limits of package
+// federation.
+var (
+	errNoEquals = errors.New("is not KEY=VALUE; KEY=* is any value")
+	errNoKey    = errors.New("the key is missing")
+	errKeyStar  = errors.New("a key is never a pattern here: write it out")
+	errStars    = errors.New(`"**" says no more than "*"`)
+)
+
+// Label is a pattern of the labels of services: a key, and the value that it must
+// have. A Value of "*" is any value. [ParseLabel] and [NewLabel] make one.
+type Label struct{ Key, Value string }
+
+// ParseLabel returns the pattern that s spells: key=value, where the value "*" is any
+// value and no value is an empty one. The first '=' ends the key.
+func ParseLabel(s string) (Label, error) {
+	key, value, ok := strings.Cut(s, "=")
+	if !ok {
+		return Label{}, fmt.Errorf("label pattern %s: %w", federation.Quote(s), errNoEquals)
+	}
+	return NewLabel(key, value)
+}
+
+// NewLabel returns the pattern of a key and a value, as ParseLabel takes them.
+func NewLabel(key, value string) (Label, error) {
+	var err error
+	switch {
+	case key == "":
+		err = errNoKey
+	case key == all:
+		err = errKeyStar
+	default:
+		err = text(federation.CheckText("key", key, federation.MaxKeyBytes),
+			federation.CheckText("value", value, federation.MaxValueBytes))
+	}
+	if err != nil {
+		return Label{}, fmt.Errorf("label pattern %s: %w", federation.Quote(key+"="+value), err)
+	}
+	return Label{key, value}, nil
+}
+
+// text returns the first error of CheckText, nil if there is none.
+func text(invalid ...*federation.InvalidError) error {
+	for _, err := range invalid {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Matches reports whether the labels, which are sorted by key, have the key with the
+// value.
+func (p Label) Matches(labels []federation.Pair) bool {
+	i, ok := slices.BinarySearchFunc(labels, p.Key, func(l federation.Pair, key string) int { return strings.Compare(l.Key, key) })
+	return ok && p.Key != "" && (p.Value == all || p.Value == labels[i].Value)
+}
+
+// Covers reports whether p matches all labels that q matches.
+func (p Label) Covers(q Label) bool {
+	return p.Key == q.Key && (p.Value == all || p.Value == q.Value)
+}
+
+// String returns the pattern as [ParseLabel] takes it, or "=" for the zero value.
+func (p Label) String() string { return p.Key + "=" + p.Value }
+
+// Key is a pattern of the keys of labels and metadata.
+type Key struct{ glob string }
+
+// ParseKey returns the pattern that s spells, in which '*' is any number of any
+// characters. Upper and lower case are different, as they are in keys.
+func ParseKey(s string) (Key, error) {
+	var err error
+	switch {
+	case s == "":
+		err = errNoKey
+	case strings.Contains(s, "**"):
+		err = errStars
+	default:
+		err = text(federation.CheckText("key", s, federation.MaxKeyBytes))
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("key pattern %s: %w", federation.Quote(s), err)
+	}
+	return Key{s}, nil
+}
+
+// Matches reports whether p matches the key. The empty key is matched by "*" alone.
+func (p Key) Matches(key string) bool { return p.glob != "" && glob(p.glob, key) }
+
+// String returns the pattern as it was parsed, or "" for the zero value.
+func (p Key) String() string { return p.glob }
