@@ -34,16 +34,17 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // every folder must be in it. A name that ends in a slash stands for everything
 // below it. Tests and the folder test may import anything.
 var allowed = map[string][]string{
-	"proto/":                 {"proto/"},
-	"federation":             nil,
-	"federation/loglimit":    nil,
-	"federation/regularfile": nil,
-	"federation/filewatch":   nil,
-	"federation/mtls":        {"federation", "federation/filewatch", "federation/regularfile"},
-	"federation/packed":      {"federation"},
-	"federation/wire":        {"federation", "federation/packed", "proto/"},
-	"federation/pattern":     {"federation", "federation/mtls"},
-	"federation/policy":      {"federation", "federation/mtls", "federation/pattern", "federation/wire"},
+	"proto/":                       {"proto/"},
+	"federation":                   nil,
+	"federation/loglimit":          nil,
+	"federation/regularfile":       nil,
+	"federation/filewatch":         nil,
+	"federation/mtls":              {"federation", "federation/filewatch", "federation/regularfile"},
+	"federation/packed":            {"federation"},
+	"federation/wire":              {"federation", "federation/packed", "proto/"},
+	"federation/pattern":           {"federation", "federation/mtls"},
+	"federation/policy":            {"federation", "federation/mtls", "federation/pattern", "federation/wire"},
+	"federation/policy/policytest": {"federation", "federation/mtls", "federation/policy"},
 	"federation/owner": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "proto/resourcediscovery/",
 	},

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
@@ -151,71 +149,4 @@ func (p *Policy) candidates(name string) ruleSet {
 		}
 	}
 	return rules
-}
-
-// Decision is what a consumer is told of a service, for people.
-type Decision struct {
-	Rule    int                 // that decides, from 1; 0: none
-	Service *federation.Service // as it is told; nil: it is hidden
-	Reason  string
-}
-
-// Explain returns what a consumer of the class is told of a valid service. It is what
-// [Policy.Judge] and [Verdict.For] say. The service that it returns shares memory with s.
-func (p *Policy) Explain(c Class, s *federation.Service) Decision {
-	if p == nil {
-		return Decision{Service: s, Reason: "there is no policy: everything is told to everyone"}
-	}
-	for i := range ones(c.rules) {
-		r := &p.rules[i]
-		if !r.meets(s) {
-			continue
-		}
-		told, err := p.shapes[r.shape].apply(s)
-		if err == nil && told != s {
-			err = told.Validate()
-		}
-		if err != nil {
-			return Decision{Rule: i + 1, Reason: "hidden: " + err.Error()}
-		}
-		return Decision{Rule: i + 1, Service: told, Reason: "told"}
-	}
-	if c.rules == "" {
-		return Decision{Reason: "no rule is for this consumer"}
-	}
-	return Decision{Reason: "the service meets none of the rules for this consumer"}
-}
-
-// Shadow is a rule that never decides, because an earlier one decides wherever it could.
-type Shadow struct{ Rule, By int } // from 1
-
-// Shadowed returns the rules that are provably never reached because of a single
-// earlier rule, each with the first such rule.
-func (p *Policy) Shadowed() []Shadow {
-	if p == nil {
-		return nil
-	}
-	var shadows []Shadow
-	for i := range p.rules {
-		by := slices.IndexFunc(p.rules[:i], func(r rule) bool { return r.covers(&p.rules[i]) })
-		if by >= 0 {
-			shadows = append(shadows, Shadow{Rule: i + 1, By: by + 1})
-		}
-	}
-	return shadows
-}
-
-// covers reports whether r provably decides wherever q could.
-func (r *rule) covers(q *rule) bool {
-	return coversAll(r.to, q.to, pattern.ID.Covers) &&
-		(r.names == nil || q.names != nil && coversAll(r.names, q.names, pattern.Name.Covers)) &&
-		(r.tags == nil || q.tags != nil && coversAll(r.tags, q.tags, func(a, b string) bool { return a == b })) &&
-		!slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !slices.ContainsFunc(q.labels, p.Covers) })
-}
-
-// coversAll reports whether each of few is covered by one of many.
-func coversAll[T any](many, few []T, covers func(T, T) bool) bool {
-	return !slices.ContainsFunc(few, func(q T) bool {
-		return !slices.ContainsFunc(many, func(p T) bool { return covers(p, q) })
-	})
 }

@@ -94,16 +94,23 @@ func (r *rule) unconditional() bool { return r.names == nil && !r.looksInside() 
 // looksInside reports whether there are conditions on more than the fqdn.
 func (r *rule) looksInside() bool { return r.labels != nil || r.tags != nil }
 
-// meets reports whether the service meets the conditions.
-func (r *rule) meets(s *federation.Service) bool {
-	return (r.names == nil || slices.ContainsFunc(r.names, func(p pattern.Name) bool { return p.Matches(s.FQDN) })) &&
-		r.meetsInside(s)
+// unmet returns the condition that the service does not meet, "" if it meets all.
+func (r *rule) unmet(s *federation.Service) string {
+	if r.names != nil && !slices.ContainsFunc(r.names, func(p pattern.Name) bool { return p.Matches(s.FQDN) }) {
+		return "the fqdn"
+	}
+	return r.unmetInside(s)
 }
 
-// meetsInside reports whether the service meets the conditions on more than its fqdn.
-func (r *rule) meetsInside(s *federation.Service) bool {
-	return !slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !p.Matches(s.Labels) }) &&
-		(r.tags == nil || slices.ContainsFunc(s.Tags, func(tag string) bool { return slices.Contains(r.tags, tag) }))
+// unmetInside is unmet for the conditions on more than the fqdn.
+func (r *rule) unmetInside(s *federation.Service) string {
+	if slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !p.Matches(s.Labels) }) {
+		return "the labels"
+	}
+	if r.tags != nil && !slices.ContainsFunc(s.Tags, func(tag string) bool { return slices.Contains(r.tags, tag) }) {
+		return "the tags"
+	}
+	return ""
 }
 
 // compiler compiles one rule, and notes its mistakes.

@@ -57,57 +57,71 @@ func (sh *shape) addStrip(field string) error {
 // key returns a text that only equal shapes have.
 func (sh *shape) key() string { return fmt.Sprintf("%#v", *sh) }
 
+// changes are the parts of a service that a shape has changed.
+type changes uint8
+
+const (
+	changedFQDN changes = 1 << iota
+	changedEndpoints
+	changedDescription
+	changedTags
+	changedSANs
+	changedLabels
+	changedMetadata
+)
+
 // apply returns the service in the shape, which is s itself where that changes nothing,
-// or an error that says why it is hidden. What it returns may be invalid in its fqdn
-// alone. It shares memory with s.
-func (sh *shape) apply(s *federation.Service) (*federation.Service, error) {
-	shaped := *s
-	changed, err := sh.rename(&shaped)
+// or an error that says why it is hidden. What it returns is valid, as s is, and shares
+// memory with it.
+func (sh *shape) apply(s *federation.Service) (*federation.Service, changes, error) {
+	told := *s
+	renamed, err := sh.rename(&told)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	removed, err := sh.choose(&shaped)
+	chosen, err := sh.choose(&told)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if stripped := sh.strip(&shaped); !changed && !removed && !stripped {
-		return s, nil
+	if all := renamed | chosen | sh.strip(&told); all != 0 {
+		return &told, all, nil
 	}
-	return &shaped, nil
+	return s, 0, nil
 }
 
-// rename replaces the fqdn, and reports whether that changed it.
-func (sh *shape) rename(s *federation.Service) (bool, error) {
+// rename replaces the fqdn.
+func (sh *shape) rename(s *federation.Service) (changes, error) {
 	var longest *alias
 	for i := range sh.as {
 		if a := &sh.as[i]; s.FQDN.Within(a.from) && (longest == nil || a.from.Within(longest.from)) {
 			longest = a
 		}
 	}
-	if longest == nil {
-		return false, nil
+	if longest == nil || longest.from == longest.to {
+		return 0, nil
 	}
 	name, err := s.FQDN.Rename(longest.from, longest.to)
-	if err != nil {
-		return false, fmt.Errorf("as %s for %s: %w", longest.to, longest.from, err)
+	if err == nil {
+		name, err = federation.ParseFQDN(name.String()) // not every name of DNS is one of a service
 	}
-	changed := name != s.FQDN
+	if err != nil {
+		return 0, fmt.Errorf("as %s for %s: %w", longest.to, longest.from, err)
+	}
 	s.FQDN = name
-	return changed, nil
+	return changedFQDN, nil
 }
 
 // choose removes the endpoints without a label of the shape, with the instances that
-// are reached through them alone, and reports whether there are any.
-func (sh *shape) choose(s *federation.Service) (bool, error) {
+// are reached through them alone.
+func (sh *shape) choose(s *federation.Service) (changes, error) {
 	if len(sh.endpoints) == 0 {
-		return false, nil
+		return 0, nil
 	}
 	asked := setOf(sh.endpoints)
-	keeps := func(e federation.Endpoint) bool { return slices.ContainsFunc(e.Labels, asked.has) }
 	kept := make([]federation.Endpoint, 0, len(s.Endpoints))
 	keptLabels, removedLabels := set{}, set{}
 	for _, e := range s.Endpoints {
-		if keeps(e) {
+		if slices.ContainsFunc(e.Labels, asked.has) {
 			kept = append(kept, e)
 			keptLabels.add(e.Labels)
 		} else {
@@ -116,64 +130,77 @@ func (sh *shape) choose(s *federation.Service) (bool, error) {
 	}
 	switch len(kept) {
 	case 0:
-		return false, errNoEndpoint
+		return 0, errNoEndpoint
 	case len(s.Endpoints):
-		return false, nil
+		return 0, nil
 	}
 	// Hamlet, 'Complex Type Instance': a selector that matches nothing selects all
-	// endpoints. An instance of endpoints that are gone would come to be reached through
-	// others.
+	// endpoints. An instance whose endpoints are all gone would come to be reached through
+	// the others; one whose selector has matched nothing before is reached through all that
+	// remain.
 	instances := slices.DeleteFunc(slices.Clone(s.Instances), func(in federation.Instance) bool {
 		return !slices.ContainsFunc(in.EndpointSelector, keptLabels.has) && slices.ContainsFunc(in.EndpointSelector, removedLabels.has)
 	})
 	if len(instances) == 0 {
-		return false, errNoInstance
+		return 0, errNoInstance
 	}
-	s.Endpoints, s.Instances = slices.Clip(kept), slices.Clip(instances)
-	return true, nil
+	s.Endpoints, s.Instances = kept, instances
+	return changedEndpoints, nil
 }
 
-// strip removes what the shape leaves out, and reports whether there is any of it.
-// Labels of endpoints stay: an instance is reached through those that its selector
-// names.
-func (sh *shape) strip(s *federation.Service) (changed bool) {
+// strip removes what the shape leaves out. Labels of endpoints are never left out: an
+// instance is reached through those that its selector names.
+func (sh *shape) strip(s *federation.Service) (changed changes) {
 	if sh.tags && len(s.Tags) > 0 {
-		s.Tags, changed = nil, true
+		s.Tags = nil
+		changed |= changedTags
 	}
 	if sh.sans && len(s.SANs) > 0 {
-		s.SANs, changed = nil, true
+		s.SANs = nil
+		changed |= changedSANs
 	}
 	if labels := without(s.Labels, sh.labels); len(labels) < len(s.Labels) {
-		s.Labels, changed = labels, true
-	}
-	var instances []federation.Instance // a copy, as soon as one changes
-	for i, in := range s.Instances {
-		metadata := without(in.Metadata, sh.metadata)
-		if len(metadata) == len(in.Metadata) && (!sh.description || in.Description == "") {
-			continue
-		}
-		if instances == nil {
-			instances = slices.Clone(s.Instances)
-			s.Instances, changed = instances, true
-		}
-		instances[i].Metadata = metadata
-		if sh.description {
-			instances[i].Description = ""
-		}
+		s.Labels = labels
+		changed |= changedLabels
 	}
 	if sh.description {
-		changed = stripDescription(s) || changed
+		changed |= stripDescriptions(s)
+	}
+	return changed | sh.stripMetadata(s)
+}
+
+// stripMetadata removes metadata of the instances.
+func (sh *shape) stripMetadata(s *federation.Service) (changed changes) {
+	if len(sh.metadata) == 0 {
+		return 0
+	}
+	for i := range s.Instances {
+		metadata := without(s.Instances[i].Metadata, sh.metadata)
+		if len(metadata) == len(s.Instances[i].Metadata) {
+			continue
+		}
+		if changed == 0 {
+			s.Instances, changed = slices.Clone(s.Instances), changedMetadata
+		}
+		s.Instances[i].Metadata = metadata
 	}
 	return changed
 }
 
-// stripDescription removes the descriptions of the service and its endpoints, and
-// reports whether there is one.
-func stripDescription(s *federation.Service) bool {
-	changed := s.Description != ""
-	s.Description = ""
+// stripDescriptions removes the descriptions of the service, its instances and its
+// endpoints.
+func stripDescriptions(s *federation.Service) (changed changes) {
+	if s.Description != "" {
+		s.Description, changed = "", changedDescription
+	}
+	if slices.ContainsFunc(s.Instances, func(in federation.Instance) bool { return in.Description != "" }) {
+		s.Instances, changed = slices.Clone(s.Instances), changedDescription
+		for i := range s.Instances {
+			s.Instances[i].Description = ""
+		}
+	}
 	if slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return e.Description != "" }) {
-		s.Endpoints, changed = slices.Clone(s.Endpoints), true
+		s.Endpoints, changed = slices.Clone(s.Endpoints), changedDescription
 		for i := range s.Endpoints {
 			s.Endpoints[i].Description = ""
 		}

@@ -45,7 +45,7 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 		if decoded == nil && (r.looksInside() || r.shape != 0) {
 			decoded = s.Service()
 		}
-		if r.looksInside() && !r.meetsInside(decoded) {
+		if r.looksInside() && r.unmetInside(decoded) != "" {
 			continue
 		}
 		met.add(i)
@@ -68,16 +68,16 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 // encode returns the service in the shape, nil if it is hidden, and whether that is
 // not the service itself.
 func (sh *shape) encode(s *federation.Service) (*wire.Encoded, bool) {
-	told, err := sh.apply(s)
+	told, changed, err := sh.apply(s)
 	if err != nil {
 		return nil, true
 	}
-	if told == s {
+	if changed == 0 {
 		return nil, false
 	}
 	encoded, err := wire.NewEncoded(told)
 	if err != nil {
-		return nil, true
+		return nil, true // cannot be: what apply returns is valid
 	}
 	return encoded, true
 }

@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Decision is what a consumer is told of a service, for people.
+type Decision struct {
+	Rule    int                 // that decides, from 1; 0: none
+	Service *federation.Service // as it is told; nil: it is hidden
+	Reason  string              // one line
+}
+
+// Explain returns what a consumer of the class is told of a valid service, and why. It
+// is what [Policy.Judge] and [Verdict.For] say. The service that it returns is s where
+// the rule changes nothing, and shares memory with it.
+func (p *Policy) Explain(c Class, s *federation.Service) Decision {
+	if p == nil {
+		return Decision{Service: s, Reason: "told as it is: there is no policy"}
+	}
+	var unmet []string
+	for i := range ones(c.rules) {
+		r := &p.rules[i]
+		if condition := r.unmet(s); condition != "" {
+			unmet = append(unmet, fmt.Sprintf("%s of rule %d", condition, i+1))
+			continue
+		}
+		told, changed, err := p.shapes[r.shape].apply(s)
+		if err != nil {
+			return Decision{Rule: i + 1, Reason: "hidden: " + err.Error()}
+		}
+		return Decision{Rule: i + 1, Service: told, Reason: describe(s, told, changed)}
+	}
+	if len(unmet) == 0 {
+		return Decision{Reason: "hidden: no rule is for this consumer"}
+	}
+	if more := len(unmet) - mostUnmet; more > 0 {
+		unmet = append(unmet[:mostUnmet], fmt.Sprintf("%d more", more))
+	}
+	return Decision{Reason: "hidden: it does not meet " + strings.Join(unmet, ", ")}
+}
+
+// mostUnmet is how many rules a reason names.
+const mostUnmet = 10
+
+// describe returns what was changed of a service that is told.
+func describe(s, told *federation.Service, changed changes) string {
+	if changed == 0 {
+		return "told as it is"
+	}
+	var parts, stripped []string
+	if changed&changedFQDN != 0 {
+		parts = append(parts, "as "+strings.TrimSuffix(told.FQDN.String(), "."))
+	}
+	if changed&changedEndpoints != 0 {
+		parts = append(parts, fmt.Sprintf("with %d of %d endpoints and %d of %d instances",
+			len(told.Endpoints), len(s.Endpoints), len(told.Instances), len(s.Instances)))
+	}
+	for _, field := range []struct {
+		changes
+
+		name string
+	}{
+		{changedDescription, "descriptions"},
+		{changedTags, "tags"},
+		{changedSANs, "sans"},
+		{changedLabels, "labels"},
+		{changedMetadata, "metadata"},
+	} {
+		if changed&field.changes != 0 {
+			stripped = append(stripped, field.name)
+		}
+	}
+	if stripped != nil {
+		parts = append(parts, "stripped of "+strings.Join(stripped, ", "))
+	}
+	return "told " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,118 @@
+package policy_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+)
+
+// same compares services.
+var same = cmp.Options{cmpopts.EquateComparable(federation.FQDN{}, federation.Address{}), cmpopts.EquateEmpty()}
+
+// FuzzPolicy compares what a policy says of random rules, services and consumers with
+// what package policytest says of them.
+func FuzzPolicy(f *testing.F) {
+	for seed := range uint64(500) {
+		f.Add(seed, uint8(seed%12))
+	}
+	f.Add(uint64(1), uint8(255))
+	f.Fuzz(func(t *testing.T, seed uint64, limit uint8) {
+		r := policytest.New(seed)
+		rules := r.Rules(int(limit))
+		p, mistakes := policy.New(rules)
+		for _, m := range mistakes {
+			t.Fatal(m)
+		}
+		shadowed := map[int]int{}
+		for _, s := range p.Shadowed() {
+			shadowed[s.Rule] = s.By
+			if s.By < 1 || s.By >= s.Rule {
+				t.Errorf("rule %d is never reached because of rule %d", s.Rule, s.By)
+			}
+		}
+		var services []*federation.Service
+		for range 8 {
+			services = append(services, r.Service("s"))
+		}
+		for range 8 {
+			ids := r.IDs()
+			for _, s := range services {
+				decides := compare(t, p, rules, ids, s)
+				if by, ok := shadowed[decides]; ok {
+					t.Errorf("rule %d decides of %+v for %v, but is never reached because of rule %d: %+v", decides, s, ids, by, rules)
+				}
+			}
+		}
+	})
+}
+
+// compare compares what is told of one service to one consumer, and returns the rule
+// that decides.
+func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []mtls.ID, s *federation.Service) int {
+	t.Helper()
+	before := encoded(t, s)
+	decides, want := policytest.Decide(rules, ids, s)
+	class := p.Class(ids)
+	if decides != 0 && !slices.Contains(class.Rules(), decides) {
+		t.Errorf("rule %d decides for %v, and is not among the rules %v of the class: %+v", decides, ids, class.Rules(), rules)
+	}
+
+	told := p.Judge(before).For(class)
+	var service *federation.Service
+	if told != nil {
+		service = told.Service()
+	}
+	if diff := cmp.Diff(want, service, same); diff != "" {
+		t.Errorf("what %v is told of %+v (-want +got):\n%sby rule %d of %+v", ids, s, diff, decides, rules)
+	}
+	if want != nil && before.Encodes(want) != (told == before) {
+		t.Errorf("of %+v, %v is told %p, and the service itself is %p: %+v", s, ids, told, before, rules)
+	}
+	if told != nil {
+		checkReach(t, s, service)
+	}
+
+	explained := p.Explain(class, s)
+	if diff := cmp.Diff(want, explained.Service, same); diff != "" || explained.Rule != decides || explained.Reason == "" {
+		t.Errorf("Explain says %+v of %+v for %v, and rule %d decides (-want +got):\n%s", explained, s, ids, decides, diff)
+	}
+	if !before.Encodes(s) {
+		t.Errorf("the service was changed to %+v", s)
+	}
+	return decides
+}
+
+// checkReach checks that no instance that is told is reached through another endpoint
+// than before.
+func checkReach(t *testing.T, s, told *federation.Service) {
+	t.Helper()
+	type place struct {
+		address federation.Address
+		port    uint16
+	}
+	reached := func(s *federation.Service, in federation.Instance) (places []place) {
+		for _, i := range policytest.Reaches(s.Endpoints, in) {
+			places = append(places, place{s.Endpoints[i].Address, s.Endpoints[i].Port})
+		}
+		return places
+	}
+	for _, in := range told.Instances {
+		if in.Unnamed {
+			continue // which one it was is not to be seen
+		}
+		i := slices.IndexFunc(s.Instances, func(was federation.Instance) bool { return was.ID == in.ID })
+		was := reached(s, s.Instances[i])
+		for _, p := range reached(told, in) {
+			if !slices.Contains(was, p) {
+				t.Errorf("instance %s of %+v came to be reached through %v: %+v", in.ID, s, p, told)
+			}
+		}
+	}
+}
