@@ -35,10 +35,10 @@ func ParseLabel(s string) (Label, error) {
 // NewLabel returns the pattern of a key and a value, as ParseLabel takes them.
 func NewLabel(key, value string) (Label, error) {
 	var err error
-	switch {
-	case key == "":
+	switch key {
+	case "":
 		err = errNoKey
-	case key == all:
+	case all:
 		err = errKeyStar
 	default:
 		err = text(federation.CheckText("key", key, federation.MaxKeyBytes),

@@ -54,20 +54,6 @@ type Mistake struct {
 	Err   error
 }
 
-// Error returns the place and the error.
-func (m Mistake) Error() string {
-	switch {
-	case m.Rule == 0:
-		return m.Err.Error()
-	case m.Field == "":
-		return fmt.Sprintf("rule %d: %v", m.Rule, m.Err)
-	}
-	return fmt.Sprintf("rule %d: %s: %v", m.Rule, m.Field, m.Err)
-}
-
-// Unwrap returns Err.
-func (m Mistake) Unwrap() error { return m.Err }
-
 // The rules that a policy can break, beside those of package pattern.
 var (
 	errTooManyRules = fmt.Errorf("more than %d rules", MaxRules)

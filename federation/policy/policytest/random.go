@@ -1,10 +1,10 @@
 package policytest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -65,7 +65,7 @@ func (r Random) Service(name string) *federation.Service {
 	}
 	for i := range 1 + r.IntN(4) {
 		in := federation.Instance{
-			ID: fmt.Sprint(i), Protocol: federation.Protocol(1 + r.IntN(8)), //nolint:gosec // in range
+			ID: strconv.Itoa(i), Protocol: federation.Protocol(1 + r.IntN(8)), //nolint:gosec // in range
 			Metadata: federation.Pairs(r.labels("")), EndpointSelector: r.list(0, r.tag), Description: r.text(),
 		}
 		if r.one(20) {

@@ -1,0 +1,173 @@
+package pattern_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+)
+
+// few is how many stars the naive matching, which is exponential in them, is given.
+const few = 5
+
+// FuzzName parses two patterns of names, and compares what they match with a naive
+// evaluation.
+func FuzzName(f *testing.F) {
+	for i, tt := range nameTests {
+		f.Add(tt.s, nameTests[(i+1)%len(nameTests)].s, "web.pay.example")
+	}
+	f.Add("*.example", "*.pay.example", "web.pay.example")
+	f.Fuzz(func(t *testing.T, s, other, text string) {
+		p, err := pattern.ParseName(s)
+		if err != nil {
+			if p != (pattern.Name{}) {
+				t.Errorf("%q is %q with the error %v", s, p, err)
+			}
+			return
+		}
+		if again, err := pattern.ParseName(p.String()); err != nil || again != p {
+			t.Errorf("%q is %q, and that is %q, %v", s, p, again, err)
+		}
+		q, otherErr := pattern.ParseName(other)
+		name, err := federation.ParseFQDN(text)
+		if err != nil {
+			return
+		}
+		if want := policytest.MatchesName(p.String(), name.String()); p.Matches(name) != want {
+			t.Errorf("%q matches %q: %t, want %t", p, name, p.Matches(name), want)
+		}
+		if otherErr == nil && p.Covers(q) && q.Matches(name) && !p.Matches(name) {
+			t.Errorf("%q covers %q, which matches %q", p, q, name)
+		}
+	})
+}
+
+// FuzzID does as FuzzName for patterns of identities.
+func FuzzID(f *testing.F) {
+	for i, tt := range idTests {
+		f.Add(tt.s, idTests[(i+1)%len(idTests)].s, "spiffe://acme.example/ns/dns")
+	}
+	f.Add("spiffe://acme.example/a*b", "spiffe://acme.example/a*b*b", "spiffe://acme.example/abxb")
+	f.Add("*.example", "spiffe://a/**", "spiffe://a/b.example")
+	f.Fuzz(func(t *testing.T, s, other, text string) {
+		p, err := pattern.ParseID(s)
+		if err != nil {
+			if p != (pattern.ID{}) {
+				t.Errorf("%q is %q with the error %v", s, p, err)
+			}
+			return
+		}
+		if again, err := pattern.ParseID(p.String()); err != nil || again != p {
+			t.Errorf("%q is %q, and that is %q, %v", s, p, again, err)
+		}
+		q, otherErr := pattern.ParseID(other)
+		id, err := mtls.ParseID(text)
+		if err != nil {
+			return
+		}
+		if strings.Count(s, "*") <= few {
+			if want := policytest.MatchesID(p.String(), id.String()); p.Matches(id) != want {
+				t.Errorf("%q matches %q: %t, want %t", p, id, p.Matches(id), want)
+			}
+		}
+		if otherErr == nil && p.Covers(q) && q.Matches(id) && !p.Matches(id) {
+			t.Errorf("%q covers %q, which matches %q", p, q, id)
+		}
+	})
+}
+
+// FuzzKey compares what a pattern of keys matches with a naive evaluation.
+func FuzzKey(f *testing.F) {
+	f.Add("a*b*c", "axbxc")
+	f.Add("*aab*", "aaab")
+	f.Add("*aa", "aaa")
+	f.Fuzz(func(t *testing.T, s, text string) {
+		p, err := pattern.ParseKey(s)
+		if err != nil || strings.Count(s, "*") > few || len(text) > 100 {
+			return
+		}
+		if want := policytest.Glob(s, text); p.Matches(text) != want {
+			t.Errorf("%q matches %q: %t, want %t", s, text, p.Matches(text), want)
+		}
+	})
+}
+
+// FuzzLabel parses a pattern of labels, and matches the label that it spells.
+func FuzzLabel(f *testing.F) {
+	f.Add("tier=public")
+	f.Add("a==")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := pattern.ParseLabel(s)
+		if err != nil {
+			return
+		}
+		if p.String() != s || !p.Covers(p) || !p.Matches([]federation.Pair{{Key: p.Key, Value: p.Value}}) {
+			t.Errorf("%q is %q, which does not match what it says", s, p)
+		}
+	})
+}
+
+// TestCovers compares Covers with what random patterns match.
+func TestCovers(t *testing.T) {
+	r := policytest.New(1)
+	var names, ids covering
+	for range 2000 {
+		var (
+			namePatterns []pattern.Name
+			idPatterns   []pattern.ID
+		)
+		for range 4 {
+			rule := r.Rule()
+			for _, s := range rule.FQDNs {
+				namePatterns = append(namePatterns, parsed(t, pattern.ParseName, s))
+			}
+			for _, s := range rule.To {
+				idPatterns = append(idPatterns, parsed(t, pattern.ParseID, s))
+			}
+		}
+		for range 8 {
+			check(t, &names, namePatterns, r.Service("s").FQDN)
+			for _, id := range r.IDs() {
+				check(t, &ids, idPatterns, id)
+			}
+		}
+	}
+	for _, c := range []covering{names, ids} {
+		if c.pairs < 1000 || c.matched < 1000 {
+			t.Errorf("%d pairs are covered, and %d matched: too few to show anything", c.pairs, c.matched)
+		}
+	}
+}
+
+// covering counts pairs of different patterns of which one covers the other, and those
+// of them of which the other one matched.
+type covering struct{ pairs, matched int }
+
+type matcher[P, X any] interface {
+	comparable
+	Covers(other P) bool
+	Matches(x X) bool
+}
+
+// check checks that whatever covers a pattern that matches x matches x.
+func check[P matcher[P, X], X any](t *testing.T, c *covering, patterns []P, x X) {
+	t.Helper()
+	for _, p := range patterns {
+		for _, q := range patterns {
+			if p == q || !p.Covers(q) {
+				continue
+			}
+			c.pairs++
+			if !q.Matches(x) {
+				continue
+			}
+			c.matched++
+			if !p.Matches(x) {
+				t.Fatalf("%v covers %v, which matches %v", p, q, x)
+			}
+		}
+	}
+}
