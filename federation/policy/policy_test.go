@@ -88,6 +88,11 @@ func TestFirstMatchDecides(t *testing.T) {
 	if told == nil || len(told.Service().Endpoints) != 1 || len(told.Service().Instances) != 3 {
 		t.Errorf("rule 1 tells %+v", told)
 	}
+	for who, want := range map[string]int{"spiffe://acme.example/ns/dns/a": 1, "spiffe://acme.example/a": 2, "spiffe://other.example/a": 0} {
+		if got := v.Rule(p.Class([]mtls.ID{id(t, who)})); got != want {
+			t.Errorf("rule %d decides for %s, expected %d", got, who, want)
+		}
+	}
 	if v.For(p.Class([]mtls.ID{id(t, "spiffe://other.example/a")})) != nil || v.For(p.Class(nil)) != nil {
 		t.Error("told to somebody whom no rule names")
 	}

@@ -102,3 +102,12 @@ func (v Verdict) For(c Class) *wire.Encoded {
 	}
 	return v.service
 }
+
+// Rule returns the number of the rule that decides for the consumers of a class, from 1,
+// or 0 where none does. A service that it hides is decided as well.
+func (v Verdict) Rule(c Class) int {
+	if v.met == (unique.Handle[metBy]{}) {
+		return 0
+	}
+	return first(v.met.Value().rules, c.rules) + 1
+}
