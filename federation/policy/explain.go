@@ -22,10 +22,15 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 		return Decision{Service: s, Reason: "told as it is: there is no policy"}
 	}
 	var unmet []string
+	more := 0
 	for i := range ones(c.rules) {
 		r := &p.rules[i]
 		if condition := r.unmet(s); condition != "" {
-			unmet = append(unmet, fmt.Sprintf("%s of rule %d", condition, i+1))
+			if len(unmet) < mostUnmet {
+				unmet = append(unmet, fmt.Sprintf("%s of rule %d", condition, i+1))
+			} else {
+				more++
+			}
 			continue
 		}
 		told, changed, err := p.shapes[r.shape].apply(s)
@@ -37,8 +42,8 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 	if len(unmet) == 0 {
 		return Decision{Reason: "hidden: no rule is for this consumer"}
 	}
-	if more := len(unmet) - mostUnmet; more > 0 {
-		unmet = append(unmet[:mostUnmet], fmt.Sprintf("%d more", more))
+	if more > 0 {
+		unmet = append(unmet, fmt.Sprintf("or of %d more", more))
 	}
 	return Decision{Reason: "hidden: it does not meet " + strings.Join(unmet, ", ")}
 }

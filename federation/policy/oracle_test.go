@@ -64,7 +64,11 @@ func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []mtls.ID,
 		t.Errorf("rule %d decides for %v, and is not among the rules %v of the class: %+v", decides, ids, class.Rules(), rules)
 	}
 
-	told := p.Judge(before).For(class)
+	verdict := p.Judge(before)
+	if rule := verdict.Rule(class); rule != decides {
+		t.Errorf("rule %d decides for %v of %+v, want rule %d of %+v", rule, ids, s, decides, rules)
+	}
+	told := verdict.For(class)
 	var service *federation.Service
 	if told != nil {
 		service = told.Service()

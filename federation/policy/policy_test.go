@@ -1,7 +1,12 @@
 package policy_test
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -18,6 +23,15 @@ func id(t testing.TB, s string) mtls.ID {
 	return id
 }
 
+func fqdn(t testing.TB, s string) federation.FQDN {
+	t.Helper()
+	name, err := federation.ParseFQDN(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 func encoded(t testing.TB, s *federation.Service) *wire.Encoded {
 	t.Helper()
 	e, err := wire.NewEncoded(s)
@@ -30,16 +44,12 @@ func encoded(t testing.TB, s *federation.Service) *wire.Encoded {
 // web is a service with all that a policy can look at or leave out: web.pay.example.
 func web(t testing.TB) *federation.Service {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN("web.pay.example")
-	if err != nil {
-		t.Fatal(err)
-	}
 	address, err := federation.ParseAddress("192.0.2.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &federation.Service{
-		Name: "web", FQDN: fqdn, Description: "of the service", Tags: []string{"edge"},
+		Name: "web", FQDN: fqdn(t, "web.pay.example"), Description: "of the service", Tags: []string{"edge"},
 		Labels: federation.Pairs(map[string]string{"tier": "public", "internal-id": "7"}),
 		SANs:   []string{"spiffe://pay.example/web"},
 		Endpoints: []federation.Endpoint{
@@ -65,11 +75,51 @@ func compile(t testing.TB, rules ...policy.Rule) *policy.Policy {
 	return p
 }
 
+// consumer is the class of a consumer with the identities.
+func consumer(t testing.TB, p *policy.Policy, ids ...string) policy.Class {
+	t.Helper()
+	var parsed []mtls.ID
+	for _, s := range ids {
+		parsed = append(parsed, id(t, s))
+	}
+	return p.Class(parsed)
+}
+
+// nobody are the identities of a consumer that has none.
+var nobody []string
+
 func TestNoPolicy(t *testing.T) {
 	var p *policy.Policy
 	s := encoded(t, web(t))
-	if p.Judge(s).For(p.Class(nil)) != s {
-		t.Error("without a policy, a service is not told")
+	for _, ids := range [][]string{nobody, {"dns.example"}} {
+		class, v := consumer(t, p, ids...), p.Judge(s)
+		d := p.Explain(class, web(t))
+		if v.For(class) != s || v.Rule(class) != 0 || class.Rules() != nil || d.Rule != 0 || !d.Service.Equal(web(t)) {
+			t.Errorf("without a policy, %v is told %v by rule %d, and explained %+v", ids, v.For(class), v.Rule(class), d)
+		}
+	}
+	if p.Shadowed() != nil {
+		t.Error("no policy shadows a rule")
+	}
+}
+
+func TestEmptyPolicyTellsNothing(t *testing.T) {
+	p := compile(t)
+	s := encoded(t, web(t))
+	class := consumer(t, p, "dns.example")
+	if d := p.Explain(class, web(t)); p.Judge(s).For(class) != nil || d.Service != nil || d.Reason != "hidden: no rule is for this consumer" {
+		t.Errorf("an empty policy tells a service: %+v", d)
+	}
+	if (policy.Verdict{}).For(class) != nil || (policy.Verdict{}).Rule(class) != 0 {
+		t.Error("the zero Verdict tells something")
+	}
+}
+
+// TestMistakesTellNothing checks that a caller who overlooks the mistakes leaks nothing.
+func TestMistakesTellNothing(t *testing.T) {
+	p, mistakes := policy.New([]policy.Rule{{To: []string{"*"}}, {}})
+	if len(mistakes) != 1 || p == nil || p.Judge(encoded(t, web(t))).For(p.Class(nil)) != nil {
+		t.Errorf("a policy with the mistakes %v tells a service", mistakes)
 	}
 }
 
@@ -77,23 +127,423 @@ func TestFirstMatchDecides(t *testing.T) {
 	p := compile(
 		t,
 		policy.Rule{FQDNs: []string{"*.pay.example"}, To: []string{"spiffe://acme.example/ns/dns/*"}, Endpoints: []string{"edge"}},
-		policy.Rule{To: []string{"spiffe://acme.example/**"}},
+		policy.Rule{FQDNs: []string{"*.pay.example"}, To: []string{"gone.example"}, Endpoints: []string{"none has it"}},
+		policy.Rule{To: []string{"spiffe://acme.example/**", "gone.example"}},
 	)
 	s := encoded(t, web(t))
 	v := p.Judge(s)
-	if v.For(p.Class([]mtls.ID{id(t, "spiffe://acme.example/a")})) != s {
-		t.Error("rule 2 does not tell the service as it is")
-	}
-	told := v.For(p.Class([]mtls.ID{id(t, "spiffe://acme.example/ns/dns/a")}))
-	if told == nil || len(told.Service().Endpoints) != 1 || len(told.Service().Instances) != 3 {
-		t.Errorf("rule 1 tells %+v", told)
-	}
-	for who, want := range map[string]int{"spiffe://acme.example/ns/dns/a": 1, "spiffe://acme.example/a": 2, "spiffe://other.example/a": 0} {
-		if got := v.Rule(p.Class([]mtls.ID{id(t, who)})); got != want {
-			t.Errorf("rule %d decides for %s, expected %d", got, who, want)
+	for _, tt := range []struct {
+		id        string
+		rule      int
+		endpoints int // 0: hidden
+		reason    string
+	}{
+		{"spiffe://acme.example/ns/dns/a", 1, 1, "told with 1 of 2 endpoints and 3 of 4 instances"},
+		{"spiffe://acme.example/a", 3, 2, "told as it is"},
+		// No later rule tells what the one that decides cannot.
+		{"gone.example", 2, 0, "hidden: none of its endpoints has a label that the rule asks for"},
+		{"spiffe://other.example/a", 0, 0, "hidden: no rule is for this consumer"},
+	} {
+		class := consumer(t, p, tt.id)
+		told, endpoints := v.For(class), 0
+		if told != nil {
+			endpoints = len(told.Service().Endpoints)
+		}
+		d := p.Explain(class, web(t))
+		if endpoints != tt.endpoints || v.Rule(class) != tt.rule || d.Rule != tt.rule || d.Reason != tt.reason {
+			t.Errorf("%s is told %d endpoints by rule %d, explained %+v; want %+v", tt.id, endpoints, v.Rule(class), d, tt)
+		}
+		if tt.endpoints == len(web(t).Endpoints) && told != s {
+			t.Errorf("%s is told a copy of a service that nothing changes", tt.id)
 		}
 	}
-	if v.For(p.Class([]mtls.ID{id(t, "spiffe://other.example/a")})) != nil || v.For(p.Class(nil)) != nil {
-		t.Error("told to somebody whom no rule names")
+}
+
+func TestConditions(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rule  policy.Rule
+		unmet string // "": told
+	}{
+		{name: "none"},
+		{name: "fqdn", rule: policy.Rule{FQDNs: []string{"other.example", "*.pay.example"}}},
+		{name: "every fqdn", rule: policy.Rule{FQDNs: []string{"other.example", "*"}}},
+		{name: "fqdn itself", rule: policy.Rule{FQDNs: []string{"WEB.pay.example."}}},
+		{name: "another fqdn", rule: policy.Rule{FQDNs: []string{"*.ay.example", "*.web.pay.example", "pay.example"}}, unmet: "the fqdn"},
+		{name: "labels", rule: policy.Rule{Labels: map[string]string{"tier": "public", "internal-id": "*"}}},
+		{name: "another value", rule: policy.Rule{Labels: map[string]string{"tier": "private", "internal-id": "*"}}, unmet: "the labels"},
+		{name: "another key", rule: policy.Rule{Labels: map[string]string{"tier": "public", "x": "*"}}, unmet: "the labels"},
+		{name: "tag", rule: policy.Rule{Tags: []string{"core", "edge"}}},
+		{name: "another tag", rule: policy.Rule{Tags: []string{"core"}}, unmet: "the tags"},
+		{name: "all but one", rule: policy.Rule{FQDNs: []string{"*"}, Labels: map[string]string{"tier": "*"}, Tags: []string{"Edge"}}, unmet: "the tags"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.rule.To = []string{"*"}
+			p := compile(t, tt.rule)
+			d := p.Explain(p.Class(nil), web(t))
+			reason := "told as it is"
+			if tt.unmet != "" {
+				reason = "hidden: it does not meet " + tt.unmet + " of rule 1"
+			}
+			if told := p.Judge(encoded(t, web(t))).For(p.Class(nil)); (told == nil) != (tt.unmet != "") || d.Reason != reason {
+				t.Errorf("told: %t, explained %+v; want %q", told != nil, d, reason)
+			}
+		})
+	}
+}
+
+func TestExplainNamesFewRules(t *testing.T) {
+	rules := make([]policy.Rule, 13)
+	for i := range rules {
+		rules[i] = policy.Rule{Tags: []string{"core"}, To: []string{"*"}}
+	}
+	p := compile(t, rules...)
+	d := p.Explain(p.Class(nil), web(t))
+	if !strings.HasSuffix(d.Reason, "the tags of rule 9, the tags of rule 10, or of 3 more") {
+		t.Errorf("the reason is %q", d.Reason)
+	}
+}
+
+// describe is what a service says, without what stays the same in every shape.
+func describe(s *federation.Service) string {
+	if s == nil {
+		return "hidden"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %q tags%v labels%v sans%v", s.FQDN, s.Description, s.Tags, s.Labels, s.SANs)
+	for _, e := range s.Endpoints {
+		fmt.Fprintf(&b, "\n:%d%v %q", e.Port, e.Labels, e.Description)
+	}
+	for _, in := range s.Instances {
+		fmt.Fprintf(&b, "\n%s/%s%v%v %q", in.ID, in.Protocol, in.EndpointSelector, in.Metadata, in.Description)
+	}
+	return b.String()
+}
+
+func TestShape(t *testing.T) {
+	asItIs := describe(web(t))
+	type shape = policy.Rule
+	for _, tt := range []struct {
+		name   string
+		change func(s *federation.Service) // before it is told
+		rule   shape
+		want   func(s *federation.Service) // what is made of it; nil: nothing
+		hidden string
+	}{
+		{name: "none"},
+		{
+			name: "everything stripped",
+			rule: shape{Strip: []string{"description", "tags", "sans", "labels.*", "metadata.*", "labels.tier", "tags"}},
+			want: func(s *federation.Service) {
+				s.Description, s.Tags, s.Labels, s.SANs = "", nil, nil, nil
+				s.Endpoints[0].Description, s.Instances[0].Description, s.Instances[2].Metadata = "", "", nil
+			},
+		},
+		{
+			name: "some labels and metadata stripped",
+			rule: shape{Strip: []string{"labels.internal-*", "metadata.internal-*"}},
+			want: func(s *federation.Service) {
+				s.Labels, s.Instances[2].Metadata = s.Labels[1:], s.Instances[2].Metadata[:1]
+			},
+		},
+		{name: "nothing to strip", rule: shape{Strip: []string{"labels.x*", "metadata.tier"}}},
+		{name: "all endpoints", rule: shape{Endpoints: []string{"core", "edge"}}},
+		{
+			name: "some endpoints", rule: shape{Endpoints: []string{"edge", "none has it"}},
+			// c selects nothing, and d says nothing: both are reached through all that remains.
+			want: func(s *federation.Service) {
+				s.Endpoints, s.Instances = s.Endpoints[:1], slices.Delete(s.Instances, 1, 2)
+			},
+		},
+		{name: "no endpoint", rule: shape{Endpoints: []string{"none has it"}}, hidden: "none of its endpoints has a label that the rule asks for"},
+		{
+			name: "no instance", rule: shape{Endpoints: []string{"edge"}},
+			change: func(s *federation.Service) { s.Instances = s.Instances[1:2] },
+			hidden: "every instance is reached only through endpoints that the rule leaves out",
+		},
+		{
+			name: "endpoints and what they say", rule: shape{Endpoints: []string{"edge"}, Strip: []string{"description", "metadata.SNI"}},
+			want: func(s *federation.Service) {
+				s.Endpoints, s.Instances = s.Endpoints[:1], slices.Delete(s.Instances, 1, 2)
+				s.Description, s.Endpoints[0].Description, s.Instances[0].Description = "", "", ""
+				s.Instances[1].Metadata = s.Instances[1].Metadata[1:]
+			},
+		},
+		{
+			name: "alias", rule: shape{As: map[string]string{"pay.example": "pay.partner.example"}},
+			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.pay.partner.example") },
+		},
+		{
+			name: "alias of the name itself", rule: shape{As: map[string]string{"Web.Pay.Example.": "bücher.example"}},
+			want: func(s *federation.Service) { s.FQDN = fqdn(t, "xn--bcher-kva.example") },
+		},
+		{
+			name: "longest alias", rule: shape{As: map[string]string{".": "a", "example": "b", "pay.example": "c", "x.web.pay.example": "d", "ay.example": "e"}},
+			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.c") },
+		},
+		{
+			name: "alias of everything", rule: shape{As: map[string]string{".": "partner.example"}},
+			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.pay.example.partner.example") },
+		},
+		{
+			name: "alias that cuts", rule: shape{As: map[string]string{"pay.example": "."}},
+			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web") },
+		},
+		{name: "exception", rule: shape{As: map[string]string{"example": "b", "pay.example": "pay.example"}}},
+		{name: "alias of another zone", rule: shape{As: map[string]string{"ay.example": "b", "pay.example.org": "c"}}},
+		{
+			name: "alias that is too long", rule: shape{As: map[string]string{"pay.example": strings.Repeat("a.", 126)}},
+			hidden: "as " + strings.Repeat("a.", 126) + " for pay.example.: name is longer than 254 characters with its final dot",
+		},
+		{
+			name: "alias that is the root", rule: shape{As: map[string]string{"web.pay.example": "."}},
+			hidden: "as . for web.pay.example.: name is empty",
+		},
+		{
+			name: "alias that is an address", rule: shape{As: map[string]string{"pay.example": "."}},
+			change: func(s *federation.Service) { s.FQDN = fqdn(t, "web.1.pay.example") },
+			hidden: "as . for pay.example.: last label is all digits, so the name looks like an address",
+		},
+		{
+			name: "unnamed instances", rule: shape{Endpoints: []string{"edge"}, Strip: []string{"description"}},
+			change: func(s *federation.Service) {
+				for i := range s.Instances {
+					s.Instances[i].ID, s.Instances[i].Unnamed = "", true
+				}
+			},
+			want: func(s *federation.Service) {
+				s.Endpoints, s.Instances = s.Endpoints[:1], slices.Delete(s.Instances, 1, 2)
+				s.Description, s.Endpoints[0].Description, s.Instances[0].Description = "", "", ""
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			made := func(changes ...func(*federation.Service)) *federation.Service {
+				s := web(t)
+				for _, change := range append([]func(*federation.Service){tt.change}, changes...) {
+					if change != nil {
+						change(s)
+					}
+				}
+				return s
+			}
+			tt.rule.To = []string{"*"}
+			p := compile(t, tt.rule)
+			before := encoded(t, made())
+			var got *federation.Service
+			told := p.Judge(before).For(p.Class(nil))
+			if told != nil {
+				got = told.Service()
+			}
+			want := made(tt.want)
+			if tt.hidden != "" {
+				want = nil
+			}
+			if describe(got) != describe(want) || (told == before) != (tt.want == nil && tt.hidden == "") {
+				t.Errorf("told %s\nwant %s", describe(got), describe(want))
+			}
+			s := made()
+			d := p.Explain(p.Class(nil), s)
+			if describe(d.Service) != describe(want) || tt.hidden != "" && d.Reason != "hidden: "+tt.hidden {
+				t.Errorf("explained %q %s\nwant %s", d.Reason, describe(d.Service), describe(want))
+			}
+			if !s.Equal(made()) {
+				t.Errorf("the service was changed to %s", describe(s))
+			}
+		})
+	}
+	if describe(web(t)) != asItIs {
+		t.Error("the tests change what they share")
+	}
+}
+
+func TestExplainSaysWhatChanged(t *testing.T) {
+	p := compile(t, policy.Rule{
+		To: []string{"*"}, As: map[string]string{"pay.example": "partner.example"}, Endpoints: []string{"edge"},
+		Strip: []string{"description", "tags", "sans", "labels.*", "metadata.*"},
+	})
+	const want = "told as web.partner.example, with 1 of 2 endpoints and 3 of 4 instances, stripped of descriptions, tags, sans, labels, metadata"
+	if d := p.Explain(p.Class(nil), web(t)); d.Reason != want {
+		t.Errorf("the reason is %q, want %q", d.Reason, want)
+	}
+}
+
+// TestEncodings checks that what is told is encoded once for all rules that shape alike.
+func TestEncodings(t *testing.T) {
+	p := compile(
+		t,
+		policy.Rule{To: []string{"a.example"}, Strip: []string{"tags", "sans"}, Endpoints: []string{"edge", "none has it"}},
+		policy.Rule{To: []string{"b.example"}, Strip: []string{"sans", "tags", "tags"}, Endpoints: []string{"none has it", "edge"}},
+		policy.Rule{To: []string{"c.example"}, Strip: []string{"tags"}},
+		policy.Rule{To: []string{"d.example"}},
+	)
+	s := encoded(t, web(t))
+	v := p.Judge(s)
+	told := func(id string) *wire.Encoded { return v.For(consumer(t, p, id)) }
+	if a, b, c := told("a.example"), told("b.example"), told("c.example"); a == nil || a != b || a == c || c == nil || told("d.example") != s {
+		t.Errorf("the encodings are %p, %p, %p and %p of %p", a, b, c, told("d.example"), s)
+	}
+}
+
+func TestClass(t *testing.T) {
+	p := compile(
+		t,
+		policy.Rule{To: []string{"spiffe://acme.example/**"}, Tags: []string{"a"}},
+		policy.Rule{To: []string{"*.acme.example", "b.acme.example"}, Tags: []string{"b"}},
+		policy.Rule{To: []string{"b.acme.example"}},
+		policy.Rule{To: []string{"*"}, Tags: []string{"c"}},
+		policy.Rule{To: []string{"*"}, FQDNs: []string{"*", "web.example"}},
+		policy.Rule{To: []string{"*"}, Tags: []string{"d"}},
+	)
+	for _, tt := range []struct {
+		ids  []string
+		want []int
+	}{
+		{nobody, []int{4, 5}},
+		{[]string{"other.example"}, []int{4, 5}},
+		{[]string{"spiffe://acme.example/a"}, []int{1, 4, 5}},
+		{[]string{"a.acme.example"}, []int{2, 4, 5}},
+		{[]string{"b.acme.example"}, []int{2, 3}},
+		{[]string{"b.acme.example", "spiffe://acme.example/a"}, []int{1, 2, 3}},
+	} {
+		class := consumer(t, p, tt.ids...)
+		if got := class.Rules(); !slices.Equal(got, tt.want) {
+			t.Errorf("the rules for %v are %v, want %v", tt.ids, got, tt.want)
+		}
+		if slices.Reverse(tt.ids); class != consumer(t, p, tt.ids...) {
+			t.Errorf("the class of %v depends on the order", tt.ids)
+		}
+	}
+	if consumer(t, p, "other.example") != p.Class(nil) {
+		t.Error("two consumers with the same rules are not one class")
+	}
+}
+
+// TestManyRules checks the last rule of as many as there can be.
+func TestManyRules(t *testing.T) {
+	rules := make([]policy.Rule, policy.MaxRules)
+	for i := range rules {
+		rules[i] = policy.Rule{To: []string{"a.example"}, FQDNs: []string{fmt.Sprintf("x%d.example", i)}, Strip: []string{fmt.Sprintf("labels.x%d", i)}}
+	}
+	last := &rules[len(rules)-1]
+	last.FQDNs, last.Strip = []string{"web.pay.example"}, []string{"tags"}
+	p := compile(t, rules...)
+	class := consumer(t, p, "a.example")
+	if v := p.Judge(encoded(t, web(t))); v.Rule(class) != policy.MaxRules || len(v.For(class).Service().Tags) != 0 || len(class.Rules()) != policy.MaxRules {
+		t.Errorf("rule %d decides", v.Rule(class))
+	}
+}
+
+func TestShadowed(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		earlier policy.Rule
+		later   policy.Rule
+		want    bool
+	}{
+		{"catch-all", policy.Rule{To: []string{"*"}}, policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, true},
+		{"same", policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, policy.Rule{To: []string{"a.example"}, Tags: []string{"x"}}, true},
+		{"shape does not count", policy.Rule{To: []string{"a.example"}, Endpoints: []string{"x"}}, policy.Rule{To: []string{"a.example"}}, true},
+		{"to", policy.Rule{To: []string{"a.example"}}, policy.Rule{To: []string{"a.example", "b.example"}}, false},
+		{"to in parts", policy.Rule{To: []string{"b.example", "*.a.example", "spiffe://a/**"}}, policy.Rule{To: []string{"spiffe://a/b/*", "x.a.example"}}, true},
+		{"everyone", policy.Rule{To: []string{"spiffe://a/**"}}, policy.Rule{To: []string{"*"}}, false},
+		{"fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example", "b.org"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"b.org", "*.a.example"}}, true},
+		{"other fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example", "b.org"}}, false},
+		{"every fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}}, false},
+		{"tags", policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, policy.Rule{To: []string{"*"}, Tags: []string{"b"}}, true},
+		{"more tags", policy.Rule{To: []string{"*"}, Tags: []string{"a"}}, policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, false},
+		{"no tags", policy.Rule{To: []string{"*"}, Tags: []string{"a"}}, policy.Rule{To: []string{"*"}}, false},
+		{
+			"labels",
+			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*", "b": "1"}},
+			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "x", "b": "1", "c": "2"}},
+			true,
+		},
+		{
+			"other labels",
+			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "1"}},
+			policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*"}},
+			false,
+		},
+		{"no labels", policy.Rule{To: []string{"*"}, Labels: map[string]string{"a": "*"}}, policy.Rule{To: []string{"*"}}, false},
+	} {
+		other := policy.Rule{To: []string{"other.example"}}
+		got := compile(t, other, tt.earlier, tt.later, tt.earlier).Shadowed()
+		want := []policy.Shadow{{Rule: 4, By: 2}} // the copy
+		if tt.want {
+			want = []policy.Shadow{{Rule: 3, By: 2}, {Rule: 4, By: 2}}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: shadowed are %v, want %v", tt.name, got, want)
+		}
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	long := strings.Repeat("x", federation.MaxTagBytes+1)
+	many := make([]string, policy.MaxEntries+1)
+	manyPairs := map[string]string{}
+	for i := range many {
+		many[i] = fmt.Sprintf("a%d", i)
+		manyPairs[many[i]] = many[i]
+	}
+	_, mistakes := policy.New([]policy.Rule{
+		{FQDNs: []string{"*", "a.*.example"}, To: []string{"a.example", "spiffe://*/x"}},
+		{},
+		{To: many[:policy.MaxEntries], FQDNs: many[:policy.MaxEntries]}, // as many as there can be
+		{To: many, FQDNs: many, Tags: many, Labels: manyPairs, As: manyPairs, Endpoints: many, Strip: many},
+		{
+			To: []string{"*", "*", ""}, Tags: []string{"a", "", "*", long}, Labels: map[string]string{"": "x", "*": "x", "a": "*"},
+			Endpoints: []string{"\xff", "*"},
+		},
+		{
+			To:    []string{"*"},
+			As:    map[string]string{"pay.example": "-", "Pay.Example.": "a", "*.example": "b", "_x.example": "c", "": "d", ".": "", "ok.example": "."},
+			Strip: []string{"tags", "name", "labels", "labels.", "metadata.a**", "endpoints.labels", "Tags", "sans.x", "labels.a.b*"},
+		},
+	})
+	var got []string
+	for _, m := range mistakes {
+		got = append(got, fmt.Sprintf("%d %s: %v", m.Rule, m.Field, m.Err))
+	}
+	want := []string{
+		`1 match.fqdn[1]: name pattern "a.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`,
+		`1 to[1]: identity pattern "spiffe://*/x": a trust domain is never a pattern: write it out, and one pattern for each`,
+		`2 to: names nobody; "*" is everyone who may subscribe`,
+		`4 match.fqdn: more than 256 entries`,
+		`4 match.labels: more than 256 entries`,
+		`4 match.tags: more than 256 entries`,
+		`4 to: more than 256 entries`,
+		`4 as: more than 256 entries`,
+		`4 endpoints.labels: more than 256 entries`,
+		`4 strip: more than 256 entries`,
+		`5 match.labels.: label pattern "=x": the key is missing`,
+		`5 match.labels.*: label pattern "*=x": a key is never a pattern here: write it out`,
+		`5 match.tags[1]: is empty; leave it out`,
+		`5 match.tags[2]: is taken as it is written, and "*" stands for nothing here; leave the list out for all`,
+		`5 match.tags[3]: 513 bytes, the limit is 512`,
+		`5 to[2]: identity pattern "": name is empty`,
+		`5 endpoints.labels[0]: not valid UTF-8: "\xff"`,
+		`5 endpoints.labels[1]: is taken as it is written, and "*" stands for nothing here; leave the list out for all`,
+		`6 as.: zone "": name is empty`,
+		`6 as.*.example: zone "*.example": label has a character other than a-z, 0-9, '-' and '_'`,
+		`6 as..: zone "": name is empty`,
+		`6 as._x.example: zone "_x.example": label begins with '_', which is kept for service labels`,
+		`6 as.pay.example: is the same name as another entry`,
+		`6 strip[1]: "name" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters`,
+		`6 strip[2]: "labels" names no key; labels.* is all of them`,
+		`6 strip[3]: "labels." names no key; labels.* is all of them`,
+		`6 strip[4]: key pattern "a**": "**" says no more than "*"`,
+		`6 strip[5]: "endpoints.labels" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters`,
+		`6 strip[6]: "Tags" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters`,
+		`6 strip[7]: "sans.x" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the mistakes are (-want +got):\n%s", diff)
+	}
+
+	_, mistakes = policy.New(make([]policy.Rule, policy.MaxRules+1))
+	if len(mistakes) != 1 || mistakes[0].Rule != 0 || mistakes[0].Err.Error() != "more than 1000 rules" {
+		t.Errorf("too many rules give %v", mistakes)
 	}
 }

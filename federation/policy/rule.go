@@ -124,11 +124,7 @@ func (c *compiler) fits(field string, entries int) bool {
 
 // compile returns the rule without its shape.
 func (c *compiler) compile(r *Rule) rule {
-	compiled := rule{
-		names: parseList(c, "match.fqdn", r.FQDNs, pattern.ParseName),
-		tags:  parseList(c, "match.tags", r.Tags, literal),
-		to:    parseList(c, "to", r.To, pattern.ParseID),
-	}
+	compiled := rule{names: parseList(c, "match.fqdn", r.FQDNs, pattern.ParseName)}
 	if slices.ContainsFunc(compiled.names, func(p pattern.Name) bool { return p.String() == all }) {
 		compiled.names = nil
 	}
@@ -139,6 +135,8 @@ func (c *compiler) compile(r *Rule) rule {
 			}
 		}
 	}
+	compiled.tags = parseList(c, "match.tags", r.Tags, literal)
+	compiled.to = parseList(c, "to", r.To, pattern.ParseID)
 	if len(r.To) == 0 {
 		c.check(errNobody, "to")
 	}

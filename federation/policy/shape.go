@@ -29,7 +29,6 @@ var (
 
 // addStrip adds a field that is left out.
 func (sh *shape) addStrip(field string) error {
-	keys := &sh.labels
 	switch field {
 	case "description":
 		sh.description = true
@@ -42,15 +41,20 @@ func (sh *shape) addStrip(field string) error {
 		return nil
 	}
 	list, key, _ := strings.Cut(field, ".")
+	var patterns *[]pattern.Key
 	switch list {
 	case "labels":
+		patterns = &sh.labels
 	case "metadata":
-		keys = &sh.metadata
+		patterns = &sh.metadata
 	default:
 		return fmt.Errorf("%s %w", federation.Quote(field), errStrip)
 	}
+	if key == "" {
+		return fmt.Errorf("%s names no key; %s.* is all of them", federation.Quote(field), list)
+	}
 	p, err := pattern.ParseKey(key)
-	*keys = append(*keys, p)
+	*patterns = append(*patterns, p)
 	return err
 }
 
