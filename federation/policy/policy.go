@@ -13,13 +13,13 @@ type Policy struct {
 	rules  []rule
 	shapes []shape // each once; the first one changes nothing
 
-	// The rules by their patterns. No rule is twice at one place.
+	// The rules by their patterns.
 	anyName   ruleSet
 	exactName map[string][]int // by name, without the final dot
 	belowName map[string][]int // by the name above, without the final dot
 	everyone  ruleSet
 	exactID   map[string][]int
-	patternID []consumers
+	patternID map[string][]consumers // by group
 
 	unconditional ruleSet
 }
@@ -69,16 +69,17 @@ func New(rules []Rule) (*Policy, []Mistake) {
 func compiled(rules []rule, shapes []shape) *Policy {
 	p := &Policy{
 		rules: rules, shapes: shapes,
-		exactName: map[string][]int{}, belowName: map[string][]int{}, exactID: map[string][]int{},
+		exactName: map[string][]int{}, belowName: map[string][]int{},
+		exactID: map[string][]int{}, patternID: map[string][]consumers{},
 	}
-	patterns := map[pattern.ID]int{}
+	patterns := map[pattern.ID]int{} // indices in their group
 	for i := range rules {
 		r := &rules[i]
-		if r.names == nil {
-			p.anyName.add(i)
-		}
 		if r.unconditional() {
 			p.unconditional.add(i)
+		}
+		if r.names == nil {
+			p.anyName.add(i)
 		}
 		for _, name := range r.names {
 			if zone, below := strings.CutPrefix(name.String(), "*."); below {
@@ -88,23 +89,45 @@ func compiled(rules []rule, shapes []shape) *Policy {
 			}
 		}
 		for _, to := range r.to {
-			switch text := to.String(); {
-			case text == all:
-				p.everyone.add(i)
-			case !strings.Contains(text, all):
-				p.exactID[text] = append(p.exactID[text], i)
-			default:
-				at, known := patterns[to]
-				if !known {
-					at = len(p.patternID)
-					patterns[to] = at
-					p.patternID = append(p.patternID, consumers{pattern: to})
-				}
-				p.patternID[at].rules = append(p.patternID[at].rules, i)
-			}
+			p.addID(to, i, patterns)
 		}
 	}
 	return p
+}
+
+// addID adds a rule for the consumers that a pattern matches.
+func (p *Policy) addID(to pattern.ID, rule int, patterns map[pattern.ID]int) {
+	text := to.String()
+	switch {
+	case text == all:
+		p.everyone.add(rule)
+		return
+	case !strings.Contains(text, "*"):
+		p.exactID[text] = append(p.exactID[text], rule)
+		return
+	}
+	g := group(text)
+	at, known := patterns[to]
+	if !known {
+		at = len(p.patternID[g])
+		patterns[to] = at
+		p.patternID[g] = append(p.patternID[g], consumers{pattern: to})
+	}
+	c := &p.patternID[g][at]
+	c.rules = append(c.rules, rule)
+}
+
+// group returns what an identity, or a pattern of identities, has in common with all
+// patterns other than "*" that may match it: the scheme and the trust domain, or of a
+// host name what follows its first label.
+func group(id string) string {
+	const scheme = "spiffe://"
+	if path, ok := strings.CutPrefix(id, scheme); ok {
+		domain, _, _ := strings.Cut(path, "/")
+		return id[:len(scheme)+len(domain)]
+	}
+	_, parent, _ := strings.Cut(id, ".")
+	return parent
 }
 
 // Class is what all consumers have in common for whom the same rules are made: what
@@ -118,15 +141,22 @@ func (p *Policy) Class(ids []mtls.ID) Class {
 	}
 	rules := p.everyone
 	for _, id := range ids {
-		rules.add(p.exactID[id.String()]...)
-		for i := range p.patternID {
-			if c := &p.patternID[i]; c.pattern.Matches(id) {
-				rules.add(c.rules...)
-			}
-		}
+		p.addFor(&rules, id.String(), func(to pattern.ID) bool { return to.Matches(id) })
 	}
 	rules.cut(&p.unconditional)
 	return Class{rules.text()}
+}
+
+// addFor adds the rules with a pattern that matches the identity or the pattern id. It
+// asks matches of those that are not equal.
+func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
+	rules.add(p.exactID[id]...)
+	candidates := p.patternID[group(id)]
+	for i := range candidates {
+		if matches(candidates[i].pattern) {
+			rules.add(candidates[i].rules...)
+		}
+	}
 }
 
 // Rules returns the numbers of the rules that can decide for the consumers, from 1,
@@ -139,14 +169,19 @@ func (c Class) Rules() []int {
 	return rules
 }
 
-// candidates returns the rules whose patterns match the name, which has no final dot.
-func (p *Policy) candidates(name string) ruleSet {
+// named returns the rules with a pattern that matches the name, which has no final dot.
+func (p *Policy) named(name string) ruleSet {
 	rules := p.anyName
 	rules.add(p.exactName[name]...)
-	for above, more := name, len(p.belowName) > 0; more; {
-		if _, above, more = strings.Cut(above, "."); more {
-			rules.add(p.belowName[above]...)
+	p.addAbove(&rules, name)
+	return rules
+}
+
+// addAbove adds the rules for all that is below one of the names above the given one.
+func (p *Policy) addAbove(rules *ruleSet, name string) {
+	for more := len(p.belowName) > 0; more; {
+		if _, name, more = strings.Cut(name, "."); more {
+			rules.add(p.belowName[name]...)
 		}
 	}
-	return rules
 }

@@ -1,10 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 	"math/bits"
-	"strings"
 )
 
 // ruleSet is a set of rules, by their indices.
@@ -17,6 +17,13 @@ func (s *ruleSet) add(rules ...int) {
 }
 
 func (s *ruleSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// intersect removes the rules that are not in other.
+func (s *ruleSet) intersect(other *ruleSet) {
+	for i := range s {
+		s[i] &= other[i]
+	}
+}
 
 // cut removes the rules behind the first one that is in end as well.
 func (s *ruleSet) cut(end *ruleSet) {
@@ -38,7 +45,7 @@ func (s *ruleSet) text() string {
 	for i, word := range s {
 		binary.LittleEndian.PutUint64(octets[8*i:], word)
 	}
-	return strings.TrimRight(string(octets[:]), "\x00")
+	return string(bytes.TrimRight(octets[:], "\x00"))
 }
 
 // each ranges over the rules of a set, ascending. The set must not change meanwhile.

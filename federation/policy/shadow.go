@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
@@ -15,27 +16,59 @@ func (p *Policy) Shadowed() []Shadow {
 	if p == nil {
 		return nil
 	}
-	var shadows []Shadow
+	var (
+		shadows []Shadow
+		earlier ruleSet
+	)
 	for i := range p.rules {
-		by := slices.IndexFunc(p.rules[:i], func(r rule) bool { return r.covers(&p.rules[i]) })
-		if by >= 0 {
-			shadows = append(shadows, Shadow{Rule: i + 1, By: by + 1})
+		for by := range p.covering(i, earlier).each() {
+			if p.rules[by].coversInside(&p.rules[i]) {
+				shadows = append(shadows, Shadow{Rule: i + 1, By: by + 1})
+				break
+			}
 		}
+		earlier.add(i)
 	}
 	return shadows
 }
 
-// covers reports whether r provably decides wherever q could.
-func (r *rule) covers(q *rule) bool {
-	return coversAll(r.to, q.to, pattern.ID.Covers) &&
-		(r.names == nil || q.names != nil && coversAll(r.names, q.names, pattern.Name.Covers)) &&
-		(r.tags == nil || q.tags != nil && coversAll(r.tags, q.tags, func(a, b string) bool { return a == b })) &&
-		!slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !slices.ContainsFunc(q.labels, p.Covers) })
+// covering returns those of the rules that are for every consumer and every fqdn that
+// rule i is for.
+func (p *Policy) covering(i int, rules ruleSet) *ruleSet {
+	r := &p.rules[i]
+	if r.names == nil {
+		rules.intersect(&p.anyName)
+	}
+	for _, name := range r.names {
+		var covering ruleSet
+		if zone, below := strings.CutPrefix(name.String(), "*."); below {
+			covering = p.anyName
+			covering.add(p.belowName[zone]...)
+			p.addAbove(&covering, zone)
+		} else {
+			covering = p.named(zone)
+		}
+		if rules.intersect(&covering); rules == (ruleSet{}) {
+			break // the usual case
+		}
+	}
+	for _, to := range r.to {
+		if rules == (ruleSet{}) {
+			break
+		}
+		covering := p.everyone
+		if to.String() != all {
+			p.addFor(&covering, to.String(), func(by pattern.ID) bool { return by.Covers(to) })
+		}
+		rules.intersect(&covering)
+	}
+	return &rules
 }
 
-// coversAll reports whether each of few is covered by one of many.
-func coversAll[T any](many, few []T, covers func(T, T) bool) bool {
-	return !slices.ContainsFunc(few, func(q T) bool {
-		return !slices.ContainsFunc(many, func(p T) bool { return covers(p, q) })
-	})
+// coversInside reports whether a service that meets the conditions of q on more than its
+// fqdn provably meets those of r.
+func (r *rule) coversInside(q *rule) bool {
+	lacks := func(tag string) bool { return !slices.Contains(r.tags, tag) }
+	return (r.tags == nil || q.tags != nil && !slices.ContainsFunc(q.tags, lacks)) &&
+		!slices.ContainsFunc(r.labels, func(p pattern.Label) bool { return !slices.ContainsFunc(q.labels, p.Covers) })
 }

@@ -35,7 +35,7 @@ func (p *Policy) Judge(s *wire.Encoded) Verdict {
 		return Verdict{service: s}
 	}
 	var (
-		candidates = p.candidates(s.FQDN())
+		candidates = p.named(s.FQDN())
 		decoded    *federation.Service
 		met, tried ruleSet
 		results    []shaped
