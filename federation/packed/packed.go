@@ -80,6 +80,14 @@ func (p Service) Unpack() *federation.Service {
 	return s
 }
 
+// UnpackMessage returns the service that AppendMessage has made the octets of. Its
+// strings share the memory of octets.
+func UnpackMessage(octets string) *federation.Service {
+	s := new(federation.Service)
+	unpackService(octets, s)
+	return s
+}
+
 // Unpacker unpacks one service after the other in the same memory. The zero value
 // is ready to use. It belongs to one goroutine.
 type Unpacker struct {

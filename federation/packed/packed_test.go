@@ -2,6 +2,7 @@ package packed_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,11 @@ func TestPacked(t *testing.T) {
 			}
 			if again, read, ok := u.Read([]byte(p.Octets())); !ok || again != p || !read.Equal(s) {
 				t.Errorf("not read as it was packed: %v", ok)
+			}
+			named := *s
+			named.Instances = slices.DeleteFunc(slices.Clone(s.Instances), func(in federation.Instance) bool { return in.Unnamed })
+			if got := packed.UnpackMessage(string(packed.AppendMessage(nil, &named))); !got.Equal(&named) {
+				t.Errorf("the message is unpacked as %+v", got)
 			}
 			// Whoever has package proto reads it as well: an earlier version, for one.
 			var record snapshotpb.Record

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
 // Encoded is a valid service in the form in which v1alpha2 sends it, which also takes
@@ -76,11 +75,9 @@ func (e *Encoded) Service() *federation.Service {
 	if e.service != nil {
 		return e.service
 	}
-	// What a valid service was encoded to decodes to the same service.
-	event, _ := Decode(&rdpb.StreamResponse{
-		Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: ResourceURL, Value: e.value},
-	}, AnyAddress())
-	return event.Service
+	s := packed.UnpackMessage(string(e.value))
+	s.Name = e.name // so that whoever keeps it does not keep all
+	return s
 }
 
 // Resource returns the resource of the message for the service. It fails where
