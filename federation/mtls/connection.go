@@ -2,10 +2,10 @@ package mtls
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,97 +13,168 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// errDistrusted is what a connection fails with whose peer would not be let in any
-// more. It wraps [net.ErrClosed]: the connection was closed on this side, and the other
-// side has said nothing.
-var errDistrusted = fmt.Errorf("the CA file has no authority of the peer's certificate any more: %w", net.ErrClosed)
+// DefaultGrace is how long a connection outlives the certificate that its peer has
+// shown last, where [Source.SetGrace] says nothing else.
+const DefaultGrace = time.Minute
 
-// distrustable are credentials whose connections end when the CA bundle no longer
-// has an authority of the peer's certificate. TLS verifies the peer only in the
-// handshake, and a stream may last for months.
-type distrustable struct {
-	credentials.TransportCredentials
+// What a connection fails with that this side has ended. The errors wrap
+// [net.ErrClosed]: the other side has said nothing.
+var (
+	errDistrusted = fmt.Errorf("the CA bundle has no authority of the peer's certificate any more: %w", net.ErrClosed)
+	errExpired    = fmt.Errorf("the peer's certificate has expired, and it has shown no newer one: %w", net.ErrClosed)
+)
+
+// guarded are credentials whose connections end when the peer would not be let in any
+// more: TLS verifies the peer only in the handshake, and a stream may last for months.
+type guarded struct {
+	credentials.TransportCredentials // says what the protocol is
 
 	source *Source
-	usage  x509.ExtKeyUsage // of the peer's certificate
+	usage  x509.ExtKeyUsage            // of the peer's certificate
+	config func(*material) *tls.Config // of one handshake
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (d distrustable) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return d.shake(raw, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-		return d.TransportCredentials.ClientHandshake(ctx, authority, c)
+func (g guarded) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return g.shake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+		return credentials.NewTLS(config).ClientHandshake(ctx, authority, c)
 	})
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (d distrustable) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return d.shake(raw, d.TransportCredentials.ServerHandshake)
+func (g guarded) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return g.shake(raw, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+		return credentials.NewTLS(config).ServerHandshake(c)
+	})
 }
 
 // Clone implements credentials.TransportCredentials.
-func (d distrustable) Clone() credentials.TransportCredentials {
-	return distrustable{d.TransportCredentials.Clone(), d.source, d.usage}
+func (g guarded) Clone() credentials.TransportCredentials {
+	g.TransportCredentials = g.TransportCredentials.Clone()
+	return g
 }
 
-func (d distrustable) shake(
-	raw net.Conn, handshake func(net.Conn) (net.Conn, credentials.AuthInfo, error),
+func (g guarded) shake(
+	raw net.Conn, handshake func(net.Conn, *tls.Config) (net.Conn, credentials.AuthInfo, error),
 ) (net.Conn, credentials.AuthInfo, error) {
-	before := d.source.material.Load()
-	c := &connection{Conn: raw, source: d.source, usage: d.usage}
-	secured, info, err := handshake(c)
+	m := g.source.material.Load() // once, so that a handshake sees one generation
+	if !m.held() {
+		return nil, nil, g.source.agent.missing()
+	}
+	c := &connection{Conn: raw, source: g.source, usage: g.usage}
+	secured, info, err := handshake(c, g.config(m))
 	if err != nil {
 		return nil, nil, err
 	}
-	tlsInfo, _ := info.(credentials.TLSInfo)
-	c.chain, c.at = tlsInfo.State.PeerCertificates, time.Now()
-	d.source.connections.add(c)
-	// The material may have been replaced since the handshake looked at it and
-	// before the replacement could find the connection.
-	if now := d.source.material.Load(); now != before && !c.trusted(anchors(now.authorities)) {
+	peer := Peer{connection: c}
+	peer.TLSInfo, _ = info.(credentials.TLSInfo)
+	c.handshake = &proof{peer.State.PeerCertificates, time.Now(), m.leafExpiry()}
+	if err := g.source.connections.add(c, m); err != nil {
 		c.Close()
-		return nil, nil, errDistrusted
+		return nil, nil, err
 	}
-	return secured, info, nil
+	return secured, peer, nil
 }
 
-// connections are the open ones of a Source.
+// proof is what the peers of a connection have shown each other in a handshake. It is
+// immutable.
+type proof struct {
+	chain []*x509.Certificate // of the peer, its own certificate first
+	at    time.Time           // of the handshake
+	own   time.Time           // when the certificate of this side expires
+}
+
+// until returns when the certificate of the peer expires.
+func (p *proof) until() time.Time { return p.chain[0].NotAfter }
+
+// connections are the open ones of a Source, and the material by which they are judged.
 type connections struct {
-	mu   sync.Mutex
-	open map[*connection]struct{} // guarded by mu
+	material *atomic.Pointer[material] // replaced under mu
+
+	mu    sync.Mutex
+	open  map[*connection]*proof // what each has been vouched for by last; guarded by mu
+	grace time.Duration          // guarded by mu
 }
 
-func (s *connections) add(c *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = make(map[*connection]struct{})
+// add takes up a connection whose handshake was judged by m, unless newer material
+// judges otherwise.
+func (s *connections) add(c *connection, m *material) error {
+	return s.vouch(c.handshake, m, c.usage, func() error {
+		s.open[c] = c.handshake
+		c.timer = time.AfterFunc(time.Until(c.handshake.until().Add(s.grace)), c.expire)
+		return nil
+	})
+}
+
+// vouch calls accept, with mu held, once the material in use trusts the chain that was
+// shown. m is the material that is known to do so, or nil.
+func (s *connections) vouch(by *proof, m *material, usage x509.ExtKeyUsage, accept func() error) error {
+	for {
+		s.mu.Lock()
+		now := s.material.Load()
+		if now == m {
+			defer s.mu.Unlock()
+			return accept()
+		}
+		s.mu.Unlock() // as verifying takes a while
+		if now.trust.timeless().verify(by.chain, usage, by.at) != nil {
+			return errDistrusted
+		}
+		m = now
 	}
-	s.open[c] = struct{}{}
 }
 
 func (s *connections) remove(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, c)
+	if _, ok := s.open[c]; ok {
+		c.timer.Stop()
+		delete(s.open, c)
+	}
 }
 
-// judge ends the connections whose peers' certificates the authorities did not
-// sign, and returns how many there were.
-func (s *connections) judge(authorities []*x509.Certificate) (ended int) {
+// replace puts m in the place of the material in use, which it returns, and ends the
+// connections whose peers' certificates it does not trust. It returns how many there
+// were.
+//
+// Peers are judged at the time of their handshake: when a certificate has expired
+// since, that is for expire to say.
+func (s *connections) replace(m *material) (old *material, ended int) {
 	s.mu.Lock()
-	open := make([]*connection, 0, len(s.open))
-	for c := range s.open {
-		open = append(open, c)
+	old = s.material.Swap(m)
+	var open map[*connection]*proof
+	if !old.trust.equal(&m.trust) {
+		open = make(map[*connection]*proof, len(s.open))
+		for c, by := range s.open {
+			open[c] = by
+		}
 	}
 	s.mu.Unlock()
-	roots := anchors(authorities)
-	for _, c := range open {
-		if !c.trusted(roots) {
-			c.distrust()
+	close(old.replaced) // after the swap: whoever waits for it finds the new material
+	trust := m.trust.timeless()
+	for c, by := range open {
+		if trust.verify(by.chain, c.usage, by.at) != nil && s.still(c, by) {
+			c.end(errDistrusted)
 			ended++
 		}
 	}
-	return ended
+	return old, ended
+}
+
+// still reports whether the connection is open and nothing newer vouches for it.
+func (s *connections) still(c *connection, by *proof) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open[c] == by
+}
+
+func (s *connections) setGrace(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grace = d
+	for c, by := range s.open {
+		c.timer.Reset(time.Until(by.until().Add(d)))
+	}
 }
 
 // connection is the network connection below TLS.
@@ -111,19 +182,21 @@ type connection struct {
 	net.Conn
 
 	// read-only once the handshake is over
-	source *Source
-	usage  x509.ExtKeyUsage
-	chain  []*x509.Certificate // of the peer, its own certificate first
-	at     time.Time           // of the handshake
+	source    *Source
+	usage     x509.ExtKeyUsage
+	handshake *proof
 
-	distrusted atomic.Bool
+	timer *time.Timer           // calls expire; there while the connection is in connections.open, guarded by its mu
+	ended atomic.Pointer[error] // why this side has ended it
 }
 
 // Read implements net.Conn. Its error ends up in the status of the stream.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && c.distrusted.Load() {
-		err = errDistrusted
+	if err != nil {
+		if reason := c.ended.Load(); reason != nil {
+			err = *reason
+		}
 	}
 	return n, err
 }
@@ -134,32 +207,27 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-func (c *connection) distrust() {
-	c.distrusted.Store(true)
+// end closes the connection for a reason, which its Read returns.
+func (c *connection) end(reason error) {
+	c.ended.CompareAndSwap(nil, &reason)
 	_ = c.Close() // which ends its Read
 }
 
-// trusted reports whether the handshake would have succeeded with these roots. The
-// peer's certificate is judged at the time of the handshake: when it has expired since,
-// its successor is used in the next handshake, and no healthy stream ends.
-func (c *connection) trusted(roots *x509.CertPool) bool {
-	return verifyChain(c.chain, roots, c.usage, c.at) == nil
-}
-
-// anchors returns the authorities as roots that are valid at any time, as of a trust
-// anchor only the name and the key count (RFC 5280 section 6.1.1 (d)). An authority
-// whose certificate was renewed for the same key becomes valid after the handshakes of
-// connections that it still vouches for.
-func anchors(authorities []*x509.Certificate) *x509.CertPool {
-	roots := x509.NewCertPool()
-	for _, authority := range authorities {
-		anchor := *authority
-		anchor.NotBefore, anchor.NotAfter = time.Time{}, time.Unix(1<<40, 0)
-		roots.AddCert(&anchor)
+// expire ends the connection if the certificate that the peer has shown last has
+// expired for longer than the grace. The timer that calls it may have been set before
+// the peer showed a newer one, or the clock may have been set back.
+func (c *connection) expire() {
+	s := &c.source.connections
+	s.mu.Lock()
+	by, ok := s.open[c]
+	var left time.Duration
+	if ok {
+		if left = time.Until(by.until().Add(s.grace)); left > 0 {
+			c.timer.Reset(left)
+		}
 	}
-	return roots
-}
-
-func sameCertificates(a, b []*x509.Certificate) bool {
-	return slices.EqualFunc(a, b, (*x509.Certificate).Equal)
+	s.mu.Unlock()
+	if ok && left <= 0 {
+		c.end(errExpired)
+	}
 }

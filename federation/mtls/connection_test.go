@@ -2,6 +2,7 @@ package mtls
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -14,28 +15,41 @@ import (
 )
 
 // link is a connection of a consumer with an owner, after the handshake.
-type link struct{ client, server net.Conn }
+type link struct {
+	client, server  net.Conn
+	owner, consumer Peer // as the other one sees it
+	close           func()
+}
 
-func connect(t *testing.T, client, server *Source) link {
+func connect(t *testing.T, client, server *Source, ids ...ID) link {
 	t.Helper()
 	a, b := net.Pipe()
 	var l link
 	var serverErr error
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if l.server, _, serverErr = server.Server().ServerHandshake(b); serverErr == nil {
+		var info credentials.AuthInfo
+		if l.server, info, serverErr = server.Server().ServerHandshake(b); serverErr == nil {
+			l.consumer, _ = PeerOf(info)
 			serverErr = exchange(l.server)
 		}
 	})
+	var info credentials.AuthInfo
 	var err error
-	if l.client, _, err = client.Client("owner.example", nil).Clone().ClientHandshake(context.Background(), "ignored.example", a); err == nil {
+	if l.client, info, err = client.Client("owner.example", ids).Clone().ClientHandshake(context.Background(), "ignored.example", a); err == nil {
+		l.owner, _ = PeerOf(info)
 		err = exchange(l.client)
 	}
 	serving.Wait()
 	if err = errors.Join(err, serverErr); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.client.Close(); l.server.Close() })
+	l.close = func() {
+		a.Close() // first: else TLS says goodbye, and waits for a reader of it
+		l.client.Close()
+		l.server.Close()
+	}
+	t.Cleanup(l.close)
 	return l
 }
 
@@ -54,14 +68,14 @@ func (l link) works(t *testing.T, when string) {
 	}
 }
 
-// ends fails unless the connection was closed by the side whose end is own.
-func ends(t *testing.T, own, other net.Conn, when string) {
+// ends fails unless the connection was closed for a reason by the side whose end is own.
+func ends(t *testing.T, own, other net.Conn, reason error, when string) {
 	t.Helper()
-	if _, err := own.Read(make([]byte, 1)); !errors.Is(err, errDistrusted) || !errors.Is(err, net.ErrClosed) {
-		t.Errorf("%s: the end that distrusts the other reads %v", when, err)
+	if _, err := own.Read(make([]byte, 1)); !errors.Is(err, reason) || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%s: the end that closes reads %v, expected %v", when, err, reason)
 	}
 	if n, err := other.Read(make([]byte, 1)); err == nil {
-		t.Errorf("%s: the distrusted end reads %d bytes", when, n)
+		t.Errorf("%s: the other end reads %d bytes", when, n)
 	}
 }
 
@@ -84,8 +98,8 @@ func renew(t *testing.T, old *Authority, lifetime time.Duration) *Authority {
 
 // TestConnectionEndsWithItsAuthority rotates an authority in the usual order, at
 // either end: the new one joins the bundle, the leaves get new certificates, time
-// passes until the old leaves have expired, and the old one leaves the bundle. Only
-// that ends the connections that were made with the old leaf, and no others.
+// passes until the old leaves have expired, and the old one leaves the bundle. Within the
+// grace only that ends the connections that were made with the old leaf, and no others.
 func TestConnectionEndsWithItsAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newAuthority(t), newAuthority(t)
@@ -107,6 +121,8 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 			}
 		}
 		owner, consumer := load(t, signed(oldCA, oldCA.PEM())), load(t, signed(oldCA, oldCA.PEM()))
+		owner.SetGrace(100 * time.Hour)
+		consumer.SetGrace(100 * time.Hour)
 		old := []link{connect(t, consumer, owner), connect(t, consumer, owner)}
 		all := func(when string, links ...link) {
 			t.Helper()
@@ -130,7 +146,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		newCA = renew(t, newCA, 48*time.Hour)
 		replace(consumer, signed(newCA, newCA.PEM()))
 		for _, l := range old {
-			ends(t, l.client, l.server, "without the old authority")
+			ends(t, l.client, l.server, errDistrusted, "without the old authority")
 		}
 		all("without the old authority", young)
 		// The owner has closed connections before, and has one to judge.
@@ -149,7 +165,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		third := newAuthority(t)
 		issued := signed(newCA, third.PEM())
 		replace(owner, issued)
-		ends(t, young.server, young.client, "without the authority of the consumer")
+		ends(t, young.server, young.client, errDistrusted, "without the authority of the consumer")
 		young.client.Close()
 		for name, s := range map[string]*Source{"owner": owner, "consumer": consumer} {
 			if n := len(s.connections.open); n != 0 {
@@ -168,10 +184,10 @@ func TestAuthorityIsReplacedDuringTheHandshake(t *testing.T) {
 	defer b.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() { _, _, _ = owner.Server().ServerHandshake(b) })
-	trusting, _ := consumer.Client("owner.example", nil).(distrustable)
-	_, _, err := trusting.shake(a, func(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-		conn, info, err := trusting.TransportCredentials.ClientHandshake(context.Background(), "ignored.example", c)
-		consumer.material.Store(next.material.Load())
+	guarding, _ := consumer.Client("owner.example", nil).(guarded)
+	_, _, err := guarding.shake(a, func(c net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+		conn, info, err := credentials.NewTLS(config).ClientHandshake(context.Background(), "ignored.example", c)
+		consumer.connections.replace(next.material.Load())
 		return conn, info, err
 	})
 	serving.Wait()

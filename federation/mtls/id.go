@@ -82,20 +82,25 @@ func (id ID) String() string {
 	return id.spiffe.String()
 }
 
-// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and
-// its DNS names without the wildcards. The certificate must have been verified.
+// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
+// names without the wildcards. The certificate must have been verified.
 func PeerIDs(certificate *x509.Certificate) []ID {
-	var ids []ID
-	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
-	if len(certificate.URIs) == 1 {
-		if id, err := parseSPIFFE(certificate.URIs[0].String()); err == nil {
-			ids = append(ids, ID{spiffe: id})
-		}
-	}
+	ids := spiffeIDs(certificate)
 	for _, name := range certificate.DNSNames {
 		if id, err := ParseID(name); err == nil {
 			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+// spiffeIDs returns the SPIFFE ID that a certificate carries, if it does.
+func spiffeIDs(certificate *x509.Certificate) []ID {
+	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
+	if len(certificate.URIs) == 1 {
+		if id, err := parseSPIFFE(certificate.URIs[0].String()); err == nil {
+			return []ID{{spiffe: id}}
+		}
+	}
+	return nil
 }

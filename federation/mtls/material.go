@@ -1,146 +1,122 @@
 package mtls
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 )
 
-// MaxFile is how large each of the files may be, in bytes: room for several
-// hundred authorities.
-const MaxFile = 1 << 20
-
-// Files are the paths of the PEM files by which a party identifies itself and
-// verifies its peers. Each must be a regular file or a symbolic link to one; anything
-// else, such as a FIFO, is refused.
-type Files struct {
-	Cert string // its certificate, then the intermediate ones
-	Key  string // the private key of the certificate
-	CA   string // certificates of the authorities that sign its peers
-}
-
-// material is what the files held at one time. It is immutable.
+// material is what a party identifies itself and verifies its peers by at one time. It
+// is immutable.
 type material struct {
-	certificate tls.Certificate
-	expiry      time.Time // of the first certificate of the chain to expire
-	authorities []*x509.Certificate
-	roots       *x509.CertPool // authorities
+	certificate tls.Certificate // holds none until the SPIFFE agent has issued one
+	expiry      time.Time       // of the first certificate of the chain to expire
+	trust       trust
 	sum         [sha256.Size]byte
 	replaced    chan struct{} // closed when newer material is in use
 }
 
-const blockCertificate = "CERTIFICATE" // RFC 7468 section 5
+// held reports whether there is a certificate.
+func (m *material) held() bool { return len(m.certificate.Certificate) > 0 }
 
-var (
-	errNoCertificate = errors.New("holds no PEM certificate")
-	errMalformed     = errors.New("has a PEM block that is cut off or malformed")
-)
-
-// read returns what the files hold, if it is valid now. Its errors name the file and
-// what is wrong with it.
-func (f Files) read(now time.Time) (*material, error) {
-	cert, _, err := regularfile.Read(f.Cert, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
+// leafExpiry returns when the certificate expires, whatever the rest of its chain does.
+func (m *material) leafExpiry() time.Time {
+	if m.certificate.Leaf == nil {
+		return time.Time{}
 	}
-	key, _, err := regularfile.Read(f.Key, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
-	}
-	ca, _, err := regularfile.Read(f.CA, MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("CA bundle: %w", err)
-	}
-	m := &material{
-		sum:      sha256.Sum256(bytes.Join([][]byte{cert, key, ca}, []byte{0})), // PEM has no zero byte
-		replaced: make(chan struct{}),
-		roots:    x509.NewCertPool(),
-	}
-
-	chain, err := parse(cert)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
-	}
-	for _, c := range chain {
-		if err := checkValidity(c, now); err != nil {
-			return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
-		}
-		if m.expiry.IsZero() || c.NotAfter.Before(m.expiry) {
-			m.expiry = c.NotAfter
-		}
-	}
-	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
-		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err))
-	}
-
-	if m.authorities, err = parse(ca); err != nil {
-		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
-	}
-	valid := false
-	for _, c := range m.authorities {
-		m.roots.AddCert(c)
-		if err = checkValidity(c, now); err == nil {
-			valid = true
-		}
-	}
-	// An expired authority beside a valid one is usual while one replaces the other.
-	if !valid {
-		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
-	}
-	return m, nil
+	return m.certificate.Leaf.NotAfter
 }
 
-// parse returns all certificates of a PEM file. encoding/pem skips what it cannot
-// read, which would turn a half-written bundle into a shorter one, so everything that
-// begins like a block must be one.
-func parse(data []byte) ([]*x509.Certificate, error) {
-	var certificates []*x509.Certificate
-	begun := bytes.Count(data, []byte("-----BEGIN "))
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		begun--
-		if block.Type != blockCertificate {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, shown(err)
-		}
-		certificates = append(certificates, c)
-	}
-	switch {
-	case begun != 0:
-		return nil, errMalformed
-	case len(certificates) == 0:
-		return nil, errNoCertificate
-	}
-	return certificates, nil
+// firstExpiry returns when the first of some certificates expires.
+func firstExpiry(chain []*x509.Certificate) time.Time {
+	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }
 
-// shown returns an error that wraps err and whose text is safe to show: that of err
-// may repeat the content of a file.
-func shown(err error) error {
-	text := err.Error()
-	quoted := federation.Quote(text)
-	if quoted == `"`+text+`"` {
-		return err
-	}
-	return fmt.Errorf("%s%.0w", quoted, err)
+// trust is by whom the certificates of peers must be signed. It is immutable. The zero
+// value trusts nobody.
+type trust struct {
+	// One of the two is set.
+	authorities []*x509.Certificate                         // of all peers
+	domains     map[spiffeid.TrustDomain]*x509bundle.Bundle // of the peers of each trust domain
+
+	roots *x509.CertPool // authorities
 }
 
-func checkValidity(c *x509.Certificate, now time.Time) error {
-	switch {
-	case now.After(c.NotAfter):
-		return fmt.Errorf("expired at %s", c.NotAfter.Format(time.RFC3339))
-	case now.Before(c.NotBefore):
-		return fmt.Errorf("is not valid before %s; check the clock of this machine", c.NotBefore.Format(time.RFC3339))
+// trustFiles returns the trust in authorities that sign any peers.
+func trustFiles(authorities []*x509.Certificate) trust {
+	t := trust{authorities: authorities, roots: x509.NewCertPool()}
+	for _, c := range authorities {
+		t.roots.AddCert(c)
+	}
+	return t
+}
+
+// all returns the authorities, in no order.
+func (t *trust) all() []*x509.Certificate {
+	all := t.authorities
+	for _, bundle := range t.domains {
+		all = append(all, bundle.X509Authorities()...)
+	}
+	return all
+}
+
+func (t *trust) equal(other *trust) bool {
+	return slices.EqualFunc(t.authorities, other.authorities, (*x509.Certificate).Equal) &&
+		maps.EqualFunc(t.domains, other.domains, (*x509bundle.Bundle).Equal)
+}
+
+// timeless returns the trust in the same authorities at any time, as of a trust anchor
+// only the name and the key count (RFC 5280 section 6.1.1 (d)). An authority whose
+// certificate was renewed for the same key becomes valid after the handshakes of
+// connections that it still vouches for.
+func (t *trust) timeless() *trust {
+	if t.domains == nil {
+		stretched := trustFiles(stretch(t.authorities))
+		return &stretched
+	}
+	stretched := trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle, len(t.domains))}
+	for domain, bundle := range t.domains {
+		stretched.domains[domain] = x509bundle.FromX509Authorities(domain, stretch(bundle.X509Authorities()))
+	}
+	return &stretched
+}
+
+// stretch returns the certificates of authorities as valid at any time.
+func stretch(authorities []*x509.Certificate) []*x509.Certificate {
+	stretched := make([]*x509.Certificate, 0, len(authorities))
+	for _, authority := range authorities {
+		anchor := *authority
+		anchor.NotBefore, anchor.NotAfter = time.Time{}, time.Unix(1<<40, 0)
+		stretched = append(stretched, &anchor)
+	}
+	return stretched
+}
+
+// verify returns why the first certificate of chain, which is not empty, is not to be
+// believed for that usage and time, or nil if it is. The text of the error is safe to
+// show.
+func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+	if t.domains != nil {
+		return verifySVID(chain, t.domains, at)
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: t.roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: at,
+	})
+	if err != nil {
+		return fmt.Errorf("%s%.0w", federation.Quote(err.Error()), err) // quoted, as it may hold names from the certificate
 	}
 	return nil
 }
@@ -149,7 +125,7 @@ func checkValidity(c *x509.Certificate, now time.Time) error {
 // expires, or when the last one has expired if none is valid.
 func (m *material) authorityExpiry(now time.Time) time.Time {
 	var next, last time.Time
-	for _, c := range m.authorities {
+	for _, c := range m.trust.all() {
 		if last.Before(c.NotAfter) {
 			last = c.NotAfter
 		}

@@ -2,6 +2,7 @@ package mtls
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -24,19 +25,55 @@ const (
 	pollInterval = time.Minute
 )
 
-// Source is the certificate, the key and the CA bundle of a party, as the files
-// hold them now. It is safe for concurrent use.
+// Source is the certificate, the key and the CA bundle of a party, as its origin gives
+// them now. It is safe for concurrent use.
 type Source struct {
-	// read-only after Load
-	files  Files
+	// read-only after Open
 	logger *slog.Logger
-	watch  *filewatch.Watch
+	files  Files            // where there is no agent
+	watch  *filewatch.Watch // of the files
+	agent  *agent           // nil for files
 
-	material    atomic.Pointer[material] // in use; replaced by Reload
+	material    atomic.Pointer[material] // in use; replaced by connections.replace
 	connections connections
 
 	mu     sync.Mutex // held by Reload
 	broken string     // why the files cannot be used, as logged; guarded by mu
+}
+
+// Origin says where a party gets its certificate, its key and its CA bundle from.
+type Origin struct {
+	Files  Files
+	SPIFFE SPIFFE // instead of Files, where its Socket is set
+}
+
+// Open returns a Source of what the origin gives. From files it reads them, as Load does.
+// For a SPIFFE agent it fails only for what can never work, such as a socket that is no
+// address: handshakes fail until Run has got the first certificate from the agent.
+// Without a logger nothing is logged.
+func Open(o Origin, logger *slog.Logger) (*Source, error) {
+	if o.SPIFFE.Socket == "" {
+		return Load(o.Files, logger)
+	}
+	agent, err := o.SPIFFE.agent()
+	if err != nil {
+		return nil, err
+	}
+	s := newSource(&material{replaced: make(chan struct{})}, logger)
+	s.agent = agent
+	return s, nil
+}
+
+func newSource(m *material, logger *slog.Logger) *Source {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{logger: logger}
+	s.material.Store(m)
+	s.connections.material = &s.material
+	s.connections.open = make(map[*connection]*proof)
+	s.connections.grace = DefaultGrace
+	return s
 }
 
 // Load reads and checks the files. Its errors name the file and what is wrong:
@@ -48,11 +85,8 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Source{files: files, logger: logger}
-	s.material.Store(m)
+	s := newSource(m, logger)
+	s.files = files
 	s.watch = s.newWatch(nil)
 	return s, nil
 }
@@ -71,16 +105,24 @@ func (s *Source) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
 	})
 }
 
-// Run follows changes of the files until ctx ends, and returns nil then. What
-// they hold newly is used from the next handshake on. Open connections are left
-// alone, but for those of peers whose authority is no longer in the CA bundle,
-// which end: within a second where the file system sends notifications, and within
-// a minute or so where it does not. Files that Load would refuse leave the old
-// material in use.
+// Run follows the origin until ctx ends, and returns nil then. What it gives newly is used
+// from the next handshake on. Open connections are left alone, but for those of peers
+// whose authority is no longer trusted, which end: with files within a second where the
+// file system sends notifications, and within a minute or so where it does not, with a
+// SPIFFE agent as soon as it says so.
+//
+// Files that Load would refuse, and what an agent sends against the rules, leave the old
+// material in use. So does an agent that is away, until its certificate expires.
 //
 // It may run several times at once, as a consumer and an owner of one process may
-// share a Source: the files are followed until the last of the Runs ends.
-func (s *Source) Run(ctx context.Context) error { return s.watch.Run(ctx) }
+// share a Source: the origin is followed until the last of the Runs ends.
+func (s *Source) Run(ctx context.Context) error {
+	if s.agent != nil {
+		s.agent.run(ctx, s)
+		return nil
+	}
+	return s.watch.Run(ctx)
+}
 
 // logWatching logs that a directory cannot be watched, or that all of them are
 // watched again.
@@ -102,16 +144,19 @@ func (s *Source) Reload() {
 	if err != nil || m.sum == s.material.Load().sum {
 		return
 	}
-	old := s.material.Swap(m)
-	s.logger.Info("certificates changed; the new ones are used from the next handshake on",
-		"certificate", s.files.Cert, "expires", m.expiry)
-	close(old.replaced) // after the swap: whoever waits for it finds the new material
-	if sameCertificates(old.authorities, m.authorities) {
-		return
+	s.use(m, "certificate", s.files.Cert)
+}
+
+// use puts m in the place of the material in use. origin says in the log where it is from.
+func (s *Source) use(m *material, origin ...any) {
+	old, ended := s.connections.replace(m)
+	text := "certificates changed; the new ones are used from the next handshake on"
+	if !old.held() {
+		text = "the first certificate is here"
 	}
-	if n := s.connections.judge(m.authorities); n > 0 {
-		s.logger.Warn("connections end: the CA file has no authority of their peers' certificates any more",
-			"ca", s.files.CA, "connections", n)
+	s.logger.Info(text, append(origin, "expires", m.expiry)...)
+	if ended > 0 {
+		s.logger.Warn("connections end: the CA bundle has no authority of their peers' certificates any more", append(origin, "connections", ended)...)
 	}
 }
 
@@ -133,8 +178,24 @@ func (s *Source) logReading(err error) {
 func (s *Source) Changed() <-chan struct{} { return s.material.Load().replaced }
 
 // Expiry returns when the certificate in use expires, or the first of its chain
-// to do so, and when the next authority of the CA bundle does.
+// to do so, and when the next of the trusted authorities does. Both are zero while a
+// SPIFFE agent has not issued a certificate yet.
 func (s *Source) Expiry() (certificate, ca time.Time) {
 	m := s.material.Load()
 	return m.expiry, m.authorityExpiry(time.Now())
+}
+
+// SetGrace sets how long a connection outlives the certificate that its peer has shown
+// last, for the open ones, too: not at all, if d is not positive. When it is over the
+// connection ends. What happens to connections when the own certificate expires is for
+// the peer to say.
+func (s *Source) SetGrace(d time.Duration) { s.connections.setGrace(max(d, 0)) }
+
+// ids returns the identities that a certificate carries, as far as they count: in a
+// federation of trust domains an authority could write any DNS name.
+func (s *Source) ids(certificate *x509.Certificate) []ID {
+	if s.agent != nil {
+		return spiffeIDs(certificate)
+	}
+	return PeerIDs(certificate)
 }

@@ -164,12 +164,13 @@ func TestOldTLSIsRefused(t *testing.T) {
 func TestResumption(t *testing.T) {
 	authority := newAuthority(t)
 	source := load(t, issue(t, authority, Leaf{DNSNames: []string{"owner.example"}}))
-	keys := source.material.Load().certificate
+	m := source.material.Load()
+	keys := m.certificate
 	tickets := &tls.Config{Certificates: []tls.Certificate{keys}} // a server that hands them out
 	right, wrong := parseIDs(t, []string{"owner.example"}), parseIDs(t, []string{"other.example"})
 
 	t.Run("consumer has none", func(t *testing.T) {
-		config := source.clientConfig("owner.example", right)
+		config := source.clientConfig(m, "owner.example", right)
 		for range 3 {
 			if resumed, err := dial(t, config, tickets); resumed || err != nil {
 				t.Errorf("resumed %v, %v", resumed, err)
@@ -177,8 +178,8 @@ func TestResumption(t *testing.T) {
 		}
 	})
 	t.Run("owner gives none", func(t *testing.T) {
-		server := &tls.Config{GetConfigForClient: source.configForClient}
-		config := source.clientConfig("owner.example", right)
+		server := source.serverConfig(m)
+		config := source.clientConfig(m, "owner.example", right)
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 		for range 3 {
 			if resumed, err := dial(t, config, server); resumed || err != nil {
@@ -188,7 +189,7 @@ func TestResumption(t *testing.T) {
 	})
 	t.Run("consumer would verify it", func(t *testing.T) {
 		cache := tls.NewLRUClientSessionCache(1)
-		config := source.clientConfig("owner.example", right)
+		config := source.clientConfig(m, "owner.example", right)
 		config.ClientSessionCache = cache
 		if resumed, err := dial(t, config, tickets); resumed || err != nil {
 			t.Fatalf("resumed %v, %v", resumed, err)
@@ -196,7 +197,7 @@ func TestResumption(t *testing.T) {
 		if resumed, err := dial(t, config, tickets); !resumed || err != nil {
 			t.Fatalf("resumed %v, %v: the test resumes nothing", resumed, err)
 		}
-		config = source.clientConfig("owner.example", wrong)
+		config = source.clientConfig(m, "owner.example", wrong)
 		config.ClientSessionCache = cache
 		if _, err := dial(t, config, tickets); err == nil {
 			t.Error("wrong identity is accepted in a resumed session")

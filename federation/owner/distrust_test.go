@@ -106,7 +106,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 
 		// The status that the consumer gets has the reason.
 		consumer.use(consumerID, own, other)
-		if got := kept.status(); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "the CA file has no authority of the peer's certificate any more") {
+		if got := kept.status(); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "the CA bundle has no authority of the peer's certificate any more") {
 			t.Errorf("the stream ended with %v, expected Unavailable with the reason", got)
 		}
 	})

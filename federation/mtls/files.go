@@ -1,0 +1,134 @@
+package mtls
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+)
+
+// MaxFile is how large each of the files may be, in bytes: room for several
+// hundred authorities.
+const MaxFile = 1 << 20
+
+// Files are the paths of the PEM files by which a party identifies itself and
+// verifies its peers. Each must be a regular file or a symbolic link to one; anything
+// else, such as a FIFO, is refused.
+type Files struct {
+	Cert string // its certificate, then the intermediate ones
+	Key  string // the private key of the certificate
+	CA   string // certificates of the authorities that sign its peers
+}
+
+const blockCertificate = "CERTIFICATE" // RFC 7468 section 5
+
+var (
+	errNoCertificate = errors.New("holds no PEM certificate")
+	errMalformed     = errors.New("has a PEM block that is cut off or malformed")
+)
+
+// read returns what the files hold, if it is valid now. Its errors name the file and
+// what is wrong with it.
+func (f Files) read(now time.Time) (*material, error) {
+	cert, _, err := regularfile.Read(f.Cert, MaxFile)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	key, _, err := regularfile.Read(f.Key, MaxFile)
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	ca, _, err := regularfile.Read(f.CA, MaxFile)
+	if err != nil {
+		return nil, fmt.Errorf("CA bundle: %w", err)
+	}
+	m := &material{
+		sum:      sha256.Sum256(bytes.Join([][]byte{cert, key, ca}, []byte{0})), // PEM has no zero byte
+		replaced: make(chan struct{}),
+	}
+
+	chain, err := parse(cert)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+	}
+	for _, c := range chain {
+		if err := checkValidity(c, now); err != nil {
+			return nil, fmt.Errorf("certificate %s: %w", f.Cert, err)
+		}
+	}
+	m.expiry = firstExpiry(chain)
+	if m.certificate, err = tls.X509KeyPair(cert, key); err != nil {
+		return nil, fmt.Errorf("key %s of certificate %s: %w", f.Key, f.Cert, shown(err))
+	}
+
+	authorities, err := parse(ca)
+	if err != nil {
+		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+	}
+	m.trust = trustFiles(authorities)
+	valid := false
+	for _, c := range authorities {
+		if err = checkValidity(c, now); err == nil {
+			valid = true
+		}
+	}
+	// An expired authority beside a valid one is usual while one replaces the other.
+	if !valid {
+		return nil, fmt.Errorf("CA bundle %s: %w", f.CA, err)
+	}
+	return m, nil
+}
+
+// parse returns all certificates of a PEM file. encoding/pem skips what it cannot
+// read, which would turn a half-written bundle into a shorter one, so everything that
+// begins like a block must be one.
+func parse(data []byte) ([]*x509.Certificate, error) {
+	var certificates []*x509.Certificate
+	begun := bytes.Count(data, []byte("-----BEGIN "))
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+		if block.Type != blockCertificate {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, shown(err)
+		}
+		certificates = append(certificates, c)
+	}
+	switch {
+	case begun != 0:
+		return nil, errMalformed
+	case len(certificates) == 0:
+		return nil, errNoCertificate
+	}
+	return certificates, nil
+}
+
+// shown returns an error that wraps err and whose text is safe to show: that of err
+// may repeat the content of a file.
+func shown(err error) error {
+	text := err.Error()
+	quoted := federation.Quote(text)
+	if quoted == `"`+text+`"` {
+		return err
+	}
+	return fmt.Errorf("%s%.0w", quoted, err)
+}
+
+func checkValidity(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("expired at %s", c.NotAfter.Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("is not valid before %s; check the clock of this machine", c.NotBefore.Format(time.RFC3339))
+	}
+	return nil
+}

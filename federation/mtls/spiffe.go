@@ -1,0 +1,270 @@
+package mtls
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// SPIFFE says which SPIFFE agent issues the certificate of a party, by the Workload API,
+// and whose peers are accepted.
+type SPIFFE struct {
+	Socket       string   // of the agent: unix:///path or tcp://ip:port
+	TrustDomains []string // whose peers are accepted, beside those of the own one
+}
+
+// agent is a SPIFFE agent that a Source has its material from.
+type agent struct {
+	// read-only
+	socket   string
+	accepted []spiffeid.TrustDomain
+	options  []workloadapi.ClientOption
+	turn     chan struct{} // of capacity 1, full while one of the Runs follows the agent
+
+	mu      sync.Mutex
+	trouble error // why there is nothing newer from the agent, or nil; guarded by mu
+}
+
+// An agent is on this machine and serves few: when it is away or has nothing to issue it
+// is asked again after minRetry at first and maxRetry at last.
+const (
+	minRetry = time.Second
+	maxRetry = 5 * time.Second
+)
+
+// The reasons why there is nothing newer from an agent.
+var (
+	errNotAsked = errors.New("it has not been asked yet")
+	errAway     = errors.New("it is away")
+	errNothing  = errors.New("it issues no identity to this process: check its registration entries")
+	errBroken   = errors.New("what it sends cannot be used")
+)
+
+// agent returns the agent, or what is wrong with its address or with a trust domain.
+func (s SPIFFE) agent() (*agent, error) {
+	if err := checkSocket(s.Socket); err != nil {
+		return nil, fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
+	}
+	a := &agent{socket: s.Socket, turn: make(chan struct{}, 1), trouble: errNotAsked}
+	for _, name := range s.TrustDomains {
+		domain, err := spiffeid.TrustDomainFromString(name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
+		case domain.Name() != name: // it may be a whole SPIFFE ID
+			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", federation.Quote(name), domain)
+		case len(name) > maxTrustDomain:
+			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), errTrustDomain)
+		}
+		a.accepted = append(a.accepted, domain)
+	}
+	a.options = []workloadapi.ClientOption{
+		workloadapi.WithAddr(s.Socket),
+		workloadapi.WithBackoffStrategy(retries{}),
+		workloadapi.WithDialOptions(grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{
+			// Below ours, which is the one that matters.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: minRetry},
+			MinConnectTimeout: maxRetry,
+		})),
+	}
+	return a, nil
+}
+
+// checkSocket returns why s is not the address of an agent (SPIFFE Workload Endpoint
+// section 4), or nil if it is.
+func checkSocket(s string) error {
+	if err := workloadapi.ValidateAddress(s); err != nil {
+		return fmt.Errorf("%w; it is unix:///path or tcp://ip:port", err)
+	}
+	// What gRPC would refuse, but not before the first call.
+	if u, err := url.Parse(s); err == nil && u.Scheme == "unix" && (u.Host != "" || !path.IsAbs(u.Path)) {
+		return errors.New("the path is not absolute: write unix:///path")
+	}
+	return nil
+}
+
+// retries makes the delays before an agent is asked again. It implements
+// workloadapi.BackoffStrategy, whose own delays grow to half the life of a short-lived
+// certificate.
+type retries struct{}
+
+// NewBackoff implements workloadapi.BackoffStrategy.
+func (retries) NewBackoff() workloadapi.Backoff { return new(delay) }
+
+// delay is the last delay before the agent was asked again.
+type delay time.Duration
+
+// Next implements workloadapi.Backoff.
+func (d *delay) Next() time.Duration {
+	*d = min(*d+delay(minRetry), delay(maxRetry))
+	return time.Duration(*d)
+}
+
+// Reset implements workloadapi.Backoff.
+func (d *delay) Reset() { *d = 0 }
+
+// run follows the agent for a Source until ctx ends. It may run several times at once: one
+// run follows, and when it ends another one takes over.
+func (a *agent) run(ctx context.Context, s *Source) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return
+	}
+	var wait delay
+	for ctx.Err() == nil {
+		a.watch(ctx, s)
+		// The watch goes on by itself, but for two codes which an agent that shuts
+		// down, or is behind a proxy, may well send.
+		again := time.NewTimer(wait.Next())
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+		}
+	}
+}
+
+func (a *agent) watch(ctx context.Context, s *Source) {
+	client, err := workloadapi.New(ctx, a.options...)
+	if err != nil {
+		a.report(s, fmt.Errorf("%w: %w", errAway, err))
+		return
+	}
+	defer client.Close()
+	_ = client.WatchX509Context(ctx, &watcher{ctx, a, s}) // which has reported it
+}
+
+// watcher hands what the agent sends to the Source. It implements
+// workloadapi.X509ContextWatcher.
+type watcher struct {
+	ctx    context.Context //nolint:containedctx // it lives as long as the call that it is handed to
+	agent  *agent
+	source *Source
+}
+
+// OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
+func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
+	m, err := w.agent.material(update, time.Now())
+	if err != nil {
+		w.agent.report(w.source, fmt.Errorf("%w: %w", errBroken, err))
+		return
+	}
+	w.agent.report(w.source, nil)
+	if m.sum != w.source.material.Load().sum {
+		w.source.use(m, "id", update.SVIDs[0].ID.String())
+	}
+}
+
+// OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
+func (w *watcher) OnX509ContextWatchError(err error) {
+	if w.ctx.Err() != nil {
+		return
+	}
+	s, ofStream := status.FromError(err)
+	switch {
+	case errors.Is(err, io.EOF):
+		err = fmt.Errorf("%w: it has closed the stream", errAway)
+	case !ofStream: // the stream goes on
+		err = fmt.Errorf("%w: %w", errBroken, shown(err))
+	case s.Code() == codes.PermissionDenied: // SPIFFE Workload API section 5.1: it is not known to the agent
+		err = fmt.Errorf("%w (%s)", errNothing, federation.Quote(s.Message()))
+	default:
+		err = fmt.Errorf("%w: %v: %s", errAway, s.Code(), federation.Quote(s.Message()))
+	}
+	w.agent.report(w.source, err)
+}
+
+// report notes why there is nothing newer from the agent, or nil when there is, and logs
+// it once.
+func (a *agent) report(s *Source, trouble error) {
+	a.mu.Lock()
+	before := a.trouble
+	a.trouble = trouble
+	a.mu.Unlock()
+	log := s.logger.With("socket", a.socket)
+	kept := "there is no certificate yet, and connections fail"
+	if m := s.material.Load(); m.held() {
+		kept = "the old certificate stays in use until it expires at " + m.expiry.Format(time.RFC3339)
+	}
+	switch {
+	case trouble == nil:
+		if before != nil && !errors.Is(before, errNotAsked) {
+			log.Info("the SPIFFE agent is back: what it sends is used")
+		}
+	case errors.Is(trouble, errBroken) && (before == nil || before.Error() != trouble.Error()):
+		log.Error("what the SPIFFE agent sends cannot be used; "+kept, "error", trouble)
+	case errors.Is(trouble, errNothing) && !errors.Is(before, errNothing):
+		log.Warn("the SPIFFE agent issues no identity; "+kept, "error", trouble)
+	case errors.Is(trouble, errAway) && !errors.Is(before, errAway):
+		log.Warn("the SPIFFE agent is away; "+kept, "error", trouble)
+	}
+}
+
+// missing returns why there is no certificate yet.
+func (a *agent) missing() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Errorf("there is no certificate yet from the SPIFFE agent at %s: %w", a.socket, a.trouble)
+}
+
+// material returns what an update of the agent says, if it keeps the rules and is valid
+// now. Of several certificates the first one is the identity (SPIFFE Workload API section
+// 5.3), and only bundles of the own trust domain and of the accepted ones are taken. One
+// that is empty is none: its trust domain has withdrawn all its authorities.
+func (a *agent) material(update *workloadapi.X509Context, now time.Time) (*material, error) {
+	svid := update.SVIDs[0] // there is one at least, or there is no update
+	m := &material{
+		certificate: tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]},
+		expiry:      firstExpiry(svid.Certificates),
+		trust:       trust{domains: make(map[spiffeid.TrustDomain]*x509bundle.Bundle)},
+		replaced:    make(chan struct{}),
+	}
+	sum := sha256.New()
+	add := func(data []byte) {
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(data))))
+		sum.Write(data)
+	}
+	for _, c := range svid.Certificates {
+		if err := checkValidity(c, now); err != nil {
+			return nil, fmt.Errorf("certificate for %s: %w", svid.ID, err)
+		}
+		m.certificate.Certificate = append(m.certificate.Certificate, c.Raw)
+		add(c.Raw)
+	}
+	for _, domain := range append([]spiffeid.TrustDomain{svid.ID.TrustDomain()}, a.accepted...) {
+		bundle, ok := update.Bundles.Get(domain)
+		if !ok || len(bundle.X509Authorities()) == 0 {
+			continue
+		}
+		m.trust.domains[domain] = bundle
+		add([]byte(domain.Name()))
+		for _, authority := range bundle.X509Authorities() {
+			add(authority.Raw)
+		}
+	}
+	if err := verifySVID(svid.Certificates, m.trust.domains, now); err != nil {
+		return nil, err
+	}
+	sum.Sum(m.sum[:0])
+	return m, nil
+}
