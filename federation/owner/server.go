@@ -303,17 +303,14 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 // subscribe, and with Unavailable, after which they do, when there is no catalog.
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
-	info, _ := p.AuthInfo.(credentials.TLSInfo) // no certificates, if it is anything else
-	certificates := info.State.PeerCertificates
-	if len(certificates) > 0 {
-		session.ids = mtls.PeerIDs(certificates[0])
-	}
-	session.serverName = canonical(info.State.ServerName)
+	consumer, certified := mtls.PeerOf(p.AuthInfo)
+	session.ids = consumer.IDs()
+	session.serverName = canonical(consumer.State.ServerName)
 	s.mu.Lock()
 	session.catalog = s.chooseLocked(session.serverName)
 	session.registry = session.catalog.registry
 	id, ok := s.mayLocked(session.ids)
-	ok = ok && len(certificates) > 0
+	ok = ok && certified
 	if ok && session.registry != nil {
 		session.consumer = "without identity"
 		if id != (mtls.ID{}) {
@@ -325,7 +322,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	s.mu.Unlock()
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
 	switch {
-	case len(certificates) == 0:
+	case !certified:
 		return status.Error(codes.Unauthenticated, "a client certificate is required")
 	case !ok:
 		if s.turnedAway.add(who, "", "") {
