@@ -23,7 +23,7 @@
 //
 // A server has one registry for all consumers, or several catalogs, of which a consumer
 // chooses one by the server name of its TLS handshake; see [Server.SetCatalogs]. Every
-// catalog is open to all that may subscribe.
+// catalog is open to all that may subscribe; its policy says what they are told.
 //
 // A registry that does not hold a whole catalog is made unavailable with
 // SetUnavailable. Its streams, and those for whose server name there is no catalog, end
@@ -38,6 +38,20 @@
 // others get the code Unauthenticated, after which consumers do not reconnect by
 // themselves. With the credentials of package mtls, a stream also ends when the
 // authority that signed the certificate of its consumer is no longer trusted.
+//
+// # Who is told what
+//
+// With [Registry.SetPolicy], a registry tells each consumer what a policy lets its
+// identities have, in the shape that is for them. For everyone else a service that is
+// hidden does not exist: a change that hides it is a deletion. Changes of services and of
+// the policy, and what a stream takes, are in one order. A stream never takes anything
+// that the policy in force does not tell its consumer; a response that it has taken
+// before may still be on its way.
+//
+// Consumers for whom the same rules are made are a class. The registry has one verdict on
+// each service, with one encoding for each shape, and no copy of what a class sees.
+// SetAudit has every service that a consumer is told written to a log, and every one
+// that is withdrawn.
 //
 // # What consumers may do
 //

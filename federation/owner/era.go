@@ -52,7 +52,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	// The era ends with the registry locked, and take looks at it in the same lock.
 	// So no subscription is told of anything that changes from here on.
 	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")))
-	clear(r.subscriptions)
+	clear(r.classes)
 }
 
 // current returns the era of now, which may have ended.

@@ -8,25 +8,31 @@ import (
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Registry is the catalog of an owner, with the changes that each of its
-// subscribers has yet to be told. It is safe for concurrent use.
+// Registry is the catalog of an owner, with the policy that says who is told of what
+// in it, and the changes that each of its subscribers has yet to be told. It is safe
+// for concurrent use.
 //
 // A change takes time in proportion to the number of subscribers. A subscriber
 // takes memory for one name for each service that it has yet to be told, however
-// slow it is, and no goroutine.
+// slow it is, and no goroutine. With a policy, a change is also judged once, and
+// compared once for each class of subscribers that are told the same.
 type Registry struct {
 	refusals refusals
+	setting  sync.Mutex // held by SetPolicy; locked before mu
 
-	mu            sync.Mutex // guards the fields below, and those of every Subscription
-	era           era        // of now; over while the registry is unavailable
-	unavailable   string     // why; empty while it is available
-	services      map[string]*wire.Encoded
-	names         []string // keys of services in order, as they last were; shared with subscriptions, so never changed
-	moved         []string // names that have come or gone since then
-	subscriptions map[*Subscription]struct{}
+	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
+	era         era        // of now; over while the registry is unavailable
+	unavailable string     // why; empty while it is available
+	services    map[string]*wire.Encoded
+	names       []string                  // keys of services in order, as they last were; shared with subscriptions, so never changed
+	moved       []string                  // names that have come or gone since then
+	policy      *policy.Policy            // nil while everything is for everyone
+	verdicts    map[string]policy.Verdict // of policy, on each of services; nil without a policy
+	classes     map[view]*class           // those that have subscriptions
 }
 
 // NewRegistry returns an empty registry.
@@ -35,9 +41,9 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
-		era:           newEra(),
-		services:      make(map[string]*wire.Encoded),
-		subscriptions: make(map[*Subscription]struct{}),
+		era:      newEra(),
+		services: make(map[string]*wire.Encoded),
+		classes:  make(map[view]*class),
 	}
 }
 
@@ -72,39 +78,45 @@ func (r *Registry) SetEncoded(services []*wire.Encoded) Difference {
 
 // replace makes the services of keep the whole catalog, and takes over the map.
 func (r *Registry) replace(keep map[string]*wire.Encoded) Difference {
-	r.mu.Lock()
+	judged := r.lock(maps.Values(keep))
 	defer r.mu.Unlock()
-	var d Difference
-	var upserted, gone []string
-	for name, s := range keep {
-		switch old := r.services[name]; {
-		case old == nil:
-			d.Added++
-		case old == s || old.Equal(s):
-			continue
-		default:
-			d.Changed++
-		}
-		upserted = append(upserted, name)
+	before := r.verdicts
+	if r.policy != nil {
+		r.verdicts = make(map[string]policy.Verdict, len(keep))
 	}
-	if d.Removed = len(r.services) + d.Added - len(keep); d.Removed > 0 {
+	var d difference
+	for name, s := range keep {
+		old := r.services[name]
+		if r.policy != nil {
+			r.verdicts[name] = before[name]
+			if s != old {
+				r.verdicts[name] = judged.on(s)
+			}
+		}
+		switch {
+		case old == nil:
+			d.added = append(d.added, name)
+		case old != s && !old.Equal(s):
+			d.changed = append(d.changed, name)
+		}
+	}
+	if len(r.services)+len(d.added) > len(keep) {
 		for name := range r.services {
 			if keep[name] == nil {
-				gone = append(gone, name)
+				d.gone = append(d.gone, name)
 			}
 		}
 	}
-	old := r.services
 	r.services = keep
-	r.tell(old, upserted, gone)
-	return d
+	return r.tell(d, before)
 }
 
 // UpdateEncoded changes a part of the catalog at once: it adds or replaces the
 // services of changed, and removes those with the names of gone. A service that is
 // equal to what the registry holds is no change, and neither is a name that it does not
 // know. A name in both counts as changed; of two services with one name the last
-// counts. The registry keeps no other copy.
+// counts. The registry keeps no other copy. Subscribers are told first what is added, then
+// what is changed, and then what is gone.
 //
 // It takes time in proportion to what it is given, whatever the size of the catalog.
 func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Difference {
@@ -115,65 +127,67 @@ func (r *Registry) UpdateEncoded(changed []*wire.Encoded, gone []string) Differe
 	for _, s := range changed {
 		want[s.Name()] = s
 	}
-	r.mu.Lock()
+	judged := r.lock(slices.Values(changed))
 	defer r.mu.Unlock()
-	var d Difference
-	var upserted, removed []string
-	old := make(map[string]*wire.Encoded, len(want))
+	var before map[string]policy.Verdict
+	if r.policy != nil {
+		before = make(map[string]policy.Verdict, len(want))
+	}
+	var d difference
 	for name, s := range want {
-		before := r.services[name]
-		if s == before {
+		old := r.services[name]
+		if s == old {
 			continue
 		}
-		old[name] = before
+		if r.policy != nil {
+			before[name] = r.verdicts[name]
+		}
 		if s == nil {
 			delete(r.services, name)
-			removed = append(removed, name)
+			delete(r.verdicts, name)
+			d.gone = append(d.gone, name)
 			continue
 		}
 		r.services[name] = s
-		switch {
-		case before == nil:
-			d.Added++
-		case before.Equal(s):
-			continue
-		default:
-			d.Changed++
+		if r.policy != nil {
+			r.verdicts[name] = judged.on(s)
 		}
-		upserted = append(upserted, name)
+		switch {
+		case old == nil:
+			d.added = append(d.added, name)
+		case !old.Equal(s):
+			d.changed = append(d.changed, name)
+		}
 	}
-	d.Removed = len(removed)
-	r.tell(old, upserted, removed)
-	return d
+	return r.tell(d, before)
 }
 
-// tell notes which services have come, changed or gone, for all that remembers them.
-// Old has those that there were before, under these names at least.
-func (r *Registry) tell(old map[string]*wire.Encoded, upserted, gone []string) {
-	for _, name := range upserted {
-		if old[name] == nil {
-			r.move(name)
-		}
+// tell notes the difference for all that remembers services, and counts it. Before has
+// the verdicts that there were, on these services at least.
+func (r *Registry) tell(d difference, before map[string]policy.Verdict) Difference {
+	for _, name := range d.added {
+		r.move(name)
 	}
-	for _, name := range gone {
+	for _, name := range d.gone {
 		r.move(name)
 		r.refusals.forget(name)
 	}
-	if len(r.subscriptions) == 0 {
-		return
+	count := Difference{len(d.added), len(d.changed), len(d.gone)}
+	if len(r.classes) == 0 || count == (Difference{}) {
+		return count
 	}
-	slices.Sort(upserted) // the same difference is told in the same order
-	slices.Sort(gone)
-	for s := range r.subscriptions {
-		// Additions come before removals: an fqdn that moves to a service of another
-		// name then has an answer all the time.
-		for _, name := range upserted {
-			s.upserted(name, old[name] != nil)
+	d.sort() // the same difference is told in the same order
+	for v, c := range r.classes {
+		seen := d
+		if !v.whole {
+			seen = r.seen(v, d, before)
+			c.services += len(seen.added) - len(seen.gone)
 		}
-		for _, name := range gone {
-			s.removed(name)
+		for s := range c.subscriptions {
+			s.follow(seen)
 		}
 	}
+	return count
 }
 
 // maxInvalid bounds the services that the error of Set spells out.
@@ -225,36 +239,12 @@ func (r *Registry) Upsert(s *federation.Service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old, known := r.services[s.Name]
-	if known && old.Equal(e) {
-		return false, nil
-	}
-	r.services[s.Name] = e
-	if !known {
-		r.move(s.Name)
-	}
-	for sub := range r.subscriptions {
-		sub.upserted(s.Name, known)
-	}
-	return true, nil
+	return r.UpdateEncoded([]*wire.Encoded{e}, nil) != Difference{}, nil
 }
 
 // Delete removes the service of that name, and reports whether there was one.
 func (r *Registry) Delete(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.services[name]; !known {
-		return false
-	}
-	delete(r.services, name)
-	r.move(name)
-	r.refusals.forget(name)
-	for sub := range r.subscriptions {
-		sub.removed(name)
-	}
-	return true
+	return r.UpdateEncoded(nil, []string{name}) != Difference{}
 }
 
 // Len returns the number of services.
@@ -264,21 +254,27 @@ func (r *Registry) Len() int {
 	return len(r.services)
 }
 
-// stats adds what the registry knows: the number of services, those that subscribers
-// have yet to be told, and since when the first of these has been waiting.
+// stats adds what the registry knows: the number of services, the classes, what
+// subscribers have yet to be told, and since when the first of that has been waiting.
 func (r *Registry) stats(c CatalogStats) CatalogStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.Services, c.Unavailable = len(r.services), r.unavailable
-	for s := range r.subscriptions {
-		c.Unsent += len(s.catalog) + len(s.pending)
-		switch {
-		case !s.ended:
-			c.Oldest = earlier(c.Oldest, s.begun)
-		case len(s.pending) > 0:
-			c.Oldest = earlier(c.Oldest, s.changes.next.since)
+	for v, class := range r.classes {
+		if !v.whole {
+			c.Classes = append(c.Classes, ClassStats{Rules: v.class.Rules(), Consumers: len(class.subscriptions), Services: class.services})
+		}
+		for s := range class.subscriptions {
+			c.Unsent += s.unsent + len(s.pending)
+			switch {
+			case !s.ended:
+				c.Oldest = earlier(c.Oldest, s.begun)
+			case len(s.pending) > 0:
+				c.Oldest = earlier(c.Oldest, s.changes.next.since)
+			}
 		}
 	}
+	slices.SortFunc(c.Classes, func(a, b ClassStats) int { return slices.Compare(a.Rules, b.Rules) })
 	return c
 }
 

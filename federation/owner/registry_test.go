@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -82,14 +83,15 @@ func current(r *Registry) map[string]*federation.Service {
 	return services
 }
 
-// show renders an event as "upsert web 2", "delete web" or "end".
+// show renders an event as "upsert web 2", "upsert web" without a description, "delete
+// web" or "end".
 func show(e federation.Event) string {
 	text := e.Operation.String()
 	if e.Name != "" {
 		text += " " + e.Name
 	}
 	if e.Service != nil {
-		text += " " + e.Service.Description[len("version "):]
+		text += strings.TrimPrefix(e.Service.Description, "version")
 	}
 	return text
 }
@@ -189,7 +191,7 @@ func TestSetEncoded(t *testing.T) {
 		{
 			[]*wire.Encoded{d, a, encoded(t, service("b", 2))},
 			Difference{Added: 1, Changed: 1, Removed: 1},
-			[]string{"upsert b 2", "upsert d 1", "delete c"},
+			[]string{"upsert d 1", "upsert b 2", "delete c"},
 		},
 		{[]*wire.Encoded{a, d, d}, Difference{Removed: 1}, []string{"delete b"}},
 	} {
@@ -224,11 +226,11 @@ func TestUpdateEncoded(t *testing.T) {
 		{"nothing", nil, nil, Difference{}, nil},
 		{"equal and unknown", []*wire.Encoded{same}, []string{"x"}, Difference{}, nil},
 		{
-			"additions before removals, each in order",
+			"additions, changes, removals, each in order",
 			[]*wire.Encoded{encoded(t, service("z", 1)), encoded(t, service("e", 1)), encoded(t, service("d", 2))},
 			[]string{"c", "b", "c"},
 			Difference{Added: 2, Changed: 1, Removed: 2},
-			[]string{"upsert d 2", "upsert e 1", "upsert z 1", "delete b", "delete c"},
+			[]string{"upsert e 1", "upsert z 1", "upsert d 2", "delete b", "delete c"},
 		},
 		{
 			"changed and gone",
@@ -475,8 +477,8 @@ func TestSubscriptionClose(t *testing.T) {
 	if got := drain(s); got != nil {
 		t.Errorf("a closed subscription hears of %v", got)
 	}
-	if len(r.subscriptions) != 0 {
-		t.Error("a closed subscription is still registered")
+	if len(r.classes) != 0 {
+		t.Error("a closed subscription is still in a class")
 	}
 }
 

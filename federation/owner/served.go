@@ -15,6 +15,7 @@ var errReplaced = status.Error(codes.Unavailable, "the catalog for the server na
 
 // catalog is what a server serves under one server name, and what became of it.
 type catalog struct {
+	name         string       // the server name; empty for the default
 	log          *slog.Logger // names the catalog, unless it is the default
 	refusals     memory       // that have been logged
 	withheld     memory       // services that a version of the API cannot express, and that have been logged
@@ -68,7 +69,7 @@ func (s *Server) SetCatalogs(catalogs map[string]*Registry) {
 }
 
 func (s *Server) newCatalog(name string) *catalog {
-	c := &catalog{log: s.log, refused: make(map[string]uint64), ended: make(map[codes.Code]uint64)}
+	c := &catalog{name: name, log: s.log, refused: make(map[string]uint64), ended: make(map[codes.Code]uint64)}
 	if name != "" {
 		c.log = s.log.With("catalog", name)
 	}

@@ -119,14 +119,14 @@ func TestSetCatalogs(t *testing.T) {
 			}
 		}
 		for _, r := range []*Registry{b, c} {
-			if n := len(r.subscriptions); n != 0 {
+			if n := len(r.classes); n != 0 {
 				t.Errorf("a catalog that is gone has %d subscriptions, expected none", n)
 			}
 		}
 		f.server.SetCatalogs(nil)
 		synctest.Wait()
 		for _, r := range []*Registry{a, d, other, e} {
-			if n := len(r.subscriptions); n != 0 {
+			if n := len(r.classes); n != 0 {
 				t.Errorf("a catalog that is gone has %d subscriptions, expected none", n)
 			}
 		}

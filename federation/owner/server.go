@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -108,6 +109,9 @@ type Config struct {
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
 	// number of those that were left out. See package loglimit.
 	Logger *slog.Logger
+
+	// Audit is what SetAudit takes.
+	Audit *slog.Logger
 }
 
 // Server serves the Federated Service Discovery API to any number of consumers.
@@ -117,6 +121,7 @@ type Server struct {
 	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
 	gate       *gate
 	readers    sync.WaitGroup
+	audit      atomic.Pointer[slog.Logger]
 
 	mu       sync.Mutex            // guards the fields below, and those of every catalog
 	allowed  map[mtls.ID]struct{}  // who may subscribe; nil for every certificate
@@ -154,6 +159,7 @@ func New(c Config) (*Server, error) {
 		c.Catalogs = map[string]*Registry{"": c.Registry}
 	}
 	s.SetCatalogs(c.Catalogs)
+	s.SetAudit(c.Audit)
 	if len(c.Allow) > 0 {
 		s.SetAllow(c.Allow)
 	}
@@ -182,6 +188,13 @@ func (s *Server) SetAllow(ids []mtls.ID) {
 		session.cancel(mayNot(session.ids))
 	}
 }
+
+// SetAudit has a line logged for each service that a stream is told and did not have,
+// and for each that is withdrawn from it, with the catalog, the consumer, the service, and
+// its fqdn and the rule of the policy, or the reason. They are as many as there are
+// services times consumers: no limit is applied. While the logger writes, the stream
+// waits. With nil, as at first, there is no audit.
+func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 
 // Serve accepts consumers from the listener until ctx ends, and then returns nil.
 // It closes the listener. When ctx ends, every stream gets the status Unavailable,

@@ -98,8 +98,10 @@ func (f *fixture) backlogs() []int {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
 	var backlogs []int
-	for s := range f.registry.subscriptions {
-		backlogs = append(backlogs, len(s.catalog)+len(s.pending))
+	for _, c := range f.registry.classes {
+		for s := range c.subscriptions {
+			backlogs = append(backlogs, s.unsent+len(s.pending))
+		}
 	}
 	return backlogs
 }

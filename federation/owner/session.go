@@ -76,7 +76,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 	}
 	s.log.Info("consumer subscribed")
 	s.subscribed = true
-	subscription := s.registry.Subscribe()
+	subscription := s.registry.SubscribeAs(s.ids)
 	defer subscription.Close()
 	again := make(chan struct{})
 	close(again)
@@ -129,8 +129,23 @@ func (s *session) tell(updates []update, context string) error {
 		if err := m.send(s.window.add(u), context); err != nil {
 			return err
 		}
+		if audit := s.server.audit.Load(); audit != nil {
+			s.record(audit, u)
+		}
 	}
 	return nil
+}
+
+// record writes to the audit log what the consumer has and did not have before, or does
+// not have any more.
+func (s *session) record(audit *slog.Logger, u update) {
+	audit = audit.With("catalog", s.catalog.name, "consumer", s.consumer, "service", u.Name)
+	switch {
+	case u.Operation == federation.Upsert && !u.told:
+		audit.Info("service told", "fqdn", u.encoded.FQDN(), "rule", u.rule)
+	case u.Operation == federation.Delete:
+		audit.Info("service withdrawn", "reason", u.reason)
+	}
 }
 
 // read takes the initial request and then the acknowledgements, until the

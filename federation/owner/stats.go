@@ -25,6 +25,10 @@ type CatalogStats struct {
 	Unavailable string               // why it is, as SetUnavailable says; empty while it is available
 	Consumers   map[wire.Version]int // streams that are open
 
+	// Classes has those of the consumers that are open, in the order of their rules. It
+	// is empty without a policy.
+	Classes []ClassStats
+
 	Unsent   int       // services that a consumer has yet to be sent, added up over the consumers
 	InFlight int       // responses that are not acknowledged yet
 	Oldest   time.Time // of the oldest change that some consumer has not acknowledged; zero when there is none
@@ -34,6 +38,14 @@ type CatalogStats struct {
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
 	Ended        map[codes.Code]uint64 // streams that have ended, by the code of their status
+}
+
+// ClassStats is the state of the consumers for which the same rules of the policy are,
+// and that are therefore told the same.
+type ClassStats struct {
+	Rules     []int // their numbers, from 1, in order; empty for those that are told nothing
+	Consumers int   // streams that are open
+	Services  int   // that they are told
 }
 
 // Stats returns the state of the server. It takes time in proportion to the number

@@ -8,52 +8,72 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Subscribe returns a subscription that begins with the catalog as it is now.
-// While the registry is unavailable it fails at once. The caller closes it.
+// Subscribe returns a subscription that begins with the catalog as it is now, and is
+// told all of it, whatever the policy. While the registry is unavailable it fails at
+// once. The caller closes it.
 func (r *Registry) Subscribe() *Subscription {
-	r.mu.Lock()
+	return r.subscribe(&Subscription{everything: true})
+}
+
+// SubscribeAs is Subscribe for a consumer with these identities, which is told what the
+// policy says; without a policy, everything. It must be one that may subscribe.
+func (r *Registry) SubscribeAs(ids []mtls.ID) *Subscription {
+	return r.subscribe(&Subscription{ids: ids})
+}
+
+func (r *Registry) subscribe(s *Subscription) *Subscription {
+	v := r.lockView(s)
 	defer r.mu.Unlock()
-	s := &Subscription{
-		registry: r,
-		era:      r.era,
-		begun:    time.Now(),
-		wake:     make(chan struct{}, 1),
-		pending:  make(map[string]*change),
-	}
+	s.registry, s.era, s.begun = r, r.era, time.Now()
+	s.wake, s.pending = make(chan struct{}, 1), make(map[string]*change)
 	s.changes.previous, s.changes.next = &s.changes, &s.changes
 	if !s.era.over() {
 		s.catalog = r.sortedNames()
-		r.subscriptions[s] = struct{}{}
+		s.unsent = len(s.catalog)
+		if c := r.join(s, v); !v.whole {
+			s.unsent = c.services
+		}
 	}
 	return s
 }
 
 // Subscription is one subscriber's view of a Registry: the full catalog, the
-// end marker, and then every change in order. A service that changes again before
+// end marker, and then every change in order, of what the subscriber may be told. A service that changes again before
 // its change was taken keeps its place in the order, and is taken once, in its
 // latest version. So no change is lost, and a service that changes all the time does
 // not keep others waiting.
 type Subscription struct {
-	registry *Registry     // read-only after Subscribe
-	era      era           // read-only after Subscribe; when it ends, so does the subscription
-	begun    time.Time     // read-only after Subscribe
-	wake     chan struct{} // holds one value when there may be something to take
+	// Read-only after Subscribe.
+
+	registry   *Registry
+	everything bool      // whatever the policy
+	ids        []mtls.ID // of the consumer, unless it is told everything
+	era        era       // when it ends, so does the subscription
+	begun      time.Time
+
+	wake chan struct{} // holds one value when there may be something to take
 
 	// Guarded by the mutex of registry.
 
+	view view // what the subscriber may be told
+
 	// catalog holds the names of the full catalog, as it was when the subscription
-	// began, that have not been taken yet; ended says that its end marker has been
+	// began, that have not been looked at yet, whoever may be told of them; the
+	// services of unsent of them will be taken. Ended says that the end marker has been
 	// taken.
 	catalog []string
+	unsent  int
 	ended   bool
 
 	// pending holds the services that have changed since they were taken, by name.
 	// Changes is the head of a ring of the same, in order: container/list would
 	// allocate another element for each. No name is in both catalog and pending;
-	// a service that is in neither was taken in its latest version.
+	// a service that is in neither was taken in its latest version, unless it is not
+	// in the view, and then the subscriber does not have it.
 	pending map[string]*change
 	changes change
 	most    int // the most entries that pending has had since it was made
@@ -75,7 +95,7 @@ type change struct {
 func (s *Subscription) Close() {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	delete(s.registry.subscriptions, s)
+	s.registry.leave(s)
 }
 
 // Next returns the next event, and waits until there is one. It fails when ctx ends,
@@ -102,7 +122,9 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 type update struct {
 	federation.Event // without the service
 
-	encoded *wire.Encoded // the service, for an Upsert
+	encoded *wire.Encoded // the service, for an Upsert, in the shape that is for the subscriber
+	rule    int           // for an Upsert: of the policy, by which the subscriber is told; 0 without one
+	reason  string        // for a Delete, for people
 
 	since time.Time // when the change happened; for the catalog, when the subscription began
 	told  bool      // whether the subscriber has been told of the service before
@@ -124,16 +146,22 @@ func (u update) decoded() federation.Event {
 	return u.Event
 }
 
+// maxSkipped bounds the services that one call of take passes over, because they are
+// not for the subscriber: the others wait for the lock meanwhile.
+const maxSkipped = 4096
+
 // take appends up to n events to updates, and does not wait for any. Once the registry
 // has become unavailable there are none: what it holds since then may be a part.
+// When there are fewer than n, wake says when to try again.
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	if s.era.over() {
 		return updates
 	}
+	skip := maxSkipped
 	for ; n > 0; n-- {
-		u, ok := s.takeOne()
+		u, ok := s.takeOne(&skip)
 		if !ok {
 			break
 		}
@@ -142,13 +170,18 @@ func (s *Subscription) take(updates []update, n int) []update {
 	return updates
 }
 
-func (s *Subscription) takeOne() (update, bool) {
-	for len(s.catalog) > 0 {
+func (s *Subscription) takeOne(skip *int) (update, bool) {
+	for ; len(s.catalog) > 0; *skip-- {
+		if *skip == 0 {
+			s.rouse()
+			return update{}, false
+		}
 		name := s.catalog[0]
 		s.catalog = s.catalog[1:]
-		// A service that was deleted meanwhile was never told, so its deletion is not
-		// either.
-		if s.registry.services[name] != nil {
+		// A service that was deleted or hidden meanwhile was never told, so its deletion
+		// is not either.
+		if s.registry.visible(s.view, name) != nil {
+			s.unsent--
 			return s.update(name, s.begun, false), true
 		}
 	}
@@ -164,44 +197,69 @@ func (s *Subscription) takeOne() (update, bool) {
 	return s.update(first.name, first.since, first.told), true
 }
 
-// update returns the update for a service as it is now.
+// update returns the update for a service as the subscriber sees it now.
 func (s *Subscription) update(name string, since time.Time, told bool) update {
 	u := update{Event: federation.Event{Operation: federation.Delete, Name: name}, since: since, told: told}
-	if e := s.registry.services[name]; e != nil {
+	if e := s.registry.visible(s.view, name); e != nil {
 		u.Operation, u.encoded = federation.Upsert, e
+		u.rule = s.registry.rule(s.view, name)
+		return u
+	}
+	u.reason = "it is gone from the catalog"
+	if s.registry.services[name] != nil {
+		u.reason = "the policy does not tell it"
 	}
 	return u
 }
 
-// upserted notes a service that is new or changed. Known says that the registry had
-// a version of it before.
-func (s *Subscription) upserted(name string, known bool) {
-	if s.isPending(name) {
-		return
+// follow notes a difference of what the subscriber may be told. Additions come first
+// and removals last: an fqdn that moves to a service of another name then has an answer
+// all the time.
+func (s *Subscription) follow(d difference) {
+	for _, name := range d.added {
+		s.upserted(name, false)
 	}
-	s.note(&change{name: name, told: known, since: time.Now()})
+	for _, name := range d.changed {
+		s.upserted(name, true)
+	}
+	for _, name := range d.gone {
+		s.removed(name)
+	}
 }
 
-// removed notes a service that is gone.
-func (s *Subscription) removed(name string) {
-	c, ok := s.pending[name]
+// upserted notes a service that is new or changed. Known says that the subscriber
+// could be told of a version of it before.
+func (s *Subscription) upserted(name string, known bool) {
+	_, pending := s.pending[name]
 	switch {
-	case ok && !c.told:
+	case pending:
+	case !s.isAhead(name):
+		s.note(&change{name: name, told: known, since: time.Now()})
+	case !known:
+		s.unsent++
+	}
+}
+
+// removed notes a service that is gone, or not for the subscriber any more.
+func (s *Subscription) removed(name string) {
+	c, pending := s.pending[name]
+	switch {
+	case pending && c.told:
+	case pending:
 		// The service came and went without the subscriber being told. If the change
 		// were kept, the backlog of a slow consumer could grow larger than the catalog.
 		s.forget(c)
-	case !s.isPending(name):
+	case s.isAhead(name):
+		s.unsent--
+	default:
 		s.note(&change{name: name, told: true, since: time.Now()})
 	}
 }
 
-// isPending reports whether the subscriber will be told of the name anyway.
-func (s *Subscription) isPending(name string) bool {
-	if _, ok := s.pending[name]; ok {
-		return true
-	}
-	_, ok := slices.BinarySearch(s.catalog, name)
-	return ok
+// isAhead reports whether the name is yet to be looked at in the full catalog.
+func (s *Subscription) isAhead(name string) bool {
+	_, ahead := slices.BinarySearch(s.catalog, name)
+	return ahead
 }
 
 // note appends a change.
@@ -210,6 +268,11 @@ func (s *Subscription) note(c *change) {
 	s.most = max(s.most, len(s.pending))
 	c.previous, c.next = s.changes.previous, &s.changes
 	c.previous.next, c.next.previous = c, c
+	s.rouse()
+}
+
+// rouse makes the subscriber look at what there is to take.
+func (s *Subscription) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // there is a value already

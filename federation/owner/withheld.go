@@ -48,6 +48,7 @@ func (s *session) express(u update) (update, message, bool) {
 		return u, message{}, false
 	}
 	u.Event, u.encoded = federation.Event{Operation: federation.Delete, Name: u.Name}, nil
+	u.reason = "the version of the API cannot express it"
 	m, err = s.prepare(u)
 	return u, m, err == nil
 }

@@ -186,17 +186,9 @@ func (c *Catalog) advance() {
 	c.endUnlisted()
 }
 
-// publish changes the registry.
+// publish changes the registry, which tells what is new first, then what changes, and
+// then what is gone: an fqdn that moves has an answer all the time.
 func (c *Catalog) publish(d Difference) {
-	if len(d.Added)+len(d.Changed)+len(d.Gone) == 0 {
-		return
-	}
-	// An fqdn that moves has an answer all the time when what is new is told before
-	// what changes, and that before what is gone.
-	if len(d.Added) > 0 && len(d.Changed) > 0 {
-		c.registry.UpdateEncoded(d.Added, nil)
-		d.Added = nil
-	}
 	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
 }
 

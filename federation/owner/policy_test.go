@@ -1,0 +1,338 @@
+package owner
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+)
+
+// policyOf returns the policy of the rules, which must be without mistakes.
+func policyOf(tb testing.TB, rules ...policy.Rule) *policy.Policy {
+	tb.Helper()
+	p, mistakes := policy.New(rules)
+	if len(mistakes) > 0 {
+		tb.Fatalf("the policy has mistakes: %v", mistakes)
+	}
+	return p
+}
+
+// of returns a rule that tells the identities of the services with these names, as
+// service makes them.
+func of(names string, ids ...string) policy.Rule {
+	r := policy.Rule{To: ids}
+	for name := range strings.FieldsSeq(names) {
+		r.FQDNs = append(r.FQDNs, name+".example.org")
+	}
+	return r
+}
+
+// stripped returns the rule without descriptions. Show renders an upsert by it as
+// "upsert a".
+func stripped(r policy.Rule) policy.Rule {
+	r.Strip = []string{"description"}
+	return r
+}
+
+// TestPolicyIsEnforcedForOpenSubscriptions changes the policy, and services under it. A
+// subscriber that is told everything never notices.
+func TestPolicyIsEnforcedForOpenSubscriptions(t *testing.T) {
+	r := NewRegistry()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		upsert(t, r, service(name, 1))
+	}
+	one, two, whole := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)}), r.SubscribeAs([]mtls.ID{idOf(t, strangerID)}), r.Subscribe()
+	if got := [][]string{drain(one), drain(two)}; len(got[0]) != 5 || len(got[1]) != 5 {
+		t.Errorf("without a policy the catalogs are %v, expected four services and their end", got)
+	}
+	drain(whole)
+	for _, step := range []struct {
+		name       string
+		do         func()
+		one, two   []string
+		everything []string
+	}{
+		{
+			"a policy comes", func() {
+				r.SetPolicy(policyOf(t, of("a b", consumerID), stripped(of("b c", strangerID))))
+			},
+			[]string{"delete c", "delete d"},
+			[]string{"upsert b", "upsert c", "delete a", "delete d"},
+			nil,
+		},
+		{
+			"services change", func() {
+				upsert(t, r, service("a", 2))
+				upsert(t, r, service("b", 2))
+				r.Delete("c")
+				upsert(t, r, service("d", 2))
+			},
+			[]string{"upsert a 2", "upsert b 2"},
+			[]string{"delete c"}, // the description of b is not told, so nothing has changed
+			[]string{"upsert a 2", "upsert b 2", "delete c", "upsert d 2"},
+		},
+		{
+			"a service moves into another view", func() {
+				moved := service("a", 3)
+				moved.FQDN = service("c", 1).FQDN
+				upsert(t, r, moved)
+			},
+			[]string{"delete a"},
+			[]string{"upsert a"},
+			[]string{"upsert a 3"},
+		},
+		{
+			"the same policy in another order", func() {
+				r.SetPolicy(policyOf(t, stripped(of("b c", strangerID)), of("a b", consumerID)))
+			},
+			nil, nil, nil,
+		},
+		{
+			"another shape, and something new", func() {
+				r.SetPolicy(policyOf(t, stripped(of("b", consumerID)), of("b d", strangerID), of("d", consumerID)))
+			},
+			[]string{"upsert d 2", "upsert b"},
+			[]string{"upsert d 2", "upsert b 2", "delete a"},
+			nil,
+		},
+		{"nothing for anyone", func() { r.SetPolicy(policyOf(t)) }, []string{"delete b", "delete d"}, []string{"delete b", "delete d"}, nil},
+		{
+			"a new catalog that is for nobody", func() { set(t, r, []*federation.Service{service("b", 3), service("x", 1)}) },
+			nil, nil,
+			[]string{"upsert x 1", "upsert b 3", "delete a", "delete d"},
+		},
+		{"no policy", func() { r.SetPolicy(nil) }, []string{"upsert b 3", "upsert x 1"}, []string{"upsert b 3", "upsert x 1"}, nil},
+	} {
+		step.do()
+		for i, told := range []struct {
+			s    *Subscription
+			want []string
+		}{{one, step.one}, {two, step.two}, {whole, step.everything}} {
+			if diff := cmp.Diff(told.want, drain(told.s)); diff != "" {
+				t.Errorf("%s: unexpected events of subscriber %d (-want +got):\n%s", step.name, i, diff)
+			}
+		}
+	}
+	for _, s := range []*Subscription{one, two, whole} {
+		s.Close()
+	}
+	if len(r.classes) != 0 {
+		t.Errorf("%d classes are left behind", len(r.classes))
+	}
+}
+
+// TestPolicyChangesWhileACatalogIsTaken changes the policy when a part of the catalog is
+// taken. Each service that is told then is told once.
+func TestPolicyChangesWhileACatalogIsTaken(t *testing.T) {
+	r := NewRegistry()
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		upsert(t, r, service(name, 1))
+	}
+	r.SetPolicy(policyOf(t, of("a b d", consumerID)))
+	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	defer s.Close()
+	unsent := func(want int) {
+		t.Helper()
+		if got := r.stats(CatalogStats{}).Unsent; got != want {
+			t.Errorf("%d services are unsent, expected %d", got, want)
+		}
+	}
+	unsent(3)
+	got := takeN(t, s, 1) // a
+	unsent(2)
+	r.SetPolicy(policyOf(t, of("a b c e", consumerID)))
+	unsent(3)
+	got = append(got, takeN(t, s, 2)...) // b and c
+	r.SetPolicy(policyOf(t, of("d", consumerID)))
+	unsent(4) // d, and that a, b and c are gone
+	r.SetPolicy(policyOf(t, of("a d", consumerID)))
+	got = append(got, drain(s)...)
+	want := []string{"upsert a 1", "upsert b 1", "upsert c 1", "upsert d 1", "end", "upsert a 1", "delete b", "delete c"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+	unsent(0)
+}
+
+// TestHiddenAndShownAgain hides services that are pending. What was never told is
+// forgotten, and what was told is withdrawn.
+func TestHiddenAndShownAgain(t *testing.T) {
+	r := NewRegistry()
+	upsert(t, r, service("told", 1))
+	shown, hidden := policyOf(t, of("told untold", consumerID)), policyOf(t)
+	r.SetPolicy(shown)
+	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	defer s.Close()
+	drain(s)
+	upsert(t, r, service("told", 2))
+	upsert(t, r, service("untold", 1))
+	r.SetPolicy(hidden)
+	if len(s.pending) != 1 {
+		t.Errorf("%d changes are pending, expected that of the service that was told", len(s.pending))
+	}
+	if diff := cmp.Diff([]string{"delete told"}, drain(s)); diff != "" {
+		t.Errorf("hidden: unexpected events (-want +got):\n%s", diff)
+	}
+	r.SetPolicy(shown)
+	r.SetPolicy(hidden)
+	if got := drain(s); got != nil {
+		t.Errorf("shown and hidden again: told %v, expected nothing", got)
+	}
+}
+
+// TestManyHiddenServices takes from a catalog of which nearly nothing is for the
+// subscriber. Each call of take is short, and Next waits for none of that.
+func TestManyHiddenServices(t *testing.T) {
+	r := NewRegistry()
+	services := catalogOf(3*maxSkipped + 10)
+	set(t, r, services)
+	last := services[len(services)-1].Name
+	r.SetPolicy(policyOf(t, of(last, consumerID)))
+	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	defer s.Close()
+	for range 3 {
+		before := len(s.catalog)
+		if updates := s.take(nil, 10); len(updates) > 0 || before-len(s.catalog) > maxSkipped {
+			t.Errorf("%v is taken, and %d services are passed over, expected none and at most %d", updates, before-len(s.catalog), maxSkipped)
+		}
+		if len(s.wake) == 0 {
+			t.Error("nothing says that there may be more")
+		}
+	}
+	var got []string
+	for range 2 {
+		event, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, show(event))
+	}
+	if diff := cmp.Diff([]string{"upsert " + last + " 1", "end"}, got); diff != "" {
+		t.Errorf("unexpected events (-want +got):\n%s", diff)
+	}
+}
+
+// TestStreamsSeeTheirClass opens streams of several consumers, and looks at what they
+// get, at the figures, and at the audit.
+func TestStreamsSeeTheirClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		audit := &logBuffer{}
+		f := start(t, func(c *Config) {
+			c.Window = 16
+			c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+		})
+		for _, name := range []string{"a", "b", "c"} {
+			upsert(t, f.registry, service(name, 1))
+		}
+		f.registry.SetPolicy(policyOf(t, of("a", "*"), of("b", consumerID)))
+		conn := f.dial(t, consumerID)
+		one, same, other := subscribe(t, conn), subscribe(t, conn), subscribe(t, f.dial(t, strangerID))
+		ones := []string{"upsert a 1", "upsert b 1", "end"}
+		for i, c := range []struct {
+			*client
+			want []string
+		}{{one, ones}, {same, ones}, {other, []string{"upsert a 1", "end"}}} {
+			if diff := cmp.Diff(c.want, c.nextN(len(c.want))); diff != "" {
+				t.Errorf("unexpected catalog of stream %d (-want +got):\n%s", i, diff)
+			}
+		}
+		expect := func(step string, want []ClassStats) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, f.server.Stats().Catalogs[""].Classes); diff != "" {
+				t.Errorf("%s: unexpected classes (-want +got):\n%s", step, diff)
+			}
+		}
+		expect("two classes", []ClassStats{{Rules: []int{1}, Consumers: 1, Services: 1}, {Rules: []int{1, 2}, Consumers: 2, Services: 2}})
+		if err := same.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		same.status()
+		f.registry.SetPolicy(policyOf(t, of("b c", consumerID)))
+		if diff := cmp.Diff([]string{"upsert c 1", "delete a"}, one.nextN(2)); diff != "" {
+			t.Errorf("another policy: unexpected events (-want +got):\n%s", diff)
+		}
+		if got := other.next(); got != "delete a" {
+			t.Errorf("another policy: %q for the other consumer, expected delete a", got)
+		}
+		f.registry.Delete("b")
+		if got := one.next(); got != "delete b" {
+			t.Errorf("a service that is gone: %q, expected delete b", got)
+		}
+		expect("one of them is told nothing", []ClassStats{{Consumers: 1}, {Rules: []int{1}, Consumers: 1, Services: 1}})
+		f.registry.SetPolicy(nil)
+		if got := one.next() + " " + other.next(); got != "upsert a 1 upsert a 1" {
+			t.Errorf("no policy: %q, expected both to be told a", got)
+		}
+		expect("no policy", nil)
+		f.server.SetAudit(nil)
+		f.registry.Delete("a")
+		one.next()
+		synctest.Wait()
+		const who = "level=INFO msg=\"service %s\" catalog=\"\" consumer=%s service=%s %s"
+		for _, line := range []struct {
+			count int
+			text  string
+		}{
+			{2, fmt.Sprintf(who, "told", consumerID, "a", "fqdn=a.example.org rule=1\n")},
+			{2, fmt.Sprintf(who, "told", consumerID, "b", "fqdn=b.example.org rule=2\n")},
+			{1, fmt.Sprintf(who, "told", strangerID, "a", "fqdn=a.example.org rule=1\n")},
+			{1, fmt.Sprintf(who, "told", consumerID, "c", "fqdn=c.example.org rule=1\n")},
+			{1, fmt.Sprintf(who, "withdrawn", consumerID, "a", "reason=\"the policy does not tell it\"\n")},
+			{1, fmt.Sprintf(who, "withdrawn", strangerID, "a", "reason=\"the policy does not tell it\"\n")},
+			{1, fmt.Sprintf(who, "withdrawn", consumerID, "b", "reason=\"it is gone from the catalog\"\n")},
+			{1, fmt.Sprintf(who, "told", consumerID, "a", "fqdn=a.example.org rule=0\n")},
+			{1, fmt.Sprintf(who, "told", strangerID, "a", "fqdn=a.example.org rule=0\n")},
+			{1, fmt.Sprintf(who, "told", strangerID, "c", "fqdn=c.example.org rule=0\n")},
+		} {
+			if n := audit.count(line.text); n != line.count {
+				t.Errorf("the audit has %d lines %q, expected %d", n, line.text, line.count)
+			}
+		}
+		if n := audit.count("\n"); n != 12 {
+			t.Errorf("the audit has %d lines, expected 12:\n%s", n, audit)
+		}
+	})
+}
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// TestAuditOfAVersionThatCannotExpress tells a consumer of v1alpha1 of a service, which
+// then becomes one that this version cannot express.
+func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		audit := &logBuffer{}
+		f := start(t, func(c *Config) {
+			c.Window = 16
+			c.Audit = slog.New(slog.NewTextHandler(audit, nil))
+		})
+		upsert(t, f.registry, expressible("a", 1))
+		c := subscribe1(t, f.dial(t, consumerID))
+		got := c.nextN(2)
+		upsert(t, f.registry, service("a", 2))
+		got = append(got, c.nextN(1)...)
+		f.registry.Delete("a")
+		upsert(t, f.registry, expressible("a", 3))
+		got = append(got, c.nextN(1)...)
+		if diff := cmp.Diff([]string{"CREATE a 1", "UNKNOWN", "DELETE a", "CREATE a 3"}, got); diff != "" {
+			t.Errorf("unexpected messages (-want +got):\n%s", diff)
+		}
+		synctest.Wait()
+		told, withdrawn := audit.count("service told"), audit.count("reason=\"the version of the API cannot express it\"")
+		if told != 2 || withdrawn != 1 || audit.count("\n") != 3 {
+			t.Errorf("the audit has other lines than that the service is told, withdrawn and told:\n%s", audit)
+		}
+	})
+}
