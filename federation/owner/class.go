@@ -53,6 +53,7 @@ func (s *Subscription) viewOf(p *policy.Policy) view {
 func (r *Registry) lockView(s *Subscription) view {
 	var p *policy.Policy
 	for v := s.viewOf(p); ; v = s.viewOf(p) {
+		r.pause()
 		r.mu.Lock()
 		if r.policy == p {
 			return v
@@ -148,6 +149,13 @@ func (j judgement) on(s *wire.Encoded) policy.Verdict {
 	return j.policy.Judge(s)
 }
 
+// pause is where a test changes something that has been judged without the lock.
+func (r *Registry) pause() {
+	if r.meanwhile != nil {
+		r.meanwhile()
+	}
+}
+
 // maxRounds bounds how often something is judged without the lock because of what has
 // changed meanwhile. What is then left is judged with it.
 const maxRounds = 3
@@ -174,6 +182,7 @@ func (r *Registry) lock(services iter.Seq[*wire.Encoded]) judgement {
 		r.mu.Unlock()
 		j.verdicts = make(map[*wire.Encoded]policy.Verdict, len(fresh))
 		j.judge(fresh)
+		r.pause()
 	}
 }
 
@@ -253,6 +262,7 @@ func (r *Registry) lockFor(p *policy.Policy) (judgement, map[*Subscription]view)
 		for _, s := range subscriptions {
 			views[s] = s.viewOf(p)
 		}
+		r.pause()
 	}
 }
 

@@ -24,6 +24,8 @@ type Registry struct {
 	refusals refusals
 	setting  sync.Mutex // held by SetPolicy; locked before mu
 
+	meanwhile func() // see pause; nil outside tests
+
 	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
 	era         era        // of now; over while the registry is unavailable
 	unavailable string     // why; empty while it is available
