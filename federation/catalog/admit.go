@@ -23,14 +23,14 @@ func admissionOf(r federation.Reason) admission {
 }
 
 // admit returns the error of Config.Admit, with the service and the field in it, or
-// nil.
+// nil. ErrNotImported stays what it is.
 func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 	if c.config.Admit == nil {
 		return nil
 	}
 	invalid := c.config.Admit(s)
-	if invalid == nil {
-		return nil
+	if invalid == nil || invalid == ErrNotImported {
+		return invalid
 	}
 	named := *invalid
 	named.Service = s.Name

@@ -26,7 +26,8 @@ type Config struct {
 	// MaxServices bounds the names that one stream may announce, including those
 	// of services that are not admitted. 0 means without limit. The names of an
 	// earlier stream are kept beside them until the new catalog is complete, so
-	// the catalog has at most twice as many.
+	// the catalog has at most twice as many. Services that are not imported do not
+	// count; Status.NotImported counts so many of them at most.
 	MaxServices int
 
 	// MaxCatalog bounds the sum of the sizes (see Size) of the services that one
@@ -36,9 +37,10 @@ type Config struct {
 
 	// Admit returns why the owner may not publish a service: its name is outside
 	// of the owner's zones, or reserved, or it has an address that is not allowed.
-	// The errors need not name the service. A nil Admit admits every service. Admit
-	// is called for each service that is announced, and for all services when the
-	// configuration changes. It must not keep the service.
+	// The errors need not name the service. ErrNotImported says that this side does not
+	// want the service. A nil Admit admits every service. Admit is called for each
+	// service that is announced, and for all services when the configuration changes.
+	// It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
 }
 
@@ -63,6 +65,7 @@ type Catalog struct {
 
 	ids     ids
 	limited limited
+	leftOut leftOut // by the stream of this generation
 
 	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
 
@@ -96,7 +99,7 @@ type stream struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(config Config) *Catalog {
-	return &Catalog{config: config, records: make(map[string]record), ids: newIDs()}
+	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: newLeftOut()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -111,6 +114,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited = 0, 0, limited{}
+	c.leftOut.clear()
 	c.stream = stream{open: true, heard: now, renews: renews}
 }
 
@@ -120,7 +124,8 @@ func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 
 // Apply takes one event of the open stream. A *federation.InvalidError refuses the
 // service, which means a NACK to the owner. It changes nothing that is published: the
-// last good version stays. Any other error is a mistake of the caller.
+// last good version stays. Any other error is a mistake of the caller. A service that is
+// not imported is no error.
 //
 // Of a service that is not admitted, the catalog keeps only the name and the kind of
 // reason.
@@ -143,13 +148,14 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 		return nil
 	case federation.Delete:
 		// The guard is for conclusions of ours, never for what the owner says.
-		name, invalid := c.named(ev)
-		if invalid != nil {
+		if invalid := c.delete(ev); invalid != nil {
 			return invalid
 		}
-		c.set(name, record{})
 	case federation.Upsert:
-		if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service); err != nil {
+		invalid := c.admit(ev.Service)
+		if invalid == ErrNotImported {
+			c.leaveOut(ev.Name, ev.ID)
+		} else if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service, invalid); err != nil {
 			return err
 		}
 	}
@@ -157,10 +163,28 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	return nil
 }
 
-// announces reports whether the open stream has announced the name.
+// delete removes the service that a deletion is about.
+func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
+	if ev.ID != "" && c.leftOut.removeByID(ev.ID) {
+		return nil
+	}
+	if _, other := c.ids.names[ev.ID]; !other && c.leftOut.has(ev.Name) {
+		c.leftOut.remove(ev.Name)
+		return nil
+	}
+	name, invalid := c.named(ev)
+	if invalid != nil {
+		return invalid
+	}
+	c.set(name, record{})
+	return nil
+}
+
+// announces reports whether the open stream has announced the name, as far as that is
+// known: of services that are not imported, only so many are.
 func (c *Catalog) announces(name string) bool {
 	r, ok := c.records[name]
-	return ok && r.generation == c.generation
+	return ok && r.generation == c.generation || c.leftOut.has(name)
 }
 
 // Refused records that a response on the open stream was refused before it became an
@@ -254,23 +278,30 @@ func (c *Catalog) Advance(now time.Time) {
 // Config returns the configuration.
 func (c *Catalog) Config() Config { return c.config }
 
-// SetConfig changes the configuration at now. Services that are no longer admitted,
-// or that are beyond a lowered limit, are removed. A new retention counts from the
-// loss of the stream. Services that were refused and would be accepted now come with
-// the next stream: see Renew. SetConfig calls Config.Admit once for each service.
+// SetConfig changes the configuration at now. Services that are no longer imported or
+// admitted, or that are beyond a lowered limit, are removed. A new retention counts from
+// the loss of the stream. Services that were left out or refused and would be accepted
+// now come with the next stream: see Renew. SetConfig calls Config.Admit once for each
+// service.
 func (c *Catalog) SetConfig(config Config, now time.Time) {
 	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
 	c.config = config
+	var unwanted []string
 	for name, r := range c.records {
 		if r.service.IsZero() {
 			continue
 		}
-		if invalid := c.admit(c.unpacker.Unpack(r.service)); invalid != nil {
+		switch invalid := c.admit(c.unpacker.Unpack(r.service)); {
+		case invalid == nil:
+		case invalid != ErrNotImported:
 			next := nameOnly(name, c.ids.of[name])
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
 			c.set(name, next)
+		default:
+			unwanted = append(unwanted, name)
 		}
 	}
+	c.leaveOutKnown(unwanted)
 	if lowered {
 		c.trim()
 	}

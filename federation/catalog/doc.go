@@ -41,6 +41,18 @@
 // and updates, do not count, or the catalog of an owner that is never at rest would
 // never be complete.
 //
+// # Services that are not imported
+//
+// What this side does not want (Config.Admit returns ErrNotImported) is accepted, and not
+// kept. It is a part of the owner's catalog all the same, and a valid response: an owner
+// of whose services none is imported is complete by rule 1 and by rule 2. A version that
+// was kept before goes, as the owner does not offer that any more.
+//
+// Only a count of such services is kept, by hashes of their names: of the open or last
+// stream, and no more than Config.MaxServices. Of those beyond, a later update cannot be
+// told from a first one, so each starts the silence of rule 2 again, and their deletion
+// does not change the count. Only a new stream can bring the services themselves.
+//
 // # Refused responses
 //
 // A response is refused for one of three reasons: package wire could not make a

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata; re
 // command above: its error, the changes, and the status and the deadline where they
 // differ from before. Times count from the first command.
 //
-//	0s config retention=60s settle=5s max=0 octets=0 zones=example.  (a new catalog, then SetConfig)
+//	0s config retention=60s settle=5s max=0 octets=0 zones=example. import=example.  (a new catalog, then SetConfig)
 //	0s open | marked | alive | end | lost | advance | snapshot | renew
 //	0s up NAME... [fqdn=NAME] [port=N] [instances=N] [text=N] [id=ID]   (s1..s9 is nine names)
 //	0s delete NAME... | delete-id ID... | refused NAME... [id=ID]
@@ -83,6 +83,8 @@ func play(t *testing.T, transcript string) string {
 type player struct {
 	catalog  *catalog.Catalog
 	config   catalog.Config
+	imports  []federation.FQDN
+	zones    string
 	status   string // as last shown
 	deadline string
 }
@@ -191,22 +193,37 @@ func (p *player) configure(t *testing.T, options map[string]string) {
 		case "max":
 			p.config.MaxServices = number(t, value)
 		case "zones":
-			var zones []federation.FQDN
-			for zone := range strings.SplitSeq(value, ",") {
-				zones = append(zones, fqdn(t, zone))
-			}
-			p.config.Admit = func(s *federation.Service) *federation.InvalidError {
-				if slices.ContainsFunc(zones, s.FQDN.Within) {
-					return nil
-				}
-				return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: s.FQDN.String() + " is outside of " + value}
-			}
+			p.zones = value
+		case "import":
+			p.imports = names(t, value)
 		case "octets":
 			p.config.MaxCatalog = int64(number(t, value))
 		default:
 			t.Fatalf("unknown option %s", key)
 		}
 	}
+	imports, zones, within := p.imports, names(t, p.zones), p.zones
+	p.config.Admit = func(s *federation.Service) *federation.InvalidError {
+		switch {
+		case len(imports) > 0 && !slices.ContainsFunc(imports, s.FQDN.Within):
+			return catalog.ErrNotImported
+		case len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within):
+			return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: s.FQDN.String() + " is outside of " + within}
+		}
+		return nil
+	}
+}
+
+// names returns the names of a list with commas.
+func names(t *testing.T, list string) (all []federation.FQDN) {
+	t.Helper()
+	if list == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		all = append(all, fqdn(t, name))
+	}
+	return all
 }
 
 // changes shows what changed. A sweep has no order, so the changes are sorted by name.
@@ -232,7 +249,7 @@ func status(s catalog.Status, wanting bool) string {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"services", s.Services}, {"instances", s.Instances}, {"stale", s.Stale}, {"held", s.Held}, {"refused", s.Refused}} {
+	}{{"services", s.Services}, {"instances", s.Instances}, {"stale", s.Stale}, {"held", s.Held}, {"refused", s.Refused}, {"not-imported", s.NotImported}} {
 		if f.value != 0 && (f.name != "instances" || f.value != s.Services) {
 			fmt.Fprintf(&out, " %s=%d", f.name, f.value)
 		}

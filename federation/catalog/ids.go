@@ -23,6 +23,17 @@ func (i ids) forget(name string) {
 	}
 }
 
+// release takes the ID, or the name where that is the ID, from the service that has it,
+// as another one has come with it.
+func (i ids) release(name, id string) {
+	if id == "" {
+		id = name
+	}
+	if other, ok := i.names[id]; ok {
+		i.forget(other)
+	}
+}
+
 // identify stores the ID under which the owner sent a service. An empty one means
 // that the ID is the name, as in a DELETE that carries only the name.
 func (c *Catalog) identify(name, id string) {
@@ -30,13 +41,9 @@ func (c *Catalog) identify(name, id string) {
 		return
 	}
 	c.ids.forget(name)
-	if id == "" {
-		id = name
-	}
-	if other, ok := c.ids.names[id]; ok {
-		c.ids.forget(other)
-	}
-	if id != name {
+	c.ids.release(name, id)
+	c.leftOut.releaseID(name, id)
+	if id != "" && id != name {
 		name = strings.Clone(name) // or the service that it came in would stay in memory
 		c.ids.of[name], c.ids.names[id] = id, name
 	}

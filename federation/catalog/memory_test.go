@@ -192,3 +192,28 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%.2f octets are taken for one that is counted, at most: MemoryFactor %d is too large", most, catalog.MemoryFactor)
 	}
 }
+
+// TestMemoryOfNotImported measures the names that are known of an owner whose services
+// are not imported.
+func TestMemoryOfNotImported(t *testing.T) {
+	const services, most = 100_000, 32 // octets for each
+	c := catalog.New(catalog.Config{
+		MaxServices: services,
+		Admit:       func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported },
+	})
+	c.Opened(epoch)
+	s := service(t, "web", nil)
+	before := heap()
+	for i := range 2 * services {
+		s.Name = fmt.Sprintf("service-%d", i)
+		if err := c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken := int(heap() - before)
+	t.Logf("%d octets a service", taken/services)
+	if n := c.Status().NotImported; n != services || taken > most*services {
+		t.Errorf("%d services are known in %d octets", n, taken)
+	}
+	runtime.KeepAlive(c)
+}

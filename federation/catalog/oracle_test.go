@@ -32,10 +32,13 @@ func TestOracle(t *testing.T) {
 }
 
 // admits returns an Admit that takes only the names of the zones, and no service
-// whose description is "address".
-func admits(zones ...federation.FQDN) func(*federation.Service) *federation.InvalidError {
+// whose description is "address". With imports, it leaves out what has a description
+// that is not among them.
+func admits(imports []string, zones ...federation.FQDN) func(*federation.Service) *federation.InvalidError {
 	return func(s *federation.Service) *federation.InvalidError {
 		switch {
+		case imports != nil && !slices.Contains(imports, s.Description):
+			return catalog.ErrNotImported
 		case !slices.ContainsFunc(zones, s.FQDN.Within):
 			return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
 		case s.Description == "address":
@@ -55,14 +58,15 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			Settle:      5 * time.Second,
 			MaxServices: pick(r, 0, 0, 5, 13),
 			MaxCatalog:  pick[int64](r, 0, 0, 5000, 9000),
-			Admit:       pick(r, nil, admits(example), admits(example), admits(test), admits(example, test)),
+			Admit: pick(r, nil, admits(nil, example), admits(nil, example), admits(nil, test), admits(nil, example, test),
+				admits([]string{""}, example, test), admits([]string{"", "address"}, example), admits([]string{"wanted"}, example)),
 		}
 	}
 	randomService := func(name string) *federation.Service {
 		return &federation.Service{
 			Name:        name,
 			FQDN:        fqdn(t, name+pick(r, ".example", ".example", ".test")),
-			Description: pick(r, "", "", "", "address"),
+			Description: pick(r, "", "", "", "address", "wanted"),
 			Instances:   make([]federation.Instance, pick(r, 1, 1, 1, 2)),
 		}
 	}
@@ -78,7 +82,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
 		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew"}
 	}
-	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
 
 	now := epoch
@@ -109,6 +113,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
+			removable = func(c catalog.Change) bool { return m.services[c.Name] == nil && slices.Contains(names, c.Name) }
 		case "delete":
 			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
 				return fmt.Sprint("delete: ", err)
@@ -119,6 +124,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				}
 				m.content = true
 				delete(m.services, name)
+				delete(m.leftOut, name)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == name }
 		case "delete by ID":
@@ -289,6 +295,8 @@ type model struct {
 	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no renewal
 	renewed  time.Time // when the stream before was given up
 
+	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
+
 	wants []want // what the stream announced beyond the limits
 }
 
@@ -393,10 +401,42 @@ func (m *model) stale() int {
 	return m.count(func(e *entry) bool { return e.service != nil && !m.live(e) })
 }
 
+// notImported stands for the reason of a service that is left out.
+const notImported federation.Reason = "not imported"
+
+// leaveOut takes a service that is not imported. Of those, only so many are known.
+func (m *model) leaveOut(name, id string) {
+	delete(m.services, name)
+	_, ok := m.leftOut[name]
+	if limit := m.config.MaxServices; !ok && limit > 0 && len(m.leftOut) >= limit {
+		return
+	}
+	m.leftOut[name] = ""
+	if id != name {
+		m.leftOut[name] = id
+	}
+}
+
+// release takes the ID from all services.
+func (m *model) release(id string) {
+	for _, e := range m.services {
+		if e.id == id {
+			e.id = ""
+		}
+	}
+	for name, other := range m.leftOut {
+		if other == id {
+			m.leftOut[name] = ""
+		}
+	}
+}
+
 // refusal returns why the service is not admitted, or "".
 func (m *model) refusal(s *federation.Service) federation.Reason {
 	if m.config.Admit != nil {
-		if invalid := m.config.Admit(s); invalid != nil {
+		if invalid := m.config.Admit(s); invalid == catalog.ErrNotImported {
+			return notImported
+		} else if invalid != nil {
 			return invalid.Reason
 		}
 	}
@@ -407,7 +447,8 @@ func (m *model) up(name, id string, s *federation.Service, now time.Time) federa
 	if !m.open {
 		return noStream
 	}
-	if e := m.services[name]; !m.content || e == nil || e.generation != m.generation {
+	_, left := m.leftOut[name]
+	if e := m.services[name]; !m.content || !left && (e == nil || e.generation != m.generation) {
 		m.heard = now
 	}
 	reason := m.take(name, id, s)
@@ -420,6 +461,14 @@ func (m *model) up(name, id string, s *federation.Service, now time.Time) federa
 func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 	e := m.services[name]
 	next, reason := s, m.refusal(s)
+	if reason == notImported {
+		if m.generation > 0 { // it is not restored
+			m.release(cmp.Or(id, name))
+			m.leaveOut(name, id)
+		}
+		return ""
+	}
+	delete(m.leftOut, name)
 	if reason != "" {
 		next = nil
 		if e != nil {
@@ -447,11 +496,7 @@ func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 // identify gives the ID to the service of that name, and takes it from all others.
 func (m *model) identify(name, id string) {
 	id = cmp.Or(id, name)
-	for _, e := range m.services {
-		if e.id == id {
-			e.id = ""
-		}
-	}
+	m.release(id)
 	m.services[name].id = ""
 	if id != name {
 		m.services[name].id = id
@@ -476,7 +521,19 @@ func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason)
 	if !m.content {
 		m.heard = now
 	}
+	for name, other := range m.leftOut {
+		if other == id {
+			m.content = true
+			delete(m.leftOut, name)
+			return "", ""
+		}
+	}
 	name, ok := m.byID(id)
+	if _, left := m.leftOut[id]; left && !ok {
+		m.content = true
+		delete(m.leftOut, id)
+		return "", ""
+	}
 	restored := func(e *entry) bool { return e.generation == 0 }
 	if e := m.services[id]; !ok && m.count(restored) > 0 {
 		if e == nil || restored(e) && m.count(restored) > 1 {
@@ -525,6 +582,7 @@ func (m *model) opened(now time.Time) {
 	}
 	m.generation++
 	m.open, m.heard, m.wants = true, now, nil
+	clear(m.leftOut)
 }
 
 func (m *model) lost(now time.Time) {
@@ -665,8 +723,15 @@ func (m *model) setConfig(config catalog.Config, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
 	m.config = config
-	for name, e := range m.services {
-		if e.service != nil && m.refusal(e.service) != "" {
+	for _, name := range slices.Sorted(maps.Keys(m.services)) {
+		e := m.services[name]
+		switch {
+		case e.service == nil:
+		case m.refusal(e.service) == notImported && e.generation == m.generation && m.generation > 0:
+			m.leaveOut(name, e.id)
+		case m.refusal(e.service) == notImported:
+			delete(m.services, name)
+		case m.refusal(e.service) != "":
 			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
 	}
@@ -746,6 +811,8 @@ func (m *model) status() catalog.Status {
 		Refused:    m.count(func(e *entry) bool { return e.refused != "" }),
 		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
 		Octets:     m.octets(func(string, *entry) bool { return true }),
+
+		NotImported: len(m.leftOut),
 	}
 	for _, e := range m.services {
 		if e.service != nil {

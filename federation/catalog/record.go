@@ -31,11 +31,12 @@ func nameOnly(name, id string) record {
 	return record{octets: uint32(sizeOfName(name) + sizeOfID(name, id))} //nolint:gosec // a short string
 }
 
-// upsert takes the service s, packed as p, as the current stream announces it.
-func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service) error {
+// upsert takes the service s, packed as p, as the current stream announces it. It was
+// judged already: it is imported, and invalid says why it is not admitted, or is nil.
+func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError) error {
 	name := p.Name()
 	r, ok := c.records[name]
-	invalid := c.admit(s)
+	c.leftOut.remove(name)
 	var next record
 	switch {
 	case invalid != nil && r.service.IsZero():

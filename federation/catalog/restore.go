@@ -45,7 +45,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 }
 
 // RestoreMore adds some of the services that are restored. Those that are not
-// admitted, and those that are beyond the limits of Config, are left out. It does
+// imported or not admitted, and those that are beyond the limits of Config, are left out. It does
 // nothing when no restoration is under way, or their retention has ended meanwhile.
 func (c *Catalog) RestoreMore(services []packed.Service) {
 	if !c.restoring || c.expired {
@@ -53,7 +53,10 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 	}
 	c.changes = slices.Grow(c.changes, len(services))
 	for _, p := range services {
-		_ = c.upsert("", p, c.unpacker.Unpack(p)) // the error was reported when the owner sent the service
+		s := c.unpacker.Unpack(p)
+		if invalid := c.admit(s); invalid != ErrNotImported {
+			_ = c.upsert("", p, s, invalid) // the error was reported when the owner sent the service
+		}
 	}
 }
 

@@ -59,6 +59,10 @@ type Status struct {
 	Refused   int // names whose last version Config.Admit did not admit
 	Addresses int // those of them with an address that is not allowed
 
+	// NotImported counts the services that the open or last stream has announced and
+	// that are not imported, up to Config.MaxServices.
+	NotImported int
+
 	Octets int64 // size of the catalog, as Size counts
 }
 
@@ -77,6 +81,8 @@ func (c *Catalog) Status() Status {
 		Refused:    c.notAdmitted[nameNotAdmitted] + c.notAdmitted[addressNotAdmitted],
 		Addresses:  c.notAdmitted[addressNotAdmitted],
 		Octets:     c.octets,
+
+		NotImported: len(c.leftOut.names),
 	}
 	if c.stream.synced {
 		s.Held = c.stale
