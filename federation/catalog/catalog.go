@@ -114,7 +114,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited = 0, 0, limited{}
-	c.leftOut.clear()
+	c.leftOut.opened()
 	c.stream = stream{open: true, heard: now, renews: renews}
 }
 

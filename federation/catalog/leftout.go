@@ -20,6 +20,10 @@ type leftOut struct {
 	seed  maphash.Seed
 	names map[uint64]struct{}
 
+	// before is how many were known when the stream was opened, or restored, until a
+	// catalog is complete.
+	before int
+
 	// As in ids, for IDs that differ from the name.
 	byID map[uint64]uint64 // name by ID
 	idOf map[uint64]uint64 // ID by name
@@ -27,8 +31,12 @@ type leftOut struct {
 
 func newLeftOut() leftOut { return leftOut{seed: maphash.MakeSeed()} }
 
-// clear forgets all of them.
-func (l *leftOut) clear() { l.names, l.byID, l.idOf = nil, nil, nil }
+// opened makes room for those of another stream.
+func (l *leftOut) opened() { *l = leftOut{seed: l.seed, before: l.count()} }
+
+// count returns how many there are. Until a catalog is complete, those of the one before
+// count where they are more: most of them are about to come.
+func (l *leftOut) count() int { return max(len(l.names), l.before) }
 
 // has reports whether the service of that name is one of them.
 func (l *leftOut) has(name string) bool {
@@ -117,8 +125,7 @@ func (c *Catalog) leaveOut(name, id string) {
 	c.leftOut.add(name, id, c.config.MaxServices)
 }
 
-// leaveOutKnown takes services that are no longer imported. Those are counted that the
-// open or last stream has announced.
+// leaveOutKnown takes services that are no longer imported.
 func (c *Catalog) leaveOutKnown(names []string) {
 	if limit := c.config.MaxServices; limit > 0 && len(c.leftOut.names)+len(names) > limit {
 		slices.Sort(names) // not all of them count: the first
@@ -128,6 +135,16 @@ func (c *Catalog) leaveOutKnown(names []string) {
 		c.set(name, record{})
 		if generation == c.generation && generation > 0 {
 			c.leftOut.add(name, id, c.config.MaxServices)
+		} else {
+			c.leaveOutBefore()
 		}
+	}
+}
+
+// leaveOutBefore takes a service that is not imported, and that only an earlier stream
+// has announced.
+func (c *Catalog) leaveOutBefore() {
+	if limit := c.config.MaxServices; !c.stream.synced && (limit == 0 || c.leftOut.before < limit) {
+		c.leftOut.before++
 	}
 }

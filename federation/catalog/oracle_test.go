@@ -297,6 +297,8 @@ type model struct {
 
 	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
 
+	leftBefore int // how many there were before the stream that is not complete
+
 	wants []want // what the stream announced beyond the limits
 }
 
@@ -417,6 +419,12 @@ func (m *model) leaveOut(name, id string) {
 	}
 }
 
+func (m *model) leaveOutBefore() {
+	if !m.synced && (m.config.MaxServices == 0 || m.leftBefore < m.config.MaxServices) {
+		m.leftBefore++
+	}
+}
+
 // release takes the ID from all services.
 func (m *model) release(id string) {
 	for _, e := range m.services {
@@ -462,10 +470,12 @@ func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 	e := m.services[name]
 	next, reason := s, m.refusal(s)
 	if reason == notImported {
-		if m.generation > 0 { // it is not restored
-			m.release(cmp.Or(id, name))
-			m.leaveOut(name, id)
+		if m.generation == 0 { // it is restored
+			m.leaveOutBefore()
+			return ""
 		}
+		m.release(cmp.Or(id, name))
+		m.leaveOut(name, id)
 		return ""
 	}
 	delete(m.leftOut, name)
@@ -582,6 +592,7 @@ func (m *model) opened(now time.Time) {
 	}
 	m.generation++
 	m.open, m.heard, m.wants = true, now, nil
+	m.leftBefore = max(m.leftBefore, len(m.leftOut))
 	clear(m.leftOut)
 }
 
@@ -629,7 +640,7 @@ func (m *model) end(now time.Time) {
 
 func (m *model) sweep(now time.Time) {
 	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
-	m.synced, m.known, m.lastSync = true, true, now
+	m.synced, m.known, m.lastSync, m.leftBefore = true, true, now, 0
 	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
 }
 
@@ -706,7 +717,7 @@ func (m *model) settle(at time.Time) {
 			m.ownerLost = e.lost
 		}
 	}
-	m.synced, m.known, m.lastSync = true, true, at
+	m.synced, m.known, m.lastSync, m.leftBefore = true, true, at, 0
 }
 
 // tidy stops all clocks of a complete catalog that holds nothing back.
@@ -731,6 +742,7 @@ func (m *model) setConfig(config catalog.Config, now time.Time) {
 			m.leaveOut(name, e.id)
 		case m.refusal(e.service) == notImported:
 			delete(m.services, name)
+			m.leaveOutBefore()
 		case m.refusal(e.service) != "":
 			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
@@ -812,7 +824,7 @@ func (m *model) status() catalog.Status {
 		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
 		Octets:     m.octets(func(string, *entry) bool { return true }),
 
-		NotImported: len(m.leftOut),
+		NotImported: max(len(m.leftOut), m.leftBefore),
 	}
 	for _, e := range m.services {
 		if e.service != nil {

@@ -54,7 +54,9 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 	c.changes = slices.Grow(c.changes, len(services))
 	for _, p := range services {
 		s := c.unpacker.Unpack(p)
-		if invalid := c.admit(s); invalid != ErrNotImported {
+		if invalid := c.admit(s); invalid == ErrNotImported {
+			c.leaveOutBefore()
+		} else {
 			_ = c.upsert("", p, s, invalid) // the error was reported when the owner sent the service
 		}
 	}
@@ -70,6 +72,7 @@ func (c *Catalog) EndRestore(complete bool) {
 	default:
 		c.removeBefore(c.generation + 1)
 		c.losses, c.expired, c.limited = nil, false, limited{}
+		c.leftOut.before = 0
 	}
 	c.restoring = false
 }

@@ -60,7 +60,8 @@ type Status struct {
 	Addresses int // those of them with an address that is not allowed
 
 	// NotImported counts the services that the open or last stream has announced and
-	// that are not imported, up to Config.MaxServices.
+	// that are not imported, up to Config.MaxServices. Until a catalog is complete, those
+	// that were known before count where they are more.
 	NotImported int
 
 	Octets int64 // size of the catalog, as Size counts
@@ -82,7 +83,7 @@ func (c *Catalog) Status() Status {
 		Addresses:  c.notAdmitted[addressNotAdmitted],
 		Octets:     c.octets,
 
-		NotImported: len(c.leftOut.names),
+		NotImported: c.leftOut.count(),
 	}
 	if c.stream.synced {
 		s.Held = c.stale
