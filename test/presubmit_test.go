@@ -74,6 +74,7 @@ var allowed = map[string][]string{
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/problem", "federation/yamlvalue",
 	},
+	"federation/imports":     {"federation", "federation/pattern"},
 	"federation/catalog":     {"federation", "federation/packed"},
 	"federation/zone/trie":   nil,
 	"federation/zone/domain": {"federation"},
@@ -105,10 +106,12 @@ var allowed = map[string][]string{
 	},
 	"federation/agent": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/mirror", "federation/packed", "federation/zone",
+		"federation/imports", "federation/mirror", "federation/packed", "federation/zone",
 	},
 	"federation/hostname": nil,
-	"plugin/corefile":     {"federation", "federation/mtls", "federation/wire", "federation/zone", "federation/agent"},
+	"plugin/corefile": {
+		"federation", "federation/imports", "federation/mtls", "federation/pattern", "federation/wire", "federation/zone", "federation/agent",
+	},
 	"plugin": {
 		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent",
 		"plugin/corefile",

@@ -1,0 +1,58 @@
+// Package imports says which services of an owner a consumer wants, out of those that
+// the owner tells it of.
+package imports
+
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+)
+
+// Filter chooses services by what the owner says of them. The zero value chooses all.
+// It is read-only and safe for concurrent use.
+type Filter struct {
+	Names  []pattern.Name  // of which one has to match the fqdn, as the owner publishes it; none: every name
+	Labels []pattern.Label // of which all have to match the labels of the service
+}
+
+// IsZero reports whether the filter chooses all services because it names nothing.
+func (f Filter) IsZero() bool { return len(f.Names) == 0 && len(f.Labels) == 0 }
+
+// Matches reports whether the filter chooses the service. It keeps nothing of it.
+func (f Filter) Matches(s *federation.Service) bool {
+	return f.matchesName(s.FQDN) &&
+		!slices.ContainsFunc(f.Labels, func(l pattern.Label) bool { return !l.Matches(s.Labels) })
+}
+
+func (f Filter) matchesName(name federation.FQDN) bool {
+	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(p pattern.Name) bool { return p.Matches(name) })
+}
+
+// Covered reports whether every service that the filter chooses is chosen by one of the
+// others. It may report false where several patterns of names together say what one
+// does.
+func (f Filter) Covered(others []Filter) bool {
+	names := f.Names
+	if len(names) == 0 {
+		every, err := pattern.ParseName("*")
+		if err != nil {
+			return false // never
+		}
+		names = []pattern.Name{every}
+	}
+	return !slices.ContainsFunc(names, func(name pattern.Name) bool {
+		return !slices.ContainsFunc(others, func(other Filter) bool { return other.coversName(name) && other.coversLabels(f.Labels) })
+	})
+}
+
+// coversName reports whether every name of the pattern is one of the filter.
+func (f Filter) coversName(name pattern.Name) bool {
+	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(p pattern.Name) bool { return p.Covers(name) })
+}
+
+// coversLabels reports whether labels that match all of the others match all of the
+// filter's.
+func (f Filter) coversLabels(others []pattern.Label) bool {
+	return !slices.ContainsFunc(f.Labels, func(l pattern.Label) bool { return !slices.ContainsFunc(others, l.Covers) })
+}
