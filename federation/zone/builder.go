@@ -88,7 +88,7 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 }
 
 // Put offers a service. It replaces what the owner offered under the same service
-// name. If the fqdn has changed, the next version has the old one no longer.
+// name, also where it is not imported itself. If the fqdn has changed, the next version has the old one no longer.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 	b.PutPacked(owner, packed.Of(s), generation)
 }
@@ -111,6 +111,10 @@ func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *
 	offer := prepared.take(generation)
 	if offer == nil {
 		s := b.unpacker.Unpack(p)
+		if !b.config.imports(owner, s) {
+			b.Remove(owner, name)
+			return
+		}
 		fqdn, invalid := b.config.Admit(owner, s.FQDN)
 		if invalid != nil {
 			b.Remove(owner, name)

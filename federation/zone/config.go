@@ -31,6 +31,10 @@ type Owner struct {
 	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
 	Retention   time.Duration     // 0 is unlimited
 
+	// Imports reports whether a service is published at all, if its name is one of the
+	// origins. It must not keep the service. Nil takes every service.
+	Imports func(*federation.Service) bool
+
 	// Admits reports whether the owner may publish an address, which is unmapped.
 	// The owner's own endpoints were judged when they arrived. This is for the
 	// addresses of hosts in our zones that its endpoints name. Nil admits every
@@ -65,6 +69,13 @@ func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federatio
 		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
 	}
 	return name, nil
+}
+
+// imports reports whether the owner at index i publishes the service here, if its name
+// is admitted.
+func (c *Config) imports(i int, s *federation.Service) bool {
+	imports := c.Owners[i].Imports
+	return imports == nil || imports(s)
 }
 
 // origin returns the longest origin of any owner that name is in. An owner

@@ -19,10 +19,10 @@ type Prepared struct {
 // and the other owners of the Builder must not wait for that.
 //
 // It returns nil when Put would compile nothing, because the service is not
-// admitted or the current version, if there is one, has it already.
+// imported or admitted, or the current version, if there is one, has it already.
 func (b *Builder) Prepare(current *Zone, owner int, p packed.Service, s *federation.Service) *Prepared {
 	fqdn, invalid := b.config.Admit(owner, s.FQDN)
-	if invalid != nil {
+	if invalid != nil || !b.config.imports(owner, s) {
 		return nil
 	}
 	if current != nil {
