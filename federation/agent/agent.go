@@ -122,7 +122,7 @@ type BlockConfig struct {
 	// is only compared.
 	Configuration any
 	Owners        []OwnerConfig // in the order of the Corefile
-	Zone          zone.Config   // its Owners belong to Owners, index by index
+	Zone          zone.Config   // its Owners belong to Owners, index by index; Imports follows from these
 }
 
 // OwnerError says why one of the owners of a block cannot be had.

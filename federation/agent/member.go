@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -18,8 +19,8 @@ type member struct {
 	index int
 
 	// complete is the first generation whose complete catalog has all names of the
-	// block: names that it publishes may have been refused before it came, so one
-	// that is not in the catalog may exist all the same. 0: every generation has.
+	// block: names that it publishes may have been left out or refused before it came, so
+	// one that is not in the catalog may exist all the same. 0: every generation has.
 	// It is the writer's.
 	complete uint64
 }
@@ -70,7 +71,7 @@ func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
 	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
 	o.mirror.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
-		if s.Refused > s.Addresses && adds(namesOf(b, index), names(others)) {
+		if lacksNames(&s) && widens(namesOf(b, index), names(others)) {
 			m.complete = s.Generation + 1
 		}
 		ready := make(prepared)
@@ -119,38 +120,61 @@ func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
 // renewal is why the mirror was asked to subscribe anew.
 type renewal struct {
 	rules      rules  // in force when that was last considered
-	generation uint64 // that was refused what is admitted now; 0: none
+	generation uint64 // that lacks what is imported and admitted now; 0: none
 }
 
-// rules are what decides which services are admitted, in parts: a part that was not
-// there before may admit more.
-type rules struct{ names, addresses []string }
+// rules are what decides which services are imported and admitted, in parts: a part
+// that was not there before may admit more.
+type rules struct {
+	names     []rule
+	addresses []string
+}
 
-// namesOf returns the rules that decide which names of the owner at an index are
-// admitted for a block: one for each of the owner's zones.
-func namesOf(b *Block, index int) []string {
+// rule is what a block may publish in one of an owner's zones.
+type rule struct {
+	names  string // equal where the same names are admitted
+	filter imports.Filter
+}
+
+// namesOf returns the rules that decide what of the owner at an index a block
+// publishes: one for each of the owner's zones.
+func namesOf(b *Block, index int) []rule {
 	z := &b.config.Zone
 	own := &z.Owners[index]
-	rules := make([]string, len(own.Origins))
+	rules := make([]rule, len(own.Origins))
 	for i, origin := range own.Origins {
-		rules[i] = fmt.Sprint(origin, own.Renames)
+		names := fmt.Sprint(origin, own.Renames)
 		for j := range z.Owners {
 			for _, inner := range z.Owners[j].Origins {
 				if inner.Within(origin) && !slices.Contains(own.Origins, inner) {
-					rules[i] += " but " + inner.String()
+					names += " but " + inner.String()
 				}
 			}
 		}
+		rules[i] = rule{names, b.config.Owners[index].Import}
 	}
 	return rules
 }
 
-// names returns the rules that decide which names are admitted for any claim.
-func names(claims []*claim) (rules []string) {
+// names returns the rules that decide what any claim publishes.
+func names(claims []*claim) (rules []rule) {
 	for _, c := range claims {
 		rules = append(rules, namesOf(c.block, c.index)...)
 	}
 	return rules
+}
+
+// widens reports whether one of the rules may admit more than those before.
+func widens(now, before []rule) bool {
+	return slices.ContainsFunc(now, func(r rule) bool {
+		var same []imports.Filter
+		for _, b := range before {
+			if b.names == r.names {
+				same = append(same, b.filter)
+			}
+		}
+		return !r.filter.Covered(same)
+	})
 }
 
 // adds reports whether one of the rules is not among those before.
@@ -158,8 +182,12 @@ func adds(now, before []string) bool {
 	return slices.ContainsFunc(now, func(rule string) bool { return !slices.Contains(before, rule) })
 }
 
+// lacksNames reports whether there are services that the catalog was told of and does
+// not have, for another reason than their addresses.
+func lacksNames(s *catalog.Status) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
+
 // reconsider is called after a reload, or when one more block has come. Where
-// services were refused that may be admitted now, the owner has to send them again.
+// services were left out or refused that may be admitted now, the owner has to send them again.
 func (o *owner) reconsider() {
 	now := rules{names: names(o.claims)}
 	for _, prefix := range o.claims[0].config.AllowAddresses {
@@ -169,7 +197,7 @@ func (o *owner) reconsider() {
 	o.renewal.rules = now
 	var renew, pending bool
 	o.mirror.View(func(_ iter.Seq2[packed.Service, uint64], s catalog.Status) {
-		renew = adds(now.names, before.names) && s.Refused > s.Addresses || adds(now.addresses, before.addresses) && s.Addresses > 0
+		renew = widens(now.names, before.names) && lacksNames(&s) || adds(now.addresses, before.addresses) && s.Addresses > 0
 		if renew {
 			o.renewal.generation = s.Generation
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -38,6 +39,10 @@ type OwnerConfig struct {
 	MaxCatalog     int64 // octets, as catalog.Size counts them
 	MaxMessage     int   // octets
 	AllowAddresses []netip.Prefix
+
+	// Import chooses what of the owner the block publishes. It may differ between two
+	// blocks that name the owner: each publishes what it chooses itself.
+	Import imports.Filter
 }
 
 // ID is how the owner is shown: its addresses, and the server name if there is
@@ -60,6 +65,13 @@ func (c *OwnerConfig) key() string {
 func (c *OwnerConfig) sameSubscription(d *OwnerConfig) bool {
 	x, y := *c, *d
 	x.Retention, x.Settle, x.MaxServices, x.MaxCatalog, x.AllowAddresses = y.Retention, y.Settle, y.MaxServices, y.MaxCatalog, y.AllowAddresses
+	return x.agrees(&y)
+}
+
+// agrees reports whether two blocks can name an owner with one of them each.
+func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
+	x, y := *c, *d
+	x.Import = y.Import
 	return reflect.DeepEqual(x, y)
 }
 
@@ -143,9 +155,9 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 			}
 			continue
 		}
-		if !reflect.DeepEqual(other.config, *c) {
+		if !other.config.agrees(c) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
-				"negative_ttl, rename and fallthrough may differ, as it is one stream")
+				"negative_ttl, rename, import_names, import_labels and fallthrough may differ, as it is one stream")
 		}
 		o = other.owner
 	}
@@ -251,8 +263,8 @@ func (o *owner) subscribe() {
 }
 
 // configure applies what the claims say together: the first one decides how long
-// services live, how many there may be and at which addresses, and a name that any
-// of them publishes is admitted.
+// services live, how many there may be and at which addresses, and a service that any
+// of them publishes is imported and admitted.
 func (o *owner) configure() {
 	c := &o.claims[0].config
 	claims := slices.Clone(o.claims)
@@ -263,10 +275,16 @@ func (o *owner) configure() {
 	})
 }
 
-// admit returns why none of the claims publishes the service, or nil.
+// admit returns why none of the claims publishes the service, or nil. It is refused
+// only where all of them import it.
 func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federation.InvalidError {
 	var first *federation.InvalidError
+	unwanted := false
 	for _, c := range claims {
+		if !c.config.Import.Matches(s) {
+			unwanted = true
+			continue
+		}
 		_, invalid := c.block.config.Zone.Admit(c.index, s.FQDN)
 		if invalid == nil {
 			return policy.Check(s)
@@ -274,6 +292,9 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 		if first == nil {
 			first = invalid
 		}
+	}
+	if unwanted {
+		return catalog.ErrNotImported
 	}
 	return first
 }

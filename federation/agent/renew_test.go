@@ -116,6 +116,11 @@ func TestReloadWidens(t *testing.T) {
 			},
 			service(t, "zz.other.example", "192.0.2.9"), "192.0.2.9 60",
 		},
+		"import_names": {
+			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
+			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "*.fed.example") },
+			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+		},
 		"max_services": {
 			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 2 },
 			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 3 },
