@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -55,6 +56,9 @@ type Block struct {
 	// Fall holds the zones whose NXDOMAIN goes to the next plugin.
 	Fall fall.F
 }
+
+// repeatable are the properties that add to what an earlier line of them says.
+var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels"}
 
 func defaults() Block {
 	return Block{
@@ -108,7 +112,7 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 	set := make(map[string]string) // property to position
 	for c.NextBlock() {
 		property := c.Val()
-		if at, ok := set[property]; ok && property != "rename" && property != "allow_addresses" {
+		if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
 			return Block{}, c.Errf("%s: is already set at %s", property, at)
 		}
 		set[property] = position(c.Dispenser)
@@ -179,6 +183,10 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.MaxMessage, err = single(args, sizeBetween[int](minMaxMessage, maxMaxMessage, "64KiB to 1GiB"))
 	case "allow_addresses":
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
+	case "import_names": // import alone is a directive of every Corefile, which includes a file
+		owner.Import.Names, err = list(owner.Import.Names, args, pattern.ParseName)
+	case "import_labels":
+		owner.Import.Labels, err = list(owner.Import.Labels, args, labelBeside(owner.Import.Labels))
 	case "fallthrough":
 		err = b.fallThrough(args)
 	default:

@@ -14,12 +14,14 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
-var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{})
+var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{}, pattern.Name{})
 
 // controller returns a controller for the tokens of a server block for fed.example.
 func controller(input string) *caddy.Controller {
@@ -48,6 +50,15 @@ func id(t *testing.T, s string) mtls.ID {
 		t.Fatal(err)
 	}
 	return id
+}
+
+func name(t *testing.T, s string) pattern.Name {
+	t.Helper()
+	p, err := pattern.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func TestParse(t *testing.T) {
@@ -101,6 +112,10 @@ func TestParse(t *testing.T) {
 				max_message 1GiB
 				allow_addresses 127.0.0.0/8 fe80::/10
 				allow_addresses 169.254.0.0/16
+				import_names *.Pay.example. web.example
+				import_names *
+				import_labels tier=public team=
+				import_labels region=*
 				fallthrough Fed.Example
 			}`,
 			[]Block{{
@@ -120,6 +135,10 @@ func TestParse(t *testing.T) {
 					MaxMessage:  1073741824,
 					AllowAddresses: []netip.Prefix{
 						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
+					},
+					Import: imports.Filter{
+						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
+						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
 					},
 				},
 				Zone: zone.Owner{
@@ -316,6 +335,14 @@ func TestParseErrors(t *testing.T) {
 		{property: "allow_addresses ::ffff:127.0.0.0/104", want: `4: allow_addresses: "::ffff:127.0.0.0/104" is not a prefix such as 127.0.0.0/8 or fe80::/10`},
 		{property: "allow_addresses 127.0.0.1/8", want: `4: allow_addresses: "127.0.0.1/8" has host bits set; its prefix is 127.0.0.0/8`},
 		{property: "allow_addresses fe80::/10\nallow_addresses fe80::/10", want: `5: allow_addresses: "fe80::/10" is given twice`},
+		{property: "import_names", want: "4: import_names: takes at least one argument"},
+		{property: "import_names *.*.example", want: `4: import_names: name pattern "*.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
+		{property: "import_names a..b", want: `4: import_names: name pattern "a..b": name has an empty label`},
+		{property: "import_names *.a.example\nimport_names *.A.example.", want: `5: import_names: "*.A.example." is given twice`},
+		{property: "import_labels", want: "4: import_labels: takes at least one argument"},
+		{property: "import_labels tier", want: `4: import_labels: label pattern "tier": is not KEY=VALUE; KEY=* is any value`},
+		{property: "import_labels tier=a tier=a", want: `4: import_labels: "tier=a" is given twice`},
+		{property: "import_labels tier=a\nimport_labels tier=*", want: `5: import_labels: "tier=*" has the key of "tier=a", and a service has to match all of them`},
 		{property: "fallthrough a..b", want: `4: fallthrough: "a..b": name has an empty label`},
 		{property: "fallthrough other.example", want: `4: fallthrough: "other.example" is outside the zones of the block`},
 		{property: "fallthrough in-addr.arpa", want: `4: fallthrough: "in-addr.arpa" is a reverse zone, and services are published by name only`},

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -64,6 +65,7 @@ func checkRanges(t *testing.T, b Block) {
 		"owner_id":        anys(b.Owner.IDs),
 		"rename":          froms,
 		"allow_addresses": anys(b.Owner.AllowAddresses),
+		"import_names":    anys(b.Owner.Import.Names),
 	} {
 		for i, value := range values {
 			if slices.Contains(values[:i], value) {
@@ -88,6 +90,11 @@ func checkRanges(t *testing.T, b Block) {
 	} {
 		if !ok {
 			t.Errorf("%s is out of range: %+v", rule, b)
+		}
+	}
+	for i, label := range b.Owner.Import.Labels {
+		if slices.ContainsFunc(b.Owner.Import.Labels[:i], func(other pattern.Label) bool { return other.Key == label.Key }) {
+			t.Errorf("import_labels has the key %q twice", label.Key)
 		}
 	}
 	for i, rename := range b.Zone.Renames {
@@ -138,6 +145,12 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	line("max_message", b.Owner.MaxMessage)
 	for _, prefix := range b.Owner.AllowAddresses {
 		line("allow_addresses", prefix)
+	}
+	for _, name := range b.Owner.Import.Names {
+		line("import_names", name)
+	}
+	for _, label := range b.Owner.Import.Labels {
+		line("import_labels", label)
 	}
 	if len(b.Fall.Zones) > 0 {
 		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)
