@@ -76,15 +76,16 @@ func (observer) Forgotten(owner string) {
 type collector struct{ agent *agent.Agent }
 
 var (
-	stateDesc     = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
-	servicesDesc  = gauge("services", "Services of an owner's catalog.")
-	instancesDesc = gauge("instances", "Instances of an owner's services.")
-	conflictsDesc = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
-	attemptDesc   = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
-	syncDesc      = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
-	staleDesc     = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
-	remainingDesc = gauge("retention_remaining_seconds", "How long the records of a lost owner live on.")
-	expiryDesc    = gauge("certificate_expiry_timestamp_seconds", "When a certificate for an owner expires.", "file")
+	stateDesc       = gauge("owner_state", "1 for the state that an owner is in, 0 for the others.", "state")
+	servicesDesc    = gauge("services", "Services of an owner's catalog.")
+	notImportedDesc = gauge("services_not_imported", "Services of an owner that import_names and import_labels leave out.")
+	instancesDesc   = gauge("instances", "Instances of an owner's services.")
+	conflictsDesc   = gauge("conflicts", "Names and records of an owner that are not published, by reason.", "reason")
+	attemptDesc     = gauge("last_attempt_timestamp_seconds", "When the last attempt to connect to an owner began.")
+	syncDesc        = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
+	staleDesc       = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
+	remainingDesc   = gauge("retention_remaining_seconds", "How long the records of a lost owner live on.")
+	expiryDesc      = gauge("certificate_expiry_timestamp_seconds", "When a certificate for an owner expires.", "file")
 )
 
 // states are the values of the label of owner_state.
@@ -98,8 +99,8 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		stateDesc, servicesDesc, instancesDesc, conflictsDesc, attemptDesc,
-		syncDesc, staleDesc, remainingDesc, expiryDesc,
+		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, attemptDesc, syncDesc,
+		staleDesc, remainingDesc, expiryDesc,
 	} {
 		ch <- d
 	}
@@ -124,6 +125,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			send(stateDesc, value, s)
 		}
 		send(servicesDesc, float64(o.Services))
+		send(notImportedDesc, float64(o.NotImported))
 		send(instancesDesc, float64(o.Instances))
 		for reason, n := range o.Conflicts {
 			send(conflictsDesc, float64(n), string(reason))

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/imports"
@@ -143,15 +144,16 @@ func namesOf(b *Block, index int) []rule {
 	own := &z.Owners[index]
 	rules := make([]rule, len(own.Origins))
 	for i, origin := range own.Origins {
-		names := fmt.Sprint(origin, own.Renames)
+		var names strings.Builder
+		fmt.Fprint(&names, origin, own.Renames)
 		for j := range z.Owners {
 			for _, inner := range z.Owners[j].Origins {
 				if inner.Within(origin) && !slices.Contains(own.Origins, inner) {
-					names += " but " + inner.String()
+					names.WriteString(" but " + inner.String())
 				}
 			}
 		}
-		rules[i] = rule{names, b.config.Owners[index].Import}
+		rules[i] = rule{names.String(), b.config.Owners[index].Import}
 	}
 	return rules
 }
