@@ -72,6 +72,7 @@ KUBE_CONTROLLERS   := bin/tools/kube-controller-manager-$(KUBERNETES_VERSION)
 KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
 KUBELET            := bin/tools/kubelet-$(KUBERNETES_VERSION)
 CONTAINERD         := $(patsubst %,bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2),containerd containerd-shim-runc-v2 ctr)
+SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/spiffe/spire),spire-server spire-agent)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # The plugin's version is the module's, and Go takes it from git.
@@ -190,6 +191,10 @@ real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tes
 e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
 	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 10m ./test/pods
 
+.PHONY: e2e-spiffe
+e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, four minutes (RUN=regexp for some)
+	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
+
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
 	@BASE='$(BASE)' PACKAGE='$(PACKAGE)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' BENCHSTAT='$(BENCHSTAT)' test/benchcmp.sh
@@ -253,3 +258,9 @@ $(HELM):
 
 $(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
 	CGO_ENABLED=0 go -C test/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
+
+# The server needs a C compiler, for SQLite, and 4 GB of memory: its packages are
+# compiled one at a time.
+$(SPIRE): bin/tools/%-$(call pinned,spire,github.com/spiffe/spire):
+	@echo 'Building $@, once; spire-server takes ten minutes of CPU time, spire-agent two'
+	CGO_ENABLED=1 go -C test/tools/spire build -mod=readonly -p=1 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*

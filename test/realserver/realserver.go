@@ -1,6 +1,7 @@
 // Package realserver starts servers of other projects for tests, benchmarks and
-// demonstrations: etcd, the API server of Kubernetes, and a whole control plane.
-// `make real-servers` builds the first two, and `make e2e-tools` all of them.
+// demonstrations: etcd, the API server of Kubernetes, a whole control plane, and SPIRE.
+// `make real-servers` builds the first two, `make e2e-tools` what a control plane
+// needs, and `make e2e-spiffe` SPIRE.
 //
 // A server listens on free ports of loopback, has answered when the function that
 // starts it returns, keeps its files in a folder of its own, and is ended with the
@@ -42,6 +43,8 @@ var (
 	apiServer   = program{"kube-apiserver", "kubernetes", "k8s.io/kubernetes", "real-servers"}
 	controllers = program{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
 	kubectl     = program{"kubectl", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
+	spireServer = program{"spire-server", "spire", "github.com/spiffe/spire", "e2e-spiffe"}
+	spireAgent  = program{"spire-agent", "spire", "github.com/spiffe/spire", "e2e-spiffe"}
 )
 
 // find returns the path of the program below the root of the repository. The error
@@ -96,6 +99,9 @@ func FindAPIServer() error { return missing(etcd, apiServer) }
 
 // FindCluster returns why StartCluster cannot run here, or nil.
 func FindCluster() error { return missing(etcd, apiServer, controllers) }
+
+// FindSPIRE returns why StartSPIRE cannot run here, or nil.
+func FindSPIRE() error { return missing(spireServer, spireAgent) }
 
 // FindKubectl returns the path of kubectl, of the version of the cluster.
 func FindKubectl() (string, error) { return kubectl.findHere() }
