@@ -64,7 +64,8 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// withSpire returns a copy of an overlay with the line for the component spire.
+// withSpire returns a copy of an overlay with the line for the component spire, and
+// with what the component says that its files must have.
 func withSpire(t *testing.T, recipe string) (dir string) {
 	t.Helper()
 	all := t.TempDir()
@@ -80,6 +81,32 @@ func withSpire(t *testing.T, recipe string) (dir string) {
 	changed := strings.Replace(string(text), "\n# components:", "\ncomponents:", 1)
 	if changed == string(text) {
 		t.Fatalf("%s has no line for the component spire", path)
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	component, err := os.ReadFile(filepath.Join(manifests, "spire", "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(pattern string) string {
+		t.Helper()
+		match := regexp.MustCompile(pattern).FindSubmatch(component)
+		if match == nil {
+			t.Fatalf("the component spire does not say %s", pattern)
+		}
+		return strings.ReplaceAll(string(match[1]), "\n#   ", "\n")
+	}
+	name, line, by := "Corefile", ` tls /.*`, " "+said(`\n#   (spiffe .*)`)
+	if recipe == "owner" {
+		name, line, by = "owner.yaml", `identity:\n  files:.*`, said(`\n#   (identity:(?:\n#    .*)+)`)
+	}
+	path = filepath.Join(dir, name)
+	if text, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if changed = regexp.MustCompile(line).ReplaceAllString(string(text), by); changed == string(text) {
+		t.Fatalf("%s has no certificates in files", path)
 	}
 	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
@@ -122,6 +149,9 @@ func TestMistakes(t *testing.T) {
 		{"unknown recipe", append(beside, "--set", "dns.recipe=instead"), "/dns/recipe"},
 		{"no address of the cluster's DNS", append(cluster, "--set", "dns.service.clusterIP="), "dns.service.clusterIP is required with dns.recipe=cluster"},
 		{"two certificates", append(beside, "--set", "dns.identity.spire=true,dns.identity.secretName=a"), "dns.identity: set one of secretName, spire and volume"},
+		{"trust domains without SPIRE", append(owner, "--set", "owner.identity.trustDomains={a.example}"), "owner.identity.trustDomains is for certificates of SPIRE"},
+		{"trust domain with a scheme", append(beside, "--set", "dns.identity.trustDomains={spiffe://a.example}"), "/dns/identity/trustDomains/0"},
+		{"owner without ID", append(beside, "--set", "dns.identity.spire=true", "--set-json", `dns.owners=[{"zones":["a.example"],"addresses":["a.example:8008"]}]`), "dns.owners: an owner needs ids with dns.identity.spire"},
 		{"unknown key", append(owner, "--set", "owner.replica=3"), "additional properties 'replica' not allowed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

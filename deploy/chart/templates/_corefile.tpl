@@ -56,7 +56,14 @@ loadbalance
 {{- $tls := ternary (printf "/etc/federation/tls-%d" $i) "/etc/federation/tls" (not (empty .secretName)) }}
 federation {{ join " " .zones }} {
     owner {{ join " " .addresses }}
+    {{- if and $dns.identity.spire (not .secretName) }}
+    {{- if not .ids }}
+    {{- fail "dns.owners: an owner needs ids with dns.identity.spire: a certificate of SPIRE says which SPIFFE ID it is for, and no host name" }}
+    {{- end }}
+    spiffe {{ prepend $dns.identity.trustDomains (include "federation.workloadAPI" $) | join " " }}
+    {{- else }}
     tls {{ $tls }}/tls.crt {{ $tls }}/tls.key {{ $tls }}/ca.crt
+    {{- end }}
     {{- with .ids }}
     owner_id {{ join " " . }}
     {{- end }}

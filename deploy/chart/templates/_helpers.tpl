@@ -79,58 +79,48 @@ nodeSelector:
 {{ $values.identity.secretName | default (printf "%s-%s-tls" $root.Release.Name (index . 1)) }}
 {{- end -}}
 
-{{/* The volumes of a component's certificate: a folder with tls.crt, tls.key and ca.crt. */}}
+{{/* The address of the Workload API of SPIRE's agent, as containers see it. */}}
+{{- define "federation.workloadAPI" -}}
+unix:///spiffe-workload-api/{{ .Values.spire.socket }}
+{{- end -}}
+
+{{/*
+Where a component's certificate comes from: a folder with tls.crt, tls.key and ca.crt,
+or one with the socket of the Workload API.
+*/}}
 {{- define "federation.identityVolumes" -}}
 {{- $root := index . 0 -}}
 {{- $identity := (index $root.Values (index . 1)).identity -}}
 {{- if gt (len (compact (list $identity.secretName (ternary "spire" "" $identity.spire) (ternary "volume" "" (not (empty $identity.volume)))))) 1 -}}
 {{- fail (printf "%s.identity: set one of secretName, spire and volume" (index . 1)) -}}
 {{- end -}}
-- name: tls
-  {{- if $identity.spire }}
-  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- if and $identity.trustDomains (not $identity.spire) -}}
+{{- fail (printf "%s.identity.trustDomains is for certificates of SPIRE: set %s.identity.spire" (index . 1) (index . 1)) -}}
+{{- end -}}
+{{- if $identity.spire }}
 - name: spire
   csi:
     driver: {{ $root.Values.spire.driver }}
     readOnly: true
-- name: spiffe-helper
-  configMap:
-    name: {{ $root.Release.Name }}-spiffe-helper
-  {{- else if $identity.volume }}
+{{- else }}
+- name: tls
+  {{- if $identity.volume }}
   {{- toYaml $identity.volume | nindent 2 }}
   {{- else }}
   secret:
     secretName: {{ include "federation.secretName" . }}
     defaultMode: 0440
   {{- end }}
+{{- end }}
 {{- end -}}
 
-{{/*
-The containers that write a component's certificate into the volume tls, where it comes
-from SPIRE: one that ends when the files are there, so that what reads them starts
-after it, and one that keeps them current.
-*/}}
-{{- define "federation.identityContainers" -}}
+{{/* Where a component has what its certificate comes from. */}}
+{{- define "federation.identityMount" -}}
 {{- $root := index . 0 -}}
-{{- $identity := (index $root.Values (index . 1)).identity -}}
-{{- if $identity.spire -}}
-initContainers:
-  {{- range list "first" "renew" }}
-  - name: spiffe-helper-{{ . }}
-    image: {{ include "federation.image" (list $root.Values.spire.image "spire.image") }}
-    imagePullPolicy: {{ $root.Values.spire.image.pullPolicy }}
-    args: [-config, /etc/spiffe-helper/helper.conf, -daemon-mode={{ eq . "renew" }}]
-    {{- if eq . "renew" }}
-    restartPolicy: Always
-    {{- end }}
-    {{- include "federation.container" "" | nindent 4 }}
-    resources:
-      {{- toYaml $root.Values.spire.resources | nindent 6 }}
-    volumeMounts:
-      - {name: spiffe-helper, mountPath: /etc/spiffe-helper, readOnly: true}
-      - {name: spire, mountPath: /spiffe-workload-api, readOnly: true}
-      - {name: tls, mountPath: /etc/federation/tls}
-  {{- end }}
+{{- if (index $root.Values (index . 1)).identity.spire -}}
+- {name: spire, mountPath: /spiffe-workload-api, readOnly: true}
+{{- else -}}
+- {name: tls, mountPath: /etc/federation/tls, readOnly: true}
 {{- end -}}
 {{- end -}}
 

@@ -4,7 +4,17 @@ listen: ":8008"
 metrics: ":9153"
 window: {{ .Values.owner.window }}
 identity:
+  {{- with .Values.owner.identity }}
+  {{- if .spire }}
+  spiffe:
+    socket: {{ include "federation.workloadAPI" $ }}
+    {{- with .trustDomains }}
+    trust_domains: [{{ join ", " . }}]
+    {{- end }}
+  {{- else }}
   files: {cert: /etc/federation/tls/tls.crt, key: /etc/federation/tls/tls.key, ca: /etc/federation/tls/ca.crt}
+  {{- end }}
+  {{- end }}
 allow:
   ids:
     {{- toYaml .Values.owner.allow | nindent 4 }}
