@@ -36,7 +36,8 @@ type SPIREOptions struct {
 
 // SPIRE is a trust domain: a SPIRE server, and an agent that gives this user's
 // processes their certificates. Both keep what they know over their starts. The agent
-// asks for a new certificate when about half of the time of one is over.
+// asks for a new certificate when about half of the time of one is over. Its methods are
+// for one goroutine at a time.
 type SPIRE struct {
 	Server *Process
 	Agent  *Process
@@ -48,6 +49,8 @@ type SPIRE struct {
 	admin string // path of the server's socket
 	host  string // of the server
 	port  string
+
+	registered map[string]bool // paths that Register was called with
 }
 
 const (
@@ -104,7 +107,7 @@ func StartSPIRE(tb testing.TB, options SPIREOptions) *SPIRE {
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	s := &SPIRE{
 		TrustDomain: options.TrustDomain, Socket: "unix://" + filepath.Join(dir, "agent.sock"),
-		dir: dir, admin: filepath.Join(dir, "server.sock"),
+		dir: dir, admin: filepath.Join(dir, "server.sock"), registered: make(map[string]bool),
 	}
 	if err := s.configure(cmp.Or(options.TTL, time.Minute)); err != nil {
 		tb.Fatal(err)
@@ -183,9 +186,14 @@ func (s *SPIRE) socketPath() string { return strings.TrimPrefix(s.Socket, "unix:
 // Register lets the agent issue certificates with an ID of the trust domain to the
 // processes that the selectors say, such as unix:uid:0 or unix:path:/bin/sh, all of
 // them. These get the bundles of the other trust domains as well. A process gets its
-// first certificate a second later.
+// first certificate a second later. Another call with the same path replaces what the
+// one before has said.
 func (s *SPIRE) Register(ctx context.Context, path string, selectors []string, others ...*SPIRE) error {
-	args := []string{"entry", "create", "-entryID", entryID(path), "-parentID", s.ID("agent"), "-spiffeID", s.ID(path)}
+	verb := "create"
+	if s.registered[path] {
+		verb = "update"
+	}
+	args := []string{"entry", verb, "-entryID", entryID(path), "-parentID", s.ID("agent"), "-spiffeID", s.ID(path)}
 	for _, selector := range selectors {
 		args = append(args, "-selector", selector)
 	}
@@ -193,12 +201,7 @@ func (s *SPIRE) Register(ctx context.Context, path string, selectors []string, o
 		args = append(args, "-federatesWith", "spiffe://"+other.TrustDomain)
 	}
 	_, err := s.call(ctx, "", args...)
-	return err
-}
-
-// Unregister takes back what Register has said of an ID.
-func (s *SPIRE) Unregister(ctx context.Context, path string) error {
-	_, err := s.call(ctx, "", "entry", "delete", "-entryID", entryID(path))
+	s.registered[path] = s.registered[path] || err == nil
 	return err
 }
 

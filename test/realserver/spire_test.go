@@ -125,19 +125,31 @@ func TestSPIRE(t *testing.T) {
 		t.Errorf("after a new start of the server: %v", err)
 	}
 
+	bundle := func(want bool) {
+		t.Helper()
+		err := until(ctx, func() error {
+			_, err := w.source.GetX509BundleForTrustDomain(spiffeid.RequireTrustDomainFromString(east.TrustDomain))
+			if (err == nil) != want {
+				return fmt.Errorf("the bundle of %s: %w, want it: %t", east.TrustDomain, err, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := west.Distrust(ctx, east); err != nil {
 		t.Fatal(err)
 	}
-	err = until(ctx, func() error {
-		if _, err := w.source.GetX509BundleForTrustDomain(spiffeid.RequireTrustDomainFromString(east.TrustDomain)); err == nil {
-			return errors.New("the bundle is still there")
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	bundle(false)
 	if err := w.trusts(e.certificate(t).Certificates...); err == nil {
 		t.Error("a domain is trusted whose bundle was removed")
+	}
+	if err := errors.Join(west.Trust(ctx, east), west.Register(ctx, "ns/dns", []string{"unix:path:" + program}, east)); err != nil {
+		t.Fatal(err)
+	}
+	bundle(true)
+	if err := w.trusts(e.certificate(t).Certificates...); err != nil {
+		t.Error(err)
 	}
 }
