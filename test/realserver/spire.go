@@ -186,7 +186,7 @@ func (s *SPIRE) socketPath() string { return strings.TrimPrefix(s.Socket, "unix:
 // Register lets the agent issue certificates with an ID of the trust domain to the
 // processes that the selectors say, such as unix:uid:0 or unix:path:/bin/sh, all of
 // them. These get the bundles of the other trust domains as well. A process gets its
-// first certificate a second later. Another call with the same path replaces what the
+// first certificate two seconds later. Another call with the same path replaces what the
 // one before has said.
 func (s *SPIRE) Register(ctx context.Context, path string, selectors []string, others ...*SPIRE) error {
 	verb := "create"
