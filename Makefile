@@ -259,8 +259,8 @@ $(HELM):
 $(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
 	CGO_ENABLED=0 go -C test/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
 
-# The server needs a C compiler, for SQLite, and 4 GB of memory: its packages are
-# compiled one at a time.
+# The server needs a C compiler, for SQLite. Some of its packages take 2.6 GB of memory
+# each to compile, so no more than two are compiled at a time.
 $(SPIRE): bin/tools/%-$(call pinned,spire,github.com/spiffe/spire):
 	@echo 'Building $@, once; spire-server takes ten minutes of CPU time, spire-agent two'
-	CGO_ENABLED=1 go -C test/tools/spire build -mod=readonly -p=1 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*
+	CGO_ENABLED=1 go -C test/tools/spire build -mod=readonly -p=2 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*
