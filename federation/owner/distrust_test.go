@@ -95,6 +95,9 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		if status.Code(err) != codes.Unavailable { // of a refused handshake
 			t.Errorf("with the old certificate a stream ended with %v, expected Unavailable", err)
 		}
+		if log := f.logged.String(); !strings.Contains(log, "its certificate is not accepted") || !strings.Contains(log, strangerID) {
+			t.Errorf("the refused handshake is not logged with the identity:\n%s", log)
+		}
 		stranger.use(strangerID, own, own)
 		if got := subscribe(t, dial(stranger)).next(); got != "upsert a 1" {
 			t.Errorf("with a new certificate the first message is %q", got)

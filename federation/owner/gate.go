@@ -2,6 +2,9 @@ package owner
 
 import (
 	"container/list"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -10,6 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // The limits that a connection can exceed, as metrics show them.
@@ -92,6 +98,19 @@ func (g *gate) welcome(c *guest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unqueue(c)
+}
+
+// refuse logs that the certificate of a consumer is not accepted: whoever looks after
+// that consumer sees an alert only, which has no reason. Other handshakes that fail say
+// nothing of a consumer.
+func (g *gate) refuse(c *guest, err error) {
+	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	if !ok || len(refusal.UnverifiedCertificates) == 0 {
+		return
+	}
+	g.log.Warn("consumer turned away: its certificate is not accepted", "address", c.RemoteAddr(),
+		"identities", federation.Quote(fmt.Sprint(mtls.PeerIDs(refusal.UnverifiedCertificates[0]))),
+		"reason", federation.Quote(refusal.Err.Error()))
 }
 
 // leave removes the connection from the counts. The caller holds the lock.
@@ -180,7 +199,7 @@ func (l gated) Accept() (net.Conn, error) {
 	}
 }
 
-// welcoming are credentials that tell the gate of complete handshakes.
+// welcoming are credentials that tell the gate how handshakes end.
 type welcoming struct {
 	credentials.TransportCredentials
 }
@@ -188,8 +207,12 @@ type welcoming struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
-	if c, ok := raw.(*guest); ok && err == nil {
-		c.gate.welcome(c)
+	if c, ok := raw.(*guest); ok {
+		if err == nil {
+			c.gate.welcome(c)
+		} else {
+			c.gate.refuse(c, err)
+		}
 	}
 	return conn, info, err
 }
