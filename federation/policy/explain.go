@@ -23,7 +23,7 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 	}
 	var unmet []string
 	more := 0
-	for i := range ones(c.rules) {
+	for i := range setOf(c.rules).each() {
 		r := &p.rules[i]
 		if condition := r.unmet(s); condition != "" {
 			if len(unmet) < mostUnmet {
@@ -64,19 +64,9 @@ func describe(s, told *federation.Service, changed changes) string {
 		parts = append(parts, fmt.Sprintf("with %d of %d endpoints and %d of %d instances",
 			len(told.Endpoints), len(s.Endpoints), len(told.Instances), len(s.Instances)))
 	}
-	for _, field := range []struct {
-		changes
-
-		name string
-	}{
-		{changedDescription, "descriptions"},
-		{changedTags, "tags"},
-		{changedSANs, "sans"},
-		{changedLabels, "labels"},
-		{changedMetadata, "metadata"},
-	} {
-		if changed&field.changes != 0 {
-			stripped = append(stripped, field.name)
+	for i, name := range []string{"descriptions", "tags", "sans", "labels", "metadata"} { // in the order of changes
+		if changed&(changedDescription<<i) != 0 {
+			stripped = append(stripped, name)
 		}
 	}
 	if stripped != nil {

@@ -163,7 +163,7 @@ func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool
 // ascending. Those behind one that every service meets are not among them.
 func (c Class) Rules() []int {
 	var rules []int
-	for i := range ones(c.rules) {
+	for i := range setOf(c.rules).each() {
 		rules = append(rules, i+1)
 	}
 	return rules

@@ -449,6 +449,8 @@ func TestShadowed(t *testing.T) {
 		{"everyone", policy.Rule{To: []string{"spiffe://a/**"}}, policy.Rule{To: []string{"*"}}, false},
 		{"fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example", "b.org"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"b.org", "*.a.example"}}, true},
 		{"other fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example", "b.org"}}, false},
+		{"the fqdn alone", policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"*.a.example"}}, false},
+		{"below the fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.a.example"}}, policy.Rule{To: []string{"*"}, FQDNs: []string{"a.example"}}, false},
 		{"every fqdn", policy.Rule{To: []string{"*"}, FQDNs: []string{"*.example"}}, policy.Rule{To: []string{"*"}}, false},
 		{"tags", policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, policy.Rule{To: []string{"*"}, Tags: []string{"b"}}, true},
 		{"more tags", policy.Rule{To: []string{"*"}, Tags: []string{"a"}}, policy.Rule{To: []string{"*"}, Tags: []string{"a", "b"}}, false},

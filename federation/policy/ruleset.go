@@ -48,6 +48,15 @@ func (s *ruleSet) text() string {
 	return string(bytes.TrimRight(octets[:], "\x00"))
 }
 
+// setOf returns the set that text returns as a string.
+func setOf(text string) *ruleSet {
+	s := new(ruleSet)
+	for i := range len(text) {
+		s[i/8] |= uint64(text[i]) << (8 * (i % 8))
+	}
+	return s
+}
+
 // each ranges over the rules of a set, ascending. The set must not change meanwhile.
 func (s *ruleSet) each() iter.Seq[int] {
 	return func(yield func(int) bool) {
@@ -70,17 +79,4 @@ func first(a, b string) int {
 		}
 	}
 	return -1
-}
-
-// ones ranges over the rules of a set as text returns it, ascending.
-func ones(text string) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for i := range len(text) {
-			for octet := text[i]; octet != 0; octet &= octet - 1 {
-				if !yield(8*i + bits.TrailingZeros8(octet)) {
-					return
-				}
-			}
-		}
-	}
 }

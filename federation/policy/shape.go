@@ -121,9 +121,9 @@ func (sh *shape) choose(s *federation.Service) (changes, error) {
 	if len(sh.endpoints) == 0 {
 		return 0, nil
 	}
-	asked := setOf(sh.endpoints)
+	asked, keptLabels, removedLabels := set{}, set{}, set{}
+	asked.add(sh.endpoints)
 	kept := make([]federation.Endpoint, 0, len(s.Endpoints))
-	keptLabels, removedLabels := set{}, set{}
 	for _, e := range s.Endpoints {
 		if slices.ContainsFunc(e.Labels, asked.has) {
 			kept = append(kept, e)
@@ -231,21 +231,12 @@ func without(list []federation.Pair, keys []pattern.Key) []federation.Pair {
 }
 
 // set is a set of strings.
-type set map[string]struct{}
-
-func setOf(list []string) set {
-	s := make(set, len(list))
-	s.add(list)
-	return s
-}
+type set map[string]bool
 
 func (s set) add(list []string) {
 	for _, entry := range list {
-		s[entry] = struct{}{}
+		s[entry] = true
 	}
 }
 
-func (s set) has(entry string) bool {
-	_, ok := s[entry]
-	return ok
-}
+func (s set) has(entry string) bool { return s[entry] }
