@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -144,10 +145,7 @@ func (s *connections) replace(m *material) (old *material, ended int) {
 	old = s.material.Swap(m)
 	var open map[*connection]*proof
 	if !old.trust.equal(&m.trust) {
-		open = make(map[*connection]*proof, len(s.open))
-		for c, by := range s.open {
-			open[c] = by
-		}
+		open = maps.Clone(s.open)
 	}
 	s.mu.Unlock()
 	close(old.replaced) // after the swap: whoever waits for it finds the new material

@@ -1,16 +1,28 @@
 // Package mtls secures the connection between a consumer and an owner: mutual
-// TLS 1.3, with certificates from disk that are used from the next handshake on when
-// they are rotated, and with owners that are pinned to their identities.
+// TLS 1.3, with certificates from disk or from a SPIFFE agent that are used from the next
+// handshake on when they are rotated, and with owners that are pinned to their identities.
 //
-// Peers are verified in the handshake, and again when the CA bundle changes: the
-// connections of peers whose authority is no longer in it end, on either side, as
-// soon as the change is noticed, which takes about a minute at most. They are judged
-// at the time of their handshake: a certificate that has expired since ends no
-// connection, as its successor is used in the next handshake. A rotation in the usual
-// order (the new authority joins the bundles, the leaves are replaced, the old
-// authority leaves the bundles) therefore ends each stream that was opened with an old
-// leaf once, in the last step, and its next handshake succeeds at once.
+// With files every authority of the CA bundle may sign any peer, and a peer is its SPIFFE
+// ID and its DNS names. With a SPIFFE agent a peer is its SPIFFE ID alone: its certificate
+// must be an X509-SVID that an authority of its own trust domain has signed, so that no
+// domain of a federation can speak for another one. Until the agent has issued the first
+// certificate, which Source.Changed announces, handshakes fail; when it is away later,
+// what is held stays in use.
+//
+// Peers are verified in the handshake, and connections end, on either side, when the
+// handshake would not succeed any more:
+//
+//   - The CA bundle has no authority of the peer's certificate any more. That is judged at
+//     the time of the handshake as soon as the change is noticed, which takes about a
+//     minute at most.
+//   - The certificate that the peer has shown last has expired for longer than a grace, a
+//     minute by default. A peer shows a newer one in another handshake, by which Peer.Renew
+//     renews the connection. Where neither side does so, each rotation ends the stream
+//     once, when the old certificate has expired, and the next handshake succeeds at once.
+//
+// When the own certificate expires and none has come, nothing happens here: new
+// handshakes fail, and it is the peer that ends the connection.
 //
 // Consumer and owner take their gRPC credentials from a Source. Whether a consumer may
-// subscribe, by its PeerIDs, is for the owner to decide.
+// subscribe, by the IDs of its Peer, is for the owner to decide.
 package mtls

@@ -267,7 +267,7 @@ func TestPeerOf(t *testing.T) {
 	if none, _ := PeerOf(nil); !none.Until().IsZero() {
 		t.Errorf("nobody is valid until %v", none.Until())
 	}
-	if (credentials.AuthInfo)(l.owner).AuthType() != "tls" || l.owner.SecurityLevel != credentials.PrivacyAndIntegrity {
+	if l.owner.AuthType() != "tls" || l.owner.SecurityLevel != credentials.PrivacyAndIntegrity {
 		t.Errorf("gRPC is told of %s, %v", l.owner.AuthType(), l.owner.SecurityLevel)
 	}
 }

@@ -207,10 +207,10 @@ func (a *agent) report(s *Source, trouble error) {
 		kept = "the old certificate stays in use until it expires at " + m.expiry.Format(time.RFC3339)
 	}
 	switch {
-	case trouble == nil:
-		if before != nil && !errors.Is(before, errNotAsked) {
-			log.Info("the SPIFFE agent is back: what it sends is used")
-		}
+	case trouble == nil && errors.Is(before, errBroken):
+		log.Info("what the SPIFFE agent sends is in order again")
+	case trouble == nil && before != nil && !errors.Is(before, errNotAsked):
+		log.Info("the SPIFFE agent is back")
 	case errors.Is(trouble, errBroken) && (before == nil || before.Error() != trouble.Error()):
 		log.Error("what the SPIFFE agent sends cannot be used; "+kept, "error", trouble)
 	case errors.Is(trouble, errNothing) && !errors.Is(before, errNothing):

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 func TestHandshake(t *testing.T) {
@@ -206,11 +207,17 @@ func TestResumption(t *testing.T) {
 }
 
 // handshake connects both ends and has each read one byte of the other: in TLS
-// 1.3 a consumer learns only then that its certificate was refused.
+// 1.3 a consumer learns only then that its certificate was refused. The connection has
+// buffers: else the ends of a handshake that fails halfway wait for each other.
 func handshake(client, server credentials.TransportCredentials) (clientErr, serverErr error) {
-	a, b := net.Pipe()
+	listener := bufconn.Listen(1 << 16)
 	done := make(chan error)
 	go func() {
+		b, err := listener.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
 		conn, _, err := server.ServerHandshake(b)
 		if err == nil {
 			err = exchange(conn)
@@ -218,6 +225,11 @@ func handshake(client, server credentials.TransportCredentials) (clientErr, serv
 		b.Close()
 		done <- err
 	}()
+	a, err := listener.Dial()
+	if err != nil {
+		listener.Close()
+		return err, <-done
+	}
 	conn, _, err := client.ClientHandshake(context.Background(), "ignored.example", a)
 	if err == nil {
 		err = exchange(conn)
