@@ -146,6 +146,7 @@ var larger = map[string]exception{
 	"federation/catalogfile":       {limit{830, 15}, "one file in three forms, whole or as a stream"},
 	"federation/consumer":          {limit{900, 15}, "one subscription, with what two versions of the protocol and both kinds of owner need"},
 	"federation/mirror":            {limit{870, 15}, "one owner's catalog with all that keeps it: subscription, clocks, and a file read in parts"},
+	"federation/mtls":              {limit{1215, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, with an authority to try it"},
 	"federation/owner":             {limit{1920, 16}, "one server of several catalogs, which may be unavailable, for two versions of the protocol and classes of consumers that are told different things, with the gate that keeps its peers within limits"},
 	"federation/source":            {limit{850, 15}, "the rules of every source, all of them about the same parts and their list"},
 	"federation/source/kubernetes": {limit{1670, 15}, "one cluster: client, watches, what is known of it, and what is published of that"},

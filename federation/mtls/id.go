@@ -82,9 +82,9 @@ func (id ID) String() string {
 	return id.spiffe.String()
 }
 
-// peerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
-// names without the wildcards.
-func peerIDs(certificate *x509.Certificate) []ID {
+// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
+// names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
+func PeerIDs(certificate *x509.Certificate) []ID {
 	ids := spiffeIDs(certificate)
 	for _, name := range certificate.DNSNames {
 		if id, err := ParseID(name); err == nil {

@@ -96,7 +96,7 @@ func TestPeerIDs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, id := range peerIDs(&tc.certificate) {
+			for _, id := range PeerIDs(&tc.certificate) {
 				got = append(got, id.String())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -38,7 +38,7 @@ func (p Peer) IDs() []ID {
 	case p.connection != nil:
 		return p.connection.source.ids(p.State.PeerCertificates[0])
 	}
-	return peerIDs(p.State.PeerCertificates[0])
+	return PeerIDs(p.State.PeerCertificates[0])
 }
 
 // Until returns when the certificate expires that the peer has shown last, in its

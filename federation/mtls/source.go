@@ -197,5 +197,5 @@ func (s *Source) ids(certificate *x509.Certificate) []ID {
 	if s.agent != nil {
 		return spiffeIDs(certificate)
 	}
-	return peerIDs(certificate)
+	return PeerIDs(certificate)
 }
