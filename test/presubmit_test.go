@@ -72,7 +72,8 @@ var allowed = map[string][]string{
 		"federation/wire",
 	},
 	"federation/ownerconfig": {
-		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/problem", "federation/yamlvalue",
+		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
+		"federation/problem", "federation/yamlvalue",
 	},
 	"federation/imports":     {"federation", "federation/pattern"},
 	"federation/catalog":     {"federation", "federation/packed"},

@@ -359,6 +359,18 @@ func TestConfigOfNobody(t *testing.T) {
 	}
 }
 
+// exportsText has rules of which one is never reached.
+const exportsText = `  exports:
+  - match: {fqdn: ["*.fed.example"]}
+    to: ["` + pkiConsumerID + `"]
+  - match: {fqdn: ["*"]}
+    to: ["*"]
+    as: {other.example: a.example}
+    strip: [tags]
+  - match: {fqdn: [a.fed.example]}
+    to: ["` + pkiConsumerID + `", nobody.example]
+`
+
 // TestLintConfig checks configurations, and the catalogs that they name.
 func TestLintConfig(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -374,6 +386,18 @@ func TestLintConfig(t *testing.T) {
 			"catalog.yaml: error: catalog.yaml is larger than allowed: it has 128 bytes, the limit is 9; max_size in owner.yaml raises it\n", "federationctl: problems found: 1; fix them and check again\n"},
 		{"window: 0\n" + ownerText + "windows: 1\n", `owner.yaml:1: error: window: "0" is not a whole number from 1 to 1024` + "\n" +
 			"owner.yaml:11: error: windows: there is no such key; did you mean window?\n", "federationctl: problems found: 2; fix them and check again\n"},
+		{ownerText + "  exports: []\nallow_addresses: [127.0.0.0/8]\n", "owner.yaml:10: warning: catalogs[0].exports: is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe\n" +
+			"owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
+		{ownerText + exportsText + "allow_addresses: [127.0.0.0/8]\n", "owner.yaml:17: warning: catalogs[0].exports[2]: is never reached: the rule on line 13 covers it\n" +
+			"owner.yaml:18: warning: catalogs[0].exports[2].to[1]: is nobody in allow.ids\n" +
+			"owner.yaml: 1 catalog, fit to be served\ncatalog.yaml: 1 service, fit to be published\n", ""},
+		{ownerText + strings.NewReplacer("match: {fqdn", "match: {fdqn", `to: ["*"]`, `to: [2, "*.*"]`, "a.example}", "a b}", "[tags]", "[everything]").Replace(exportsText), "owner.yaml:11: error: catalogs[0].exports[0].match.fdqn: there is no such key; did you mean fqdn?\n" +
+			"owner.yaml:13: error: catalogs[0].exports[1].match.fdqn: there is no such key; did you mean fqdn?\n" +
+			`owner.yaml:14: error: catalogs[0].exports[1].to[0]: must be a string, not "2"; put it in quotes` + "\n" +
+			`owner.yaml:14: error: catalogs[0].exports[1].to[1]: identity pattern "*.*": "*" stands alone, or as the first label before a name, as in *.dns.example` + "\n" +
+			`owner.yaml:15: error: catalogs[0].exports[1].as.other.example: zone "a b": label has a character other than a-z, 0-9, '-' and '_'` + "\n" +
+			`owner.yaml:16: error: catalogs[0].exports[1].strip[0]: "everything" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters` + "\n" +
+			"owner.yaml:17: error: catalogs[0].exports[2].match.fdqn: there is no such key; did you mean fqdn?\n", "federationctl: problems found: 7; fix them and check again\n"},
 	} {
 		write(t, "owner.yaml", tt.text)
 		code, stdout, stderr := ctl(t, "lint", "owner.yaml")

@@ -35,7 +35,10 @@ clusters are not looked at.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
-of its own. With warnings alone the exit code is 0.
+of its own. In a configuration it warns of a rule of exports that is never reached
+because an earlier one covers it, of exports that are empty and so tell nobody
+anything, of an identity in allow.ids that no rule names, and of one that a rule
+names and that may not subscribe. With warnings alone the exit code is 0.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
@@ -136,9 +139,10 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 // configuration checks the content of a configuration file, and the catalog files that
 // it names and that can be read.
 func (l *linter) configuration(file string, data []byte) {
-	config, problems := ownerconfig.Parse(data)
+	config, problems, warnings := ownerconfig.Check(data)
 	l.problems += len(problems)
 	show(l.stdout, file, "error", problems)
+	show(l.stdout, file, "warning", warnings)
 	if len(problems) > 0 {
 		return
 	}

@@ -36,6 +36,9 @@ catalogs:
 - sources:                         # the default; the first source wins
   - file: {path: catalog.yaml}
   - kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}
+  exports:                         # the first rule that fits; none: not told
+  - match: {fqdn: ["*.west.fed.example"], labels: {tier: public}}
+    to: ["spiffe://consumer.example/*"]
 - server_name: b.owner.example     # for consumers that ask for this name
   sources:
   - file: {path: b.yaml, lifetime: forever}
@@ -76,11 +79,12 @@ The file of --config says what the flags say, and more:
 
 ` + indented(ownerExample) + `
 Paths are relative to the directory of the file. With it nobody may subscribe whom
-allow does not name. The file is followed, and applied as a difference: consumers
-that stay allowed keep their streams. New values of listen, metrics, window and
-identity wait for a restart, and the log names them; the rest is applied. A file
-with a mistake changes nothing; all mistakes are logged, and 'federationctl lint'
-shows them, too. Until all sources of a catalog have been read once, its consumers
+allow does not name. exports says who of them is told of which services; where it
+is there, nobody is told what no rule tells them. The file is followed, and applied
+as a difference: consumers that stay allowed keep their streams. New values of
+listen, metrics and window, and another origin of the identity, wait for a restart,
+and the log names them; the rest is applied. A file with a mistake changes nothing;
+all mistakes are logged, and 'federationctl lint' shows them, too. Until all sources of a catalog have been read once, its consumers
 get Unavailable, and so they do when one has been away for its lifetime. docs/owner.md
 in the source has every key.
 
@@ -162,6 +166,11 @@ a page that shows the state of each source, and /metrics is for Prometheus:
                                            hidden by a source before it
   federation_owner_source_refused_entries{catalog,source,rule}
                                            entries that are not published
+  federation_owner_class_consumers{catalog,class}
+                                           open streams, by the rules of exports
+                                           that are for their consumers: 1+3, none
+  federation_owner_class_services{catalog,class}
+                                           services that each of them is told
   federation_owner_connections             open connections
   federation_owner_connections_turned_away_total{limit}
   federation_owner_file_broken{file}       1 while a file is not used: config,
@@ -285,7 +294,8 @@ func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 		return ownerconfig.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
 	}
 	return ownerconfig.Config{
-		Listen: o.listen, Metrics: o.metrics, Window: o.window, Identity: o.files, AllowAddresses: policy.AllowAddresses,
+		Listen: o.listen, Metrics: o.metrics, Window: o.window, AllowAddresses: policy.AllowAddresses,
+		Identity: mtls.Origin{Files: o.files}, Grace: mtls.DefaultGrace,
 		Allow: ownerconfig.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
 		Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
 			{Name: "file:" + o.catalog, File: &ownerconfig.File{Path: o.catalog, MaxSize: int64(o.max)}},

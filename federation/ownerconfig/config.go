@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
@@ -36,11 +37,13 @@ const (
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string     // host:port
-	Metrics  string     // host:port of metrics, health and the status page; empty for none
-	Window   int        // responses sent ahead of their acknowledgements
-	Identity mtls.Files // of the owner
+	Listen   string        // host:port
+	Metrics  string        // host:port of metrics, health and the status page; empty for none
+	Window   int           // responses sent ahead of their acknowledgements
+	Identity mtls.Origin   // of the owner
+	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
 	Allow    Allow
+	Audit    bool // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.
@@ -63,6 +66,9 @@ type Allow struct {
 type Catalog struct {
 	ServerName string   // in lower case, without a final dot; empty for the default catalog
 	Sources    []Source // the first wins where two publish the same; one at least
+
+	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
+	Exports []Export       // the rules of Policy, in order
 }
 
 // Source fills a catalog, together with others. One of its pointers is set.
@@ -113,21 +119,42 @@ const kindPods = "pods"
 // Parse reads the content of a configuration file. It returns either a configuration
 // or, in the order of lines, all that is wrong with the content.
 func Parse(data []byte) (Config, []problem.Problem) {
+	c, problems, _ := read(data)
+	return c, problems
+}
+
+// Check is Parse which also returns, for a configuration that can be used, what of it
+// is probably not meant, in the order of lines.
+func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
+	c, problems, r := read(data)
+	if len(problems) > 0 {
+		return c, problems, nil
+	}
+	return c, nil, inOrder(r.warnings(c))
+}
+
+// read is Parse, and returns with what the configuration was read.
+func read(data []byte) (Config, []problem.Problem, *reader) {
 	root, wrong := parse(data)
 	if wrong != (problem.Problem{}) {
 		wrong.Rule = problem.Printable(wrong.Rule)
-		return Config{}, []problem.Problem{wrong}
+		return Config{}, []problem.Problem{wrong}, nil
 	}
-	r := reader{found: problem.List{Room: problem.Room}}
+	r := &reader{found: problem.List{Room: problem.Room}, places: make(map[string]value)}
 	c := r.config(value{node: root, line: root.Line})
-	if len(r.found.Kept) == 0 {
-		return c, nil
+	if len(r.found.Kept) > 0 {
+		return Config{}, inOrder(r.found), r
 	}
-	slices.SortStableFunc(r.found.Kept, func(a, b problem.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	if r.found.More > 0 {
-		r.found.Kept = append(r.found.Kept, problem.Problem{Rule: fmt.Sprintf("and %d more", r.found.More)})
+	return c, nil, r
+}
+
+// inOrder returns problems in the order of their lines, and then how many more there are.
+func inOrder(found problem.List) []problem.Problem {
+	slices.SortStableFunc(found.Kept, func(a, b problem.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	if found.More > 0 {
+		found.Kept = append(found.Kept, problem.Problem{Rule: fmt.Sprintf("and %d more", found.More)})
 	}
-	return Config{}, r.found.Kept
+	return found.Kept
 }
 
 // parse returns the one document of a text, or what keeps it from being one.
@@ -165,7 +192,8 @@ func (c Config) In(dir string) Config {
 		}
 		return filepath.Join(dir, path)
 	}
-	c.Identity = mtls.Files{Cert: in(c.Identity.Cert), Key: in(c.Identity.Key), CA: in(c.Identity.CA)}
+	files := c.Identity.Files
+	c.Identity.Files = mtls.Files{Cert: in(files.Cert), Key: in(files.Key), CA: in(files.CA)}
 	c.Allow.File = in(c.Allow.File)
 	c.Catalogs = slices.Clone(c.Catalogs)
 	for i, catalog := range c.Catalogs {

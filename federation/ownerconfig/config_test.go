@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
@@ -28,8 +30,10 @@ catalogs:
 const most = `listen: "127.0.0.1:8010"
 metrics: "localhost:9153"
 window: 256
+audit: true
 identity:
   files: {cert: owner.pem, key: /run/owner-key.pem, ca: ca.pem}
+  grace: 90s
 allow:
   ids: ["spiffe://consumer.example/coredns", DNS.partner.example]
   file: consumers.txt
@@ -47,9 +51,26 @@ catalogs:
       endpoints: [load-balancer, pods]
       pods: routable
       lifetime: forever
+  exports:
+  - match: {fqdn: ["*.pay.example", shop.example], labels: {tier: public, internal: ""}, tags: [edge]}
+    to: ["spiffe://acme.example/ns/dns/*"]
+    as: {pay.example: pay.partner.example}
+    endpoints: {labels: [edge]}
+    strip: [description, labels.internal-*]
+  - to: ["*"]
 - server_name: Mesh-B.example.
+  exports: []
   sources:
   - kubernetes: {cluster: east, zone: east.fed.example.}
+`
+
+const spiffe = `identity:
+  spiffe: {socket: "unix:///run/spire/agent.sock", trust_domains: [partner.example]}
+allow:
+  ids: ["spiffe://consumer.example/coredns"]
+catalogs:
+- sources:
+  - file: {path: catalog.yaml}
 `
 
 func ids(t *testing.T, texts ...string) []mtls.ID {
@@ -65,10 +86,11 @@ func ids(t *testing.T, texts ...string) []mtls.ID {
 	return ids
 }
 
-// equal compares identities by ==.
+// equal compares identities by ==, and policies by their rules.
 var equal = cmp.Options{
 	cmp.Comparer(func(a, b mtls.ID) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b *policy.Policy) bool { return (a == nil) == (b == nil) }), // Exports has the rules
 	cmpopts.EquateEmpty(),
 }
 
@@ -79,7 +101,8 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]ownerconfig.Config{
 		least: {
 			Listen: ":8008", Window: 1,
-			Identity: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"},
+			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "owner-key.pem", CA: "ca.pem"}},
+			Grace:    time.Minute,
 			Allow:    ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
 				{Name: "file:catalog.yaml", Lifetime: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
@@ -87,7 +110,8 @@ func TestParse(t *testing.T) {
 		},
 		most: {
 			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 256,
-			Identity:       mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"},
+			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
+			Grace:    90 * time.Second, Audit: true,
 			Allow:          ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns", "dns.partner.example"), File: "consumers.txt"},
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			Catalogs: []ownerconfig.Catalog{
@@ -98,9 +122,25 @@ func TestParse(t *testing.T) {
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
 					}},
-				}},
-				{ServerName: "mesh-b.example", Sources: []ownerconfig.Source{{Name: "kubernetes:east", Lifetime: time.Hour, Kubernetes: east}}},
+				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 26, Rule: policy.Rule{
+					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
+					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
+					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
+				}}, {Line: 31, Rule: policy.Rule{To: []string{"*"}}}}},
+				{
+					ServerName: "mesh-b.example", Policy: &policy.Policy{},
+					Sources: []ownerconfig.Source{{Name: "kubernetes:east", Lifetime: time.Hour, Kubernetes: east}},
+				},
 			},
+		},
+		spiffe: {
+			Listen: ":8008", Window: 1,
+			Identity: mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///run/spire/agent.sock", TrustDomains: []string{"partner.example"}}},
+			Grace:    time.Minute,
+			Allow:    ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
+			Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
+				{Name: "file:catalog.yaml", Lifetime: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
+			}}},
 		},
 	} {
 		got, problems := ownerconfig.Parse([]byte(text))
@@ -117,7 +157,7 @@ func TestIn(t *testing.T) {
 	c, _ := ownerconfig.Parse([]byte(most))
 	at := c.In("/etc/owner")
 	got := []string{
-		at.Identity.Cert, at.Identity.Key, at.Identity.CA, at.Allow.File,
+		at.Identity.Files.Cert, at.Identity.Files.Key, at.Identity.Files.CA, at.Allow.File,
 		at.Catalogs[0].Sources[0].File.Path, at.Catalogs[0].Sources[1].Kubernetes.Kubeconfig, at.Catalogs[1].Sources[0].Kubernetes.Kubeconfig,
 	}
 	want := []string{
@@ -175,7 +215,7 @@ func TestMistakes(t *testing.T) {
 		want     []string
 	}{
 		"a key with a slip":     {"allow:", "alow:", []string{"1: allow: required", "3: alow: there is no such key; did you mean allow?"}},
-		"a key of nothing":      {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, catalogs, identity, listen, metrics, window"}},
+		"a key of nothing":      {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, window"}},
 		"a key twice":           {"allow:", "window: 1\nwindow: 2\nallow:", []string{"4: window: is there twice, first on line 3"}},
 		"a key that is no word": {"allow:", "[a]: 2\nallow:", []string{"3: a key must be a plain word"}},
 		"an alias":              {"allow:", "listen: &a \":1\"\nmetrics: *a\nallow:", []string{"4: metrics: aliases (*a) are not resolved here; write the value again"}},
@@ -186,21 +226,57 @@ func TestMistakes(t *testing.T) {
 		"a window that is none": {"allow:", "window: {}\nallow:", []string{"3: window: must be a whole number"}},
 		"ranges":                {"allow:", "allow_addresses: [127.0.0.0/8, 10, 127.0.0.0/8]\nallow:", []string{`3: allow_addresses[1]: "10" is not a CIDR such as 127.0.0.0/8`, `3: allow_addresses[2]: "127.0.0.0/8" is there twice, first on line 3`}},
 		"a certificate":         {"cert: owner.pem, key", "cert: 1, kez", []string{`2: identity.files.cert: must be a string, not "1"; put it in quotes`, `2: identity.files.kez: there is no such key; did you mean key?`, `2: identity.files.key: required`}},
-		"no identity":           {"files: {", "file: {", []string{"1: identity.files: required", "2: identity.file: there is no such key; did you mean files?"}},
-		"SPIFFE":                {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: a}", []string{"2: identity.spiffe: this version takes no certificates from a SPIFFE agent; name files"}},
-		"who is nobody":         {`"spiffe://consumer.example/coredns"`, `"http://a", a.example, A.example, ""`, []string{`4: allow.ids[0]: identity "http://a": only the scheme spiffe:// is an identity`, `4: allow.ids[2]: "a.example" is there twice, first on line 4`, `4: allow.ids[3]: is empty`}},
-		"nobody by omission":    {`ids: ["spiffe://consumer.example/coredns"]`, `{}`, []string{"3: allow: needs ids, file or both; 'ids: []' lets nobody subscribe"}},
-		"no sources":            {"sources:\n  - file: {path: catalog.yaml}", "sources: []", []string{"6: catalogs[0].sources: at least one is required"}},
-		"no catalogs":           {"- sources:\n  - file: {path: catalog.yaml}", "  []", []string{"5: catalogs: at least one is required"}},
-		"a source of nothing":   {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: is empty; it needs an origin: file or kubernetes"}},
-		"two origins in one":    {"file: {path: catalog.yaml}", "file: {path: a}\n    kubernetes: {cluster: a, zone: b.example}", []string{"7: catalogs[0].sources[0]: has 2 origins; give each a '-' of its own"}},
-		"sources of later":      {"file: {path: catalog.yaml}", "registration: {}\n  - nsm: {}", []string{"7: catalogs[0].sources[0].registration: this version has no such source; it has file and kubernetes", "8: catalogs[0].sources[1].nsm: this version has no such source; it has file and kubernetes"}},
-		"a policy":              {"- sources:", "- exports: []\n  sources:", []string{"6: catalogs[0].exports: this version has no export policy: each consumer that may subscribe gets every service of the catalog"}},
-		"a relay":               {"- sources:", "- relay: {}\n  server_name: a.example\n- sources:", []string{"6: catalogs[0].relay: this version has no relay; a catalog needs sources"}},
-		"server names":          {"- sources:", "- server_name: a.example\n  sources: &s [file: {path: a}]\n- server_name: A.example.\n  sources: [file: {path: a}]\n- server_name: a b\n  sources: [file: {path: a}]\n- sources: [file: {path: b}]\n- sources:", []string{"8: catalogs[1].server_name: a.example is that of the catalog on line 6, too", `10: catalogs[2].server_name: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`, "13: catalogs[4]: has no server_name, and neither has the catalog on line 12; only one can be the default"}},
-		"a file":                {"path: catalog.yaml", "lifetime: 0, max_size: 1TB", []string{`7: catalogs[0].sources[0].file.lifetime: "0" is neither a duration such as 90m, of 1s at least, nor forever`, `7: catalogs[0].sources[0].file.max_size: "1TB" is not a size such as 512MiB`, "7: catalogs[0].sources[0].file.path: required"}},
-		"a file twice":          {"- file: {path: catalog.yaml}", "- file: {path: a}\n  - file: {path: a, max_size: 1}", []string{`8: catalogs[0].sources[1]: "file:a" is there twice, first on line 7`}},
-		"a cluster twice":       {"- file: {path: catalog.yaml}", "- kubernetes: {cluster: a, zone: a.example}\n  - kubernetes: {cluster: a, zone: b.example}", []string{`8: catalogs[0].sources[1]: "kubernetes:a" is there twice, first on line 7`}},
+		"no identity":           {"files: {", "file: {", []string{"1: identity: needs files or spiffe", "2: identity.file: there is no such key; did you mean files?"}},
+		"two identities":        {"  files: {", "  spiffe: {socket: \"tcp://127.0.0.1:8081\"}\n  files: {", []string{"2: identity.spiffe: cannot be used with files, which are on line 3: the identity has one origin"}},
+		"SPIFFE": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: unix://run/agent.sock, trust_domain: a, trust_domains: [a.example, \"spiffe://b.example\", a.example, A]}\n  grace: 25h", []string{
+			`2: identity.spiffe.socket: "unix://run/agent.sock" is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081`,
+			"2: identity.spiffe.trust_domain: there is no such key; did you mean trust_domains?",
+			`2: identity.spiffe.trust_domains[1]: "spiffe://b.example" is not a trust domain such as partner.example`,
+			`2: identity.spiffe.trust_domains[2]: "a.example" is there twice, first on line 2`,
+			`2: identity.spiffe.trust_domains[3]: "A" is not a trust domain such as partner.example`,
+			`3: identity.grace: "25h" is not a duration of 0s to 24h0m0s, such as 1m`,
+		}},
+		"SPIFFE without an agent": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {trust_domains: []}", []string{"2: identity.spiffe.trust_domains: at least one is required; leave it out for none", "2: identity.spiffe.socket: required"}},
+		"an audit":                {"allow:", "audit: yes\nallow:", []string{`3: audit: "yes" is neither true nor false`}},
+		"who is nobody":           {`"spiffe://consumer.example/coredns"`, `"http://a", a.example, A.example, ""`, []string{`4: allow.ids[0]: identity "http://a": only the scheme spiffe:// is an identity`, `4: allow.ids[2]: "a.example" is there twice, first on line 4`, `4: allow.ids[3]: is empty`}},
+		"nobody by omission":      {`ids: ["spiffe://consumer.example/coredns"]`, `{}`, []string{"3: allow: needs ids, file or both; 'ids: []' lets nobody subscribe"}},
+		"no sources":              {"sources:\n  - file: {path: catalog.yaml}", "sources: []", []string{"6: catalogs[0].sources: at least one is required"}},
+		"no catalogs":             {"- sources:\n  - file: {path: catalog.yaml}", "  []", []string{"5: catalogs: at least one is required"}},
+		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: is empty; it needs an origin: file or kubernetes"}},
+		"two origins in one":      {"file: {path: catalog.yaml}", "file: {path: a}\n    kubernetes: {cluster: a, zone: b.example}", []string{"7: catalogs[0].sources[0]: has 2 origins; give each a '-' of its own"}},
+		"sources of later":        {"file: {path: catalog.yaml}", "registration: {}\n  - nsm: {}", []string{"7: catalogs[0].sources[0].registration: this version has no such source; it has file and kubernetes", "8: catalogs[0].sources[1].nsm: this version has no such source; it has file and kubernetes"}},
+		"exports of slips": {"- sources:", "- exports:\n  - match: {fqdns: [a.example], fqdn: [], labels: {}, tag: [a]}\n    too: [a]\n  - 5\n  - to: \"*\"\n  - to: [5, \"*\", \"*\"]\n    endpoints: [a]\n    as: [a]\n    strip: []\n  sources:", []string{
+			"7: catalogs[0].exports[0].match.fqdns: there is no such key; did you mean fqdn?",
+			"7: catalogs[0].exports[0].match.fqdn: at least one is required; leave it out for all",
+			"7: catalogs[0].exports[0].match.labels: is empty; leave it out",
+			"7: catalogs[0].exports[0].match.tag: there is no such key; did you mean tags?",
+			"7: catalogs[0].exports[0].to: required",
+			"8: catalogs[0].exports[0].too: there is no such key; those that there are: as, endpoints, match, strip, to",
+			"9: catalogs[0].exports[1]: must be a mapping, not \"5\"",
+			"10: catalogs[0].exports[2].to: must be a list, not \"*\"",
+			"11: catalogs[0].exports[3].to[0]: must be a string, not \"5\"; put it in quotes",
+			"11: catalogs[0].exports[3].to[2]: \"*\" is there twice, first on line 11",
+			"12: catalogs[0].exports[3].endpoints: must be a mapping",
+			"13: catalogs[0].exports[3].as: must be a mapping",
+			"14: catalogs[0].exports[3].strip: at least one is required; leave it out for none",
+		}},
+		"exports against the rules": {"- sources:", "- exports:\n  - match:\n      fqdn: [a.example,\n        a.*.example]\n      labels: {tier: a, \"*\": a}\n      tags: [\"*\"]\n    to:\n    - 5\n    - \"spiffe://*.example/a\"\n    as: {a.example: b c}\n    endpoints: {labels: [\"*\"]}\n    strip: [label.a]\n  sources:", []string{
+			`9: catalogs[0].exports[0].match.fqdn[1]: name pattern "a.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`,
+			`10: catalogs[0].exports[0].match.labels.*: label pattern "*=a": a key is never a pattern here: write it out`,
+			`11: catalogs[0].exports[0].match.tags[0]: is taken as it is written, and "*" stands for nothing here; leave the list out for all`,
+			`13: catalogs[0].exports[0].to[0]: must be a string, not "5"; put it in quotes`,
+			`14: catalogs[0].exports[0].to[1]: identity pattern "spiffe://*.example/a": a trust domain is never a pattern: write it out, and one pattern for each`,
+			`15: catalogs[0].exports[0].as.a.example: zone "b c": label has a character other than a-z, 0-9, '-' and '_'`,
+			`16: catalogs[0].exports[0].endpoints.labels[0]: is taken as it is written, and "*" stands for nothing here; leave the list out for all`,
+			`17: catalogs[0].exports[0].strip[0]: "label.a" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters`,
+		}},
+		"exports of too many rules": {"- sources:", "- exports:\n" + strings.Repeat("  - to: [\"*\"]\n", policy.MaxRules+1) + "  sources:", []string{"6: catalogs[0].exports: more than 1000 rules"}},
+		"exports that are no list":  {"- sources:", "- exports:\n  sources:", []string{"6: catalogs[0].exports: has no value, must be a list"}},
+		"a relay":                   {"- sources:", "- relay: {}\n  server_name: a.example\n- sources:", []string{"6: catalogs[0].relay: this version has no relay; a catalog needs sources"}},
+		"server names":              {"- sources:", "- server_name: a.example\n  sources: &s [file: {path: a}]\n- server_name: A.example.\n  sources: [file: {path: a}]\n- server_name: a b\n  sources: [file: {path: a}]\n- sources: [file: {path: b}]\n- sources:", []string{"8: catalogs[1].server_name: a.example is that of the catalog on line 6, too", `10: catalogs[2].server_name: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`, "13: catalogs[4]: has no server_name, and neither has the catalog on line 12; only one can be the default"}},
+		"a file":                    {"path: catalog.yaml", "lifetime: 0, max_size: 1TB", []string{`7: catalogs[0].sources[0].file.lifetime: "0" is neither a duration such as 90m, of 1s at least, nor forever`, `7: catalogs[0].sources[0].file.max_size: "1TB" is not a size such as 512MiB`, "7: catalogs[0].sources[0].file.path: required"}},
+		"a file twice":              {"- file: {path: catalog.yaml}", "- file: {path: a}\n  - file: {path: a, max_size: 1}", []string{`8: catalogs[0].sources[1]: "file:a" is there twice, first on line 7`}},
+		"a cluster twice":           {"- file: {path: catalog.yaml}", "- kubernetes: {cluster: a, zone: a.example}\n  - kubernetes: {cluster: a, zone: b.example}", []string{`8: catalogs[0].sources[1]: "kubernetes:a" is there twice, first on line 7`}},
 		"a cluster": {"file: {path: catalog.yaml}", "kubernetes: {cluster: West, context: a, namespaces: [], selector: 'a b', endpoints: [pods, nodes], pods: yes}", []string{
 			`7: catalogs[0].sources[0].kubernetes.cluster: "West" is not a name of up to 63 lower-case letters, digits and '-'`,
 			"7: catalogs[0].sources[0].kubernetes.namespaces: at least one is required; leave it out for all",
@@ -226,6 +302,48 @@ func TestMistakes(t *testing.T) {
 		if diff := cmp.Diff(tt.want, shown(problems)); diff != "" {
 			t.Errorf("%s: unexpected problems (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestWarnings has configurations that can be used, and are probably not meant.
+func TestWarnings(t *testing.T) {
+	const three = "  - spiffe://acme.example/ns/dns/west\n  - dns.acme.example\n  - spiffe://other.example/dns\n"
+	for name, tt := range map[string]struct {
+		text string // behind the identity
+		want []string
+	}{
+		"no exports":           {"allow:\n  ids:\n" + three + "catalogs:\n- sources: [file: {path: a}]\n", nil},
+		"empty exports":        {"allow: {file: a}\ncatalogs:\n- exports: []\n  sources: [file: {path: a}]\n", []string{"5: catalogs[0].exports: is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe"}},
+		"nobody may subscribe": {"allow: {ids: []}\ncatalogs:\n- sources: [file: {path: a}]\n  exports: [{to: [a.example]}]\n", nil},
+		"exports that fit": {"allow:\n  ids:\n" + three + "catalogs:\n- sources: [file: {path: a}]\n  exports:\n" +
+			"  - {match: {tags: [a]}, to: [\"spiffe://acme.example/**\", \"*.acme.example\"]}\n  - {match: {tags: [b]}, to: [\"*\"]}\n", nil},
+		"exports that do not fit": {"allow:\n  ids:\n" + three + "catalogs:\n- sources: [file: {path: a}]\n  exports:\n" +
+			"  - {match: {fqdn: [\"*.a.example\"]}, to: [\"spiffe://acme.example/*\", \"*.acme.example\"]}\n" +
+			"  - {match: {fqdn: [b.a.example, \"*.c.a.example\"]}, to: [dns.acme.example]}\n" +
+			"- server_name: b\n  sources: [file: {path: a}]\n  exports: [{to: [dns.acme.example]}]\n", []string{
+			"5: allow.ids[0]: may subscribe and is told nothing: it is in the 'to' of no rule",
+			"7: allow.ids[2]: may subscribe and is told nothing: it is in the 'to' of no rule",
+			"11: catalogs[0].exports[0].to[0]: is nobody in allow.ids",
+			"12: catalogs[0].exports[1]: is never reached: the rule on line 11 covers it",
+		}},
+		"one catalog for everybody": {"allow:\n  ids:\n" + three + "  file: a\ncatalogs:\n- server_name: a\n  sources: [file: {path: a}]\n" +
+			"- sources: [file: {path: a}]\n  exports: [{to: [b.example]}]\n", nil},
+		"SPIFFE": {"allow:\n  ids:\n" + three + "catalogs:\n- sources: [file: {path: a}]\n  exports: [{to: [\"*\", dns.acme.example]}]\n", []string{
+			"6: allow.ids[1]: is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs",
+			"10: catalogs[0].exports[0].to[1]: is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs",
+		}},
+	} {
+		identity := "identity:\n  files: {cert: a, key: b, ca: c}\n"
+		if name == "SPIFFE" {
+			identity = "identity:\n  spiffe: {socket: \"unix:///a\"}\n"
+		}
+		_, problems, warnings := ownerconfig.Check([]byte(identity + tt.text))
+		if diff := cmp.Diff(tt.want, shown(warnings)); diff != "" || len(problems) > 0 {
+			t.Errorf("%s: problems %v; unexpected warnings (-want +got):\n%s", name, problems, diff)
+		}
+	}
+	if _, problems, warnings := ownerconfig.Check([]byte("catalogs: [exports: []]")); len(problems) == 0 || len(warnings) > 0 {
+		t.Errorf("a broken configuration has problems %v, and warnings %v", problems, warnings)
 	}
 }
 
@@ -293,7 +411,16 @@ func spelled(c ownerconfig.Config) string {
 	if c.Metrics != "" {
 		fmt.Fprintf(&b, "metrics: %s\n", quote(c.Metrics))
 	}
-	fmt.Fprintf(&b, "identity:\n  files: {cert: %s, key: %s, ca: %s}\n", quote(c.Identity.Cert), quote(c.Identity.Key), quote(c.Identity.CA))
+	fmt.Fprintf(&b, "audit: %v\nidentity:\n  grace: %v\n", c.Audit, c.Grace)
+	if agent := c.Identity.SPIFFE; agent.Socket != "" {
+		fmt.Fprintf(&b, "  spiffe:\n    socket: %s\n", quote(agent.Socket))
+		if len(agent.TrustDomains) > 0 {
+			fmt.Fprintf(&b, "    trust_domains: %s\n", quote(agent.TrustDomains))
+		}
+	} else {
+		files := c.Identity.Files
+		fmt.Fprintf(&b, "  files: {cert: %s, key: %s, ca: %s}\n", quote(files.Cert), quote(files.Key), quote(files.CA))
+	}
 	b.WriteString("allow:\n  ids:")
 	if len(c.Allow.IDs) == 0 {
 		b.WriteString(" []")
@@ -336,8 +463,37 @@ func spelled(c ownerconfig.Config) string {
 		if catalog.ServerName != "" {
 			fmt.Fprintf(&b, "  server_name: %s\n", quote(catalog.ServerName))
 		}
+		if catalog.Policy != nil {
+			fmt.Fprintf(&b, "  exports: [")
+			for _, e := range catalog.Exports {
+				fmt.Fprintf(&b, "%s,", spelledRule(e.Rule))
+			}
+			b.WriteString("]\n")
+		}
 	}
 	return b.String()
+}
+
+// spelledRule returns a rule as it stands in a file.
+func spelledRule(r policy.Rule) string {
+	match, rule := make(map[string]any), map[string]any{"to": r.To}
+	set := func(in map[string]any, key string, n int, v any) {
+		if n > 0 {
+			in[key] = v
+		}
+	}
+	set(match, "fqdn", len(r.FQDNs), r.FQDNs)
+	set(match, "labels", len(r.Labels), r.Labels)
+	set(match, "tags", len(r.Tags), r.Tags)
+	set(rule, "match", len(match), match)
+	set(rule, "as", len(r.As), r.As)
+	set(rule, "endpoints", len(r.Endpoints), map[string]any{"labels": r.Endpoints})
+	set(rule, "strip", len(r.Strip), r.Strip)
+	data, err := json.Marshal(rule)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }
 
 // FuzzParse parses any text. A problem has a line of the text, and a configuration
@@ -345,16 +501,18 @@ func spelled(c ownerconfig.Config) string {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(least))
 	f.Add([]byte(most))
+	f.Add([]byte(spiffe))
 	f.Add([]byte("---"))
 	f.Add([]byte("listen: [\n"))
 	f.Add([]byte("allow:\n  ids:\n  -\n---"))
 	f.Add([]byte("a: &a [*a]\n<<: *a\n"))
+	f.Add([]byte("catalogs:\n- exports:\n  - match: {fqdn: [\"*\"], labels: {a.b: [1]}}\n    to: [a, 5, \"*.a\"]\n    as: {a: b}\n  - to: [\"*\"]\n"))
 	f.Add([]byte("catalogs:\n- sources:\n  - {}\n  - file:\n  - ~\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, problems := ownerconfig.Parse(data)
+		c, problems, warnings := ownerconfig.Check(data)
 		ownerconfig.Recognize(data)
 		lines := strings.Count(strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(string(data)), "\n") + 1
-		for _, p := range problems {
+		for _, p := range slices.Concat(problems, warnings) {
 			if p.Line < 0 || p.Line > lines {
 				t.Errorf("problem %q is on line %d of %d", p, p.Line, lines)
 			}
@@ -366,8 +524,15 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		c.AllowAddresses = nil
+		for i, catalog := range c.Catalogs {
+			for j := range catalog.Exports {
+				if line := &c.Catalogs[i].Exports[j].Line; *line < 1 || *line > lines {
+					t.Errorf("a rule is on line %d of %d", *line, lines)
+				}
+			}
+		}
 		again, problems := ownerconfig.Parse([]byte(spelled(c)))
-		if diff := cmp.Diff(c, again, equal); diff != "" || len(problems) > 0 {
+		if diff := cmp.Diff(c, again, equal, cmpopts.IgnoreFields(ownerconfig.Export{}, "Line")); diff != "" || len(problems) > 0 {
 			t.Errorf("problems %v; unexpected configuration (-want +got):\n%s\n%s", problems, diff, spelled(c))
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -18,11 +20,11 @@ import (
 )
 
 // topKeys are the keys at the top of a file.
-var topKeys = []string{"listen", "metrics", "window", "identity", "allow", "allow_addresses", "catalogs"}
+var topKeys = []string{"listen", "metrics", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
 
 // config reads the whole file.
 func (r *reader) config(v value) Config {
-	c := Config{Listen: DefaultListen, Window: DefaultWindow}
+	c := Config{Listen: DefaultListen, Window: DefaultWindow, Grace: mtls.DefaultGrace}
 	var metrics value
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"listen": parsed(r, &c.Listen, "an address", parseAddress),
@@ -31,9 +33,10 @@ func (r *reader) config(v value) Config {
 			parsed(r, &c.Metrics, "an address", parseAddress)(v)
 		},
 		"window":          parsed(r, &c.Window, "a whole number", wholeNumber(owner.MaxWindow)),
-		"identity":        func(v value) { r.identity(v, &c.Identity) },
+		"identity":        func(v value) { r.identity(v, &c) },
 		"allow":           func(v value) { r.allow(v, &c.Allow) },
 		"allow_addresses": func(v value) { r.ranges(v, &c.AllowAddresses) },
+		"audit":           parsed(r, &c.Audit, "true or false", parseBool),
 		"catalogs":        func(v value) { r.catalogs(v, &c.Catalogs) },
 	})
 	if !ok {
@@ -46,7 +49,8 @@ func (r *reader) config(v value) Config {
 	return c
 }
 
-func (r *reader) identity(v value, files *mtls.Files) {
+func (r *reader) identity(v value, c *Config) {
+	files, agent := &c.Identity.Files, &c.Identity.SPIFFE
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"files": func(v value) {
 			lines, ok := r.mapping(v, map[string]func(v value){
@@ -56,9 +60,25 @@ func (r *reader) identity(v value, files *mtls.Files) {
 				r.require(v, lines, "cert", "key", "ca")
 			}
 		},
+		"spiffe": func(v value) {
+			lines, ok := r.mapping(v, map[string]func(v value){
+				"socket":        parsed(r, &agent.Socket, "a string", parseSocket),
+				"trust_domains": func(v value) { r.words(v, &agent.TrustDomains, "none", parseTrustDomain) },
+			})
+			if ok {
+				r.require(v, lines, "socket")
+			}
+		},
+		"grace": parsed(r, &c.Grace, "a duration", parseGrace),
 	})
-	if _, later := lines["spiffe"]; ok && !later {
-		r.require(v, lines, "files")
+	if !ok {
+		return
+	}
+	switch byFiles, byAgent := lines["files"], lines["spiffe"]; {
+	case byFiles == 0 && byAgent == 0:
+		r.wrongf(v, "needs files or spiffe")
+	case byFiles > 0 && byAgent > 0:
+		r.wrongf(value{field: v.field + ".spiffe", line: byAgent}, "cannot be used with files, which are on line %d: the identity has one origin", byFiles)
 	}
 }
 
@@ -76,6 +96,7 @@ func (r *reader) allow(v value, allow *Allow) {
 				case err != nil:
 					r.wrongf(v, "%v", err)
 				case first(v, id.String()):
+					r.places[fmt.Sprintf("allow.ids[%d]", len(allow.IDs))] = v
 					allow.IDs = append(allow.IDs, id)
 				}
 			})
@@ -105,6 +126,7 @@ func (r *reader) catalogs(v value, catalogs *[]Catalog) {
 		lines, ok := r.mapping(v, map[string]func(v value){
 			"server_name": parsed(r, &c.ServerName, "a host name", parseServerName),
 			"sources":     func(v value) { r.sources(v, &c.Sources) },
+			"exports":     func(v value) { r.exports(v, &c) },
 		})
 		if !ok {
 			return
@@ -194,11 +216,11 @@ func (r *reader) kubernetes(v value, s *Source) {
 		"zone":       parsed(r, &k.Zone, "a zone", parseServerName),
 		"kubeconfig": r.store(&k.Kubeconfig),
 		"context":    r.store(&k.Context),
-		"namespaces": func(v value) { r.words(v, &k.Namespaces, parseLabel) },
+		"namespaces": func(v value) { r.words(v, &k.Namespaces, "all", parseLabel) },
 		"selector":   parsed(r, &k.Selector, "a selector of labels", parseSelector),
 		"endpoints": func(v value) {
 			endpoints = v
-			r.words(v, &k.Endpoints, parseKind)
+			r.words(v, &k.Endpoints, "all", parseKind)
 		},
 		"pods": func(v value) {
 			pods = v
@@ -233,8 +255,9 @@ func (r *reader) kubernetes(v value, s *Source) {
 	}
 }
 
-// words reads a list of different words, one at least.
-func (r *reader) words(v value, words *[]string, parse func(text string) (string, error)) {
+// words reads a list of different words, one at least. Absent is what it means where
+// there is no list.
+func (r *reader) words(v value, words *[]string, absent string, parse func(text string) (string, error)) {
 	first := r.unique()
 	r.list(v, func(v value) {
 		var word string
@@ -244,7 +267,7 @@ func (r *reader) words(v value, words *[]string, parse func(text string) (string
 		}
 	})
 	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
-		r.wrongf(v, "at least one is required; leave it out for all")
+		r.wrongf(v, "at least one is required; leave it out for %s", absent)
 	}
 }
 
@@ -269,6 +292,43 @@ func parseSelector(text string) (string, error) {
 		return "", fmt.Errorf("%s is no selector of labels: %w", federation.Quote(text), err)
 	case selector.Empty():
 		return "", errors.New("is empty; leave it out for all")
+	}
+	return text, nil
+}
+
+func parseBool(text string) (bool, error) {
+	switch text {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%s is neither true nor false", federation.Quote(text))
+}
+
+// maxGrace is how long a connection may outlive a certificate at most.
+const maxGrace = 24 * time.Hour
+
+func parseGrace(text string) (time.Duration, error) {
+	grace, err := time.ParseDuration(text)
+	if err != nil || grace < 0 || grace > maxGrace {
+		return 0, fmt.Errorf("%s is not a duration of 0s to %v, such as 1m", federation.Quote(text), maxGrace)
+	}
+	return grace, nil
+}
+
+// parseSocket takes the address of a SPIFFE agent.
+func parseSocket(text string) (string, error) {
+	if err := workloadapi.ValidateAddress(text); err != nil || strings.HasPrefix(text, "unix:") && !strings.HasPrefix(text, "unix:///") {
+		return "", fmt.Errorf("%s is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", federation.Quote(text))
+	}
+	return text, nil
+}
+
+func parseTrustDomain(text string) (string, error) {
+	domain, err := spiffeid.TrustDomainFromString(text)
+	if err != nil || domain.Name() != text {
+		return "", fmt.Errorf("%s is not a trust domain such as partner.example", federation.Quote(text))
 	}
 	return text, nil
 }

@@ -22,15 +22,14 @@ var notYet = map[string]string{
 	"registration": noSource,
 	"nsm":          noSource,
 	"relay":        "this version has no relay; a catalog needs sources",
-	"exports":      "this version has no export policy: each consumer that may subscribe gets every service of the catalog",
-	"spiffe":       "this version takes no certificates from a SPIFFE agent; name files",
 }
 
 const noSource = "this version has no such source; it has file and kubernetes"
 
 // reader makes values of nodes, and keeps all that is wrong with them.
 type reader struct {
-	found problem.List
+	found  problem.List
+	places map[string]value // of what may turn out to be wrong or not meant when all has been read, by field
 }
 
 // value is a node at its place in the file.
@@ -40,12 +39,15 @@ type value struct {
 	line  int    // on which it begins, or its key does
 }
 
-func (r *reader) wrongf(v value, format string, args ...any) {
-	if r.found.Full() {
-		r.found.More++
+func (r *reader) wrongf(v value, format string, args ...any) { note(&r.found, v, format, args...) }
+
+// note adds to a list what there is to say of a value.
+func note(list *problem.List, v value, format string, args ...any) {
+	if list.Full() {
+		list.More++
 		return
 	}
-	r.found.Add(problem.Problem{Line: v.line, Field: v.field, Rule: problem.Printable(fmt.Sprintf(format, args...))})
+	list.Add(problem.Problem{Line: v.line, Field: v.field, Rule: problem.Printable(fmt.Sprintf(format, args...))})
 }
 
 // is reports whether a value is of a kind, and otherwise says that it is not.
@@ -68,6 +70,22 @@ func (r *reader) is(v value, kind yaml.Kind, what string) bool {
 // mapping hands the value of each key to its function. It returns the lines of the
 // keys, and whether the value is a mapping.
 func (r *reader) mapping(v value, known map[string]func(v value)) (lines map[string]int, ok bool) {
+	return r.entries(v, func(key string, v value) {
+		read, ok := known[key]
+		switch later := notYet[key]; {
+		case ok:
+			read(v)
+		case later != "":
+			r.wrongf(v, "%s", later)
+		default:
+			r.wrongf(v, "there is no such key; %s", suggestion(key, slices.Sorted(maps.Keys(known))))
+		}
+	})
+}
+
+// entries hands each key and its value to a function. It returns the lines of the keys,
+// and whether the value is a mapping.
+func (r *reader) entries(v value, each func(key string, v value)) (lines map[string]int, ok bool) {
 	if !r.is(v, yaml.MappingNode, "a mapping") {
 		return nil, false
 	}
@@ -84,15 +102,7 @@ func (r *reader) mapping(v value, known map[string]func(v value)) (lines map[str
 			continue
 		}
 		lines[key.Value] = key.Line
-		read, ok := known[key.Value]
-		switch later := notYet[key.Value]; {
-		case ok:
-			read(at)
-		case later != "":
-			r.wrongf(at, "%s", later)
-		default:
-			r.wrongf(at, "there is no such key; %s", suggestion(key.Value, slices.Sorted(maps.Keys(known))))
-		}
+		each(key.Value, at)
 	}
 	return lines, true
 }

@@ -45,27 +45,51 @@ func (a *allowance) update(named []mtls.ID) {
 	}
 }
 
-// enforce tells set who may subscribe, now and when the file changes. With nil it ends
-// that.
+// enforce tells set who may subscribe, now and when the file changes.
 func (a *allowance) enforce(ids []mtls.ID, set func(ids []mtls.ID)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ids, a.set = ids, set
-	if set != nil {
-		set(slices.Concat(ids, a.named))
+	set(slices.Concat(ids, a.named))
+}
+
+// rest ends what enforce does, and returns who may subscribe.
+func (a *allowance) rest() []mtls.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.set = nil
+	return slices.Concat(a.ids, a.named)
+}
+
+// with returns who may subscribe if ids are those of the configuration.
+func (a *allowance) with(ids []mtls.ID) []mtls.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Concat(ids, a.named)
+}
+
+// narrow begins a change of who may subscribe, which allow completes: until then it is
+// who may before and after. Next takes the place of the allowance in effect, unless it
+// is nil.
+func (p *Publisher) narrow(allow ownerconfig.Allow, next *allowance) {
+	if next == nil {
+		next = p.allowed
 	}
+	after := make(map[mtls.ID]bool)
+	for _, id := range next.with(allow.IDs) {
+		after[id] = true
+	}
+	both := slices.DeleteFunc(p.allowed.rest(), func(id mtls.ID) bool { return !after[id] })
+	p.server.SetAllow(both)
 }
 
 // allow tells the server who may subscribe. Next takes the place of the allowance in
 // effect, unless it is nil.
 func (p *Publisher) allow(allow ownerconfig.Allow, next *allowance) {
-	if old := p.allowed; old != nil && next != nil {
-		old.enforce(nil, nil)
-		if old.stop != nil {
+	if next != nil {
+		if old := p.allowed; old != nil && old.stop != nil {
 			old.stop()
 		}
-	}
-	if next != nil {
 		p.mu.Lock()
 		p.allowed = next
 		p.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 type catalog struct {
 	registry *owner.Registry
 	sources  *source.Catalog
+	exports  ownerconfig.Catalog      // whose exports are in effect
 	known    map[string]source.Source // that Set was given last, by key
 	stop     context.CancelFunc       // ends its sources; nil before they run
 }
@@ -28,17 +30,24 @@ type plan struct {
 	config  ownerconfig.Config
 	allowed *allowance                // nil when the file stays the same
 	entries map[string][]source.Entry // by server name
+	anew    map[string]bool           // the catalogs that are replaced although they stay, by server name
 }
 
 // prepare opens what a configuration needs beside what runs already.
 func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, error) {
-	next := &plan{config: c, entries: make(map[string][]source.Entry)}
+	next := &plan{config: c, entries: make(map[string][]source.Entry), anew: make(map[string]bool)}
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	for _, of := range c.Catalogs {
 		current := p.catalogs[of.ServerName]
 		entries := make([]source.Entry, 0, len(of.Sources))
 		for _, s := range of.Sources {
-			entry := source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), c.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime}
+			entries = append(entries, source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), c.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime})
+		}
+		if current != nil && current.betrayedBy(of, entries) {
+			next.anew[of.ServerName], current = true, nil
+		}
+		for i, s := range of.Sources {
+			entry := &entries[i]
 			if current != nil {
 				entry.Source = current.known[entry.Key]
 			}
@@ -48,7 +57,6 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 					return nil, Error{"catalogs", err}
 				}
 			}
-			entries = append(entries, entry)
 		}
 		next.entries[of.ServerName] = entries
 	}
@@ -61,18 +69,62 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 	return next, nil
 }
 
-// adopt puts a plan into effect, but for what the server has to be told.
-func (p *Publisher) adopt(ctx context.Context, next *plan) {
+// betrayedBy reports whether the next configuration of the catalog has other exports
+// that may tell more, and leaves out a source. What is published of that source stays
+// until the next list of sources is complete, and nobody has said who may be told of it
+// by the new exports: the old ones may hide it.
+func (c *catalog) betrayedBy(next ownerconfig.Catalog, entries []source.Entry) bool {
+	if c.exports.Policy == nil || sameExports(c.exports, next) {
+		return false
+	}
+	if slices.ContainsFunc(c.sources.Status().Sources, func(s source.SourceStatus) bool { return s.Published && !s.Staying }) {
+		return true // an earlier change has left it out
+	}
+	stays := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		stays[e.Key] = true
+	}
+	for key := range c.known {
+		if !stays[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// sameExports reports whether two catalogs have the same rules.
+func sameExports(a, b ownerconfig.Catalog) bool {
+	return (a.Policy == nil) == (b.Policy == nil) && slices.EqualFunc(a.Exports, b.Exports, func(a, b ownerconfig.Export) bool {
+		return reflect.DeepEqual(a.Rule, b.Rule)
+	})
+}
+
+// export makes the exports of a catalog those in effect, for its open streams as well.
+func (c *catalog) export(next ownerconfig.Catalog) {
+	if !sameExports(c.exports, next) {
+		c.registry.SetPolicy(next.Policy)
+	}
+	c.exports = next
+}
+
+// adopt puts a plan into effect, but for what the server has to be told. It returns the
+// catalogs that others have replaced.
+func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.applied = next.config, time.Now()
-	for name, entries := range next.entries {
+	for _, of := range next.config.Catalogs {
+		name, entries := of.ServerName, next.entries[of.ServerName]
 		c := p.catalogs[name]
+		if c != nil && next.anew[name] {
+			replaced, c = append(replaced, c), nil
+		}
 		if c == nil {
 			registry := owner.NewRegistry()
 			c = &catalog{registry: registry, sources: source.NewCatalog(source.Config{Registry: registry, Logger: p.logger, Name: name})}
 			p.catalogs[name] = c
 		}
+		c.export(of) // before there is anything new to tell
 		c.known = make(map[string]source.Source, len(entries))
 		for _, e := range entries {
 			c.known[e.Key] = e.Source
@@ -82,6 +134,7 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) {
 			p.run(ctx, c)
 		}
 	}
+	return replaced
 }
 
 // run runs the sources of a catalog.
@@ -111,17 +164,23 @@ func (p *Publisher) prepareChange(ctx context.Context, c ownerconfig.Config) (fu
 
 // change applies a plan while the server runs. Streams that stay allowed, of catalogs
 // that stay, go on.
+//
+// What the plan takes away comes first: who may not subscribe any more, and then what
+// exports hide. Who may subscribe newly comes last, and so finds nothing of before.
 func (p *Publisher) change(ctx context.Context, next *plan) {
 	p.Ready() // what is new must not make an owner unready that was ready
 	waiting := p.keep(&next.config)
-	p.allow(next.config.Allow, next.allowed) // first: it takes effect where it takes something away
-	p.adopt(ctx, next)
-	if next.allowed != nil {
-		p.follow(ctx, next.allowed)
+	p.narrow(next.config.Allow, next.allowed)
+	p.identity.SetGrace(next.config.Grace)
+	p.audit(next.config.Audit)
+	for _, of := range next.config.Catalogs {
+		if c := p.catalogs[of.ServerName]; c != nil && !next.anew[of.ServerName] {
+			c.export(of)
+		}
 	}
+	gone := p.adopt(ctx, next)
 	p.mu.Lock()
 	p.restart = waiting
-	var gone []*catalog
 	for name, c := range p.catalogs {
 		if _, stays := next.entries[name]; !stays {
 			gone = append(gone, c)
@@ -133,14 +192,31 @@ func (p *Publisher) change(ctx context.Context, next *plan) {
 	for _, c := range gone {
 		c.stop()
 	}
+	p.allow(next.config.Allow, next.allowed)
+	if next.allowed != nil {
+		p.follow(ctx, next.allowed)
+	}
 	sources := 0
 	for _, entries := range next.entries {
 		sources += len(entries)
 	}
 	p.logger.Info("configuration applied", "file", p.file, "catalogs", len(next.entries),
 		"sources", sources)
+	for name := range next.anew {
+		p.logger.Warn("catalog begins anew: its exports have changed, and a source is left out that the old ones may have hidden; its consumers come back",
+			"catalog", Shown(name))
+	}
 	if len(waiting) > 0 {
 		p.logger.Warn("configuration has new values that wait for a restart; the others are in effect", "file", p.file, "keys", strings.Join(waiting, ", "))
+	}
+}
+
+// audit makes the server log what it tells to whom, or end that.
+func (p *Publisher) audit(on bool) {
+	if on {
+		p.server.SetAudit(p.logger)
+	} else {
+		p.server.SetAudit(nil)
 	}
 }
 
@@ -148,10 +224,11 @@ func (p *Publisher) change(ctx context.Context, next *plan) {
 // those in effect, and returns the keys of those that differ.
 func (p *Publisher) keep(c *ownerconfig.Config) []string {
 	differ := map[string]bool{
-		"listen":         c.Listen != p.config.Listen,
-		"metrics":        c.Metrics != p.config.Metrics,
-		"window":         c.Window != p.config.Window,
-		"identity.files": c.Identity != p.config.Identity,
+		"listen":          c.Listen != p.config.Listen,
+		"metrics":         c.Metrics != p.config.Metrics,
+		"window":          c.Window != p.config.Window,
+		"identity.files":  c.Identity.Files != p.config.Identity.Files,
+		"identity.spiffe": !reflect.DeepEqual(c.Identity.SPIFFE, p.config.Identity.SPIFFE),
 	}
 	c.Listen, c.Metrics, c.Window, c.Identity = p.config.Listen, p.config.Metrics, p.config.Window, p.config.Identity
 	maps.DeleteFunc(differ, func(_ string, differs bool) bool { return !differs })

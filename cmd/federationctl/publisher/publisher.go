@@ -96,9 +96,10 @@ func New(ctx context.Context, c Config) (*Publisher, error) {
 // begin makes the server with its first configuration.
 func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
 	var err error
-	if p.identity, err = mtls.Load(c.Identity, p.logger); err != nil {
-		return Error{"identity.files", err}
+	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
+		return Error{identityKey(c.Identity), err}
 	}
+	p.identity.SetGrace(c.Grace)
 	next, err := p.prepare(ctx, c)
 	if err != nil {
 		return err
@@ -110,6 +111,7 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
 	if err != nil {
 		return Error{Err: err}
 	}
+	p.audit(c.Audit)
 	p.allow(c.Allow, next.allowed)
 	if p.listener, err = listen(ctx, "listen", c.Listen); err != nil {
 		return err
@@ -121,6 +123,14 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
 		return errors.Join(err, p.listener.Close())
 	}
 	return nil
+}
+
+// identityKey returns the key that names the origin of an identity.
+func identityKey(o mtls.Origin) string {
+	if o.SPIFFE.Socket != "" {
+		return "identity.spiffe"
+	}
+	return "identity.files"
 }
 
 // listen listens on the address that is the value of a key.

@@ -26,15 +26,17 @@ type Status struct {
 	// for all catalog files. It says why what a file holds now is not used, or nil.
 	Broken map[string]error
 
-	Certificate, CA time.Time // when the owner's certificate expires, and the next authority
+	// When the owner's certificate expires, and the next authority. Both are zero while
+	// there is none yet from a SPIFFE agent.
+	Certificate, CA time.Time
 
 	Server   owner.Stats
 	Catalogs map[string]source.Status // by server name
 }
 
-// Ready returns what the owner waits for before it is ready: every catalog must have
-// been complete once, and consumers be served. An owner that was ready stays so until
-// it ends.
+// Ready returns what the owner waits for before it is ready: it must have a certificate,
+// every catalog must have been complete once, and consumers be served. An owner that was
+// ready stays so until it ends.
 func (p *Publisher) Ready() (waiting []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,6 +48,9 @@ func (p *Publisher) Ready() (waiting []string) {
 	}
 	if p.ready {
 		return waiting
+	}
+	if certificate, _ := p.identity.Expiry(); certificate.IsZero() {
+		waiting = append(waiting, "there is no certificate yet from the SPIFFE agent at "+p.config.Identity.SPIFFE.Socket)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
 		select {

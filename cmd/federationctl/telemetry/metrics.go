@@ -23,12 +23,14 @@ var (
 	connectionsDesc = ownerDesc(nil, "connections", "Open connections, including those without a stream.")
 	turnedAwayDesc  = ownerDesc(nil, "connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
 	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, or a catalog file.", "file")
-	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities in the CA file.", "file")
+	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", "file")
 )
 
 // catalogDescs describe the metrics of one catalog.
 type catalogDescs struct {
 	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable *prometheus.Desc
+
+	classConsumers, classServices *prometheus.Desc
 
 	complete, away, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
 }
@@ -52,6 +54,9 @@ func describe(serverName string) catalogDescs {
 		ended:        ownerDesc(fixed, "streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code"),
 		unavailable:  ownerDesc(fixed, "catalog_unavailable", "1 while consumers of a catalog get Unavailable."),
 
+		classConsumers: ownerDesc(fixed, "class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", "class"),
+		classServices:  ownerDesc(fixed, "class_services", "Services that each consumer in a class is told.", "class"),
+
 		complete:       ownerDesc(fixed, "source_complete", "1 once the whole state of the origin of a source has been known.", "source"),
 		away:           ownerDesc(fixed, "source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", "source"),
 		ofSource:       ownerDesc(fixed, "source_services", "Services of a source, with those that are hidden.", "source"),
@@ -70,7 +75,7 @@ func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
 		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable,
-		c.complete, c.away, c.ofSource, c.hidden, c.refusedEntries,
+		c.classConsumers, c.classServices, c.complete, c.away, c.ofSource, c.hidden, c.refusedEntries,
 		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
@@ -107,6 +112,10 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		for code, n := range c.Ended {
 			count(d.ended, n, code.String())
 		}
+		for _, of := range classes(c) {
+			gauge(d.classConsumers, float64(of.consumers), of.name)
+			gauge(d.classServices, float64(of.services), of.name)
+		}
 	}
 	gauge(connectionsDesc, float64(stats.Connections))
 	for limit, n := range stats.TurnedAway {
@@ -137,8 +146,10 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	for file, broken := range status.Broken {
 		gauge(brokenDesc, oneIf(broken != nil), file)
 	}
-	gauge(expiryDesc, float64(status.Certificate.Unix()), "cert")
-	gauge(expiryDesc, float64(status.CA.Unix()), "ca")
+	if !status.Certificate.IsZero() {
+		gauge(expiryDesc, float64(status.Certificate.Unix()), "cert")
+		gauge(expiryDesc, float64(status.CA.Unix()), "ca")
+	}
 }
 
 // oneIf returns 1 for true and 0 for false.

@@ -41,3 +41,48 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		}
 	}
 }
+
+// TestClasses shows the classes of a catalog with exports, those beyond the bounds as
+// one.
+func TestClasses(t *testing.T) {
+	many := owner.CatalogStats{Classes: []owner.ClassStats{{Consumers: 3}}}
+	for i := range maxClasses + 1 {
+		many.Classes = append(many.Classes, owner.ClassStats{Rules: []int{i + 1}, Consumers: 2, Services: 5})
+	}
+	var long []int
+	for i := range maxClassName {
+		long = append(long, i+1)
+	}
+	status := publisher.Status{
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{
+			"":  {Classes: []owner.ClassStats{{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6}}},
+			"b": many, "without": {},
+		}},
+		Catalogs: map[string]source.Status{"": {}, "b": {}, "without": {}},
+	}
+	handler := Handler("v1", func() publisher.Status { return status })
+	get := func(path string) string {
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		return "\n" + response.Body.String()
+	}
+	scraped := get("/metrics")
+	for _, line := range []string{
+		`class_consumers{class="none"} 1`, `class_services{class="none"} 0`,
+		`class_consumers{class="1+3"} 2`, `class_services{class="1+3"} 4`,
+		`class_consumers{class="other"} 5`, `class_services{class="other"} 6`,
+		`class_consumers{catalog="b",class="none"} 3`,
+		`class_consumers{catalog="b",class="99"} 2`,
+		`class_consumers{catalog="b",class="other"} 4`, `class_services{catalog="b",class="other"} 10`,
+	} {
+		if !strings.Contains(scraped, "\nfederation_owner_"+line+"\n") {
+			t.Errorf("there is no line federation_owner_%s", line)
+		}
+	}
+	if n := strings.Count(scraped, "\nfederation_owner_class_consumers{"); n != 3+maxClasses+1 || strings.Contains(scraped, `class="100"`) {
+		t.Errorf("%d classes have a series", n)
+	}
+	if page := get("/"); !strings.Contains(page, "  class none: 1 consumers, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services\n") {
+		t.Errorf("the status page does not show the classes:%s", page)
+	}
+}

@@ -66,8 +66,10 @@ func write(w io.Writer, version string, s publisher.Status, now time.Time) {
 	} else {
 		fmt.Fprintf(w, "not ready\n%s", lines(s.Waiting))
 	}
-	fmt.Fprintf(w, "connections: %d\ncertificate: expires %s, CA %s\n",
-		s.Server.Connections, s.Certificate.UTC().Format(time.RFC3339), s.CA.UTC().Format(time.RFC3339))
+	fmt.Fprintf(w, "connections: %d\n", s.Server.Connections)
+	if !s.Certificate.IsZero() {
+		fmt.Fprintf(w, "certificate: expires %s, CA %s\n", s.Certificate.UTC().Format(time.RFC3339), s.CA.UTC().Format(time.RFC3339))
+	}
 	if s.File != "" {
 		fmt.Fprintf(w, "configuration: %s, in effect %s\n", problem.Printable(s.File), since(s.Applied, now))
 	}
@@ -86,6 +88,9 @@ func write(w io.Writer, version string, s publisher.Status, now time.Time) {
 			fmt.Fprintf(w, " %d %s", of.Consumers[version], version)
 		}
 		fmt.Fprintln(w)
+		for _, class := range classes(of) {
+			fmt.Fprintf(w, "  class %s: %d consumers, %d services\n", class.name, class.consumers, class.services)
+		}
 		if reason := s.Catalogs[name].Unavailable; reason != "" {
 			fmt.Fprintf(w, "  unavailable: %s\n", problem.Printable(reason))
 		}

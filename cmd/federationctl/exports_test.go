@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+)
+
+// watches follows the owner with the command watch, as a party.
+func (c *configured) watches(party string) *running {
+	c.t.Helper()
+	return background(c.t, slices.Concat([]string{"watch", "-o", "json", "--owner-id", pkiOwnerID, c.address}, files(c.dir, party))...)
+}
+
+// tells compares the next lines of a watch, of which each is operation, name and fqdn.
+func (r *running) tells(want ...string) {
+	r.t.Helper()
+	var got []string
+	for range want {
+		var line struct {
+			Op, Name string
+			Service  struct{ FQDN, Description string }
+		}
+		if err := json.Unmarshal([]byte(r.line()), &line); err != nil {
+			r.t.Fatal(err)
+		}
+		got = append(got, strings.Join(strings.Fields(line.Op+" "+line.Name+" "+line.Service.FQDN+" "+line.Service.Description), " "))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("unexpected lines (-want +got):\n%s", diff)
+	}
+}
+
+// exportedText has services of two tiers.
+const exportedText = `services:
+- {name: pay, fqdn: pay.fed.example, description: internal, labels: {tier: private}, endpoints: [{address: 192.0.2.20, port: 80}], instances: [{id: v1, protocol: HTTP}]}
+- {name: secret, fqdn: secret.other.example, endpoints: [{address: 192.0.2.21, port: 80}], instances: [{id: v1, protocol: HTTP}]}
+- {name: shop, fqdn: shop.fed.example, labels: {tier: public}, endpoints: [{address: 192.0.2.22, port: 80}], instances: [{id: v1, protocol: HTTP}]}
+`
+
+// exporting has exports for two consumers.
+const exporting = `audit: true
+listen: "127.0.0.1:0"
+metrics: "127.0.0.1:0"
+identity:
+  files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}
+allow:
+  ids: ["` + pkiConsumerID + `", "` + partnerID + `"]
+catalogs:
+- sources:
+  - file: {path: catalog.yaml}
+  exports:
+  - match: {labels: {tier: public}}
+    to: ["` + pkiConsumerID + `"]
+  - match: {fqdn: ["*.fed.example"], labels: {tier: private}}
+    to: ["spiffe://partner.example/*"]
+    as: {fed.example: partner.example}
+    strip: [description]
+`
+
+// TestExports has two consumers that are told different things. Edits of the exports
+// move services in and out of what their open streams see.
+func TestExports(t *testing.T) {
+	c := serveConfig(t, exporting, map[string]string{"catalog.yaml": exportedText})
+	consumer, partner := c.watches("consumer"), c.watches("partner")
+	consumer.tells("upsert shop shop.fed.example", "end")
+	partner.tells("upsert pay pay.partner.example", "end")
+	c.metrics(map[string]float64{
+		`services`: 3, `consumers{version="v1alpha2"}`: 2,
+		`class_consumers{class="1"}`: 1, `class_services{class="1"}`: 1, `class_consumers{class="2"}`: 1, `class_services{class="2"}`: 1,
+	})
+	c.shows("", "  class 1: 1 consumers, 1 services\n  class 2: 1 consumers, 1 services\n")
+
+	// The consumer may be told more, and the partner less.
+	write(t, c.file, strings.NewReplacer("- match: {labels: {tier: public}}", "- match: {fqdn: [\"*.fed.example\"]}", "tier: private}}", "tier: secret}}").Replace(exporting))
+	consumer.tells("upsert pay pay.fed.example internal")
+	partner.tells("delete pay")
+
+	// A broken edit changes nothing, and is reported.
+	write(t, c.file, strings.Replace(exporting, "match: {fqdn", "match: {fdqn", 1))
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 1, `class_services{class="1"}`: 2, `class_services{class="2"}`: 0})
+	c.shows("", "broken: config: configuration file "+c.file+": line 14: catalogs[0].exports[1].match.fdqn: there is no such key; did you mean fqdn?\n")
+
+	// Another rule comes first: one service goes, another one comes, a third changes.
+	write(t, c.file, strings.Replace(exporting, "  exports:\n", "  exports:\n  - match: {fqdn: [\"*.other.example\", pay.fed.example]}\n    to: [\"*\"]\n    as: {other.example: fed.example}\n    strip: [description]\n", 1))
+	consumer.tells("upsert secret secret.fed.example", "upsert pay pay.fed.example")
+	partner.tells("upsert pay pay.fed.example", "upsert secret secret.fed.example")
+	c.metrics(map[string]float64{`file_broken{file="config"}`: 0, `class_services{class="1+2"}`: 3, `class_services{class="1+3"}`: 2})
+
+	// What changes in the catalog moves services as well.
+	write(t, c.dir+"/catalog.yaml", strings.Replace(exportedText, "tier: public", "tier: internal", 1))
+	consumer.tells("delete shop")
+
+	// Nobody is told anything, and then everybody everything.
+	write(t, c.file, exporting[:strings.Index(exporting, "  exports:\n")]+"  exports: []\n")
+	consumer.tells("delete pay", "delete secret")
+	partner.tells("delete pay", "delete secret")
+	c.metrics(map[string]float64{`class_consumers{class="none"}`: 2, `class_services{class="none"}`: 0})
+	write(t, c.file, exporting[:strings.Index(exporting, "  exports:\n")])
+	everything := []string{"upsert pay pay.fed.example internal", "upsert secret secret.other.example", "upsert shop shop.fed.example"}
+	consumer.tells(everything...)
+	partner.tells(everything...)
+
+	for _, watch := range []*running{consumer, partner} {
+		if watch.stop(); watch.errs.Len() > 0 {
+			t.Errorf("a stream ended meanwhile: %s", watch.errs)
+		}
+	}
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}
+
+// TestExportsAndSources changes exports and sources at once. Nothing that the old
+// exports have hidden is told because the new ones came before the sources went.
+func TestExportsAndSources(t *testing.T) {
+	c := serveConfig(t, exporting, map[string]string{"catalog.yaml": exportedText})
+	conn := c.as("consumer", "owner.example")
+	stream := c.gets(conn, "UPSERT shop")
+
+	// The source that takes the place of the old one is not complete yet.
+	everything := strings.Replace(exporting[:strings.Index(exporting, "  exports:\n")], "catalog.yaml", "next.yaml", 1)
+	write(t, c.file, everything)
+	if code := stream.ends(); code != codes.Unavailable {
+		t.Errorf("the stream ended with %v, expected Unavailable", code)
+	}
+	if code := subscribe(t, conn).ends(); code != codes.Unavailable {
+		t.Errorf("a consumer gets %v, expected Unavailable", code)
+	}
+	write(t, c.dir+"/next.yaml", oneService("a"))
+	stream = c.gets(conn, "UPSERT a")
+	ack(stream)
+	if got := stream.next(nil); got != "UNKNOWN" {
+		t.Errorf("received %q, expected the end of the catalog", got)
+	}
+
+	// Where no source goes the stream stays, and what a new source brings is under the
+	// new exports from the beginning.
+	write(t, c.file, strings.Replace(everything, "  - file: {path: next.yaml}\n", "  - file: {path: next.yaml}\n  - file: {path: catalog.yaml}\n  exports: [{match: {fqdn: [\"*.fed.example\"]}, to: [\"*\"]}]\n", 1))
+	for _, want := range []string{"UPSERT pay", "UPSERT shop"} {
+		if got := stream.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "catalog begins anew") {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}

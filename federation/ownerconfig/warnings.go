@@ -1,0 +1,66 @@
+package ownerconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+)
+
+const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"
+
+// warnings returns what is probably not meant in a configuration without mistakes that
+// the reader has read.
+func (r *reader) warnings(c Config) problem.List {
+	found := problem.List{Room: problem.Room}
+	warnf := func(field, format string, args ...any) { note(&found, r.places[field], format, args...) }
+	agent := c.Identity.SPIFFE.Socket != ""
+	rules := slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return len(of.Exports) > 0 })
+	for i, id := range c.Allow.IDs {
+		field := fmt.Sprintf("allow.ids[%d]", i)
+		switch {
+		case agent && !isSPIFFE(id.String()):
+			warnf(field, noSPIFFE)
+		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tells(of, id) }):
+			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
+		}
+	}
+	for i, of := range c.Catalogs {
+		field := fmt.Sprintf("catalogs[%d].exports", i)
+		if of.Policy != nil && len(of.Exports) == 0 {
+			warnf(field, "is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe")
+		}
+		for _, s := range of.Policy.Shadowed() {
+			warnf(fmt.Sprintf("%s[%d]", field, s.Rule-1), "is never reached: the rule on line %d covers it", of.Exports[s.By-1].Line)
+		}
+		for j, rule := range of.Exports {
+			for k, to := range rule.Rule.To {
+				field := fmt.Sprintf("%s[%d].to[%d]", field, j, k)
+				switch {
+				case agent && to != "*" && !isSPIFFE(to):
+					warnf(field, noSPIFFE)
+				case c.Allow.File == "" && len(c.Allow.IDs) > 0 && !names(to, c.Allow.IDs):
+					warnf(field, "is nobody in allow.ids")
+				}
+			}
+		}
+	}
+	return found
+}
+
+// isSPIFFE reports whether an identity, or a pattern of identities, is a SPIFFE ID.
+func isSPIFFE(text string) bool { return strings.HasPrefix(text, "spiffe://") }
+
+// tells reports whether some rule of a catalog is for a consumer with that identity.
+func tells(c Catalog, id mtls.ID) bool {
+	return c.Policy == nil || len(c.Policy.Class([]mtls.ID{id}).Rules()) > 0
+}
+
+// names reports whether a pattern that has been checked stands for one of the identities.
+func names(to string, ids []mtls.ID) bool {
+	p, err := pattern.ParseID(to)
+	return err == nil && slices.ContainsFunc(ids, p.Matches)
+}
