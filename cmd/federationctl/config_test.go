@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -455,21 +456,28 @@ func TestConfigKubernetes(t *testing.T) {
 	}
 }
 
-// TestOwnerDocument parses the configuration in docs/owner.md, which must have every
-// key that there is.
+// TestOwnerDocument parses the configurations in docs/owner.md. The first must have every
+// key that there is, but for the other origin of the identity, which the second has.
 func TestOwnerDocument(t *testing.T) {
 	document, err := os.ReadFile("../../docs/owner.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(document)
-	if block == nil {
-		t.Fatal("docs/owner.md has no configuration")
+	var configs []ownerconfig.Config
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
+		if !ownerconfig.Recognize(block[1]) {
+			continue
+		}
+		config, problems, warnings := ownerconfig.Check(block[1])
+		if len(problems)+len(warnings) > 0 {
+			t.Errorf("problems %v, warnings %v in\n%s", problems, warnings, block[1])
+		}
+		configs = append(configs, config)
 	}
-	config, problems := ownerconfig.Parse(block[1])
-	if len(problems) > 0 {
-		t.Fatalf("problems %v", problems)
+	if len(configs) != 3 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
+		t.Fatalf("docs/owner.md has %d configurations, expected 3, of which the second has an agent", len(configs))
 	}
+	config := configs[0]
 	// What is not set by the example is not shown by it.
 	var empty []string
 	var look func(path string, v reflect.Value)
@@ -477,7 +485,7 @@ func TestOwnerDocument(t *testing.T) {
 		switch {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
-		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
+		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
 			for i := range v.NumField() {
 				look(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
@@ -488,6 +496,7 @@ func TestOwnerDocument(t *testing.T) {
 	look("", reflect.ValueOf(config))
 	look("file", reflect.ValueOf(config.Catalogs[0].Sources[0].File))
 	look("kubernetes", reflect.ValueOf(config.Catalogs[0].Sources[1].Kubernetes))
+	look("exports", reflect.ValueOf(config.Catalogs[0].Exports[0].Rule))
 	if len(empty) > 0 || len(config.Catalogs) != 2 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
 		t.Errorf("the configuration in docs/owner.md leaves %q out: %+v", empty, config)
 	}

@@ -2,12 +2,21 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 )
 
 // watches follows the owner with the command watch, as a party.
@@ -22,8 +31,12 @@ func (r *running) tells(want ...string) {
 	var got []string
 	for range want {
 		var line struct {
-			Op, Name string
-			Service  struct{ FQDN, Description string }
+			Op      string `json:"op"`
+			Name    string `json:"name"`
+			Service struct {
+				FQDN        string `json:"fqdn"`
+				Description string `json:"description"`
+			} `json:"service"`
 		}
 		if err := json.Unmarshal([]byte(r.line()), &line); err != nil {
 			r.t.Fatal(err)
@@ -42,8 +55,8 @@ const exportedText = `services:
 - {name: shop, fqdn: shop.fed.example, labels: {tier: public}, endpoints: [{address: 192.0.2.22, port: 80}], instances: [{id: v1, protocol: HTTP}]}
 `
 
-// exporting has exports for two consumers.
-const exporting = `audit: true
+// openText tells everything to two consumers.
+const openText = `audit: true
 listen: "127.0.0.1:0"
 metrics: "127.0.0.1:0"
 identity:
@@ -53,7 +66,10 @@ allow:
 catalogs:
 - sources:
   - file: {path: catalog.yaml}
-  exports:
+`
+
+// exporting tells them different things.
+const exporting = openText + `  exports:
   - match: {labels: {tier: public}}
     to: ["` + pkiConsumerID + `"]
   - match: {fqdn: ["*.fed.example"], labels: {tier: private}}
@@ -96,11 +112,11 @@ func TestExports(t *testing.T) {
 	consumer.tells("delete shop")
 
 	// Nobody is told anything, and then everybody everything.
-	write(t, c.file, exporting[:strings.Index(exporting, "  exports:\n")]+"  exports: []\n")
+	write(t, c.file, openText+"  exports: []\n")
 	consumer.tells("delete pay", "delete secret")
 	partner.tells("delete pay", "delete secret")
 	c.metrics(map[string]float64{`class_consumers{class="none"}`: 2, `class_services{class="none"}`: 0})
-	write(t, c.file, exporting[:strings.Index(exporting, "  exports:\n")])
+	write(t, c.file, openText)
 	everything := []string{"upsert pay pay.fed.example internal", "upsert secret secret.other.example", "upsert shop shop.fed.example"}
 	consumer.tells(everything...)
 	partner.tells(everything...)
@@ -113,6 +129,15 @@ func TestExports(t *testing.T) {
 	if code := c.stop(); code != exitDone {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}
+	for _, line := range []string{
+		`level=INFO msg="service told" catalog="" consumer=` + partnerID + ` service=pay fqdn=pay.partner.example rule=2` + "\n",
+		`level=INFO msg="service told" catalog="" consumer=` + partnerID + ` service=secret fqdn=secret.fed.example rule=1` + "\n",
+		`level=INFO msg="service withdrawn" catalog="" consumer=` + pkiConsumerID + ` service=shop reason=`,
+	} {
+		if !strings.Contains(c.errs.String(), line) {
+			t.Errorf("the log has no line %q:\n%s", line, c.errs)
+		}
+	}
 }
 
 // TestExportsAndSources changes exports and sources at once. Nothing that the old
@@ -123,7 +148,7 @@ func TestExportsAndSources(t *testing.T) {
 	stream := c.gets(conn, "UPSERT shop")
 
 	// The source that takes the place of the old one is not complete yet.
-	everything := strings.Replace(exporting[:strings.Index(exporting, "  exports:\n")], "catalog.yaml", "next.yaml", 1)
+	everything := strings.Replace(openText, "catalog.yaml", "next.yaml", 1)
 	write(t, c.file, everything)
 	if code := stream.ends(); code != codes.Unavailable {
 		t.Errorf("the stream ended with %v, expected Unavailable", code)
@@ -148,5 +173,97 @@ func TestExportsAndSources(t *testing.T) {
 	}
 	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "catalog begins anew") {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}
+
+// TestSPIFFEAgentAway has an owner whose agent is away: it listens, and says what it
+// waits for.
+func TestSPIFFEAgentAway(t *testing.T) {
+	text := strings.Replace(ownerText, "files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: \"unix:///nowhere/agent.sock\"}", 1)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
+	want := "not ready\nthere is no certificate yet from the SPIFFE agent at unix:///nowhere/agent.sock\n"
+	eventually(t, func() string { // the catalog is complete soon
+		if code, body := c.get("readyz"); code != http.StatusServiceUnavailable || body != want {
+			return fmt.Sprintf("/readyz is %d, %q, expected %q", code, body, want)
+		}
+		return ""
+	})
+	code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", "--once", c.address}, files(c.dir, "consumer"))...)
+	if code != exitFailed || stdout != "" || !strings.Contains(stderr, "handshake") {
+		t.Errorf("watch ended with exit code %d, standard output %q, standard error %q", code, stdout, stderr)
+	}
+	if _, page := c.get(""); strings.Contains(page, "certificate:") {
+		t.Errorf("the status page tells of a certificate:\n%s", page)
+	}
+	if _, metrics := c.get("metrics"); strings.Contains(metrics, "certificate_expiry_timestamp_seconds{") {
+		t.Error("there is a metric of a certificate")
+	}
+
+	// Where the identity comes from waits for a restart.
+	write(t, c.file, strings.Replace(text, "nowhere", "elsewhere", 1))
+	c.shows("", "new values wait for a restart: identity.spiffe\n")
+	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "the SPIFFE agent is away") {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+}
+
+// TestDocumentedExports evaluates the example in docs/owner.md, whose table says what
+// becomes of some services.
+func TestDocumentedExports(t *testing.T) {
+	document, err := os.ReadFile("../../docs/owner.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?s)## An example between two organisations.*?```yaml\n(.*?)```").FindSubmatch(document)
+	if example == nil {
+		t.Fatal("docs/owner.md has no example")
+	}
+	config, problems, warnings := ownerconfig.Check(example[1])
+	if len(problems)+len(warnings) > 0 {
+		t.Fatalf("problems %v, warnings %v", problems, warnings)
+	}
+	exports := config.Catalogs[0].Policy
+	address, err := federation.ParseAddress("192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		fqdn, tier, endpoint string
+		want                 [3]string // for each of allow.ids
+	}{
+		{"checkout.pay.west.acme.example", "public", "edge", [3]string{"1 checkout.pay.acme.partner.example tier", "1 checkout.pay.acme.partner.example tier", "3 checkout.pay.west.acme.example tier"}},
+		{"checkout.pay.west.acme.example", "public", "inner", [3]string{"1", "1", "3 checkout.pay.west.acme.example tier"}},
+		{"shop.web.west.acme.example", "public", "edge", [3]string{"2 shop.web.acme.partner.example", "0", "3 shop.web.west.acme.example tier"}},
+		{"db.web.west.acme.example", "private", "edge", [3]string{"0", "0", "3 db.web.west.acme.example tier"}},
+	} {
+		name, err := federation.ParseFQDN(tt.fqdn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &federation.Service{
+			Name: "west/a/b", FQDN: name, Labels: []federation.Pair{{Key: "tier", Value: tt.tier}},
+			Endpoints: []federation.Endpoint{{Address: address, Port: 80, Labels: []string{tt.endpoint}}},
+			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
+		}
+		if err := s.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range config.Allow.IDs {
+			class := exports.Class([]mtls.ID{id})
+			if rules := fmt.Sprint(class.Rules()); rules != []string{"[1 2]", "[1]", "[3]"}[i] {
+				t.Errorf("the rules of %v are %s", id, rules)
+			}
+			d := exports.Explain(class, s)
+			got := strconv.Itoa(d.Rule)
+			if d.Service != nil {
+				got += " " + strings.TrimSuffix(d.Service.FQDN.String(), ".")
+				for _, label := range d.Service.Labels {
+					got += " " + label.Key
+				}
+			}
+			if got != tt.want[i] {
+				t.Errorf("%s is %q for %v, expected %q", tt.fqdn, got, id, tt.want[i])
+			}
+		}
 	}
 }

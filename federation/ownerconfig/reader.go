@@ -39,10 +39,10 @@ type value struct {
 	line  int    // on which it begins, or its key does
 }
 
-func (r *reader) wrongf(v value, format string, args ...any) { note(&r.found, v, format, args...) }
+func (r *reader) wrongf(v value, format string, args ...any) { notef(&r.found, v, format, args...) }
 
-// note adds to a list what there is to say of a value.
-func note(list *problem.List, v value, format string, args ...any) {
+// notef adds to a list what there is to say of a value.
+func notef(list *problem.List, v value, format string, args ...any) {
 	if list.Full() {
 		list.More++
 		return

@@ -16,7 +16,7 @@ const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent t
 // the reader has read.
 func (r *reader) warnings(c Config) problem.List {
 	found := problem.List{Room: problem.Room}
-	warnf := func(field, format string, args ...any) { note(&found, r.places[field], format, args...) }
+	warnf := func(field, format string, args ...any) { notef(&found, r.places[field], format, args...) }
 	agent := c.Identity.SPIFFE.Socket != ""
 	rules := slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return len(of.Exports) > 0 })
 	for i, id := range c.Allow.IDs {
