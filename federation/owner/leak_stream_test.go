@@ -1,0 +1,206 @@
+package owner
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// receiver is a consumer on a stream. It may be slow, and then receives only when it may.
+type receiver struct {
+	holder
+
+	version wire.Version
+	receive func() (event federation.Event, acknowledge func(), err error)
+	may     chan struct{} // nil unless it is slow
+
+	received []federation.Event // since they were looked at
+}
+
+// listen opens a stream of a consumer.
+func listen(t *testing.T, f *fixture, ids []mtls.ID, version wire.Version) *receiver {
+	t.Helper()
+	leaf := mtls.Leaf{Name: "test"}
+	for _, id := range ids {
+		if strings.Contains(id.String(), "://") {
+			leaf.URIs = []string{id.String()} // a certificate has one at most
+		} else {
+			leaf.DNSNames = append(leaf.DNSNames, id.String())
+		}
+	}
+	l := &receiver{holder: *newHolder(&Subscription{}), version: version}
+	for _, name := range append(leaf.URIs, leaf.DNSNames...) {
+		l.ids = append(l.ids, idOf(t, name))
+	}
+	conn := f.dialAs(t, leaf)
+	if version == wire.V1Alpha1 {
+		c := subscribe1(t, conn)
+		l.receive = func() (federation.Event, func(), error) {
+			m, err := c.stream.Recv()
+			if err != nil {
+				return federation.Event{}, nil, err
+			}
+			event, err := wire.DecodeV1Alpha1(m, wire.AnyAddress())
+			return event, func() { c.request(wire.AckV1Alpha1(m.GetNonce())) }, err
+		}
+		return l
+	}
+	c := subscribe(t, conn)
+	l.receive = func() (federation.Event, func(), error) {
+		m, err := c.stream.Recv()
+		if err != nil {
+			return federation.Event{}, nil, err
+		}
+		event, err := wire.Decode(m.GetResponse(), wire.AnyAddress())
+		return event, func() { c.request(wire.Ack(m.GetResponse().GetNonce(), "session")) }, err
+	}
+	return l
+}
+
+// run receives until the stream ends.
+func (l *receiver) run() {
+	for {
+		if l.may != nil {
+			<-l.may
+		}
+		event, acknowledge, err := l.receive()
+		if err != nil {
+			return
+		}
+		l.received = append(l.received, event)
+		acknowledge()
+	}
+}
+
+// onWire returns a service as a version of the API says it, or nil where it cannot.
+func onWire(t *testing.T, version wire.Version, s *federation.Service) *federation.Service {
+	t.Helper()
+	if s == nil {
+		return nil
+	}
+	event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+	var decoded federation.Event
+	if version == wire.V1Alpha1 {
+		m, err := wire.EncodeV1Alpha1(event, "", false)
+		if err != nil {
+			return nil
+		}
+		if decoded, err = wire.DecodeV1Alpha1(m, wire.AnyAddress()); err != nil {
+			t.Fatal(err)
+		}
+		return decoded.Service
+	}
+	m, err := wire.Encode(event, "", "")
+	if err != nil {
+		return nil
+	}
+	if decoded, err = wire.Decode(m, wire.AnyAddress()); err != nil {
+		t.Fatal(err)
+	}
+	return decoded.Service
+}
+
+// look holds what a receiver has received. All that a fast one receives in a step must be
+// true after it, since one thing changes in it.
+func (l *receiver) look(t *testing.T, w *world) {
+	t.Helper()
+	for _, e := range l.received {
+		switch e.Operation {
+		case federation.Upsert:
+			if want := onWire(t, l.version, w.told(&l.holder, e.Name)); l.may == nil && (want == nil || !want.Equal(e.Service)) {
+				t.Fatalf("a %s of %v is told %+v, expected %+v", l.version, l.ids, e.Service, want)
+			}
+			l.held[e.Name] = e.Service
+		case federation.Delete:
+			if l.held[e.Name] == nil {
+				t.Fatalf("a %s of %v is told to delete %s, of which it does not know", l.version, l.ids, e.Name)
+			}
+			delete(l.held, e.Name)
+		default:
+			l.ended = true
+		}
+	}
+	l.received = nil
+}
+
+// compare compares what a receiver holds that has received everything.
+func (l *receiver) compare(t *testing.T, w *world) {
+	t.Helper()
+	for i := range 8 {
+		name := string(rune('a' + i))
+		want, held := onWire(t, l.version, w.told(&l.holder, name)), l.held[name]
+		if (want == nil) != (held == nil) || want != nil && !want.Equal(held) {
+			t.Fatalf("a %s of %v holds %+v of %s, expected %+v", l.version, l.ids, held, name, want)
+		}
+	}
+	if !l.ended {
+		t.Fatalf("a %s of %v never received the end of the catalog", l.version, l.ids)
+	}
+}
+
+// TestNothingLeaksOnStreams is TestNothingLeaks with the streams of a server, in both
+// versions of the API. Some consumers receive so slowly that changes of several policies
+// are one.
+func TestNothingLeaksOnStreams(t *testing.T) {
+	for seed := range uint64(unlessShort(12, 4)) {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, func(c *Config) { c.Window = 1 + int(seed%4) })
+			w := newWorld(t, seed)
+			w.registry = f.registry
+			consumers := policytest.New(seed)
+			var receivers []*receiver
+			var running sync.WaitGroup
+			upserts := 0
+			for step := range 60 {
+				if step%5 == 0 && len(receivers) < 8 {
+					l := listen(t, f, consumers.IDs(), []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[len(receivers)%2])
+					if len(receivers) > 5 {
+						l.may = make(chan struct{}, 1<<10)
+					}
+					receivers = append(receivers, l)
+					running.Go(l.run)
+				} else if w.IntN(3) == 0 { // a service that v1alpha1 can express
+					s := expressible(w.name(), step)
+					s.FQDN = w.Service(s.Name).FQDN
+					upsert(t, f.registry, s)
+					w.services[s.Name] = s
+				} else {
+					w.do(byte(w.IntN(10)))
+				}
+				for _, l := range receivers {
+					if l.may != nil && w.IntN(3) == 0 {
+						l.may <- struct{}{}
+					}
+				}
+				synctest.Wait()
+				for _, l := range receivers {
+					upserts += len(l.received)
+					if l.look(t, w); l.may == nil {
+						l.compare(t, w)
+					}
+				}
+			}
+			for _, l := range receivers {
+				if l.may != nil {
+					close(l.may)
+				}
+			}
+			synctest.Wait()
+			for _, l := range receivers {
+				l.look(t, w)
+				l.compare(t, w)
+			}
+			if upserts < 100 {
+				t.Errorf("%d messages came, too few to tell anything", upserts)
+			}
+			f.stop()
+			running.Wait()
+		})
+	}
+}
