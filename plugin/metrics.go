@@ -136,11 +136,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			sendTime(staleDesc, o.Lost)
 			send(remainingDesc, o.Remaining(time.Now()).Seconds())
 		}
-		if o.Files.Cert == o.Files.CA { // one file can hold both
-			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.CertExpiry, o.CAExpiry}, time.Time.Compare), o.Files.Cert)
+		cert, ca := o.Identity.Files.Cert, o.Identity.Files.CA
+		if socket := o.Identity.SPIFFE.Socket; socket != "" {
+			cert, ca = socket, socket
+		}
+		if cert == ca { // one file can hold both, as an agent does
+			sendTime(expiryDesc, slices.MinFunc([]time.Time{o.CertExpiry, o.CAExpiry}, time.Time.Compare), cert)
 			continue
 		}
-		sendTime(expiryDesc, o.CertExpiry, o.Files.Cert)
-		sendTime(expiryDesc, o.CAExpiry, o.Files.CA)
+		sendTime(expiryDesc, o.CertExpiry, cert)
+		sendTime(expiryDesc, o.CAExpiry, ca)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -71,7 +72,7 @@ func subscribe(b *testing.B, keys *pki, address string, w *stopwatch) (block *ag
 	block, err := a.Attach(agent.BlockConfig{
 		Zone: benchZone(b),
 		Owners: []agent.OwnerConfig{{
-			Addresses: []string{address}, Files: keys.consumer, Settle: time.Minute, Keepalive: time.Minute, MaxMessage: 16 << 20,
+			Addresses: []string{address}, Identity: mtls.Origin{Files: keys.consumer}, Grace: mtls.DefaultGrace, Settle: time.Minute, Keepalive: time.Minute, MaxMessage: 16 << 20,
 		}},
 	})
 	if err != nil {

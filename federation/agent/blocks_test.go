@@ -342,7 +342,7 @@ func TestAttachFails(t *testing.T) {
 		w := newWorld(t)
 		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
 		broken := w.owner("b.example:8008")
-		broken.Files.Key = w.files.CA
+		broken.Identity.Files.Key = w.files.CA
 		if _, err := w.agent.Attach(w.block(1, w.owner(ownerAddress), broken)); err == nil {
 			t.Fatal("attached with a broken key")
 		}

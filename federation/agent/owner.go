@@ -26,10 +26,11 @@ import (
 
 // OwnerConfig is what one federation block says of the connection to its owner.
 type OwnerConfig struct {
-	Addresses      []string // host:port; replicas of one owner
-	Files          mtls.Files
-	ServerName     string    // empty: the host of each address
-	IDs            []mtls.ID // empty: the server name
+	Addresses      []string      // host:port; replicas of one owner
+	Identity       mtls.Origin   // of this consumer
+	Grace          time.Duration // how long a stream outlives a certificate; see mtls.Source.SetGrace
+	ServerName     string        // empty: the host of each address
+	IDs            []mtls.ID     // empty: the server name
 	Version        wire.Version
 	Retention      time.Duration
 	Settle         time.Duration
@@ -108,17 +109,25 @@ type found struct {
 	file   string // that Persist leads to, whatever its path; empty is none
 }
 
-// find reads and checks the files of an owner.
+// find reads and checks the files of an owner. A SPIFFE agent is not waited for.
 func (a *Agent) find(c *OwnerConfig) (found, error) {
-	source, err := mtls.Load(c.Files, a.config.Logger.With("owner", c.ID()))
-	if err != nil || c.Persist == "" {
-		return found{source: source}, err
+	logger := a.config.Logger
+	if c.Identity.SPIFFE.Socket == "" {
+		logger = logger.With("owner", c.ID())
+	}
+	source, err := mtls.Open(c.Identity, logger)
+	if err != nil {
+		return found{}, err
+	}
+	source.SetGrace(c.Grace)
+	if c.Persist == "" {
+		return found{source: source}, nil
 	}
 	file, err := mirror.CheckFile(context.Background(), a.config.Store, c.Persist)
 	if err != nil {
 		return found{}, fmt.Errorf("persist: %w", err)
 	}
-	for _, other := range []string{c.Files.Cert, c.Files.Key, c.Files.CA} {
+	for _, other := range []string{c.Identity.Files.Cert, c.Identity.Files.Key, c.Identity.Files.CA} {
 		if resolved, err := filepath.EvalSymlinks(other); err == nil && resolved == file {
 			return found{}, fmt.Errorf("persist: %q is a file of tls and would be written over", c.Persist)
 		}
@@ -146,6 +155,9 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		claims = slices.Concat(claims, other.claims)
 	}
 	for _, other := range claims {
+		if other.shares(c) {
+			f.source = other.source
+		}
 		if other.block.config.Configuration != b.config.Configuration {
 			continue
 		}
@@ -172,6 +184,13 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		}
 	}
 	return &claim{found: f, block: b, index: i, owner: o, config: *c, subscription: subscription}, nil
+}
+
+// shares reports whether an owner can have the certificates of the claim. Those from a
+// SPIFFE agent are one for all, so that the agent is followed once, and a reload goes on
+// with what is held. Certificate files are followed for each owner, and logged so.
+func (c *claim) shares(d *OwnerConfig) bool {
+	return d.Identity.SPIFFE.Socket != "" && c.config.Grace == d.Grace && reflect.DeepEqual(c.config.Identity, d.Identity)
 }
 
 // owner is one owner of the process: its mirror, and the blocks that publish it.
@@ -204,8 +223,8 @@ type OwnerStatus struct {
 	ID string
 	mirror.Status
 	Conflicts  map[zone.Fault]int
-	Files      mtls.Files
-	CertExpiry time.Time
+	Identity   mtls.Origin
+	CertExpiry time.Time // zero before the first certificate, as CAExpiry
 	CAExpiry   time.Time
 }
 
@@ -303,7 +322,7 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 func (o *owner) report() OwnerStatus {
 	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load()}
 	if c := o.running.Load(); c != nil {
-		s.Files = c.config.Files
+		s.Identity = c.config.Identity
 		s.CertExpiry, s.CAExpiry = c.source.Expiry()
 	}
 	return s

@@ -14,7 +14,7 @@ import (
 // filter returns a filter of names, and of labels, which have an '='.
 func filter(t *testing.T, texts string) (f imports.Filter) {
 	t.Helper()
-	for _, text := range strings.FieldsSeq(texts) {
+	for text := range strings.FieldsSeq(texts) {
 		if strings.Contains(text, "=") {
 			label, err := pattern.ParseLabel(text)
 			if err != nil {

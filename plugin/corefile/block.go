@@ -60,6 +60,9 @@ type Block struct {
 // repeatable are the properties that add to what an earlier line of them says.
 var repeatable = []string{"rename", "allow_addresses", "import_names", "import_labels"}
 
+// alternatives are the properties that exclude each other.
+var alternatives = map[string][]string{"tls": {"spiffe"}, "spiffe": {"tls"}}
+
 func defaults() Block {
 	return Block{
 		Owner: agent.OwnerConfig{
@@ -70,6 +73,7 @@ func defaults() Block {
 			MaxServices: 1_000_000,
 			MaxCatalog:  1 << 30,
 			MaxMessage:  16 << 20,
+			Grace:       mtls.DefaultGrace,
 		},
 		Zone: zone.Owner{TTL: 30, NegativeTTL: 5},
 	}
@@ -115,6 +119,11 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 		if at, ok := set[property]; ok && !slices.Contains(repeatable, property) {
 			return Block{}, c.Errf("%s: is already set at %s", property, at)
 		}
+		for _, other := range alternatives[property] {
+			if at, ok := set[other]; ok {
+				return Block{}, c.Errf("%s: %s is set at %s, and a block takes one of tls and spiffe", property, other, at)
+			}
+		}
 		set[property] = position(c.Dispenser)
 		args := c.RemainingArgs()
 		if c.NextArg() { // RemainingArgs stops before nothing but a brace
@@ -124,12 +133,16 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 			return Block{}, c.Errf("%s: %v", property, err)
 		}
 	}
-	files := &b.Owner.Files
-	switch {
+	files := &b.Owner.Identity.Files
+	switch agent := b.Owner.Identity.SPIFFE.Socket; {
 	case len(b.Owner.Addresses) == 0:
 		return Block{}, start.Err("owner: is missing; it takes the owner's address as HOST:PORT")
-	case *files == mtls.Files{}:
-		return Block{}, start.Err("tls: is missing; there is no unsecured mode, and it takes the files CERT KEY CA")
+	case *files == mtls.Files{} && agent == "":
+		return Block{}, start.Err("tls: is missing, and so is spiffe; there is no unsecured mode: " +
+			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]")
+	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, isSPIFFE):
+		return Block{}, start.Err("owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
+			"a host name is no identity in SPIFFE")
 	}
 	root := dnsserver.GetConfig(c).Root
 	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &b.Owner.Persist} {
@@ -154,7 +167,11 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "owner":
 		owner.Addresses, err = list(nil, args, parseAddress)
 	case "tls":
-		owner.Files, err = parseFiles(args)
+		owner.Identity.Files, err = parseFiles(args)
+	case "spiffe":
+		owner.Identity.SPIFFE, err = parseSPIFFE(args)
+	case "identity_grace":
+		owner.Grace, err = single(args, durationBetween(0, maxGrace))
 	case "tls_servername":
 		owner.ServerName, err = single(args, parseHost)
 	case "owner_id":

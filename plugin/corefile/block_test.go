@@ -68,7 +68,8 @@ func TestParse(t *testing.T) {
 			Position: "Testfile:1",
 			Owner: agent.OwnerConfig{
 				Addresses:   []string{"owner.example:8008"},
-				Files:       mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"},
+				Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}},
+				Grace:       time.Minute,
 				Version:     wire.V1Alpha2,
 				Retention:   24 * time.Hour,
 				Settle:      5 * time.Second,
@@ -96,6 +97,7 @@ func TestParse(t *testing.T) {
 			`federation Fed.Example mesh.example. {
 				owner https://Owner.Example.:8008 192.0.2.1:8009 [2001:DB8:0::1]:08010
 				tls cert.pem /etc/key.pem certs/../ca.pem
+				identity_grace 5m
 				tls_servername Gateway.Example.
 				owner_id spiffe://example.org/owner Owner.Example.
 				api v1alpha1
@@ -122,7 +124,8 @@ func TestParse(t *testing.T) {
 				Position: "Testfile:1",
 				Owner: agent.OwnerConfig{
 					Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
-					Files:       mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"},
+					Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
+					Grace:       5 * time.Minute,
 					ServerName:  "gateway.example",
 					IDs:         []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
 					Version:     wire.V1Alpha1,
@@ -185,6 +188,14 @@ func TestParse(t *testing.T) {
 		{"retention forever", block("retention forever"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
 		{"retention 0", block("retention 0"), []Block{minimal(func(b *Block) { b.Owner.Retention = 0 })}},
 		{"retention bare seconds", block("retention 7200"), []Block{minimal(func(b *Block) { b.Owner.Retention = 2 * time.Hour })}},
+		{
+			"spiffe", "federation {\nowner owner.example:8008\nspiffe unix:///agent.sock b.example c.example\nowner_id owner.example spiffe://b.example/owner\n}",
+			[]Block{minimal(func(b *Block) {
+				b.Owner.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///agent.sock", TrustDomains: []string{"b.example", "c.example"}}}
+				b.Owner.IDs = []mtls.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
+			})},
+		},
+		{"identity_grace 0", block("identity_grace 0"), []Block{minimal(func(b *Block) { b.Owner.Grace = 0 })}},
 		{"settle bare seconds", block("settle 600"), []Block{minimal(func(b *Block) { b.Owner.Settle = 10 * time.Minute })}},
 		{"max_catalog bytes", block("max_catalog 1048576"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 1048576 })}},
 		{"max_catalog GiB", block("max_catalog 4GiB"), []Block{minimal(func(b *Block) { b.Owner.MaxCatalog = 4294967296 })}},
@@ -227,7 +238,7 @@ func TestParseRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := mtls.Files{Cert: "/srv/dns/cert.pem", Key: "/etc/key.pem", CA: "/srv/ca.pem"}
-	if diff := cmp.Diff(want, blocks[0].Owner.Files); diff != "" {
+	if diff := cmp.Diff(want, blocks[0].Owner.Identity.Files); diff != "" {
 		t.Errorf("tls (-want +got):\n%s", diff)
 	}
 	if want := "/srv/dns/catalog.db"; blocks[0].Owner.Persist != want {
@@ -243,7 +254,7 @@ func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ property, input, want string }{
 		{input: "federation", want: "1: owner: is missing; it takes the owner's address as HOST:PORT"},
 		{input: "\n\nfederation {\ntls a b c\n}", want: "3: owner: is missing; it takes the owner's address as HOST:PORT"},
-		{input: "federation {\nowner a:1\n}", want: "1: tls: is missing; there is no unsecured mode, and it takes the files CERT KEY CA"},
+		{input: "federation {\nowner a:1\n}", want: "1: tls: is missing, and so is spiffe; there is no unsecured mode: tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]"},
 		{input: "federation {\n" + required + "} tail", want: `4: unexpected "tail"`},
 		{input: "federation {\n" + required + "}\n}", want: `5: unexpected "}"`},
 		{input: "federation {\n" + required + "ttl\n{\n5\n}\n}", want: "4: ttl: takes one argument, not 0"},
@@ -335,6 +346,26 @@ func TestParseErrors(t *testing.T) {
 		{property: "allow_addresses ::ffff:127.0.0.0/104", want: `4: allow_addresses: "::ffff:127.0.0.0/104" is not a prefix such as 127.0.0.0/8 or fe80::/10`},
 		{property: "allow_addresses 127.0.0.1/8", want: `4: allow_addresses: "127.0.0.1/8" has host bits set; its prefix is 127.0.0.0/8`},
 		{property: "allow_addresses fe80::/10\nallow_addresses fe80::/10", want: `5: allow_addresses: "fe80::/10" is given twice`},
+		{property: "spiffe unix:///agent.sock", want: "4: spiffe: tls is set at Testfile:3, and a block takes one of tls and spiffe"},
+		{input: "federation {\nspiffe unix:///agent.sock\ntls a b c\n}", want: "3: tls: spiffe is set at Testfile:2, and a block takes one of tls and spiffe"},
+		{input: "federation {\nspiffe\n}", want: "2: spiffe: takes SOCKET [TRUST_DOMAIN...], with a socket such as unix:///run/spire/agent.sock"},
+		{input: "federation {\nspiffe \"\"\n}", want: "2: spiffe: takes SOCKET [TRUST_DOMAIN...], with a socket such as unix:///run/spire/agent.sock"},
+		{input: "federation {\nspiffe unix:///agent.sock b.example b.example\n}", want: `2: spiffe: "b.example" is given twice`},
+		{
+			input: "federation {\nspiffe unix:agent.sock\n}",
+			want:  `2: spiffe: SPIFFE socket "unix:agent.sock": workload endpoint unix socket URI must not be opaque; it is unix:///path or tcp://ip:port`,
+		},
+		{
+			input: "federation {\nspiffe unix:///agent.sock spiffe://b.example/x\n}",
+			want:  `2: spiffe: trust domain "spiffe://b.example/x": name it alone, as in b.example`,
+		},
+		{
+			input: "federation {\nowner a:1\nspiffe unix:///agent.sock\nowner_id owner.example\n}",
+			want:  "1: owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; a host name is no identity in SPIFFE",
+		},
+		{property: "identity_grace", want: "4: identity_grace: takes one argument, not 0"},
+		{property: "identity_grace -1s", want: `4: identity_grace: "-1s" is not a duration from 0s to 24h0m0s`},
+		{property: "identity_grace 25h", want: `4: identity_grace: "25h" is not a duration from 0s to 24h0m0s`},
 		{property: "import_names", want: "4: import_names: takes at least one argument"},
 		{property: "import_names *.*.example", want: `4: import_names: name pattern "*.*.example": "*" stands alone, or as the first label before a name, as in *.pay.example`},
 		{property: "import_names a..b", want: `4: import_names: name pattern "a..b": name has an empty label`},

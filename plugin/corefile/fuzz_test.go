@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -65,6 +66,7 @@ func checkRanges(t *testing.T, b Block) {
 		"owner_id":        anys(b.Owner.IDs),
 		"rename":          froms,
 		"allow_addresses": anys(b.Owner.AllowAddresses),
+		"spiffe":          anys(b.Owner.Identity.SPIFFE.TrustDomains),
 		"import_names":    anys(b.Owner.Import.Names),
 	} {
 		for i, value := range values {
@@ -73,10 +75,14 @@ func checkRanges(t *testing.T, b Block) {
 			}
 		}
 	}
+	files, spiffe := b.Owner.Identity.Files, b.Owner.Identity.SPIFFE.Socket != ""
 	for rule, ok := range map[string]bool{
 		"zones":           len(b.Zone.Origins) > 0,
 		"owner":           len(b.Owner.Addresses) > 0,
-		"tls":             b.Owner.Files.Cert != "" && b.Owner.Files.Key != "" && b.Owner.Files.CA != "",
+		"tls":             spiffe || files.Cert != "" && files.Key != "" && files.CA != "",
+		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, isSPIFFE),
+		"spiffe":          !spiffe || files == mtls.Files{},
+		"identity_grace":  0 <= b.Owner.Grace && b.Owner.Grace <= 24*time.Hour,
 		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,
 		"ttl":             1 <= b.Zone.TTL && b.Zone.TTL <= 3600,
 		"negative_ttl":    1 <= b.Zone.NegativeTTL && b.Zone.NegativeTTL <= 3600,
@@ -121,7 +127,12 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	}
 	line(append(append([]any{"federation"}, anys(b.Zone.Origins)...), "{")...)
 	line(append([]any{"owner"}, anys(b.Owner.Addresses)...)...)
-	line("tls", b.Owner.Files.Cert, b.Owner.Files.Key, b.Owner.Files.CA)
+	if files, spiffe := b.Owner.Identity.Files, b.Owner.Identity.SPIFFE; spiffe.Socket != "" {
+		line(append([]any{"spiffe", spiffe.Socket}, anys(spiffe.TrustDomains)...)...)
+	} else {
+		line("tls", files.Cert, files.Key, files.CA)
+	}
+	line("identity_grace", b.Owner.Grace)
 	if b.Owner.ServerName != "" {
 		line("tls_servername", b.Owner.ServerName)
 	}

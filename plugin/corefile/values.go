@@ -24,6 +24,7 @@ const (
 	maxSettle     = 10 * time.Minute
 	minKeepalive  = 10 * time.Second // the least that gRPC takes
 	maxKeepalive  = 24 * time.Hour
+	maxGrace      = 24 * time.Hour
 	minMaxMessage = 64 << 10 // bytes
 	maxMaxMessage = 1 << 30  // bytes
 	minMaxCatalog = 1 << 20  // octets
@@ -121,6 +122,27 @@ func parseFiles(args []string) (mtls.Files, error) {
 	}
 	return mtls.Files{Cert: args[0], Key: args[1], CA: args[2]}, nil
 }
+
+// parseSPIFFE takes SOCKET [TRUST_DOMAIN...].
+func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
+	if len(args) == 0 || args[0] == "" {
+		return mtls.SPIFFE{}, errors.New("takes SOCKET [TRUST_DOMAIN...], with a socket such as unix:///run/spire/agent.sock")
+	}
+	origin := mtls.SPIFFE{Socket: args[0]}
+	if len(args) > 1 {
+		var err error
+		if origin.TrustDomains, err = list(nil, args[1:], verbatim); err != nil {
+			return mtls.SPIFFE{}, err
+		}
+	}
+	_, err := mtls.Open(mtls.Origin{SPIFFE: origin}, nil) // which asks no agent
+	return origin, err
+}
+
+func verbatim(s string) (string, error) { return s, nil }
+
+// isSPIFFE reports whether an identity is a SPIFFE ID.
+func isSPIFFE(id mtls.ID) bool { return strings.HasPrefix(id.String(), "spiffe://") }
 
 func parseFile(s string) (string, error) {
 	if s == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
@@ -86,7 +87,7 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		r.next = "next.example"
 	}
 	r.config = agent.OwnerConfig{
-		Addresses: []string{replicaA}, Files: p.consumer,
+		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.consumer}, Grace: mtls.DefaultGrace,
 		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
 		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
 		Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
@@ -330,7 +331,7 @@ func (r *run) end() {
 // attach attaches a block with the configuration of the cell to the agent.
 func (r *run) attach() {
 	mine, other := r.config, agent.OwnerConfig{
-		Addresses: []string{neighbour}, Files: r.passports.consumer, Retention: r.config.Retention,
+		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Grace: mtls.DefaultGrace, Retention: r.config.Retention,
 		Settle: 5 * time.Second, Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
 	}
 	r.configuration++
