@@ -1,6 +1,15 @@
 package catalog
 
-import "github.com/hamlet-federation/coredns-federation/federation"
+import (
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// ErrNotImported is what Config.Admit returns for a service that this side does not
+// want. That is no fault of the owner, so the service is not refused: it is accepted
+// and not kept, and a version that was kept before goes.
+var ErrNotImported = &federation.InvalidError{Reason: "not imported", Rule: "is not imported"}
 
 // admission says whether Config.Admit admitted a version of a service, and the kind
 // of reason if it did not.
@@ -38,4 +47,38 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 		named.Field = "fqdn"
 	}
 	return &named
+}
+
+// leaveOut takes a service that is not imported, as the open stream announces it.
+func (c *Catalog) leaveOut(name, id string) {
+	if _, ok := c.records[name]; ok {
+		c.set(name, record{})
+	}
+	c.ids.release(name, id)
+	c.leftOut.ReleaseID(name, id)
+	c.leftOut.Add(name, id, c.config.MaxServices)
+}
+
+// leaveOutKnown takes services that are no longer imported.
+func (c *Catalog) leaveOutKnown(names []string) {
+	if limit := c.config.MaxServices; limit > 0 && c.leftOut.Count()+len(names) > limit {
+		slices.Sort(names) // not all of them count: the first
+	}
+	for _, name := range names {
+		generation, id := c.records[name].generation, c.ids.of[name]
+		c.set(name, record{})
+		if generation == c.generation && generation > 0 {
+			c.leftOut.Add(name, id, c.config.MaxServices)
+		} else {
+			c.leaveOutBefore()
+		}
+	}
+}
+
+// leaveOutBefore takes a service that is not imported, and that only an earlier stream
+// has announced.
+func (c *Catalog) leaveOutBefore() {
+	if !c.stream.synced {
+		c.leftOut.AddBefore(c.config.MaxServices)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog/leftout"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 )
 
@@ -65,7 +66,7 @@ type Catalog struct {
 
 	ids     ids
 	limited limited
-	leftOut leftOut // by the stream of this generation
+	leftOut leftout.Set // by the stream of this generation
 
 	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
 
@@ -99,7 +100,7 @@ type stream struct {
 
 // New returns an empty catalog of an owner that has not been reached yet.
 func New(config Config) *Catalog {
-	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: newLeftOut()}
+	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -114,7 +115,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited = 0, 0, limited{}
-	c.leftOut.opened()
+	c.leftOut.Opened()
 	c.stream = stream{open: true, heard: now, renews: renews}
 }
 
@@ -165,11 +166,7 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 
 // delete removes the service that a deletion is about.
 func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
-	if ev.ID != "" && c.leftOut.removeByID(ev.ID) {
-		return nil
-	}
-	if _, other := c.ids.names[ev.ID]; !other && c.leftOut.has(ev.Name) {
-		c.leftOut.remove(ev.Name)
+	if _, other := c.ids.names[ev.ID]; c.leftOut.RemoveByID(ev.ID) || !other && c.leftOut.Remove(ev.Name) {
 		return nil
 	}
 	name, invalid := c.named(ev)
@@ -184,7 +181,7 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 // known: of services that are not imported, only so many are.
 func (c *Catalog) announces(name string) bool {
 	r, ok := c.records[name]
-	return ok && r.generation == c.generation || c.leftOut.has(name)
+	return ok && r.generation == c.generation || c.leftOut.Has(name)
 }
 
 // Refused records that a response on the open stream was refused before it became an

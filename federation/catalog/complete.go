@@ -34,7 +34,7 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
-	c.leftOut.before = 0
+	c.leftOut.Complete()
 }
 
 // sweep removes the services that the open stream has not announced. All clocks stop.

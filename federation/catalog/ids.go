@@ -42,7 +42,7 @@ func (c *Catalog) identify(name, id string) {
 	}
 	c.ids.forget(name)
 	c.ids.release(name, id)
-	c.leftOut.releaseID(name, id)
+	c.leftOut.ReleaseID(name, id)
 	if id != "" && id != name {
 		name = strings.Clone(name) // or the service that it came in would stay in memory
 		c.ids.of[name], c.ids.names[id] = id, name

@@ -36,7 +36,7 @@ func nameOnly(name, id string) record {
 func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError) error {
 	name := p.Name()
 	r, ok := c.records[name]
-	c.leftOut.remove(name)
+	c.leftOut.Remove(name)
 	var next record
 	switch {
 	case invalid != nil && r.service.IsZero():

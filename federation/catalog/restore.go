@@ -72,7 +72,7 @@ func (c *Catalog) EndRestore(complete bool) {
 	default:
 		c.removeBefore(c.generation + 1)
 		c.losses, c.expired, c.limited = nil, false, limited{}
-		c.leftOut.before = 0
+		c.leftOut.Complete()
 	}
 	c.restoring = false
 }

@@ -83,7 +83,7 @@ func (c *Catalog) Status() Status {
 		Addresses:  c.notAdmitted[addressNotAdmitted],
 		Octets:     c.octets,
 
-		NotImported: c.leftOut.count(),
+		NotImported: c.leftOut.Count(),
 	}
 	if c.stream.synced {
 		s.Held = c.stale

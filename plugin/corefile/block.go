@@ -200,7 +200,8 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.MaxMessage, err = single(args, sizeBetween[int](minMaxMessage, maxMaxMessage, "64KiB to 1GiB"))
 	case "allow_addresses":
 		owner.AllowAddresses, err = list(owner.AllowAddresses, args, parsePrefix)
-	case "import_names": // import alone is a directive of every Corefile, which includes a file
+	case "import_names":
+		// Not just import: Caddy takes that for its directive to include a file.
 		owner.Import.Names, err = list(owner.Import.Names, args, pattern.ParseName)
 	case "import_labels":
 		owner.Import.Labels, err = list(owner.Import.Labels, args, labelBeside(owner.Import.Labels))
