@@ -35,10 +35,9 @@ clusters are not looked at.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
-of its own. In a configuration it warns of a rule of exports that is never reached
-because an earlier one covers it, of exports that are empty and so tell nobody
-anything, of an identity in allow.ids that no rule names, and of one that a rule
-names and that may not subscribe. With warnings alone the exit code is 0.
+of its own; a rule of exports that is never reached as an earlier one covers it,
+exports that are empty, an identity in allow.ids that no rule names, or one that a
+rule names and that may not subscribe. With warnings alone the exit code is 0.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml

@@ -167,8 +167,7 @@ a page that shows the state of each source, and /metrics is for Prometheus:
   federation_owner_source_refused_entries{catalog,source,rule}
                                            entries that are not published
   federation_owner_class_consumers{catalog,class}
-                                           open streams, by the rules of exports
-                                           that are for their consumers: 1+3, none
+                                           open streams, by the rules for them: 1+3
   federation_owner_class_services{catalog,class}
                                            services that each of them is told
   federation_owner_connections             open connections
