@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -53,12 +54,19 @@ func (a *allowance) enforce(ids []mtls.ID, set func(ids []mtls.ID)) {
 	set(slices.Concat(ids, a.named))
 }
 
-// rest ends what enforce does, and returns who may subscribe.
-func (a *allowance) rest() []mtls.ID {
+// narrow tells set who may subscribe both now and when next is in effect with ids, and
+// ends what enforce does. Next may be a itself.
+func (a *allowance) narrow(ids []mtls.ID, next *allowance) {
+	after := make(map[mtls.ID]bool)
+	for _, id := range next.with(ids) {
+		after[id] = true
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.set != nil {
+		a.set(slices.DeleteFunc(slices.Concat(a.ids, a.named), func(id mtls.ID) bool { return !after[id] }))
+	}
 	a.set = nil
-	return slices.Concat(a.ids, a.named)
 }
 
 // with returns who may subscribe if ids are those of the configuration.
@@ -72,15 +80,7 @@ func (a *allowance) with(ids []mtls.ID) []mtls.ID {
 // who may before and after. Next takes the place of the allowance in effect, unless it
 // is nil.
 func (p *Publisher) narrow(allow ownerconfig.Allow, next *allowance) {
-	if next == nil {
-		next = p.allowed
-	}
-	after := make(map[mtls.ID]bool)
-	for _, id := range next.with(allow.IDs) {
-		after[id] = true
-	}
-	both := slices.DeleteFunc(p.allowed.rest(), func(id mtls.ID) bool { return !after[id] })
-	p.server.SetAllow(both)
+	p.allowed.narrow(allow.IDs, cmp.Or(next, p.allowed))
 }
 
 // allow tells the server who may subscribe. Next takes the place of the allowance in
