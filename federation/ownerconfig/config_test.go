@@ -497,7 +497,8 @@ func spelledRule(r policy.Rule) string {
 }
 
 // FuzzParse parses any text. A problem has a line of the text, and a configuration
-// says the same when it is written down and parsed again.
+// says the same when it is written down and parsed again. An identity from a SPIFFE
+// agent can be opened.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(least))
 	f.Add([]byte(most))
@@ -522,6 +523,11 @@ func FuzzParse(f *testing.F) {
 		}
 		if len(problems) > 0 {
 			return
+		}
+		if c.Identity.SPIFFE.Socket != "" {
+			if _, err := mtls.Open(c.Identity, nil); err != nil {
+				t.Errorf("the identity can never work: %v", err)
+			}
 		}
 		c.AllowAddresses = nil
 		for i, catalog := range c.Catalogs {

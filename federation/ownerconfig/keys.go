@@ -325,9 +325,12 @@ func parseSocket(text string) (string, error) {
 	return text, nil
 }
 
+// maxTrustDomain is the length of a trust domain in bytes (SPIFFE-ID section 2.3).
+const maxTrustDomain = 255
+
 func parseTrustDomain(text string) (string, error) {
 	domain, err := spiffeid.TrustDomainFromString(text)
-	if err != nil || domain.Name() != text {
+	if err != nil || domain.Name() != text || len(text) > maxTrustDomain {
 		return "", fmt.Errorf("%s is not a trust domain such as partner.example", federation.Quote(text))
 	}
 	return text, nil
