@@ -15,11 +15,20 @@ import (
 // ResourceURL is the type of the resources that are exchanged.
 const ResourceURL = "type.googleapis.com/federation.types.v1alpha2.FederatedService"
 
-// The response header with which an owner announces that it marks the end of
-// its catalog, and the header's value.
+// The headers of a stream.
 const (
+	// CatalogEndHeader is the response header with which an owner announces that it
+	// marks the end of its catalog, and CatalogEndMarked is its value.
 	CatalogEndHeader = "federation-catalog-end"
 	CatalogEndMarked = "marked"
+
+	// RenewalHeader is the response header in which an owner tells the consumer the
+	// token of the stream, by which the consumer can renew its certificate.
+	RenewalHeader = "federation-renewal"
+
+	// RenewHeader is the request header with the token of another stream. The handshake
+	// of the connection vouches for that stream from now on, and nothing is subscribed.
+	RenewHeader = "federation-renew"
 )
 
 // Decode returns what m says. The error is always a
