@@ -37,7 +37,10 @@
 // those that may subscribe, and SetAllow changes them while the server runs. All
 // others get the code Unauthenticated, after which consumers do not reconnect by
 // themselves. With the credentials of package mtls, a stream also ends when the
-// authority that signed the certificate of its consumer is no longer trusted.
+// authority that signed the certificate of its consumer is no longer trusted, and some
+// time after that certificate has expired, unless the consumer has shown a newer one: each
+// stream has a token, by which the consumer can do so in the handshake of another
+// connection.
 //
 // # Who is told what
 //

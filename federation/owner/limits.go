@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Limits bound the connections of a server. A field that is 0 has its default.
+// Limits bound the connections of a server. A field that is 0 has its default. A
+// consumer has one connection for its stream, and another one for a moment whenever it
+// renews its certificate.
 type Limits struct {
 	// Connections is how many may be open. The default is 8192, or fewer where the
 	// process may not open so many files: an eighth of these, and at least 32, is

@@ -57,7 +57,7 @@ func (s *Server) SetCatalogs(catalogs map[string]*Registry) {
 		s.catalogs[name] = c
 	}
 	for session := range s.sessions {
-		if c := s.chooseLocked(session.serverName); c != session.catalog || c.registry != session.registry {
+		if !s.servesLocked(session) {
 			lost = append(lost, session)
 		}
 	}
@@ -82,6 +82,13 @@ func (s *Server) chooseLocked(serverName string) *catalog {
 		return c
 	}
 	return s.catalogs[""]
+}
+
+// servesLocked reports whether the catalog of the session is still the one for its
+// server name. The caller holds the lock.
+func (s *Server) servesLocked(session *session) bool {
+	c := s.chooseLocked(session.serverName)
+	return c == session.catalog && c.registry == session.registry
 }
 
 // canonical returns the form of a server name in which names are equal that mean the

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -74,6 +73,9 @@ const shutdownTimeout = 5 * time.Second
 // consumers retry after Unavailable.
 var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
 
+// errNoCertificate ends a stream whose credentials are not those that Config asks for.
+var errNoCertificate = status.Error(codes.Unauthenticated, "a client certificate is required")
+
 // Config is what a Server needs. Registry or Catalogs, Credentials and Logger are
 // required.
 type Config struct {
@@ -127,6 +129,7 @@ type Server struct {
 	allowed  map[mtls.ID]struct{}  // who may subscribe; nil for every certificate
 	catalogs map[string]*catalog   // by server name; there is always one under ""
 	sessions map[*session]struct{} // the streams that are open
+	renewals renewals
 }
 
 // New returns a server. It fails when the configuration is not complete.
@@ -153,7 +156,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{})}
+	s := &Server{config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{}), renewals: make(renewals)}
 	s.gate = newGate(limits, s.log)
 	if c.Registry != nil {
 		c.Catalogs = map[string]*Registry{"": c.Registry}
@@ -286,9 +289,12 @@ type dialect struct {
 	answers <-chan func() error
 }
 
-// subscribe serves one subscription of a consumer, and returns the status of its
-// stream.
+// subscribe serves one subscription of a consumer, or the renewal of one, and returns
+// the status of its stream.
 func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
+	if token, ok := renewal(stream.Context()); ok {
+		return s.renew(stream.Context(), token)
+	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
@@ -299,7 +305,7 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 		err = era.reason()
 	}
 	if err == nil {
-		err = stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked))
+		err = stream.SendHeader(session.header())
 	}
 	if err == nil {
 		err = session.run(ctx)
@@ -307,6 +313,7 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
+	delete(s.renewals, session.token)
 	session.catalog.ended[status.Code(err)]++
 	return err
 }
@@ -317,7 +324,7 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
-	session.ids = consumer.IDs()
+	session.peer, session.ids = consumer, consumer.IDs()
 	session.serverName = canonical(consumer.State.ServerName)
 	s.mu.Lock()
 	session.catalog = s.chooseLocked(session.serverName)
@@ -331,12 +338,13 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
+		s.renewals.addLocked(session)
 	}
 	s.mu.Unlock()
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them
 	switch {
 	case !certified:
-		return status.Error(codes.Unauthenticated, "a client certificate is required")
+		return errNoCertificate
 	case !ok:
 		if s.turnedAway.add(who, "", "") {
 			s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)

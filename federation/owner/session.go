@@ -23,7 +23,9 @@ type session struct {
 	catalog    *catalog
 	registry   *Registry               // of the catalog, when the stream was opened
 	cancel     context.CancelCauseFunc // ends it
-	ids        []mtls.ID               // of the consumer's certificate
+	peer       mtls.Peer               // the consumer
+	ids        []mtls.ID               // of its certificate
+	token      string                  // of Server.renewals; "" for none
 	serverName string                  // for which the consumer asked in its handshake
 	consumer   string                  // who it is, as it may be shown
 	log        *slog.Logger            // which names the consumer in every line
