@@ -146,7 +146,7 @@ var larger = map[string]exception{
 	"federation/agent":             {limit{880, 15}, "what turns mirrors into zones, with what it compiles beside the one writer, and what several blocks want of one owner"},
 	"federation/catalog":           {limit{970, 15}, "one state machine: imports, admission, limits, retention, renewal and the guard work on the same records"},
 	"federation/catalogfile":       {limit{830, 15}, "one file in three forms, whole or as a stream"},
-	"federation/consumer":          {limit{900, 15}, "one subscription, with what two versions of the protocol and both kinds of owner need"},
+	"federation/consumer":          {limit{1090, 15}, "one subscription, with what two versions of the protocol, both kinds of owner and short-lived certificates need"},
 	"federation/mirror":            {limit{870, 15}, "one owner's catalog with all that keeps it: subscription, clocks, and a file read in parts"},
 	"federation/mtls":              {limit{1215, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, with an authority to try it"},
 	"federation/owner":             {limit{1920, 16}, "one server of several catalogs, which may be unavailable, for two versions of the protocol and classes of consumers that are told different things, with the gate that keeps its peers within limits"},

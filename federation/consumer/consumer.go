@@ -139,6 +139,7 @@ type Observer interface {
 type Consumer struct {
 	// read-only after New
 	config Config
+	direct bool // connections are dialed by TCP, without anybody between
 
 	// atomic
 	pending atomic.Int64                            // responses that came and are not applied yet
@@ -192,14 +193,15 @@ func New(config Config) (*Consumer, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	if config.Dial == nil {
+	direct := config.Dial == nil
+	if direct {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
 	config.Addresses = slices.Clone(config.Addresses)
 	return &Consumer{
-		config: config, keepalive: config.Keepalive, patience: config.Patience, journal: newJournal(config.Logger),
+		config: config, direct: direct, keepalive: config.Keepalive, patience: config.Patience, journal: newJournal(config.Logger),
 	}, nil
 }
 

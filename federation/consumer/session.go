@@ -50,8 +50,8 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	}
 	defer conn.Close()
 	defer c.pending.Store(0) // once the reader has ended
-	var reader sync.WaitGroup
-	defer reader.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	// The stream outlives ctx until the owner knows of its end, see leave.
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -63,13 +63,17 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
 	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
 	defer silence.Stop()
-	inbox, marked := newInbox(&c.pending), make(chan bool, 1)
-	reader.Go(func() {
+	inbox, marked, tokens := newInbox(&c.pending), make(chan bool, 1), make(chan string, 1)
+	beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		announced := announcesEnd(stream)
 		marked <- announced
+		tokens <- tokenOf(stream)
 		inbox.fill(streamCtx, receiver(stream, announced, silence))
 	})
+	if renewal := c.newRenewal(witness, tokens); renewal != nil {
+		beside.Go(func() { renewal.run(streamCtx) })
+	}
 	heard, err = c.converse(ctx, conversation{stream, inbox, marked, cancel, address})
 	if ctx.Err() != nil {
 		leave(stream, inbox)

@@ -11,13 +11,20 @@ import (
 )
 
 // witness records why a connection could not be made, which gRPC reports only in
-// the text of a status.
+// the text of a status, and with whom it was made.
 type witness struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 
 	dialed  atomic.Bool
 	failure atomic.Pointer[failure] // the first one
+	shaken  atomic.Pointer[handshake]
+}
+
+// handshake is what is known after a TLS handshake, as this side sees it.
+type handshake struct {
+	info   credentials.AuthInfo
+	remote net.Addr
 }
 
 // failure is an error from below gRPC. Its text is safe to show: crypto/tls and net
@@ -73,6 +80,7 @@ func (c witnessed) ClientHandshake(ctx context.Context, authority string, raw ne
 		c.witness.see(true, err)
 		return nil, nil, err
 	}
+	c.witness.shaken.Store(&handshake{info, raw.RemoteAddr()})
 	return &fresh{Conn: conn, witness: c.witness}, info, nil
 }
 
