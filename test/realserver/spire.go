@@ -55,7 +55,7 @@ type SPIRE struct {
 
 const (
 	spireSync  = "500ms" // how often the agent asks its server, and the server its database
-	spireCATTL = "24h"   // so that no authority is replaced while a test runs
+	spireLong = "24h"   // so that no authority is replaced while a test runs, and an agent can come back
 
 	serverConfig = `server {
   bind_address = "%s"
@@ -63,8 +63,9 @@ const (
   socket_path = "%s"
   trust_domain = "%s"
   data_dir = "server"
-  log_level = "INFO"
+  log_level = "WARN"
   default_x509_svid_ttl = "%s"
+  agent_ttl = "%s"
   ca_ttl = "%s"
   experimental { cache_reload_interval = "%s" }
 }
@@ -82,7 +83,7 @@ plugins {
   trust_bundle_path = "bundle.pem"
   join_token = "%s"
   data_dir = "agent"
-  log_level = "INFO"
+  log_level = "WARN"
   experimental { sync_interval = "%s" }
 }
 plugins {
@@ -146,7 +147,7 @@ func (s *SPIRE) configure(ttl time.Duration) error {
 		return err
 	}
 	s.host, s.port = host, port
-	text := fmt.Sprintf(serverConfig, host, port, s.admin, s.TrustDomain, ttl, spireCATTL, spireSync, spireKeys)
+	text := fmt.Sprintf(serverConfig, host, port, s.admin, s.TrustDomain, ttl, spireLong, spireLong, spireSync, spireKeys)
 	return os.WriteFile(filepath.Join(s.dir, "server.conf"), []byte(text), 0o600)
 }
 
