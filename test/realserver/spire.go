@@ -54,8 +54,9 @@ type SPIRE struct {
 }
 
 const (
-	spireSync  = "500ms" // how often the agent asks its server, and the server its database
-	spireLong = "24h"   // so that no authority is replaced while a test runs, and an agent can come back
+	spireSync    = "500ms" // how often the agent asks its server, and the server its database
+	agentTTL     = "1h"    // an agent can come back, and is the same
+	authorityTTL = "24h"   // none is replaced while a test runs
 
 	serverConfig = `server {
   bind_address = "%s"
@@ -147,7 +148,7 @@ func (s *SPIRE) configure(ttl time.Duration) error {
 		return err
 	}
 	s.host, s.port = host, port
-	text := fmt.Sprintf(serverConfig, host, port, s.admin, s.TrustDomain, ttl, spireLong, spireLong, spireSync, spireKeys)
+	text := fmt.Sprintf(serverConfig, host, port, s.admin, s.TrustDomain, ttl, agentTTL, authorityTTL, spireSync, spireKeys)
 	return os.WriteFile(filepath.Join(s.dir, "server.conf"), []byte(text), 0o600)
 }
 
