@@ -453,9 +453,13 @@ func checkFlags(t *testing.T, where string, words []string) {
 	if strings.ToUpper(words[0]) == words[0] {
 		return // COMMAND, which stands for any
 	}
-	help, err := helpOf(words[0])
+	command := words[0]
+	if command == "policy" && len(words) > 1 { // the only one that has commands of its own
+		command += " " + words[1]
+	}
+	help, err := helpOf(command)
 	if err != nil {
-		t.Errorf("%s: federationctl %s: %v", where, words[0], err)
+		t.Errorf("%s: federationctl %s: %v", where, command, err)
 		return
 	}
 	for _, word := range words[1:] {
@@ -478,7 +482,7 @@ func helpOf(command string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		out, err := exec.Command(program, command, "--help").CombinedOutput()
+		out, err := exec.Command(program, append(strings.Fields(command), "--help")...).CombinedOutput()
 		if err != nil {
 			return "", err
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 )
 
@@ -33,12 +34,15 @@ func commandLines(example string) []string {
 // TestExamples runs the examples of all commands, in a directory with the files that
 // they name. Only the addresses are replaced.
 func TestExamples(t *testing.T) {
-	root := rootCommand(t.Context())
-	for _, command := range append([]*cobra.Command{root}, root.Commands()...) {
+	all := []*cobra.Command{rootCommand(t.Context())}
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].Commands()...)
+	}
+	for _, command := range all {
 		if command.Name() == "help" {
 			continue // cobra's
 		}
-		t.Run(command.Name(), func(t *testing.T) {
+		t.Run(command.CommandPath(), func(t *testing.T) {
 			found := commandLines(command.Example)
 			if len(found) == 0 {
 				t.Fatal("the command has no example")
@@ -91,6 +95,53 @@ func TestREADME(t *testing.T) {
 	}
 }
 
+// answerBlock matches a code block of Markdown with commands and what they print, and
+// configBlock one with a configuration.
+var (
+	answerBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
+	configBlock = regexp.MustCompile("(?s)```yaml\n# owner.yaml\n(.*?)```")
+)
+
+// TestREADMEAnswers runs the lines of the README that begin with $, and compares what
+// they print.
+func TestREADMEAnswers(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Abs("../../corefile-examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := configBlock.FindSubmatch(readme)
+	if config == nil {
+		t.Fatal("there is no configuration")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(files, filepath.Join(dir, "corefile-examples")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "owner.yaml"), "# owner.yaml\n"+string(config[1]))
+	blocks := answerBlock.FindAllStringSubmatch(string(readme), -1)
+	for _, block := range blocks {
+		var printed strings.Builder
+		for line := range strings.Lines(block[1]) {
+			command, ok := strings.CutPrefix(line, "$ ")
+			if !ok {
+				continue
+			}
+			_, stdout, stderr := shell(t, dir, strings.ReplaceAll(command, "bin/", ""))
+			printed.WriteString(line + stdout + stderr)
+		}
+		if diff := cmp.Diff(block[1], printed.String()); diff != "" {
+			t.Errorf("unexpected output (-README +got):\n%s", diff)
+		}
+	}
+	if len(blocks) == 0 {
+		t.Error("there is no command")
+	}
+}
+
 // prepared returns a directory with the files that the examples name.
 func prepared(t *testing.T) string {
 	t.Helper()
@@ -102,6 +153,7 @@ func prepared(t *testing.T) string {
 	}
 	write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
 	write(t, filepath.Join(dir, "owner.yaml"), ownerText)
+	write(t, filepath.Join(dir, "new-owner.yaml"), ownerText+"  exports: []\n")
 	write(t, filepath.Join(dir, "catalogs", "one.json"), `{"services": []}`)
 	write(t, filepath.Join(dir, "catalogs", "two.json"), `{"services": []}`)
 	return dir

@@ -1,6 +1,7 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
-// publishes, lint checks catalog files, and pki makes certificates for a first try.
+// publishes, lint checks catalog files, policy explains who is told of what, and pki
+// makes certificates for a first try.
 package main
 
 import (
@@ -59,9 +60,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
+	if errors.Is(err, errNo) {
+		return exitFailed
+	}
 	fmt.Fprintf(stderr, "federationctl: %v\n", err)
 	if _, ok := errors.AsType[failure](err); ok {
 		return exitFailed
+	}
+	if _, ok := errors.AsType[trouble](err); ok {
+		return exitUsage
 	}
 	fmt.Fprintf(stderr, "federationctl: see '%s --help'\n", command.CommandPath())
 	return exitUsage
@@ -73,7 +80,8 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
-to check a catalog, to watch an owner, and to make certificates for a first try.
+to check a catalog, to watch an owner, to explain who is told of what, and to make
+certificates for a first try.
 
 While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
@@ -89,7 +97,7 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(ctx), pkiCommand(), completionCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }
@@ -100,6 +108,16 @@ type failure struct{ error }
 
 // Unwrap returns the error itself.
 func (f failure) Unwrap() error { return f.error }
+
+// errNo is the answer of a command that says yes or no. It is not printed.
+var errNo = errors.New("no")
+
+// trouble is why a command that says yes or no does not. Its exit code is that of an
+// error of usage, as with diff and grep, so that no script takes it for an answer.
+type trouble struct{ error }
+
+// Unwrap returns the error itself.
+func (t trouble) Unwrap() error { return t.error }
 
 // failed is fmt.Errorf for a failure.
 func failed(format string, args ...any) error { return failure{fmt.Errorf(format, args...)} }

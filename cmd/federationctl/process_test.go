@@ -158,12 +158,15 @@ func complete(t *testing.T, args ...string) (words []string, directive string) {
 // TestCompletion asks for completions as the scripts of the shells do.
 func TestCompletion(t *testing.T) {
 	pem := []string{"pem", "crt", "cer", "key"}
+	dir := t.TempDir()
+	config := write(t, filepath.Join(dir, "owner.yaml"), twoCatalogs)
+	write(t, filepath.Join(dir, "catalog.yaml"), strings.ReplaceAll(catalogText, "v 2", "v2"))
 	for _, tt := range []struct {
 		args      []string
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "help", "lint", "pki", "serve", "watch"}, "no file"},
+		{[]string{""}, []string{"completion", "help", "lint", "pki", "policy", "serve", "watch"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, shells, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
@@ -180,6 +183,19 @@ func TestCompletion(t *testing.T) {
 		{[]string{"watch", "--ca", ""}, pem, "file with extension"},
 		{[]string{"serve", "--catalog", ""}, catalogExtensions, "file with extension"},
 		{[]string{"serve", "--listen", ""}, nil, "no file"},
+		{[]string{"policy", ""}, []string{"diff", "test", "who-can"}, "no file"},
+		{[]string{"policy", "test", ""}, append([]string{"--as"}, catalogExtensions...), "file with extension"},
+		{[]string{"policy", "test", config, "--as", "a", ""}, []string{"api.fed.example", "shop.fed.example"}, "no file"},
+		{[]string{"policy", "test", config, "--as", ""}, []string{pkiConsumerID}, "no file"},
+		{[]string{"policy", "test", "--as", ""}, nil, "no file"},
+		{[]string{"policy", "test", "none.yaml", "--as", ""}, nil, "no file"},
+		{[]string{"policy", "who-can", config, ""}, []string{"api.fed.example", "shop.fed.example"}, "no file"},
+		{[]string{"policy", "who-can", config, "--server-name", "b.owner.example", ""}, nil, "no file"},
+		{[]string{"policy", "who-can", config, "--server-name", ""}, []string{"b.owner.example"}, "no file"},
+		{[]string{"policy", "who-can", "--catalog", ""}, catalogExtensions, "file with extension"},
+		{[]string{"policy", "diff", ""}, catalogExtensions, "file with extension"},
+		{[]string{"policy", "diff", config, ""}, catalogExtensions, "file with extension"},
+		{[]string{"policy", "diff", "-o", ""}, formats, "no file"},
 	} {
 		words, directive := complete(t, tt.args...)
 		if !slices.Equal(words, tt.words) || directive != tt.directive {

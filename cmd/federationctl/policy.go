@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+)
+
+func policyCommand(ctx context.Context) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "policy",
+		Short: "Explain who is told of which services, and compare configurations",
+		Long: `policy explains the exports of a configuration file, the rules by which an owner
+decides who is told of which services. It asks no owner: it reads the file, the
+allow file and the catalog files that it names, with paths relative to the
+directory of the file. Services of other sources, such as clusters, come from
+files that --catalog names.
+
+test says what one consumer is told of services, who-can which consumers are told of
+one, and diff what an edit of the file would change, before it is made. The exit codes
+0 and 1 are answers, for scripts, and 2 says that there is none.`,
+		Example: policyExamples[0] + "\n" + policyExamples[1] + "\n" + policyExamples[2],
+		Args:    cobra.NoArgs,
+		RunE:    func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.AddCommand(policyTestCommand(ctx), whoCanCommand(ctx), policyDiffCommand(ctx))
+	return command
+}
+
+// policyExamples has an example of each command.
+var policyExamples = []string{
+	`  # Is this consumer told of the shop?
+  federationctl policy test owner.yaml --as spiffe://federation.example/consumer shop.fed.example
+`,
+	`  # Who is told of it?
+  federationctl policy who-can owner.yaml shop.fed.example
+`,
+	`  # What would an edit change, and for whom?
+  federationctl policy diff owner.yaml new-owner.yaml || test $? = 1
+`,
+}
+
+// policyOptions are the flags of the commands.
+type policyOptions struct {
+	as         []string
+	serverName string
+	catalogs   []string
+	max        size
+	output     string
+}
+
+// add adds the flags to a command. As is the usage of --as, if there is one.
+func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
+	o.max = catalogfile.DefaultLimit
+	flags := command.Flags()
+	if as != "" {
+		flags.StringArrayVar(&o.as, "as", nil, as)
+		must(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *offline.Owner) []string {
+			var ids []string
+			for _, id := range owner.Allowed() {
+				ids = append(ids, id.String())
+			}
+			return ids
+		})))
+	}
+	flags.StringVar(&o.serverName, "server-name", "", serverName)
+	must(command.RegisterFlagCompletionFunc("server-name", completeFrom((*offline.Owner).ServerNames)))
+	flags.StringArrayVar(&o.catalogs, "catalog", nil,
+		"YAML or JSON `file` with services of sources that cannot be read here: a catalog, or what 'watch --once -o json' prints; repeatable")
+	maxCatalogFlag(command, &o.max)
+	flags.StringVarP(&o.output, "output", "o", formats[0], "`format`: table, or json for one object a line")
+	completeValues(command, "output", formats)
+}
+
+// ids returns the identities of --as.
+func (o *policyOptions) ids() ([]mtls.ID, error) { return parseIDs("as", o.as) }
+
+// open reads configuration files. It prints all mistakes in them.
+func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*offline.Owner, error) {
+	if !slices.Contains(formats, o.output) {
+		return nil, fmt.Errorf("-o: %q is neither table nor json", o.output)
+	}
+	var mistakes offline.MistakesError
+	extra, err := offline.ReadExtra(o.catalogs, int64(o.max))
+	mistakes.Take(err)
+	var owners []*offline.Owner
+	for _, file := range files {
+		owner, err := offline.Open(ctx, file, extra)
+		mistakes.Take(err)
+		owners = append(owners, owner)
+	}
+	return owners, explained(stderr, mistakes.Err())
+}
+
+// explained prints the mistakes that an error is about, if it is about any. It returns the
+// error.
+func explained(stderr io.Writer, err error) error {
+	e, ok := errors.AsType[*offline.MistakesError](err)
+	if !ok {
+		return err
+	}
+	for _, m := range e.Found {
+		show(stderr, m.File, "error", []problem.Problem{m.Problem})
+	}
+	return trouble{err}
+}
+
+// notes prints what there is to say of the services of owners.
+func notes(stderr io.Writer, owners ...*offline.Owner) {
+	var printed []string
+	for _, owner := range owners {
+		for _, note := range owner.Notes() {
+			if !slices.Contains(printed, note) {
+				printed = append(printed, note)
+				fmt.Fprintf(stderr, "federationctl: %s\n", note)
+			}
+		}
+	}
+}
+
+// print prints an answer in the format that was asked for.
+func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
+	text := answer.String()
+	if o.output == "json" {
+		var line strings.Builder
+		encoder := json.NewEncoder(&line)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(answer); err != nil {
+			return trouble{err}
+		}
+		text = escapeControls(line.String())
+	}
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return trouble{err}
+	}
+	return nil
+}
+
+func policyTestCommand(ctx context.Context) *cobra.Command {
+	var o policyOptions
+	command := &cobra.Command{
+		Use:   "test CONFIG --as ID NAME...",
+		Short: "Say whether a consumer is told of services, and why",
+		Long: `test says whether a consumer with the identity of --as is told of services, which
+rule decides that, and in what form it is told. A NAME is the name of a service, its
+fqdn, or the fqdn under which the consumer knows it. Of a name that several services
+have, each is shown.
+
+A consumer whose certificate has several identities is one --as for each of them.
+
+The exit code is 0 when the consumer is told of every NAME, 1 when it is not, and 2
+when it is not known: a mistake in a file, a NAME that no service has, a source that
+cannot be read here.`,
+		Example: policyExamples[0] + `
+  # Services of a cluster, as the owner publishes them.
+  federationctl watch localhost:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem \
+      --once -o json >seen.json
+  federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
+		Args:              config("test", "CONFIG and a NAME, or several", 2, -1),
+		ValidArgsFunction: completeNames,
+		RunE: func(command *cobra.Command, args []string) error {
+			ids, err := o.ids()
+			if err != nil {
+				return err
+			}
+			owners, err := o.open(ctx, command.ErrOrStderr(), args[0])
+			if err != nil {
+				return err
+			}
+			answers, told, err := exposure.Test(owners[0], ids, o.serverName, args[1:])
+			notes(command.ErrOrStderr(), owners...)
+			if err != nil {
+				return explained(command.ErrOrStderr(), err)
+			}
+			for _, answer := range answers {
+				if err := o.print(command.OutOrStdout(), answer); err != nil {
+					return err
+				}
+			}
+			return isYes(told)
+		},
+	}
+	o.add(command, "`identity` in the consumer's certificate, spiffe://... or a DNS name; repeatable", serverNameUsage)
+	require(command, "as")
+	return command
+}
+
+const serverNameUsage = "`name` of the catalog, as in its server_name; none: the default catalog"
+
+func whoCanCommand(ctx context.Context) *cobra.Command {
+	var o policyOptions
+	command := &cobra.Command{
+		Use:   "who-can CONFIG NAME",
+		Short: "Say who is told of a service",
+		Long: `who-can says which of the consumers that allow names, in CONFIG or in the allow
+file, are told of a service, by which rule and in what form, and why the others are
+not. A NAME is as in 'federationctl policy test'. Patterns of the rules that match
+further consumers are listed as well: these are told once allow names them.
+
+The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
+known.`,
+		Example:           policyExamples[1],
+		Args:              config("who-can", "CONFIG and a NAME", 2, 2),
+		ValidArgsFunction: completeNames,
+		RunE: func(command *cobra.Command, args []string) error {
+			owners, err := o.open(ctx, command.ErrOrStderr(), args[0])
+			if err != nil {
+				return err
+			}
+			audiences, told, err := exposure.WhoCan(owners[0], o.serverName, args[1])
+			notes(command.ErrOrStderr(), owners...)
+			if err != nil {
+				return explained(command.ErrOrStderr(), err)
+			}
+			for _, audience := range audiences {
+				if err := o.print(command.OutOrStdout(), audience); err != nil {
+					return err
+				}
+			}
+			return isYes(told)
+		},
+	}
+	o.add(command, "", serverNameUsage)
+	return command
+}
+
+func policyDiffCommand(ctx context.Context) *cobra.Command {
+	var o policyOptions
+	command := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "Say what an edit of a configuration would change, and for whom",
+		Long: `diff compares what consumers are told by two configuration files: + is a service
+that they would be told, - one that they would not be told any more, and ~ one in
+another form, with the fields that differ. The consumers are those that the allow of
+either file names, and those of --as. Consumers for whom the same changes are listed
+together. Each configuration has its own catalog files, in the directory where it
+is: put OLD beside NEW, or what only differs in their services counts as well.
+
+The exit code is 0 when nothing would change, 1 when something would, and 2 when it is
+not known.`,
+		Example:           policyExamples[2],
+		Args:              config("diff", "OLD and NEW", 2, 2),
+		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(command *cobra.Command, args []string) error {
+			ids, err := o.ids()
+			if err != nil {
+				return err
+			}
+			owners, err := o.open(ctx, command.ErrOrStderr(), args...)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				_, before := owners[0].Admit([]mtls.ID{id})
+				_, after := owners[1].Admit([]mtls.ID{id})
+				if !before && !after {
+					fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s may subscribe by neither %s nor %s\n", id, args[0], args[1])
+				}
+			}
+			all := !command.Flags().Changed("server-name")
+			differ, err := exposure.Diff(owners[0], owners[1], o.serverName, all, ids, func(g *exposure.Group) error {
+				return o.print(command.OutOrStdout(), g)
+			})
+			notes(command.ErrOrStderr(), owners...)
+			if err != nil {
+				return explained(command.ErrOrStderr(), err)
+			}
+			return isYes(!differ)
+		},
+	}
+	o.add(command, "further consumer with this `identity`, spiffe://... or a DNS name; repeatable",
+		"`name` of the only catalog to compare, as in its server_name; none: all catalogs")
+	return command
+}
+
+// isYes returns nil, or errNo.
+func isYes(yes bool) error {
+	if yes {
+		return nil
+	}
+	return errNo
+}
+
+// config requires so many arguments of a command, at least and at most; -1 is any number.
+func config(name, what string, least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return fmt.Errorf("%s takes %s, not %d arguments", name, what, len(args))
+		}
+		return nil
+	}
+}
+
+// completeFrom completes with words of the configuration that the first argument names.
+func completeFrom(words func(*offline.Owner) []string) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, _ string) (found []string, _ cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			if owner, err := offline.Open(command.Context(), args[0], nil); err == nil {
+				found = slices.DeleteFunc(words(owner), func(word string) bool { return word == "" })
+			}
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNames completes CONFIG with files, and a NAME with the fqdns of services.
+func completeNames(command *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return catalogExtensions, cobra.ShellCompDirectiveFilterFileExt
+	}
+	return completeFrom(func(owner *offline.Owner) []string {
+		serverName, _ := command.Flags().GetString("server-name")
+		return owner.FQDNs(serverName)
+	})(command, args, word)
+}
