@@ -19,7 +19,7 @@ var same = cmp.Options{cmpopts.EquateComparable(federation.FQDN{}, federation.Ad
 // FuzzPolicy compares what a policy says of random rules, services and consumers with
 // what package policytest says of them.
 func FuzzPolicy(f *testing.F) {
-	for seed := range uint64(500) {
+	for seed := range uint64(300) {
 		f.Add(seed, uint8(seed%12))
 	}
 	f.Add(uint64(1), uint8(49))
