@@ -67,6 +67,7 @@ func TestExamples(t *testing.T) {
 				}
 				return ports[s]
 			})
+			corefile = strings.ReplaceAll(corefile, "unix:///run/", "unix://"+p.dir+"/") // where no agent is
 			for _, dir := range []string{"certs/", "run/"} {
 				corefile = strings.ReplaceAll(corefile, " "+dir, " "+p.dir+"/")
 			}

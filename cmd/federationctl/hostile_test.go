@@ -316,8 +316,8 @@ func TestOutputHasNoControls(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
-	for name, format := range map[string]func(federation.Event) (string, error){"table": table, "json": jsonLine} {
-		line, err := format(event)
+	for name, format := range map[string]func(string, federation.Event) (string, error){"table": table, "json": jsonLine} {
+		line, err := format("upsert", event)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestOutputHasNoControls(t *testing.T) {
 			t.Errorf("%s: %q", name, line)
 		}
 	}
-	line, _ := jsonLine(event)
+	line, _ := jsonLine("upsert", event)
 	var object struct {
 		Name    string          `json:"name"`
 		Service json.RawMessage `json:"service"`

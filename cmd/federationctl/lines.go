@@ -24,7 +24,7 @@ type lines struct {
 	address string
 	stdout  io.Writer
 	stderr  io.Writer
-	format  func(federation.Event) (string, error)
+	format  func(op string, event federation.Event) (string, error)
 
 	// Guarded by mu, which is held while a line is written.
 	mu        sync.Mutex
@@ -57,12 +57,12 @@ func (l *lines) show(c mirror.Changes) error {
 		if change.Service.IsZero() {
 			event.Operation = federation.Delete
 		}
-		if err := l.write(event); err != nil {
+		if err := l.write(event.Operation.String(), event); err != nil {
 			return err
 		}
 	}
 	if synced && !l.complete {
-		if err := l.write(federation.Event{Operation: federation.End}); err != nil {
+		if err := l.write(federation.End.String(), federation.Event{Operation: federation.End}); err != nil {
 			return err
 		}
 	}
@@ -79,6 +79,14 @@ func (l *lines) responded() {
 
 func (*lines) refused() {} // the watcher names the service
 
+// skipped writes a line for a service that is not imported.
+func (l *lines) skipped(s *federation.Service) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard()
+	return l.write("skip", federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s})
+}
+
 // heard notes that the owner is there, and reports it if the owner was lost. l.mu is
 // held.
 func (l *lines) heard() {
@@ -90,8 +98,8 @@ func (l *lines) heard() {
 }
 
 // write writes the line of an event. l.mu is held.
-func (l *lines) write(event federation.Event) error {
-	line, err := l.format(event)
+func (l *lines) write(op string, event federation.Event) error {
+	line, err := l.format(op, event)
 	if err != nil {
 		return err
 	}
@@ -119,7 +127,7 @@ func (l *lines) report(err error) {
 const row = "%-6s  %-20s  %-32s  %-28s  %s"
 
 // table formats an event as a row.
-func table(event federation.Event) (string, error) {
+func table(op string, event federation.Event) (string, error) {
 	if event.Operation == federation.End {
 		return "end     (the catalog is complete)\n", nil
 	}
@@ -128,18 +136,18 @@ func table(event federation.Event) (string, error) {
 	if event.Service != nil {
 		_, fqdn, instances, endpoints = board.Cells(event.Service)
 	}
-	line := fmt.Sprintf(row, event.Operation, name, fqdn, instances, endpoints)
+	line := fmt.Sprintf(row, op, name, fqdn, instances, endpoints)
 	return strings.TrimRight(line, " ") + "\n", nil
 }
 
 // jsonLine formats an event as a JSON object in one line. The service is in the
 // protobuf JSON mapping, as in a catalog file.
-func jsonLine(event federation.Event) (string, error) {
+func jsonLine(op string, event federation.Event) (string, error) {
 	object := struct {
 		Op      string          `json:"op"`
 		Name    string          `json:"name,omitempty"`
 		Service json.RawMessage `json:"service,omitempty"`
-	}{Op: event.Operation.String(), Name: event.Name}
+	}{Op: op, Name: event.Name}
 	if event.Service != nil {
 		var err error
 		if object.Service, err = protojson.Marshal(wire.EncodeService(event.Service)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
 
@@ -100,6 +101,8 @@ func (l *live) show(c mirror.Changes) error {
 func (*live) responded() {} // the status says whether there is a stream
 
 func (l *live) refused() { l.change(func(b *board.Board, _ time.Time) { b.Refused() }) }
+
+func (*live) skipped(*federation.Service) error { return nil } // the status counts them
 
 // Write takes a message. It is shown beside the table, and written to standard error
 // after the table is gone.

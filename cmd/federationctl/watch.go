@@ -50,6 +50,8 @@ type watchOptions struct {
 	ranges   []string
 	output   string
 	once     bool
+	imports  []string
+	labels   []string
 }
 
 func watchCommand(ctx context.Context) *cobra.Command {
@@ -81,7 +83,12 @@ be reached, or when it publishes nothing for ` + emptyTime.String() + ` and does
 is all.
 
 A service that breaks a rule is refused, as CoreDNS would do, and named on
-standard error.`,
+standard error.
+
+With --import and --import-label, what they leave out is acknowledged and not
+kept, as with import_names and import_labels in a Corefile. The first ` + fmt.Sprint(maxSkips) + ` such services
+have a line of their own, with the operation skip; on a terminal they are
+counted.`,
 		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem
 
   # The names of all services.
@@ -99,6 +106,8 @@ standard error.`,
 	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
 	flags.StringVar(&o.api, "api", wire.V1Alpha2.String(), "`version` of the protocol: "+strings.Join(apis, " or "))
 	rangesFlag(command, &o.ranges)
+	flags.StringArrayVar(&o.imports, "import", nil, "`pattern` of the fqdns to keep: NAME, *.ZONE or *; repeatable, one has to match")
+	flags.StringArrayVar(&o.labels, "import-label", nil, "`key=value` that a service must have to be kept; repeatable, all have to match")
 	flags.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json for one object a line")
 	flags.BoolVar(&o.once, "once", false, "end when the catalog is complete")
 	completeValues(command, "api", apis)
@@ -119,6 +128,10 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return err
 	}
+	filter, err := parseFilter(o.imports, o.labels)
+	if err != nil {
+		return err
+	}
 	if !slices.Contains(formats, o.output) {
 		return fmt.Errorf("-o: %q is neither table nor json", o.output)
 	}
@@ -131,14 +144,14 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	w := &watcher{address: address, once: o.once, view: view, stderr: stderr}
+	w := &watcher{address: address, once: o.once, view: view, stderr: stderr, importer: importer{filter: filter}}
 	return w.run(ctx, mirror.Config{
 		Subscription: mirror.Subscription{
 			Addresses: []string{address},
 			Identity:  mtls.Consumer{Source: certificates, IDs: ids},
 			Version:   version,
 		},
-		Rules: catalog.Config{Settle: settleTime, Admit: policy.Check},
+		Rules: catalog.Config{Settle: settleTime, Admit: w.importer.admit(policy)},
 	}, draw, func(ctx context.Context) error { return awaitUnread(ctx, stdout) })
 }
 
@@ -223,6 +236,9 @@ type view interface {
 	show(c mirror.Changes) error // an error ends the watch
 	responded()                  // the owner has sent a response that was accepted
 	refused()                    // a response was refused; the watcher says why
+
+	// skipped shows a service that is not imported. An error ends the watch.
+	skipped(s *federation.Service) error
 }
 
 // helper runs beside a watch until ctx ends. Its error ends the watch.
@@ -240,6 +256,8 @@ type watcher struct {
 	stderr  io.Writer               // for the services that are refused
 	finish  context.CancelCauseFunc // ends the watch
 	empty   *time.Timer             // ends it when nothing comes
+
+	importer importer
 
 	// Owned by publish.
 	opened bool // the only stream of once is open
@@ -304,16 +322,36 @@ func (w *watcher) publish(c mirror.Changes) {
 		w.opened = true
 		w.empty.Reset(emptyTime)
 	}
+	w.skip()
 	if err := w.view.show(c); err != nil {
-		if errors.Is(err, syscall.EPIPE) {
-			w.finish(errUnread)
-		}
-		w.finish(failure{err})
+		w.unwritten(err)
 		return
 	}
 	if w.once && s.State == catalog.Synced {
 		w.finish(errComplete)
 	}
+}
+
+// skip shows the services that were not imported since the last call.
+func (w *watcher) skip() {
+	services, more := w.importer.take()
+	for _, s := range services {
+		if err := w.view.skipped(s.Unpack()); err != nil {
+			w.unwritten(err)
+			return
+		}
+	}
+	if more {
+		fmt.Fprintln(w.stderr, "federationctl: not imported: more services, which are not named")
+	}
+}
+
+// unwritten ends the watch, as what there is to see cannot be written.
+func (w *watcher) unwritten(err error) {
+	if errors.Is(err, syscall.EPIPE) {
+		w.finish(errUnread)
+	}
+	w.finish(failure{err})
 }
 
 // Responded implements mirror.Observer. Once a service has come or gone, silence
@@ -322,6 +360,7 @@ func (w *watcher) Responded(op federation.Operation) {
 	if op == federation.Upsert || op == federation.Delete {
 		w.empty.Stop()
 	}
+	w.skip() // also where that is all, and nothing is to be published
 	w.view.responded()
 }
 

@@ -150,8 +150,8 @@ func scripted(t *testing.T, script string) mirror.Config {
 // newWatcher returns one that writes a short line for each change to the transcript.
 func newWatcher(s *transcript, once bool) *watcher {
 	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
-	output.format = func(event federation.Event) (string, error) {
-		return strings.TrimSpace(event.Operation.String()+" "+event.Name) + "\n", nil
+	output.format = func(op string, event federation.Event) (string, error) {
+		return strings.TrimSpace(op+" "+event.Name) + "\n", nil
 	}
 	return &watcher{address: output.address, once: once, view: output, stderr: output.stderr}
 }
@@ -369,7 +369,7 @@ func TestTableEscapesWhatPeersSend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := table(federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	got, err := table("upsert", federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      fqdn,
 		Endpoints: endpoints,
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
@@ -382,4 +382,71 @@ func TestTableEscapesWhatPeersSend(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unexpected row (-want +got):\n%s", diff)
 	}
+}
+
+// TestWatchImports lists what is not imported, each service once, and not without end.
+func TestWatchImports(t *testing.T) {
+	for _, tt := range []struct {
+		name, script  string
+		names, labels []string
+		want          string
+	}{
+		{
+			"by name", "upsert a a.fed.example 192.0.2.1\nupsert b b.other.example 192.0.2.1\nupsert b b.other.example 192.0.2.2\nend",
+			[]string{"*.fed.example"}, nil,
+			"0s out: upsert a\n0s out: skip b\n0s out: end\n",
+		},
+		{
+			"all left out, and one refused", "upsert a a.fed.example 127.0.0.1\nend", nil, []string{"tier=public"},
+			"0s out: skip a\n0s out: end\n",
+		},
+		{
+			"in and out", "upsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.1\nupsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.2\ndelete a\nend",
+			[]string{"a.fed.example"}, nil,
+			"0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: end\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTranscript()
+				w := newWatcher(s, true)
+				if err := watchImports(t, w, scripted(t, "announce\n"+tt.script), tt.names, tt.labels); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tt.want, s.String()); diff != "" {
+					t.Errorf("unexpected lines (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+	t.Run("many", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTranscript()
+			w := newWatcher(s, true)
+			if err := watchImports(t, w, scripted(t, "announce\nservices 0 1000 fed.example\nend"), []string{"none.example"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			got := s.String()
+			if n := strings.Count(got, "out: skip s"); n != maxSkips {
+				t.Errorf("%d services are listed", n)
+			}
+			if n := strings.Count(got, "err: federationctl: not imported: more services, which are not named\n"); n != 1 {
+				t.Errorf("that there are more is said %d times", n)
+			}
+			if !strings.HasSuffix(got, "out: end\n") {
+				t.Errorf("it ends with %q", got[len(got)-80:])
+			}
+		})
+	})
+}
+
+// watchImports watches with the flags --import and --import-label.
+func watchImports(t *testing.T, w *watcher, config mirror.Config, names, labels []string) error {
+	t.Helper()
+	var err error
+	if w.importer.filter, err = parseFilter(names, labels); err != nil {
+		return err
+	}
+	config.Rules.Admit = w.importer.admit(wire.Policy{})
+	return w.run(t.Context(), config)
 }

@@ -186,6 +186,12 @@ refused: service "bad": fqdn: required
   web.fed.example  web   v1/HTTPS   192.0.2.5:443`)
 }
 
+func TestNotImportedIsCounted(t *testing.T) {
+	s := newStory(t, "owner:1")
+	s.Update(nil, catalog.Status{State: catalog.Synced, Known: true, Services: 2, NotImported: 3}, "", at(0))
+	s.expect(0, Size{80, 24}, "synced  owner:1  2 services  3 not imported")
+}
+
 // TestLinesFitTheTerminal has long and short cells on terminals of several sizes.
 func TestLinesFitTheTerminal(t *testing.T) {
 	s := newStory(t, "owner.example:8008")

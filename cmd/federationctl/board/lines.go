@@ -103,6 +103,9 @@ func (b *Board) summary(now time.Time) string {
 	if stale := b.status.Stale; stale > 0 && stale < b.status.Services {
 		parts = append(parts, fmt.Sprintf("%d stale", stale))
 	}
+	if n := b.status.NotImported; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d not imported", n))
+	}
 	if b.refused > 0 {
 		parts = append(parts, fmt.Sprintf("%d refused", b.refused))
 	}
