@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
@@ -142,6 +143,16 @@ func (w *world) oneStream() {
 	}
 }
 
+// expiries returns the lines that say that a certificate cannot be renewed.
+func (w *world) expiries() (found []string) {
+	for _, line := range w.lines() {
+		if strings.Contains(line, "cannot be renewed") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
 // The certificates of both sides are replaced ten times. The stream of the beginning
 // goes on, and nothing of the catalog is sent twice.
 func TestStreamOutlivesCertificates(t *testing.T) {
@@ -224,8 +235,8 @@ func TestStreamEndsWithCertificate(t *testing.T) {
 				if lost := w.details("lost"); len(lost) != 1 && len(lost) != 2 || !strings.Contains(lost[0], tc.forTheSake) {
 					t.Errorf("lost %q, want %q", lost, tc.forTheSake)
 				}
-				if n := len(slices.DeleteFunc(w.lines(), func(line string) bool { return !strings.Contains(line, "cannot be renewed") })); n != 1 {
-					t.Errorf("%d lines say that it cannot be renewed, want 1:\n%s", n, strings.Join(w.lines(), ""))
+				if lines := w.expiries(); len(lines) != 1 || !strings.Contains(lines[0], "remedy=") {
+					t.Errorf("logged: %q", lines)
 				}
 				late.replace(time.Hour)
 				fine.replace(time.Hour)
@@ -311,6 +322,54 @@ func TestRenewalWithForeignOwner(t *testing.T) {
 	}
 }
 
+// A foreign owner does not see other certificates of the consumer, so their expiry is
+// no reason to renew.
+func TestForeignOwnerIsNotBothered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		own := w.party("consumer.example", short)
+		w.foreign(w.party("owner.example", time.Hour), good)
+		config := w.config()
+		own.as(&config)
+		w.run(config)
+		time.Sleep(20 * time.Minute)
+		w.oneStream()
+		if n := len(w.seen("dialed")); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+}
+
+// An owner that speaks v1alpha1 alone is asked for renewals in v1alpha1.
+func TestRenewalInV1Alpha1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		own, other := w.party("consumer.example", short), w.party("owner.example", short)
+		var renewals atomic.Int32
+		w.listenAndServe(ownerAddress, func(server *grpc.Server) {
+			rdpb1.RegisterDiscoveryServiceServer(server, script1{handler: func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
+				if metadata.ValueFromIncomingContext(stream.Context(), wire.RenewHeader) != nil {
+					renewals.Add(1)
+					return nil
+				}
+				if err := stream.SendHeader(metadata.Pairs(wire.RenewalHeader, "secret")); err != nil {
+					return err
+				}
+				<-stream.Context().Done()
+				return stream.Context().Err()
+			}})
+		}, grpc.Creds(other.source.Server()))
+		config := w.config1()
+		own.as(&config)
+		w.run(config)
+		time.Sleep(short - time.Second)
+		w.oneStream()
+		if renewals.Load() == 0 {
+			t.Error("no renewal")
+		}
+	})
+}
+
 // Behind the address are two replicas, and the other one gets some of the renewals.
 func TestRenewalAtAnotherReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -337,21 +396,26 @@ func TestRenewalAtAnotherReplica(t *testing.T) {
 		if !slices.Contains(w.details("dialed"), "second:1") {
 			t.Error("no renewal came to the other replica")
 		}
+		if lines := w.expiries(); lines != nil {
+			t.Errorf("logged: %q", lines)
+		}
 		if open, ended := second.streams(); open != 0 || ended != 0 {
 			t.Errorf("the other replica has %d streams, and %d have ended; want none", open, ended)
 		}
 	})
 }
 
-// An owner asks for renewals and does not answer them. They go on, one at a time,
-// until the certificates have expired, and end with the consumer.
+// An owner asks for renewals and does not answer them as it should. They go on, one at
+// a time, and vouch for nothing. They end with the consumer.
 func TestRenewalIsNotAnswered(t *testing.T) {
 	for name, answer := range map[string]func(rdpb.DiscoveryService_EstablishStreamServer) error{
 		"nothing": silent,
 		"another error": func(rdpb.DiscoveryService_EstablishStreamServer) error {
 			return status.Error(codes.Unauthenticated, "no")
 		},
-		"a message": good,
+		"a message": func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			return stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: "x"}})
+		},
 		"a large message": func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 			return stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{Nonce: strings.Repeat("x", 1<<20)}})
 		},
@@ -379,13 +443,17 @@ func TestRenewalIsNotAnswered(t *testing.T) {
 				config := w.config()
 				own.as(&config)
 				stop := w.run(config)
-				time.Sleep(short + mtls.DefaultGrace - 2*time.Second)
+				for range 3 {
+					time.Sleep(replaced)
+					other.replace(short)
+				}
+				time.Sleep(short + mtls.DefaultGrace - time.Since(w.start) - 2*time.Second)
 				w.oneStream()
 				time.Sleep(4 * time.Second)
 				if w.seen("lost") == nil {
 					t.Error("the stream goes on")
 				}
-				if most.Load() != 1 || all.Load() < 2 {
+				if most.Load() != 1 || all.Load() < 4 {
 					t.Errorf("%d renewals, %d at once", all.Load(), most.Load())
 				}
 
