@@ -176,6 +176,36 @@ func TestExportsAndSources(t *testing.T) {
 	}
 }
 
+// TestExportsAndOrder lets another source publish services by an edit that also hides
+// what this source says. Nobody is told of it, not even while the edit is applied, which
+// takes some time with so many.
+func TestExportsAndOrder(t *testing.T) {
+	services := func(tier string) string {
+		var b strings.Builder
+		b.WriteString("services:\n")
+		for i := range 1000 {
+			fmt.Fprintf(&b, "- {name: s%03d, fqdn: s%03d.fed.example, labels: {tier: %s}, endpoints: [{address: 192.0.2.20, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n", i, i, tier)
+		}
+		return b.String()
+	}
+	text := func(first, second, match string) string {
+		return "window: 1024\n" + openText[:strings.LastIndex(openText, "  - file")] + "  - file: {path: " + first + ".yaml}\n  - file: {path: " + second + ".yaml}\n" +
+			"  exports:\n  - match: {labels: {tier: " + match + "}}\n    to: [\"*\"]\n"
+	}
+	c := serveConfig(t, text("public", "private", `"*"`), map[string]string{"public.yaml": services("public"), "private.yaml": services("private")})
+	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT s000")
+	ack(stream)
+	for range 1000 { // the others, and the end
+		stream.next(nil)
+	}
+	write(t, c.file, text("private", "public", "public"))
+	for i := range 1000 {
+		if got, want := stream.next(nil), fmt.Sprintf("DELETE s%03d", i); got != want {
+			t.Fatalf("received %q, expected %q", got, want)
+		}
+	}
+}
+
 // TestSPIFFEAgentAway has an owner whose agent is away: it listens, and says what it
 // waits for.
 func TestSPIFFEAgentAway(t *testing.T) {
