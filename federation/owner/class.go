@@ -2,6 +2,7 @@ package owner
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -20,23 +21,43 @@ type view struct {
 // all of them.
 type class struct {
 	subscriptions map[*Subscription]struct{}
-	services      int // that are in the view, unless it is the whole
+	services      int // that are in the view
+}
+
+// outlook is a catalog, with what a policy says of it.
+type outlook struct {
+	services map[string]*wire.Encoded
+	verdicts map[string]policy.Verdict // on each of services; nil without a policy
 }
 
 // visible returns the service of that name in the shape that the view has of it, or nil.
-func (r *Registry) visible(v view, name string) *wire.Encoded {
+func (o outlook) visible(v view, name string) *wire.Encoded {
 	if v.whole {
-		return r.services[name]
+		return o.services[name]
 	}
-	return r.verdicts[name].For(v.class)
+	return o.verdicts[name].For(v.class)
 }
 
 // rule returns the rule of the policy by which a service is in the view, or 0.
-func (r *Registry) rule(v view, name string) int {
+func (o outlook) rule(v view, name string) int {
 	if v.whole {
 		return 0
 	}
-	return r.verdicts[name].Rule(v.class)
+	return o.verdicts[name].Rule(v.class)
+}
+
+// count returns how many services are in the view.
+func (o outlook) count(v view) int {
+	if v.whole {
+		return len(o.services)
+	}
+	n := 0
+	for _, verdict := range o.verdicts {
+		if verdict.For(v.class) != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // viewOf returns what a policy lets the subscription see.
@@ -67,15 +88,8 @@ func (r *Registry) lockView(s *Subscription) view {
 func (r *Registry) join(s *Subscription, v view) *class {
 	c := r.classes[v]
 	if c == nil {
-		c = &class{subscriptions: make(map[*Subscription]struct{})}
+		c = &class{subscriptions: make(map[*Subscription]struct{}), services: r.count(v)}
 		r.classes[v] = c
-		if !v.whole {
-			for _, verdict := range r.verdicts {
-				if verdict.For(v.class) != nil {
-					c.services++
-				}
-			}
-		}
 	}
 	c.subscriptions[s] = struct{}{}
 	s.view = v
@@ -114,6 +128,14 @@ func (d *difference) note(name string, before, after *wire.Encoded) {
 	case !before.Equal(after):
 		d.changed = append(d.changed, name)
 	}
+}
+
+// drop removes names.
+func (d *difference) drop(names map[string]bool) {
+	dropped := func(name string) bool { return names[name] }
+	d.added = slices.DeleteFunc(d.added, dropped)
+	d.changed = slices.DeleteFunc(d.changed, dropped)
+	d.gone = slices.DeleteFunc(d.gone, dropped)
 }
 
 // seen returns what the view has of a difference of the catalog.
@@ -196,96 +218,161 @@ func (r *Registry) lock(services iter.Seq[*wire.Encoded]) judgement {
 func (r *Registry) SetPolicy(p *policy.Policy) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
-	j, views := r.lockFor(p)
-	defer r.mu.Unlock()
+	for round := 0; ; round++ {
+		t := r.prepare(p)
+		r.pause()
+		r.mu.Lock()
+		late := t.late(r.services)
+		if fewLate*len(late) > len(r.services) && round < maxRounds {
+			r.mu.Unlock()
+			continue
+		}
+		t.catchUp(r.outlook, late)
+		r.change(t)
+		r.mu.Unlock()
+		return
+	}
+}
+
+// fewLate is the part of the services, as one in so many, that may change while another
+// policy is prepared without that being done anew.
+const fewLate = 4
+
+// transition is a change from the policy in force to another one, for the services and the
+// subscriptions that there were when it was prepared.
+type transition struct {
+	outlook
+
+	policy      *policy.Policy
+	views       map[*Subscription]view
+	counts      map[view]int            // of the services
+	differences map[[2]view]*difference // by the views before and after
+}
+
+// prepare prepares the change to a policy. The registry is locked only to copy what it
+// knows.
+func (r *Registry) prepare(p *policy.Policy) *transition {
+	t := &transition{
+		policy: p, views: make(map[*Subscription]view), counts: make(map[view]int), differences: make(map[[2]view]*difference),
+	}
+	r.mu.Lock()
+	t.services = maps.Clone(r.services)
+	now := outlook{t.services, maps.Clone(r.verdicts)}
 	names := r.sortedNames()
-	was := r.scene(names)
-	r.policy, r.verdicts = p, nil
-	if p != nil {
-		r.verdicts = make(map[string]policy.Verdict, len(names))
-		for name, s := range r.services {
-			r.verdicts[name] = j.on(s)
+	subscriptions := make(map[*Subscription]view)
+	for v, c := range r.classes {
+		for s := range c.subscriptions {
+			subscriptions[s] = v
 		}
 	}
-	is := r.scene(names)
-	old := r.classes
-	r.classes = make(map[view]*class)
-	differences := make(map[[2]view]difference)
-	for from, c := range old {
+	r.mu.Unlock()
+	if p != nil {
+		t.verdicts = make(map[string]policy.Verdict, len(names))
+		for name, s := range t.services {
+			t.verdicts[name] = p.Judge(s)
+		}
+	}
+	for s, from := range subscriptions {
+		to := s.viewOf(p)
+		t.views[s] = to
+		if _, known := t.counts[to]; !known {
+			t.counts[to] = t.count(to)
+		}
+		if way := [2]view{from, to}; t.differences[way] == nil {
+			t.differences[way] = between(now, t.outlook, way, names)
+		}
+	}
+	return t
+}
+
+// between returns what changes for those whose view becomes another one.
+func between(before, after outlook, way [2]view, names []string) *difference {
+	var d difference
+	for _, name := range names {
+		d.note(name, before.visible(way[0], name), after.visible(way[1], name))
+	}
+	return &d
+}
+
+// late returns the names of the services that are not those of the transition.
+func (t *transition) late(services map[string]*wire.Encoded) map[string]bool {
+	late := make(map[string]bool)
+	for name, s := range services {
+		if t.services[name] != s {
+			late[name] = true
+		}
+	}
+	for name := range t.services {
+		if services[name] == nil {
+			late[name] = true
+		}
+	}
+	return late
+}
+
+// catchUp makes the transition one from the outlook of now, with other services of these
+// names.
+func (t *transition) catchUp(now outlook, late map[string]bool) {
+	if len(late) == 0 {
+		return
+	}
+	for _, d := range t.differences {
+		d.drop(late)
+	}
+	for name := range late {
+		t.add(name, -1)
+		delete(t.services, name)
+		delete(t.verdicts, name)
+		if s := now.services[name]; s != nil {
+			t.services[name] = s
+			if t.policy != nil {
+				t.verdicts[name] = t.policy.Judge(s)
+			}
+		}
+		t.add(name, 1)
+		for way, d := range t.differences {
+			d.note(name, now.visible(way[0], name), t.visible(way[1], name))
+		}
+	}
+	for _, d := range t.differences {
+		d.sort()
+	}
+}
+
+// add adds n to the counts of the views that have the service of that name.
+func (t *transition) add(name string, n int) {
+	for v := range t.counts {
+		if t.visible(v, name) != nil {
+			t.counts[v] += n
+		}
+	}
+}
+
+// change makes the policy of the transition the one in force, and tells every subscription
+// the difference.
+func (r *Registry) change(t *transition) {
+	before, classes := r.outlook, r.classes
+	r.policy, r.verdicts, r.classes = t.policy, t.verdicts, make(map[view]*class)
+	for v, n := range t.counts {
+		r.classes[v] = &class{subscriptions: make(map[*Subscription]struct{}), services: n}
+	}
+	for from, c := range classes {
 		for s := range c.subscriptions {
-			to, known := views[s]
+			to, known := t.views[s]
 			if !known {
-				to = s.viewOf(p)
+				to = s.viewOf(t.policy)
 			}
 			r.join(s, to)
-			d, known := differences[[2]view{from, to}]
-			if !known {
-				for i, name := range names {
-					d.note(name, was.visible(from, i), is.visible(to, i))
-				}
-				differences[[2]view{from, to}] = d
+			way := [2]view{from, to}
+			if t.differences[way] == nil { // it has come since
+				t.differences[way] = between(before, r.outlook, way, r.sortedNames())
 			}
-			s.follow(d)
+			s.follow(*t.differences[way])
 		}
 	}
-}
-
-// lockFor locks the registry, and returns what a policy says of nearly all services, and
-// what it lets nearly all subscriptions see: all but the last to come, if they never end.
-func (r *Registry) lockFor(p *policy.Policy) (judgement, map[*Subscription]view) {
-	j := judgement{p, make(map[*wire.Encoded]policy.Verdict)}
-	views := make(map[*Subscription]view)
-	for round := 0; ; round++ {
-		var services []*wire.Encoded
-		var subscriptions []*Subscription
-		r.mu.Lock()
-		if p == nil || round == maxRounds {
-			return j, views
-		}
-		for _, s := range r.services {
-			if _, judged := j.verdicts[s]; !judged {
-				services = append(services, s)
-			}
-		}
-		for _, c := range r.classes {
-			for s := range c.subscriptions {
-				if _, known := views[s]; !known {
-					subscriptions = append(subscriptions, s)
-				}
-			}
-		}
-		if len(services)+len(subscriptions) == 0 {
-			return j, views
-		}
-		r.mu.Unlock()
-		j.judge(services)
-		for _, s := range subscriptions {
-			views[s] = s.viewOf(p)
-		}
-		r.pause()
-	}
-}
-
-// scene is a catalog with what a policy says of it, in the order of its names.
-type scene struct {
-	services []*wire.Encoded
-	verdicts []policy.Verdict // nil without a policy
-}
-
-func (r *Registry) scene(names []string) scene {
-	var sc scene
-	for _, name := range names {
-		sc.services = append(sc.services, r.services[name])
-		if r.policy != nil {
-			sc.verdicts = append(sc.verdicts, r.verdicts[name])
+	for v, c := range r.classes {
+		if len(c.subscriptions) == 0 { // they have gone since
+			delete(r.classes, v)
 		}
 	}
-	return sc
-}
-
-func (sc scene) visible(v view, i int) *wire.Encoded {
-	if v.whole {
-		return sc.services[i]
-	}
-	return sc.verdicts[i].For(v.class)
 }

@@ -29,12 +29,11 @@ type Registry struct {
 	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
 	era         era        // of now; over while the registry is unavailable
 	unavailable string     // why; empty while it is available
-	services    map[string]*wire.Encoded
-	names       []string                  // keys of services in order, as they last were; shared with subscriptions, so never changed
-	moved       []string                  // names that have come or gone since then
-	policy      *policy.Policy            // nil while everything is for everyone
-	verdicts    map[string]policy.Verdict // of policy, on each of services; nil without a policy
-	classes     map[view]*class           // those that have subscriptions
+	outlook
+	names   []string        // keys of services in order, as they last were; shared with subscriptions, so never changed
+	moved   []string        // names that have come or gone since then
+	policy  *policy.Policy  // nil while everything is for everyone
+	classes map[view]*class // those that have subscriptions
 }
 
 // NewRegistry returns an empty registry.
@@ -43,9 +42,9 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
-		era:      newEra(),
-		services: make(map[string]*wire.Encoded),
-		classes:  make(map[view]*class),
+		era:     newEra(),
+		outlook: outlook{services: make(map[string]*wire.Encoded)},
+		classes: make(map[view]*class),
 	}
 }
 
@@ -183,8 +182,8 @@ func (r *Registry) tell(d difference, before map[string]policy.Verdict) Differen
 		seen := d
 		if !v.whole {
 			seen = r.seen(v, d, before)
-			c.services += len(seen.added) - len(seen.gone)
 		}
+		c.services += len(seen.added) - len(seen.gone)
 		for s := range c.subscriptions {
 			s.follow(seen)
 		}

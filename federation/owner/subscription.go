@@ -33,10 +33,7 @@ func (r *Registry) subscribe(s *Subscription) *Subscription {
 	s.changes.previous, s.changes.next = &s.changes, &s.changes
 	if !s.era.over() {
 		s.catalog = r.sortedNames()
-		s.unsent = len(s.catalog)
-		if c := r.join(s, v); !v.whole {
-			s.unsent = c.services
-		}
+		s.unsent = r.join(s, v).services
 	}
 	return s
 }
