@@ -15,10 +15,13 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -132,13 +135,51 @@ func version() string {
 	return fmt.Sprintf("%s (%s %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// filesFlags adds the flags for the certificate files of a party, such as an owner,
-// whose peers are consumers.
-func filesFlags(command *cobra.Command, files *mtls.Files, party, peers string) {
+// originFlags adds the flags for the identity of a party, such as an owner, whose peers are
+// consumers. checkOrigin has their rules.
+func originFlags(command *cobra.Command, origin *mtls.Origin, party, peers string) {
 	flags := command.Flags()
-	flags.StringVar(&files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, followed by any intermediate ones")
-	flags.StringVar(&files.Key, "key", "", "PEM `file` with the private key of that certificate")
-	flags.StringVar(&files.CA, "ca", "", "PEM `file` with the authorities that sign the certificates of "+peers)
+	flags.StringVar(&origin.Files.Cert, "cert", "", "PEM `file` with the "+party+"'s certificate, followed by any intermediate ones")
+	flags.StringVar(&origin.Files.Key, "key", "", "PEM `file` with the private key of that certificate")
+	flags.StringVar(&origin.Files.CA, "ca", "", "PEM `file` with the authorities that sign the certificates of "+peers)
+	flags.StringVar(&origin.SPIFFE.Socket, "spiffe", "", "`socket` of the SPIFFE agent that issues the "+party+"'s certificate, unix:///path or tcp://ip:port, in place of --cert, --key and --ca")
+	flags.StringArrayVar(&origin.SPIFFE.TrustDomains, "trust-domain", nil, "federated `domain` whose "+peers+" are accepted with --spiffe, beside those of the own one; repeatable")
+}
+
+// checkOrigin returns what is wrong with the choice of flags: three files or a SPIFFE
+// agent, and the other flags that are required. It is to be called before cobra looks at
+// what is required.
+func checkOrigin(flags *pflag.FlagSet, required ...string) error {
+	files := []string{"cert", "key", "ca"}
+	var mixed []string
+	if !flags.Changed("spiffe") {
+		required = append(required, files...)
+		if flags.Changed("trust-domain") {
+			return errors.New("--trust-domain is for --spiffe: with files, --ca says who is accepted")
+		}
+	} else {
+		for _, name := range files {
+			must(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by require
+			if flags.Changed(name) {
+				mixed = append(mixed, "--"+name)
+			}
+		}
+	}
+	var missing []string
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !flag.Changed && slices.Contains(required, flag.Name) {
+			missing = append(missing, fmt.Sprintf("%q", flag.Name))
+		}
+	})
+	switch {
+	case len(mixed) > 0:
+		return fmt.Errorf("%s cannot be used with --spiffe: the agent has it all", strings.Join(mixed, ", "))
+	case len(missing) > 0:
+		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
+	case flags.Changed("spiffe") && flags.Lookup("spiffe").Value.String() == "":
+		return errors.New("--spiffe: the socket is empty")
+	}
+	return nil
 }
 
 // require makes flags of the command mandatory.
@@ -176,25 +217,37 @@ func none(hint string) cobra.PositionalArgs {
 	}
 }
 
-// loadFiles reads the certificate files of a party. Its errors say what to do.
-func loadFiles(files mtls.Files, logger *slog.Logger) (*mtls.Source, error) {
-	source, err := mtls.Load(files, logger)
+// openOrigin opens the identity of a party. Its errors say what to do.
+func openOrigin(origin mtls.Origin, logger *slog.Logger) (*mtls.Source, error) {
+	source, err := mtls.Open(origin, logger)
 	if err != nil {
-		return nil, filesFailure(err)
+		return nil, originFailure(origin, err)
 	}
 	return source, nil
 }
 
-// filesFailure returns why certificate files that flags name cannot be used, and what
-// to do.
-func filesFailure(err error) error {
+// originFailure returns why the identity that flags name cannot be used, and what to do.
+func originFailure(origin mtls.Origin, err error) error {
 	switch {
+	case origin.SPIFFE.Socket != "":
+		return failed("%w; check --spiffe and --trust-domain", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return failed("%w; 'federationctl pki DIR' makes files for trying it out", err)
 	case errors.Is(err, fs.ErrPermission):
 		return failed("%w; run it as a user who may read the file", err)
 	}
 	return failed("%w; check --cert, --key and --ca", err)
+}
+
+// checkIDs returns which of the identities of a flag cannot be that of a peer: with a
+// SPIFFE agent only SPIFFE IDs count.
+func checkIDs(flag string, ids []mtls.ID, origin mtls.Origin) error {
+	for _, id := range ids {
+		if origin.SPIFFE.Socket != "" && !strings.HasPrefix(id.String(), "spiffe://") {
+			return fmt.Errorf("--%s: %s is no SPIFFE ID, and with --spiffe nothing else is an identity", flag, id)
+		}
+	}
+	return nil
 }
 
 // parseIDs parses the values of a flag as identities.

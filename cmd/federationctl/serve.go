@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,7 +54,7 @@ type serveOptions struct {
 	listen    string
 	catalog   string
 	max       size
-	files     mtls.Files
+	origin    mtls.Origin
 	allow     []string
 	allowFile string
 	ranges    []string
@@ -66,7 +65,7 @@ type serveOptions struct {
 func serveCommand(ctx context.Context) *cobra.Command {
 	o := serveOptions{max: catalogfile.DefaultLimit}
 	command := &cobra.Command{
-		Use:   "serve {--config FILE | --catalog FILE --cert FILE --key FILE --ca FILE}",
+		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET}}",
 		Short: "Publish services: of a catalog file, or as a configuration file says",
 		Long: `serve publishes the services of a catalog file to consumers or, with --config,
 those of any number of catalogs, each filled by files and Kubernetes clusters. A
@@ -74,6 +73,12 @@ consumer needs a certificate of an authority in --ca and, if --allow-id or
 --allow-file is given, one of the identities named there. Others get
 Unauthenticated. Both versions of the API, v1alpha2 and v1alpha1, are served on
 the same address.
+
+With --spiffe a SPIFFE agent issues the certificate and says which authorities to
+trust, in place of the three files. A consumer then is its SPIFFE ID, of the same
+trust domain or one that --trust-domain names. Until the agent has issued a
+certificate, connections fail; one that is away later is survived until the
+certificate expires.
 
 The file of --config says what the flags say, and more:
 
@@ -133,7 +138,8 @@ There may be 8192 connections, or fewer where the process may not have so many
 files open, of which one address may have three quarters. Half of them may be in
 their handshakes, a quarter for one address. Further connections are closed. A
 connection without a stream is closed after a minute. When an authority leaves
---ca, the connections of the consumers that it has signed end within a minute.
+--ca, the connections of the consumers that it has signed end within a minute, and
+so does the connection of a consumer whose certificate has expired.
 
 The health service of gRPC (grpc.health.v1) answers on the same address, to
 everybody with a certificate of --ca. --metrics has an address of its own, without
@@ -207,7 +213,7 @@ Consumers may send up to one ping a second.`,
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
-	filesFlags(command, &o.files, "owner", "consumers")
+	originFlags(command, &o.origin, "owner", "consumers")
 	flags.StringArrayVar(&o.allow, "allow-id", nil, "`identity` that may subscribe, spiffe://... or a DNS name; repeatable; without this flag and --allow-file, every certificate of --ca may")
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	rangesFlag(command, &o.ranges)
@@ -237,8 +243,12 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	case err != nil:
 		return o.flagFailure(err)
 	}
-	if config.Owner.Allow.Everybody {
-		config.Logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.files.CA)
+	switch {
+	case !config.Owner.Allow.Everybody:
+	case o.origin.SPIFFE.Socket != "":
+		config.Logger.Info("every consumer of the own trust domain and of those that are named may subscribe; --allow-id and --allow-file name those that may", "trust_domains", o.origin.SPIFFE.TrustDomains)
+	default:
+		config.Logger.Info("every consumer with a certificate of the CA file may subscribe; --allow-id and --allow-file name those that may", "file", o.origin.Files.CA)
 	}
 	announce := func() {
 		if o.config == "" {
@@ -259,13 +269,10 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 // check returns what is wrong with the choice of flags: those for one catalog file, or
 // --config and no other.
 func (o *serveOptions) check(flags *pflag.FlagSet) error {
-	var others, missing []string
+	var others []string
 	flags.VisitAll(func(flag *pflag.Flag) {
-		switch {
-		case flag.Changed && flag.Name != "config":
+		if flag.Changed && flag.Name != "config" {
 			others = append(others, "--"+flag.Name)
-		case !flag.Changed && slices.Contains([]string{"catalog", "cert", "key", "ca"}, flag.Name):
-			missing = append(missing, fmt.Sprintf("%q", flag.Name))
 		}
 	})
 	switch {
@@ -273,8 +280,8 @@ func (o *serveOptions) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("%s cannot be used with --config: the configuration file says all", strings.Join(others, ", "))
 	case flags.Changed("config") && o.config == "":
 		return errors.New("--config: the name of the file is empty")
-	case o.config == "" && len(missing) > 0:
-		return fmt.Errorf("required flag(s) %s not set", strings.Join(missing, ", "))
+	case o.config == "":
+		return checkOrigin(flags, "catalog")
 	}
 	return nil
 }
@@ -283,6 +290,9 @@ func (o *serveOptions) check(flags *pflag.FlagSet) error {
 func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 	allow, err := parseIDs("allow-id", o.allow)
 	if err != nil {
+		return ownerconfig.Config{}, err
+	}
+	if err := checkIDs("allow-id", allow, o.origin); err != nil {
 		return ownerconfig.Config{}, err
 	}
 	policy, err := parsePolicy(o.ranges)
@@ -294,7 +304,7 @@ func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 	}
 	return ownerconfig.Config{
 		Listen: o.listen, Metrics: o.metrics, Window: o.window, AllowAddresses: policy.AllowAddresses,
-		Identity: mtls.Origin{Files: o.files}, Grace: mtls.DefaultGrace,
+		Identity: o.origin, Grace: mtls.DefaultGrace,
 		Allow: ownerconfig.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
 		Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
 			{Name: "file:" + o.catalog, File: &ownerconfig.File{Path: o.catalog, MaxSize: int64(o.max)}},
@@ -310,8 +320,8 @@ func (o *serveOptions) flagFailure(err error) error {
 	}
 	_, pathError := errors.AsType[*fs.PathError](err)
 	switch {
-	case key == "identity.files":
-		return filesFailure(err)
+	case key == "identity.files", key == "identity.spiffe":
+		return originFailure(o.origin, err)
 	case key == "allow.file":
 		return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
 	case key == "listen" || key == "metrics":

@@ -44,7 +44,7 @@ const (
 
 // watchOptions are the flags of watch.
 type watchOptions struct {
-	files    mtls.Files
+	origin   mtls.Origin
 	ownerIDs []string
 	api      string
 	ranges   []string
@@ -57,7 +57,7 @@ type watchOptions struct {
 func watchCommand(ctx context.Context) *cobra.Command {
 	var o watchOptions
 	command := &cobra.Command{
-		Use:   "watch ADDRESS --cert FILE --key FILE --ca FILE",
+		Use:   "watch ADDRESS {--cert FILE --key FILE --ca FILE | --spiffe SOCKET --owner-id ID}",
 		Short: "Show what an owner publishes",
 		Long: `watch subscribes to an owner, as CoreDNS would, and shows what it publishes until
 it is interrupted. ADDRESS is host:port or https://host:port.
@@ -70,7 +70,8 @@ catalog is complete, and one for each change; 'federationctl watch ... | cat' gi
 lines on a terminal too.
 
 The owner's certificate must be valid for the host of ADDRESS, or carry one of
-the identities in --owner-id.
+the identities in --owner-id. With --spiffe a SPIFFE agent issues the certificate
+of this consumer, and --owner-id must name the SPIFFE ID of the owner.
 
 An owner that cannot be reached, or is lost, is tried until it answers. The watch
 ends when the owner refuses this consumer, or turns out to be another one at the
@@ -96,12 +97,13 @@ counted.`,
       --owner-id spiffe://federation.example/owner --once -o json | jq -r 'select(.op == "upsert").service.fqdn'`,
 		Args:              one("ADDRESS"),
 		ValidArgsFunction: cobra.NoFileCompletions,
+		PreRunE:           func(command *cobra.Command, _ []string) error { return checkOrigin(command.Flags()) },
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.run(ctx, args[0], command.OutOrStdout(), command.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
-	filesFlags(command, &o.files, "consumer", "owners")
+	originFlags(command, &o.origin, "consumer", "owners")
 	require(command, "cert", "key", "ca")
 	flags.StringArrayVar(&o.ownerIDs, "owner-id", nil, "`identity` that the owner must have, spiffe://... or a DNS name; repeatable; none: the host of ADDRESS")
 	flags.StringVar(&o.api, "api", wire.V1Alpha2.String(), "`version` of the protocol: "+strings.Join(apis, " or "))
@@ -124,6 +126,12 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return err
 	}
+	if err := checkIDs("owner-id", ids, o.origin); err != nil {
+		return err
+	}
+	if o.origin.SPIFFE.Socket != "" && len(ids) == 0 {
+		return errors.New("--spiffe needs --owner-id: the host of ADDRESS is no SPIFFE ID")
+	}
 	policy, err := parsePolicy(o.ranges)
 	if err != nil {
 		return err
@@ -140,9 +148,14 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 		return fmt.Errorf("--api: %w", err)
 	}
 	view, stderr, draw := o.view(address, stdout, stderr)
-	certificates, err := loadFiles(o.files, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	certificates, err := openOrigin(o.origin, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
+	}
+	if o.once { // as the owner is tried only once
+		if err := awaitCertificate(ctx, certificates); err != nil {
+			return err
+		}
 	}
 	w := &watcher{address: address, once: o.once, view: view, stderr: stderr, importer: importer{filter: filter}}
 	return w.run(ctx, mirror.Config{
@@ -153,6 +166,26 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 		},
 		Rules: catalog.Config{Settle: settleTime, Admit: w.importer.admit(policy)},
 	}, draw, func(ctx context.Context) error { return awaitUnread(ctx, stdout) })
+}
+
+// awaitCertificate returns nil when there is a certificate, and a failure when a SPIFFE
+// agent has issued none for emptyTime.
+func awaitCertificate(ctx context.Context, certificates *mtls.Source) error {
+	issued := certificates.Changed()
+	if certificates.Missing() == nil {
+		return nil
+	}
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, cancel := context.WithTimeout(ctx, emptyTime)
+	defer cancel()
+	following.Go(func() { _ = certificates.Run(ctx) })
+	select {
+	case <-issued:
+		return nil
+	case <-ctx.Done():
+		return failed("%w; check --spiffe, and that the agent knows this process", certificates.Missing())
+	}
 }
 
 // view returns what shows the changes, where messages go meanwhile, and what draws

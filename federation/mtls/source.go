@@ -185,6 +185,15 @@ func (s *Source) Expiry() (certificate, ca time.Time) {
 	return m.expiry, m.authorityExpiry(time.Now())
 }
 
+// Missing returns why there is no certificate yet, which only a SPIFFE agent can cause: it
+// names the agent. It is nil once there is one.
+func (s *Source) Missing() error {
+	if s.material.Load().held() {
+		return nil
+	}
+	return s.agent.missing()
+}
+
 // SetGrace sets how long a connection outlives the certificate that its peer has shown
 // last, for the open ones, too: not at all, if d is not positive. When it is over the
 // connection ends. What happens to connections when the own certificate expires is for
