@@ -87,7 +87,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 // ids returns the identities of --as.
 func (o *policyOptions) ids() ([]mtls.ID, error) { return parseIDs("as", o.as) }
 
-// open reads configuration files. It prints all mistakes in them.
+// open reads configuration files. It prints all mistakes in them, and in the allow files.
 func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*offline.Owner, error) {
 	if !slices.Contains(formats, o.output) {
 		return nil, fmt.Errorf("-o: %q is neither table nor json", o.output)
@@ -245,8 +245,8 @@ func policyDiffCommand(ctx context.Context) *cobra.Command {
 that they would be told, - one that they would not be told any more, and ~ one in
 another form, with the fields that differ. The consumers are those that the allow of
 either file names, and those of --as. Consumers for whom the same changes are listed
-together. Each configuration has its own catalog files, in the directory where it
-is: put OLD beside NEW, or what only differs in their services counts as well.
+together. The catalog files of each are relative to its directory, and a service that
+differs there counts as well: put OLD beside NEW to compare the configurations alone.
 
 The exit code is 0 when nothing would change, 1 when something would, and 2 when it is
 not known.`,

@@ -559,3 +559,17 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, serving.errs)
 	}
 }
+
+// TestPolicySPIFFE has an owner with a SPIFFE agent, for which host names in certificates
+// count for nothing.
+func TestPolicySPIFFE(t *testing.T) {
+	policyFiles(t)
+	write(t, "owner.yaml", strings.Replace(policyText, "files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", `spiffe: {socket: "unix:///run/agent.sock"}`, 1))
+	for _, c := range []policyCase{
+		{"test owner.yaml --as a.dns.example shop", 1, "shop: not told: the consumer may not subscribe, allow does not name its SPIFFE ID; host names do not count with identity.spiffe\n", ""},
+		{"test owner.yaml --as spiffe://stranger.example/coredns --as a.dns.example shop", 1, "shop: not told: no rule is for this consumer\n", ""},
+		{"test owner.yaml --as spiffe://partner.example/coredns shop", 0, "shop: told by " + rule2 + "\n" + shopShaped, ""},
+	} {
+		c.check(t)
+	}
+}

@@ -67,7 +67,7 @@ func (c *catalog) decide(to consumer, s *offline.Service) (outcome, *federation.
 	case s.By != "":
 		return outcome{reason: "it is not published: " + s.By + " stands first"}, whole
 	case !to.allowed:
-		return outcome{reason: "the consumer may not subscribe, allow does not name it"}, whole
+		return outcome{reason: c.refusal()}, whole
 	case c.Policy == nil:
 		return outcome{told: whole}, whole
 	}
@@ -82,6 +82,14 @@ func (c *catalog) decide(to consumer, s *offline.Service) (outcome, *federation.
 		return outcome{rule: r, reason: r.String() + " hides it: " + strings.TrimPrefix(d.Reason, "hidden: ")}, whole
 	}
 	return outcome{rule: &c.rules[d.Rule-1], told: d.Service}, whole
+}
+
+// refusal returns why a consumer may not subscribe.
+func (c *catalog) refusal() string {
+	if c.owner.SPIFFE() {
+		return "the consumer may not subscribe, allow does not name its SPIFFE ID; host names do not count with identity.spiffe"
+	}
+	return "the consumer may not subscribe, allow does not name it"
 }
 
 // numbers returns the first few of some rules.

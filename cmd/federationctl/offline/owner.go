@@ -127,11 +127,15 @@ func (o *Owner) File() string { return o.file }
 // Allowed returns the identities of the consumers that may subscribe.
 func (o *Owner) Allowed() []mtls.ID { return slices.Clone(o.allowed) }
 
+// SPIFFE reports whether the owner gets its identity from a SPIFFE agent. Then host names
+// in the certificates of consumers count for nothing.
+func (o *Owner) SPIFFE() bool { return o.config.Identity.SPIFFE.Socket != "" }
+
 // Admit returns which of the identities in a certificate count for the owner, and whether
 // a consumer with them may subscribe.
 func (o *Owner) Admit(ids []mtls.ID) (counting []mtls.ID, allowed bool) {
 	counting = slices.Clone(ids)
-	if o.config.Identity.SPIFFE.Socket != "" { // then host names count for nothing
+	if o.SPIFFE() {
 		counting = slices.DeleteFunc(counting, func(id mtls.ID) bool { return !strings.HasPrefix(id.String(), "spiffe://") })
 	}
 	return counting, slices.ContainsFunc(counting, func(id mtls.ID) bool { return o.known[id] })
