@@ -16,7 +16,7 @@ func TestCatalogOf(t *testing.T) {
 {"op":"end"}
 {"op":"upsert","name":"a","service":{"x":3}}
 {"op":"delete","name":"b"}
-{"op":"delete","name":"c"}
+{"op":"skip","name":"c","service":{"x":5}}
 {"op":"upsert","name":"c","service":{"x":4}}
 `
 	got, err := catalogOf([]byte(text))
