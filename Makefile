@@ -192,7 +192,7 @@ e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBEL
 	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 10m ./test/pods
 
 .PHONY: e2e-spiffe
-e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, four minutes (RUN=regexp for some)
+e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
 	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
 
 .PHONY: benchcmp
