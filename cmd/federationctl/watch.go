@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,7 +88,7 @@ A service that breaks a rule is refused, as CoreDNS would do, and named on
 standard error.
 
 With --import and --import-label, what they leave out is acknowledged and not
-kept, as with import_names and import_labels in a Corefile. The first ` + fmt.Sprint(maxSkips) + ` such services
+kept, as with import_names and import_labels in a Corefile. The first ` + strconv.Itoa(maxSkips) + ` such services
 have a line of their own, with the operation skip; on a terminal they are
 counted.`,
 		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem

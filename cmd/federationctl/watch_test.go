@@ -393,16 +393,20 @@ func TestWatchImports(t *testing.T) {
 	}{
 		{
 			"by name", "upsert a a.fed.example 192.0.2.1\nupsert b b.other.example 192.0.2.1\nupsert b b.other.example 192.0.2.2\nend",
-			[]string{"*.fed.example"}, nil,
+			[]string{"*.fed.example"},
+			nil,
 			"0s out: upsert a\n0s out: skip b\n0s out: end\n",
 		},
 		{
-			"all left out, and one refused", "upsert a a.fed.example 127.0.0.1\nend", nil, []string{"tier=public"},
+			"all left out, and one refused", "upsert a a.fed.example 127.0.0.1\nend", nil,
+			[]string{"tier=public"},
 			"0s out: skip a\n0s out: end\n",
 		},
 		{
-			"in and out", "upsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.1\nupsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.2\ndelete a\nend",
-			[]string{"a.fed.example"}, nil,
+			"in and out",
+			"upsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.1\nupsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.2\ndelete a\nend",
+			[]string{"a.fed.example"},
+			nil,
 			"0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: end\n",
 		},
 	} {
