@@ -158,19 +158,20 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 			var running sync.WaitGroup
 			upserts := 0
 			for step := range 60 {
-				if step%5 == 0 && len(receivers) < 8 {
+				switch {
+				case step%5 == 0 && len(receivers) < 8:
 					l := listen(t, f, consumers.IDs(), []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[len(receivers)%2])
 					if len(receivers) > 5 {
 						l.may = make(chan struct{}, 1<<10)
 					}
 					receivers = append(receivers, l)
 					running.Go(l.run)
-				} else if w.IntN(3) == 0 { // a service that v1alpha1 can express
+				case w.IntN(3) == 0: // a service that v1alpha1 can express
 					s := expressible(w.name(), step)
 					s.FQDN = w.Service(s.Name).FQDN
 					upsert(t, f.registry, s)
 					w.services[s.Name] = s
-				} else {
+				default:
 					w.do(byte(w.IntN(10)))
 				}
 				for _, l := range receivers {

@@ -336,3 +336,41 @@ func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalOfWhatIsWithdrawn refuses services that the policy then withdraws, once from
+// an open stream and once while the consumer is away. No refusal stands after that.
+func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told listener
+		f := start(t, func(c *Config) { c.Registry.OnRefusal(told.hear) })
+		f.registry.SetPolicy(policyOf(t, stripped(of("a b c", "*"))))
+		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
+		conn := f.dial(t, consumerID)
+		c := subscribe(t, conn)
+		for range 3 {
+			c.refuse("name: not mine")
+		}
+		c.next()
+		refused := func(name string) Refusal { return Refusal{name, consumerID, "name", `"name: not mine"`} }
+		told.expect(t, "another shape is refused", refused("a"), refused("b"), refused("c"))
+		f.registry.SetPolicy(policyOf(t, of("b c", "*")))
+		if diff := cmp.Diff([]string{"upsert b 1", "upsert c 1"}, []string{c.next(), c.next()}); diff != "" {
+			t.Errorf("unexpected events (-want +got):\n%s", diff)
+		}
+		told.expect(t, "taken", Refusal{Service: "b", Consumer: consumerID}, Refusal{Service: "c", Consumer: consumerID})
+		c.next()
+		told.expect(t, "withdrawn", Refusal{Service: "a", Consumer: consumerID})
+
+		upsert(t, f.registry, service("b", 2))
+		c.refuse("name: not mine")
+		told.expect(t, "refused again", refused("b"))
+		if err := c.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		c.status()
+		f.registry.SetPolicy(policyOf(t, of("c", "*")))
+		told.expect(t, "gone")
+		subscribe(t, conn).nextN(2)
+		told.expect(t, "withdrawn while it was away", Refusal{Service: "b", Consumer: consumerID})
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Refusal is what a consumer says of a service that it does not take.
@@ -17,8 +18,9 @@ type Refusal struct {
 }
 
 // OnRefusal has f called when a consumer refuses a service that is in the registry,
-// and once, with an empty Rule, when it then acknowledges that service or a later
-// version of it. Consumers of the same identity count as one, whose last answer counts.
+// and once, with an empty Rule, when it then acknowledges that service, a later version of
+// it, or that it is withdrawn, or has a whole catalog without it. The service is named as
+// in the registry, in whatever shape the consumer was told of it. Consumers of the same identity count as one, whose last answer counts.
 // Nothing is told when the consumer goes, because its next answer will tell, nor
 // when the service goes.
 //
@@ -49,6 +51,25 @@ func (r *Registry) refused(consumer, service, rule string) {
 // accepted tells that a consumer takes a service, if it was told that it did not.
 func (r *Registry) accepted(consumer, service string) {
 	if r.refusals.listener != nil && r.refusals.remove(consumer, service) {
+		r.refusals.listener(Refusal{Service: service, Consumer: consumer})
+	}
+}
+
+// settled tells that a consumer does not refuse any more what the policy has withdrawn
+// from it while it was away. It has a whole catalog now.
+func (r *Registry) settled(consumer string, ids []mtls.ID) {
+	if r.refusals.listener == nil {
+		return
+	}
+	var settled []string
+	v := r.lockView(&Subscription{ids: ids})
+	for _, service := range r.refusals.of(consumer) {
+		if r.visible(v, service) == nil && r.refusals.remove(consumer, service) {
+			settled = append(settled, service)
+		}
+	}
+	r.mu.Unlock()
+	for _, service := range settled {
 		r.refusals.listener(Refusal{Service: service, Consumer: consumer})
 	}
 }
@@ -87,6 +108,19 @@ func (r *refusals) add(consumer, service string) bool {
 	those[consumer] = struct{}{}
 	r.standing++
 	return true
+}
+
+// of returns the services that the consumer refuses.
+func (r *refusals) of(consumer string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var services []string
+	for service, those := range r.consumers {
+		if _, noted := those[consumer]; noted {
+			services = append(services, service)
+		}
+	}
+	return services
 }
 
 // remove forgets a refusal, and reports whether it was noted.

@@ -193,6 +193,7 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		}
 	case answered.operation == federation.End:
 		s.log.Info("consumer has the whole catalog")
+		s.registry.settled(s.consumer, s.ids)
 		fallthrough
 	default:
 		s.catalog.acknowledged.Add(1)
