@@ -272,6 +272,7 @@ func (r *Registry) prepare(p *policy.Policy) *transition {
 			t.verdicts[name] = p.Judge(s)
 		}
 	}
+	before, after := now.lineUp(names), t.lineUp(names)
 	for s, from := range subscriptions {
 		to := s.viewOf(p)
 		t.views[s] = to
@@ -279,17 +280,46 @@ func (r *Registry) prepare(p *policy.Policy) *transition {
 			t.counts[to] = t.count(to)
 		}
 		if way := [2]view{from, to}; t.differences[way] == nil {
-			t.differences[way] = between(now, t.outlook, way, names)
+			t.differences[way] = between(before, after, way)
 		}
 	}
 	return t
 }
 
+// lineup is an outlook in the order of its names, which many views are compared by.
+type lineup struct {
+	names    []string
+	services []*wire.Encoded
+	verdicts []policy.Verdict // nil without a policy
+}
+
+func (o outlook) lineUp(names []string) lineup {
+	l := lineup{names: names, services: make([]*wire.Encoded, len(names))}
+	if o.verdicts != nil {
+		l.verdicts = make([]policy.Verdict, len(names))
+	}
+	for i, name := range names {
+		l.services[i] = o.services[name]
+		if o.verdicts != nil {
+			l.verdicts[i] = o.verdicts[name]
+		}
+	}
+	return l
+}
+
+// visible is that of the outlook, for the name at index i.
+func (l lineup) visible(v view, i int) *wire.Encoded {
+	if v.whole {
+		return l.services[i]
+	}
+	return l.verdicts[i].For(v.class)
+}
+
 // between returns what changes for those whose view becomes another one.
-func between(before, after outlook, way [2]view, names []string) *difference {
+func between(before, after lineup, way [2]view) *difference {
 	var d difference
-	for _, name := range names {
-		d.note(name, before.visible(way[0], name), after.visible(way[1], name))
+	for i, name := range before.names {
+		d.note(name, before.visible(way[0], i), after.visible(way[1], i))
 	}
 	return &d
 }
@@ -365,7 +395,7 @@ func (r *Registry) change(t *transition) {
 			r.join(s, to)
 			way := [2]view{from, to}
 			if t.differences[way] == nil { // it has come since
-				t.differences[way] = between(before, r.outlook, way, r.sortedNames())
+				t.differences[way] = between(before.lineUp(r.sortedNames()), r.lineUp(r.sortedNames()), way)
 			}
 			s.follow(*t.differences[way])
 		}
