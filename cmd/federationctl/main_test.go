@@ -173,6 +173,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"watch", "owner:1", "--spiffe", "unix:///a", "--owner-id", "spiffe://a/b", "--trust-domain", "A"}, 1, "", "federationctl: trust domain \"A\": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores; check --spiffe and --trust-domain\n"},
 		{slices.Concat([]string{"watch", "owner:1", "-o", "xml"}, owner), 2, "", "federationctl: -o: \"xml\" is neither table nor json\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner:1", "--api", "v2"}, owner), 2, "", "federationctl: --api: \"v2\" is not v1alpha2 or v1alpha1\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "--import", "*.*.x"}, owner), 2, "", "federationctl: --import: name pattern \"*.*.x\": \"*\" stands alone, or as the first label before a name, as in *.pay.example\nfederationctl: see 'federationctl watch --help'\n"},
+		{slices.Concat([]string{"watch", "owner:1", "--import-label", "tier"}, owner), 2, "", "federationctl: --import-label: label pattern \"tier\": is not KEY=VALUE; KEY=* is any value\nfederationctl: see 'federationctl watch --help'\n"},
 		{slices.Concat([]string{"watch", "owner:1", "--owner-id", "*"}, owner), 2, "", "federationctl: --owner-id: identity \"*\": label has a character other than a-z, 0-9, '-' and '_'\nfederationctl: see 'federationctl watch --help'\n"},
 	} {
 		code, stdout, stderr := ctl(t, tt.args...)
