@@ -108,9 +108,13 @@ func (g *gate) refuse(c *guest, err error) {
 	if !ok || len(refusal.UnverifiedCertificates) == 0 {
 		return
 	}
+	reason := refusal.Err
+	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
+		reason = cause // what is around it repeats the identities
+	}
 	g.log.Warn("consumer turned away: its certificate is not accepted", "address", c.RemoteAddr(),
 		"identities", federation.Quote(fmt.Sprint(mtls.PeerIDs(refusal.UnverifiedCertificates[0]))),
-		"reason", federation.Quote(refusal.Err.Error()))
+		"reason", federation.Quote(reason.Error()))
 }
 
 // leave removes the connection from the counts. The caller holds the lock.
