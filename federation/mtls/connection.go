@@ -166,6 +166,16 @@ func (s *connections) still(c *connection, by *proof) bool {
 	return s.open[c] == by
 }
 
+// keeps reports whether by changes nothing for the connection, because it vouches for it
+// already or is older than what does. A peer may ask again and again without another
+// handshake, and to verify certificates is expensive.
+func (s *connections) keeps(c *connection, by *proof) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held, ok := s.open[c]
+	return ok && (held == by || by.at.Before(held.at))
+}
+
 func (s *connections) setGrace(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

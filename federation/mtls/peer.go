@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -87,7 +88,7 @@ var (
 // when the identities are not the same, when by is not of the same Source and role,
 // when no authority of by is trusted any more, and when the connection is closed. What
 // vouched for it before does so still then. A handshake that is not later changes
-// nothing.
+// nothing, and its certificates are not verified again.
 //
 // by may be closed before or after.
 func (p Peer) Renew(by Peer) error {
@@ -100,6 +101,9 @@ func (p Peer) Renew(by Peer) error {
 	}
 	s := &c.source.connections
 	newer := other.handshake
+	if s.keeps(c, newer) {
+		return nil
+	}
 	return s.vouch(newer, nil, c.usage, func() error {
 		held, ok := s.open[c]
 		switch {
@@ -122,8 +126,14 @@ func (p Peer) same(other Peer) bool {
 		first, second := p.State.PeerCertificates[0], other.State.PeerCertificates[0]
 		return bytes.Equal(first.RawSubject, second.RawSubject) && slices.Equal(sans(first), sans(second))
 	}
-	within := func(of []ID) func(ID) bool {
-		return func(id ID) bool { return !slices.Contains(of, id) }
+	return maps.Equal(setOf(a), setOf(b))
+}
+
+// setOf returns the identities as a set: a certificate has room for tens of thousands.
+func setOf(ids []ID) map[ID]bool {
+	set := make(map[ID]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
 	}
-	return !slices.ContainsFunc(a, within(b)) && !slices.ContainsFunc(b, within(a))
+	return set
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -302,4 +303,41 @@ func TestEverythingAtOnce(t *testing.T) {
 			rotate(consumer, time.Hour)
 		}
 	})
+}
+
+// A peer that asks for the same renewal again, or for one by an older handshake, makes
+// nobody verify certificates: here they would be refused.
+func TestRenewAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, consumer, _ := parties(t, time.Hour, time.Hour)
+		l := connect(t, consumer, owner)
+		time.Sleep(time.Minute)
+		older := connect(t, consumer, owner)
+		time.Sleep(time.Minute)
+		later := connect(t, consumer, owner)
+		if err := l.owner.Renew(later.owner); err != nil {
+			t.Fatal(err)
+		}
+		consumer.material.Store(&material{replaced: make(chan struct{})}) // trusts nobody
+		for name, by := range map[string]Peer{"same": later.owner, "older": older.owner} {
+			if err := l.owner.Renew(by); err != nil {
+				t.Errorf("%s handshake: %v", name, err)
+			}
+		}
+	})
+}
+
+// BenchmarkRenewManyNames renews by a certificate with as many names as there is room for
+// in a handshake, nearly.
+func BenchmarkRenewManyNames(b *testing.B) {
+	certificate := &x509.Certificate{}
+	for i := range 30_000 {
+		certificate.DNSNames = append(certificate.DNSNames, "n"+strconv.Itoa(i)+".a")
+	}
+	p := Peer{TLSInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}}}
+	for b.Loop() {
+		if !p.same(p) {
+			b.Fatal("a peer is not itself")
+		}
+	}
 }
