@@ -381,6 +381,7 @@ func (t *transition) add(name string, n int) {
 // change makes the policy of the transition the one in force, and tells every subscription
 // the difference.
 func (r *Registry) change(t *transition) {
+	r.policies.Add(1)
 	before, classes := r.outlook, r.classes
 	r.policy, r.verdicts, r.classes = t.policy, t.verdicts, make(map[view]*class)
 	for v, n := range t.counts {

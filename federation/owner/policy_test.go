@@ -8,10 +8,13 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // policyOf returns the policy of the rules, which must be without mistakes.
@@ -373,4 +376,65 @@ func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 		subscribe(t, conn).nextN(2)
 		told.expect(t, "withdrawn while it was away", Refusal{Service: "b", Consumer: consumerID})
 	})
+}
+
+// TestSlowConsumers has consumers that do not read while much is on its way to them. What
+// they lose meanwhile is not told when they read at last, but for the few messages that
+// the transport held already.
+func TestSlowConsumers(t *testing.T) {
+	const services, sent = 500, 100
+	for name, tc := range map[string]struct {
+		lose func(f *fixture)
+		code codes.Code
+	}{
+		"by policy":  {func(f *fixture) { f.registry.SetPolicy(policyOf(t)) }, codes.OK},
+		"by allow":   {func(f *fixture) { f.server.SetAllow(nil) }, codes.Unauthenticated},
+		"by trouble": {func(f *fixture) { f.registry.SetUnavailable("test") }, codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, func(c *Config) { c.Window = MaxWindow })
+				for i := range services {
+					s := service(fmt.Sprintf("s%03d", i), 1)
+					s.Description = strings.Repeat("d", 4<<10)
+					upsert(t, f.registry, s)
+				}
+				c := subscribe(t, f.dial(t, consumerID))
+				synctest.Wait()
+				tc.lose(f)
+				synctest.Wait()
+				held, told := map[string]bool{}, 0
+			reading:
+				for {
+					m, err := c.stream.Recv()
+					if err != nil {
+						if code := status.Code(err); code != tc.code {
+							t.Errorf("the stream ended with %v, expected %v", code, tc.code)
+						}
+						break
+					}
+					event, err := wire.Decode(m.GetResponse(), wire.AnyAddress())
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch event.Operation {
+					case federation.Upsert:
+						held[event.Name] = true
+						told++
+					case federation.Delete:
+						if !held[event.Name] {
+							t.Errorf("%s is withdrawn, which was never told", event.Name)
+						}
+						delete(held, event.Name)
+					}
+					if tc.code == codes.OK && event.Operation == federation.Delete && len(held) == 0 {
+						break reading
+					}
+				}
+				if told == 0 || told > sent || tc.code == codes.OK && len(held) > 0 {
+					t.Errorf("%d services are told after they are lost, and %d are left", told, len(held))
+				}
+			})
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -25,6 +26,8 @@ type Registry struct {
 	setting  sync.Mutex // held by SetPolicy; locked before mu
 
 	meanwhile func() // see pause; nil outside tests
+
+	policies atomic.Uint64 // how often the policy has changed; under mu
 
 	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
 	era         era        // of now; over while the registry is unavailable

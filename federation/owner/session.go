@@ -88,7 +88,7 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		// registry are coalesced.
 		room := s.window.free()
 		updates = subscription.take(updates[:0], room)
-		if err := s.tell(updates, first.Context); err != nil {
+		if err := s.tell(ctx, subscription, updates, first.Context); err != nil {
 			return err
 		}
 		changed := subscription.wake
@@ -121,9 +121,20 @@ func (s *session) decline(answer func() error) error {
 	return answer()
 }
 
-// tell sends the messages for the updates.
-func (s *session) tell(updates []update, context string) error {
+// tell sends the messages for the updates. A consumer that does not read makes that take
+// any time: what the policy has withdrawn meanwhile is left out, and when ctx has ended
+// all of the rest.
+func (s *session) tell(ctx context.Context, subscription *Subscription, updates []update, context string) error {
 	for _, u := range updates {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if subscription.withdrawn(&u) {
+			if !u.told { // or its deletion is about to come
+				s.withhold(u.Name)
+			}
+			continue
+		}
 		u, m, ok := s.express(u)
 		if !ok {
 			continue

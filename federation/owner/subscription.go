@@ -54,6 +54,8 @@ type Subscription struct {
 
 	wake chan struct{} // holds one value when there may be something to take
 
+	policies uint64 // Registry.policies when updates were taken last; of who takes them
+
 	// Guarded by the mutex of registry.
 
 	view view // what the subscriber may be told
@@ -156,6 +158,7 @@ func (s *Subscription) take(updates []update, n int) []update {
 	if s.era.over() {
 		return updates
 	}
+	s.policies = s.registry.policies.Load()
 	skip := maxSkipped
 	for ; n > 0; n-- {
 		u, ok := s.takeOne(&skip)
@@ -207,6 +210,22 @@ func (s *Subscription) update(name string, since time.Time, told bool) update {
 		u.reason = "the policy does not tell it"
 	}
 	return u
+}
+
+// withdrawn reports whether the policy tells the service of an update no more that was
+// taken last. Where another policy tells it, the update gets the shape of now.
+func (s *Subscription) withdrawn(u *update) bool {
+	r := s.registry
+	if u.encoded == nil || s.policies == r.policies.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.era.over() {
+		return true
+	}
+	u.encoded, u.rule = r.visible(s.view, u.Name), r.rule(s.view, u.Name)
+	return u.encoded == nil
 }
 
 // follow notes a difference of what the subscriber may be told. Additions come first

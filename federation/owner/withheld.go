@@ -36,10 +36,7 @@ func (s *session) express(u update) (update, message, bool) {
 		delete(s.withheld, u.Name)
 		return u, m, true
 	}
-	if s.withheld == nil {
-		s.withheld = make(map[string]struct{})
-	}
-	s.withheld[u.Name] = struct{}{}
+	s.withhold(u.Name)
 	if s.catalog.withheld.add(s.version.String(), u.Name, err.Error()) {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "reason", err)
@@ -51,4 +48,12 @@ func (s *session) express(u update) (update, message, bool) {
 	u.reason = "the version of the API cannot express it"
 	m, err = s.prepare(u)
 	return u, m, err == nil
+}
+
+// withhold notes that the consumer does not have the service.
+func (s *session) withhold(name string) {
+	if s.withheld == nil {
+		s.withheld = make(map[string]struct{})
+	}
+	s.withheld[name] = struct{}{}
 }
