@@ -176,6 +176,24 @@ func TestExportsAndSources(t *testing.T) {
 	}
 }
 
+// TestAllowAndSources changes who may subscribe and the sources at once. Who is new is not
+// told of the sources that go.
+func TestAllowAndSources(t *testing.T) {
+	before := strings.Replace(openText, `, "`+partnerID+`"`, "", 1)
+	c := serveConfig(t, before, map[string]string{"catalog.yaml": exportedText})
+	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT pay")
+	write(t, c.file, strings.Replace(openText, "catalog.yaml", "next.yaml", 1)) // which is not there yet
+	if code := stream.ends(); code != codes.Unavailable {
+		t.Errorf("the stream ended with %v, expected Unavailable", code)
+	}
+	partner := c.as("partner", "owner.example")
+	if code := subscribe(t, partner).ends(); code != codes.Unavailable && code != codes.Unauthenticated { // which is before the change
+		t.Errorf("a consumer that is new gets %v, expected Unavailable", code)
+	}
+	write(t, c.dir+"/next.yaml", oneService("a"))
+	c.gets(partner, "UPSERT a")
+}
+
 // TestExportsAndOrder lets another source publish services by an edit that also hides
 // what this source says. Nobody is told of it, not even while the edit is applied, which
 // takes some time with so many.

@@ -76,6 +76,19 @@ func (a *allowance) with(ids []mtls.ID) []mtls.ID {
 	return slices.Concat(ids, a.named)
 }
 
+// widens reports whether somebody may subscribe after a change who may not before it.
+// Next takes the place of the allowance in effect, unless it is nil.
+func (p *Publisher) widens(allow ownerconfig.Allow, next *allowance) bool {
+	if p.allowed == nil {
+		return false // there is nothing before
+	}
+	before := make(map[mtls.ID]bool)
+	for _, id := range p.allowed.with(p.config.Allow.IDs) {
+		before[id] = true
+	}
+	return slices.ContainsFunc(cmp.Or(next, p.allowed).with(allow.IDs), func(id mtls.ID) bool { return !before[id] })
+}
+
 // narrow begins a change of who may subscribe, which allow completes: until then it is
 // who may before and after. Next takes the place of the allowance in effect, unless it
 // is nil.

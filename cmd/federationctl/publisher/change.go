@@ -36,14 +36,20 @@ type plan struct {
 // prepare opens what a configuration needs beside what runs already.
 func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, error) {
 	next := &plan{config: c, entries: make(map[string][]source.Entry), anew: make(map[string]bool)}
-	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
+	if p.allowed == nil || c.Allow.File != p.config.Allow.File {
+		var err error
+		if next.allowed, err = openAllowance(ctx, c.Allow.File, p.logger); err != nil {
+			return nil, Error{"allow.file", err}
+		}
+	}
+	policy, widened := wire.Policy{AllowAddresses: c.AllowAddresses}, p.widens(c.Allow, next.allowed)
 	for _, of := range c.Catalogs {
 		current := p.catalogs[of.ServerName]
 		entries := make([]source.Entry, 0, len(of.Sources))
 		for _, s := range of.Sources {
 			entries = append(entries, source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), c.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime})
 		}
-		if current != nil && current.betrayedBy(of, entries) {
+		if current != nil && current.betrayedBy(of, entries, widened) {
 			next.anew[of.ServerName], current = true, nil
 		}
 		for i, s := range of.Sources {
@@ -60,21 +66,16 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 		}
 		next.entries[of.ServerName] = entries
 	}
-	if p.allowed == nil || c.Allow.File != p.config.Allow.File {
-		var err error
-		if next.allowed, err = openAllowance(ctx, c.Allow.File, p.logger); err != nil {
-			return nil, Error{"allow.file", err}
-		}
-	}
 	return next, nil
 }
 
-// betrayedBy reports whether the next configuration of the catalog has other exports
-// that may tell more, and leaves out a source. What is published of that source stays
-// until the next list of sources is complete, and nobody has said who may be told of it
-// by the new exports: the old ones may hide it.
-func (c *catalog) betrayedBy(next ownerconfig.Catalog, entries []source.Entry) bool {
-	if c.exports.Policy == nil || sameExports(c.exports, next) {
+// betrayedBy reports whether the next configuration of the catalog may tell more, and
+// leaves out a source. It may where it has other exports, or where widened says that
+// others may subscribe. What is published of that source stays until the next list of
+// sources is complete, and nobody has said who of them may be told of it: before it may
+// have been hidden.
+func (c *catalog) betrayedBy(next ownerconfig.Catalog, entries []source.Entry, widened bool) bool {
+	if !widened && (c.exports.Policy == nil || sameExports(c.exports, next)) {
 		return false
 	}
 	if slices.ContainsFunc(c.sources.Status().Sources, func(s source.SourceStatus) bool { return s.Published && !s.Staying }) {
@@ -203,7 +204,7 @@ func (p *Publisher) change(ctx context.Context, next *plan) {
 	p.logger.Info("configuration applied", "file", p.file, "catalogs", len(next.entries),
 		"sources", sources)
 	for name := range next.anew {
-		p.logger.Warn("catalog begins anew: its exports have changed, and a source is left out that the old ones may have hidden; its consumers come back",
+		p.logger.Warn("catalog begins anew: who is told of what has changed, and a source is left out that was not for all of them; its consumers come back",
 			"catalog", Shown(name))
 	}
 	if len(waiting) > 0 {
