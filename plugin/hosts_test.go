@@ -227,6 +227,7 @@ func TestHostsLoop(t *testing.T) {
 	// As plugin file does with a CNAME out of its zone.
 	back := plugin.HandlerFunc(func(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 		asked.Add(1)
+		time.Sleep(time.Nanosecond) // all look-ups of one depth are under way, and so shared
 		state := request.Request{W: w, Req: r}
 		loop, _ := ctx.Value(dnsserver.LoopKey{}).(int)
 		m := new(dns.Msg)
@@ -246,7 +247,7 @@ func TestHostsLoop(t *testing.T) {
 		if got, want := c.lookup("web.fed.example.", dns.TypeA), "SERVFAIL, EDE 22"; got != want {
 			t.Errorf("answer is %q, want %q", got, want)
 		}
-		if d := time.Since(start); d != 0 {
+		if d := time.Since(start); d > hostname.MaxDepth*time.Nanosecond {
 			t.Errorf("answer took %v", d)
 		}
 		if got := asked.Load(); got > 2*hostname.MaxDepth {
