@@ -243,7 +243,7 @@ func originFailure(origin mtls.Origin, err error) error {
 // SPIFFE agent only SPIFFE IDs count.
 func checkIDs(flag string, ids []mtls.ID, origin mtls.Origin) error {
 	for _, id := range ids {
-		if origin.SPIFFE.Socket != "" && !strings.HasPrefix(id.String(), "spiffe://") {
+		if origin.SPIFFE.Socket != "" && !id.IsSPIFFE() {
 			return fmt.Errorf("--%s: %s is no SPIFFE ID, and with --spiffe nothing else is an identity", flag, id)
 		}
 	}

@@ -82,6 +82,9 @@ func (id ID) String() string {
 	return id.spiffe.String()
 }
 
+// IsSPIFFE reports whether the identity is a SPIFFE ID.
+func (id ID) IsSPIFFE() bool { return !id.spiffe.IsZero() }
+
 // PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
 // names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
 func PeerIDs(certificate *x509.Certificate) []ID {

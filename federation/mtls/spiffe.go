@@ -58,12 +58,21 @@ var (
 	errBroken   = errors.New("what it sends cannot be used")
 )
 
-// agent returns the agent, or what is wrong with its address or with a trust domain.
-func (s SPIFFE) agent() (*agent, error) {
-	if err := checkSocket(s.Socket); err != nil {
-		return nil, fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
+// Check returns why the socket, unless it is empty, is no address of an agent, or one of
+// the trust domains is none. It asks no agent.
+func (s SPIFFE) Check() error {
+	if s.Socket != "" {
+		if err := checkSocket(s.Socket); err != nil {
+			return fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
+		}
 	}
-	a := &agent{socket: s.Socket, turn: make(chan struct{}, 1), trouble: errNotAsked}
+	_, err := s.accepted()
+	return err
+}
+
+// accepted returns the trust domains whose peers are accepted, beside those of the own
+// one.
+func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
 	for _, name := range s.TrustDomains {
 		domain, err := spiffeid.TrustDomainFromString(name)
 		switch {
@@ -74,8 +83,21 @@ func (s SPIFFE) agent() (*agent, error) {
 		case len(name) > maxTrustDomain:
 			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), errTrustDomain)
 		}
-		a.accepted = append(a.accepted, domain)
+		domains = append(domains, domain)
 	}
+	return domains, nil
+}
+
+// agent returns the agent, or the error of Check.
+func (s SPIFFE) agent() (*agent, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	accepted, err := s.accepted()
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{socket: s.Socket, accepted: accepted, turn: make(chan struct{}, 1), trouble: errNotAsked}
 	a.options = []workloadapi.ClientOption{
 		workloadapi.WithAddr(s.Socket),
 		workloadapi.WithBackoffStrategy(retries{}),

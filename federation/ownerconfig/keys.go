@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -319,18 +317,14 @@ func parseGrace(text string) (time.Duration, error) {
 
 // parseSocket takes the address of a SPIFFE agent.
 func parseSocket(text string) (string, error) {
-	if err := workloadapi.ValidateAddress(text); err != nil || strings.HasPrefix(text, "unix:") && !strings.HasPrefix(text, "unix:///") {
+	if text == "" || (mtls.SPIFFE{Socket: text}).Check() != nil {
 		return "", fmt.Errorf("%s is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", federation.Quote(text))
 	}
 	return text, nil
 }
 
-// maxTrustDomain is the length of a trust domain in bytes (SPIFFE-ID section 2.3).
-const maxTrustDomain = 255
-
 func parseTrustDomain(text string) (string, error) {
-	domain, err := spiffeid.TrustDomainFromString(text)
-	if err != nil || domain.Name() != text || len(text) > maxTrustDomain {
+	if (mtls.SPIFFE{TrustDomains: []string{text}}).Check() != nil {
 		return "", fmt.Errorf("%s is not a trust domain such as partner.example", federation.Quote(text))
 	}
 	return text, nil

@@ -3,7 +3,6 @@ package ownerconfig
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
@@ -22,7 +21,7 @@ func (r *reader) warnings(c Config) problem.List {
 	for i, id := range c.Allow.IDs {
 		field := fmt.Sprintf("allow.ids[%d]", i)
 		switch {
-		case agent && !isSPIFFE(id.String()):
+		case agent && !id.IsSPIFFE():
 			warnf(field, noSPIFFE)
 		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tells(of, id) }):
 			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
@@ -39,10 +38,14 @@ func (r *reader) warnings(c Config) problem.List {
 		for j, rule := range of.Exports {
 			for k, to := range rule.Rule.To {
 				field := fmt.Sprintf("%s[%d].to[%d]", field, j, k)
+				p, err := pattern.ParseID(to)
+				if err != nil {
+					continue // never: it has been checked
+				}
 				switch {
-				case agent && to != "*" && !isSPIFFE(to):
+				case agent && to != "*" && !p.IsSPIFFE():
 					warnf(field, noSPIFFE)
-				case c.Allow.File == "" && len(c.Allow.IDs) > 0 && !names(to, c.Allow.IDs):
+				case c.Allow.File == "" && len(c.Allow.IDs) > 0 && !slices.ContainsFunc(c.Allow.IDs, p.Matches):
 					warnf(field, "is nobody in allow.ids")
 				}
 			}
@@ -51,16 +54,7 @@ func (r *reader) warnings(c Config) problem.List {
 	return found
 }
 
-// isSPIFFE reports whether an identity, or a pattern of identities, is a SPIFFE ID.
-func isSPIFFE(text string) bool { return strings.HasPrefix(text, "spiffe://") }
-
 // tells reports whether some rule of a catalog is for a consumer with that identity.
 func tells(c Catalog, id mtls.ID) bool {
 	return c.Policy == nil || len(c.Policy.Class([]mtls.ID{id}).Rules()) > 0
-}
-
-// names reports whether a pattern that has been checked stands for one of the identities.
-func names(to string, ids []mtls.ID) bool {
-	p, err := pattern.ParseID(to)
-	return err == nil && slices.ContainsFunc(ids, p.Matches)
 }

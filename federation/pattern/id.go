@@ -109,6 +109,9 @@ func (p ID) Matches(id mtls.ID) bool { return p.matches(id.String()) }
 // report false where that takes more than a look at their segments one by one.
 func (p ID) Covers(q ID) bool { return p.matches(q.text) }
 
+// IsSPIFFE reports whether p matches SPIFFE IDs only.
+func (p ID) IsSPIFFE() bool { return strings.HasPrefix(p.text, scheme) }
+
 // matches reports whether p matches an identity, or everything that a pattern does.
 // The stars of a pattern are characters that only a star of p can stand for.
 func (p ID) matches(text string) bool {
@@ -117,7 +120,7 @@ func (p ID) matches(text string) bool {
 		return true
 	case p.text == text:
 		return text != ""
-	case strings.HasPrefix(p.text, scheme):
+	case p.IsSPIFFE():
 		text, ok := strings.CutPrefix(text, scheme)
 		return ok && matchesPath(p.text[len(scheme):], text)
 	case strings.HasPrefix(p.text, below) && !strings.HasPrefix(text, scheme):

@@ -140,7 +140,7 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 	case *files == mtls.Files{} && agent == "":
 		return Block{}, start.Err("tls: is missing, and so is spiffe; there is no unsecured mode: " +
 			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]")
-	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, isSPIFFE):
+	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, mtls.ID.IsSPIFFE):
 		return Block{}, start.Err("owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
 			"a host name is no identity in SPIFFE")
 	}

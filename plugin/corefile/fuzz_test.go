@@ -80,7 +80,7 @@ func checkRanges(t *testing.T, b Block) {
 		"zones":           len(b.Zone.Origins) > 0,
 		"owner":           len(b.Owner.Addresses) > 0,
 		"tls":             spiffe || files.Cert != "" && files.Key != "" && files.CA != "",
-		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, isSPIFFE),
+		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, mtls.ID.IsSPIFFE),
 		"spiffe":          !spiffe || files == mtls.Files{},
 		"identity_grace":  0 <= b.Owner.Grace && b.Owner.Grace <= 24*time.Hour,
 		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,

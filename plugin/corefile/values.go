@@ -135,14 +135,10 @@ func parseSPIFFE(args []string) (mtls.SPIFFE, error) {
 			return mtls.SPIFFE{}, err
 		}
 	}
-	_, err := mtls.Open(mtls.Origin{SPIFFE: origin}, nil) // which asks no agent
-	return origin, err
+	return origin, origin.Check()
 }
 
 func verbatim(s string) (string, error) { return s, nil }
-
-// isSPIFFE reports whether an identity is a SPIFFE ID.
-func isSPIFFE(id mtls.ID) bool { return strings.HasPrefix(id.String(), "spiffe://") }
 
 func parseFile(s string) (string, error) {
 	if s == "" {

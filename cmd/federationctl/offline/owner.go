@@ -136,7 +136,7 @@ func (o *Owner) SPIFFE() bool { return o.config.Identity.SPIFFE.Socket != "" }
 func (o *Owner) Admit(ids []mtls.ID) (counting []mtls.ID, allowed bool) {
 	counting = slices.Clone(ids)
 	if o.SPIFFE() {
-		counting = slices.DeleteFunc(counting, func(id mtls.ID) bool { return !strings.HasPrefix(id.String(), "spiffe://") })
+		counting = slices.DeleteFunc(counting, func(id mtls.ID) bool { return !id.IsSPIFFE() })
 	}
 	return counting, slices.ContainsFunc(counting, func(id mtls.ID) bool { return o.known[id] })
 }
