@@ -126,7 +126,7 @@ func TestPolicyTest(t *testing.T) {
 		{"test owner.yaml --as spiffe://partner.example/coredns Shop.Fed.Example. api", 0, "Shop.Fed.Example.: service shop is told by " + rule2 + "\n" + shopShaped + "api: told by " + rule1 + "\n" + apiShaped, ""},
 		{"test owner.yaml --as spiffe://partner.example/coredns api.pay.partner.example", 0, "api.pay.partner.example: service api is told by " + rule1 + "\n" + apiShaped, ""},
 		{"test owner.yaml --as spiffe://acme.example/ns/dns api.pay.example", 0, "api.pay.example: service api is told by " + rule3 + "\n" + apiWhole, ""},
-		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", 1, "api: told by " + rule1 + "\n" + apiShaped + "ledger: not told: none of the rules for this consumer (1, 2) matches it\n", ""},
+		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", 1, "api: told by " + rule1 + "\n" + apiShaped + "ledger: not told: it does not meet the labels of rule 1, the tags of rule 2\n", ""},
 		{"test owner.yaml --as spiffe://partner.example/coredns vault", 1, "vault: not told: " + vaultHidden + "\n", ""},
 		{"test owner.yaml --as spiffe://stranger.example/coredns shop", 1, "shop: not told: no rule is for this consumer\n", ""},
 		{"test owner.yaml --as spiffe://partner.example/other shop", 1, "shop: not told: the consumer may not subscribe, allow does not name it\n", ""},
@@ -148,7 +148,7 @@ func TestPolicyWhoCan(t *testing.T) {
 		{"who-can owner.yaml api", 0, "api: told to 2 of 4 consumers\n" +
 			"told by " + rule3 + "\n" + apiWhole + "  consumer   spiffe://acme.example/ns/dns\n" +
 			"told by " + rule1 + "\n" + apiShaped + "  consumer   spiffe://partner.example/coredns\n" +
-			"not told: none of the rules for this consumer (2) matches it\n  consumer   a.dns.example\n" +
+			"not told: it does not meet the tags of rule 2\n  consumer   a.dns.example\n" +
 			"not told: no rule is for this consumer\n  consumer   spiffe://stranger.example/coredns\n" +
 			"told once allow names them:\n  consumer   spiffe://partner.example/*, by rule 1\n  consumer   spiffe://acme.example/ns/*, by rule 3\n", ""},
 		{"who-can owner.yaml vault", 0, "vault: told to 1 of 4 consumers\n" +
@@ -220,7 +220,7 @@ func TestPolicyDiff(t *testing.T) {
   + vault (vault.fed.example): rule 3 (allow.yaml:19: everything to spiffe://acme.example/ns/*)
 `, "federationctl: b.dns.example may subscribe by neither owner.yaml nor allow.yaml\n"},
 		{"diff owner.yaml hide.yaml", 1, `1 consumer: spiffe://partner.example/coredns
-  - api (api.pay.partner.example): none of the rules for this consumer (1, 2) matches it
+  - api (api.pay.partner.example): it does not meet the labels of rule 1, the tags of rule 2
   - shop (shop.fed.example): rule 2 (hide.yaml:15: tags sample to spiffe://partner.example/**,*.dns.example,spiffe://later.example/coredns) hides it: none of its endpoints has a label that the rule asks for
 1 consumer: a.dns.example
   - shop (shop.fed.example): rule 2 (hide.yaml:15: tags sample to spiffe://partner.example/**,*.dns.example,spiffe://later.example/coredns) hides it: none of its endpoints has a label that the rule asks for
@@ -239,9 +239,9 @@ func TestPolicyDiff(t *testing.T) {
   ~ shop (shop.fed.example): -tags[sample]
 1 consumer: spiffe://partner.example/coredns
   ~ api (api.pay.partner.example): -endpoints[192.0.2.20:80], +endpoints[192.0.2.20:81]
-  - shop (shop.fed.example): none of the rules for this consumer (1, 2) matches it
+  - shop (shop.fed.example): it does not meet the fqdn of rule 1, the tags of rule 2
 1 consumer: a.dns.example
-  - shop (shop.fed.example): none of the rules for this consumer (2) matches it
+  - shop (shop.fed.example): it does not meet the tags of rule 2
 `, ""},
 	} {
 		c.check(t)
@@ -257,9 +257,9 @@ func TestPolicyJSON(t *testing.T) {
 		code       int
 	}{
 		{"test owner.yaml --as spiffe://partner.example/coredns api ledger", `{"asked":"api","name":"api","fqdn":"api.pay.example","told":true,"rule":{"number":1,"file":"owner.yaml","line":12,"match":"fqdn *.pay.example, labels tier=public","to":"spiffe://partner.example/*"},"as":"api.pay.partner.example","service":{"name":"api","labels":{"tier":"public"},"fqdn":"api.pay.partner.example","endpoints":[{"address":"192.0.2.20","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]},"changes":[{"change":"~","field":"fqdn","before":"api.pay.example","after":"api.pay.partner.example"}]}
-{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":false,"reason":"none of the rules for this consumer (1, 2) matches it"}
+{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":false,"reason":"it does not meet the labels of rule 1, the tags of rule 2"}
 `, 1},
-		{"who-can owner.yaml ledger", `{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":[{"consumers":["spiffe://acme.example/ns/dns"],"rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"},"as":"ledger.pay.example","service":{"name":"ledger","fqdn":"ledger.pay.example","endpoints":[{"address":"192.0.2.30","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}],"notTold":[{"consumers":["spiffe://partner.example/coredns"],"reason":"none of the rules for this consumer (1, 2) matches it"},{"consumers":["a.dns.example"],"reason":"none of the rules for this consumer (2) matches it"},{"consumers":["spiffe://stranger.example/coredns"],"reason":"no rule is for this consumer"}],"further":[{"to":"spiffe://acme.example/ns/*","rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"}}]}
+		{"who-can owner.yaml ledger", `{"asked":"ledger","name":"ledger","fqdn":"ledger.pay.example","told":[{"consumers":["spiffe://acme.example/ns/dns"],"rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"},"as":"ledger.pay.example","service":{"name":"ledger","fqdn":"ledger.pay.example","endpoints":[{"address":"192.0.2.30","port":80}],"instances":[{"id":"v1","protocol":"HTTP"}]}}],"notTold":[{"consumers":["spiffe://partner.example/coredns"],"reason":"it does not meet the labels of rule 1, the tags of rule 2"},{"consumers":["a.dns.example"],"reason":"it does not meet the tags of rule 2"},{"consumers":["spiffe://stranger.example/coredns"],"reason":"no rule is for this consumer"}],"further":[{"to":"spiffe://acme.example/ns/*","rule":{"number":3,"file":"owner.yaml","line":19,"match":"everything","to":"spiffe://acme.example/ns/*"}}]}
 `, 0},
 		{"diff owner.yaml new.yaml", `{"consumers":["spiffe://acme.example/ns/dns"],"changes":[{"change":"-","name":"api","fqdn":"api.pay.example","reason":"no rule is for this consumer"},{"change":"-","name":"ledger","fqdn":"ledger.pay.example","reason":"no rule is for this consumer"},{"change":"-","name":"shop","fqdn":"shop.fed.example","reason":"no rule is for this consumer"},{"change":"-","name":"vault","fqdn":"vault.fed.example","reason":"no rule is for this consumer"}]}
 `, 1},

@@ -36,5 +36,5 @@ func Example() {
 	}
 	// Output:
 	// spiffe://partner.example/ns/dns/a: told as web.pay.partner.example, stripped of descriptions
-	// dns.example: hidden: no rule is for this consumer
+	// dns.example: no rule is for this consumer
 }

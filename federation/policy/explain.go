@@ -11,7 +11,7 @@ import (
 type Decision struct {
 	Rule    int                 // that decides, from 1; 0: none
 	Service *federation.Service // as it is told; nil: it is hidden
-	Reason  string              // one line
+	Reason  string              // why it is hidden, or what of it is told; one line
 }
 
 // Explain returns what a consumer of the class is told of a valid service, and why. It
@@ -35,17 +35,17 @@ func (p *Policy) Explain(c Class, s *federation.Service) Decision {
 		}
 		told, changed, err := p.shapes[r.shape].apply(s)
 		if err != nil {
-			return Decision{Rule: i + 1, Reason: "hidden: " + err.Error()}
+			return Decision{Rule: i + 1, Reason: err.Error()}
 		}
 		return Decision{Rule: i + 1, Service: told, Reason: describe(s, told, changed)}
 	}
 	if len(unmet) == 0 {
-		return Decision{Reason: "hidden: no rule is for this consumer"}
+		return Decision{Reason: "no rule is for this consumer"}
 	}
 	if more > 0 {
 		unmet = append(unmet, fmt.Sprintf("or of %d more", more))
 	}
-	return Decision{Reason: "hidden: it does not meet " + strings.Join(unmet, ", ")}
+	return Decision{Reason: "it does not meet " + strings.Join(unmet, ", ")}
 }
 
 // mostUnmet is how many rules a reason names.

@@ -107,7 +107,7 @@ func TestEmptyPolicyTellsNothing(t *testing.T) {
 	p := compile(t)
 	s := encoded(t, web(t))
 	class := consumer(t, p, "dns.example")
-	if d := p.Explain(class, web(t)); p.Judge(s).For(class) != nil || d.Service != nil || d.Reason != "hidden: no rule is for this consumer" {
+	if d := p.Explain(class, web(t)); p.Judge(s).For(class) != nil || d.Service != nil || d.Reason != "no rule is for this consumer" {
 		t.Errorf("an empty policy tells a service: %+v", d)
 	}
 	if (policy.Verdict{}).For(class) != nil || (policy.Verdict{}).Rule(class) != 0 {
@@ -141,8 +141,8 @@ func TestFirstMatchDecides(t *testing.T) {
 		{"spiffe://acme.example/ns/dns/a", 1, 1, "told with 1 of 2 endpoints and 3 of 4 instances"},
 		{"spiffe://acme.example/a", 3, 2, "told as it is"},
 		// No later rule tells what the one that decides cannot.
-		{"gone.example", 2, 0, "hidden: none of its endpoints has a label that the rule asks for"},
-		{"spiffe://other.example/a", 0, 0, "hidden: no rule is for this consumer"},
+		{"gone.example", 2, 0, "none of its endpoints has a label that the rule asks for"},
+		{"spiffe://other.example/a", 0, 0, "no rule is for this consumer"},
 	} {
 		class := consumer(t, p, tt.id)
 		told, endpoints := v.For(class), 0
@@ -183,7 +183,7 @@ func TestConditions(t *testing.T) {
 			d := p.Explain(p.Class(nil), web(t))
 			reason := "told as it is"
 			if tt.unmet != "" {
-				reason = "hidden: it does not meet " + tt.unmet + " of rule 1"
+				reason = "it does not meet " + tt.unmet + " of rule 1"
 			}
 			if told := p.Judge(encoded(t, web(t))).For(p.Class(nil)); (told == nil) != (tt.unmet != "") || d.Reason != reason {
 				t.Errorf("told: %t, explained %+v; want %q", told != nil, d, reason)
@@ -344,7 +344,7 @@ func TestShape(t *testing.T) {
 			}
 			s := made()
 			d := p.Explain(p.Class(nil), s)
-			if describe(d.Service) != describe(want) || tt.hidden != "" && d.Reason != "hidden: "+tt.hidden {
+			if describe(d.Service) != describe(want) || tt.hidden != "" && d.Reason != tt.hidden {
 				t.Errorf("explained %q %s\nwant %s", d.Reason, describe(d.Service), describe(want))
 			}
 			if !s.Equal(made()) {

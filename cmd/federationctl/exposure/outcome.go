@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -72,14 +71,12 @@ func (c *catalog) decide(to consumer, s *offline.Service) (outcome, *federation.
 		return outcome{told: whole}, whole
 	}
 	d := c.Policy.Explain(to.class, whole)
-	switch rules := to.class.Rules(); {
-	case d.Rule == 0 && len(rules) == 0:
-		return outcome{reason: "no rule is for this consumer"}, whole
+	switch {
 	case d.Rule == 0:
-		return outcome{reason: "none of the rules for this consumer (" + numbers(rules) + ") matches it"}, whole
+		return outcome{reason: d.Reason}, whole
 	case d.Service == nil:
 		r := &c.rules[d.Rule-1]
-		return outcome{rule: r, reason: r.String() + " hides it: " + strings.TrimPrefix(d.Reason, "hidden: ")}, whole
+		return outcome{rule: r, reason: r.String() + " hides it: " + d.Reason}, whole
 	}
 	return outcome{rule: &c.rules[d.Rule-1], told: d.Service}, whole
 }
@@ -90,15 +87,6 @@ func (c *catalog) refusal() string {
 		return "the consumer may not subscribe, allow does not name its SPIFFE ID; host names do not count with identity.spiffe"
 	}
 	return "the consumer may not subscribe, allow does not name it"
-}
-
-// numbers returns the first few of some rules.
-func numbers(rules []int) string {
-	var words []string
-	for _, n := range rules {
-		words = append(words, strconv.Itoa(n))
-	}
-	return few(words, ", ")
 }
 
 // why returns that a service is told, and by what.
