@@ -106,10 +106,11 @@ func (s *Source) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
 }
 
 // Run follows the origin until ctx ends, and returns nil then. What it gives newly is used
-// from the next handshake on. Open connections are left alone, but for those of peers
-// whose authority is no longer trusted, which end: with files within a second where the
-// file system sends notifications, and within a minute or so where it does not, with a
-// SPIFFE agent as soon as it says so.
+// from the next handshake on. Of the open connections, only those end whose peers' authority
+// is no longer trusted: with files within a second where the file system sends
+// notifications, and within a minute or so where it does not, with a SPIFFE agent as soon
+// as it says so. Whether Run runs or not, connections end when the certificate of the peer
+// has expired; see SetGrace.
 //
 // Files that Load would refuse, and what an agent sends against the rules, leave the old
 // material in use. So does an agent that is away, until its certificate expires.
@@ -135,8 +136,12 @@ func (s *Source) logWatching(err error) {
 }
 
 // Reload reads the files now, as Run does when they change. What they hold takes
-// the place of the material in use if it is new and good.
+// the place of the material in use if it is new and good. With a SPIFFE agent there are
+// none, and it does nothing.
 func (s *Source) Reload() {
+	if s.agent != nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.files.read(time.Now())
