@@ -72,7 +72,7 @@ func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
 	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
 	o.mirror.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
-		if lacksNames(&s) && widens(namesOf(b, index), names(others)) {
+		if lacksServices(&s) && widens(rulesOf(b, index), rulesOfAll(others)) {
 			m.complete = s.Generation + 1
 		}
 		ready := make(prepared)
@@ -127,7 +127,7 @@ type renewal struct {
 // rules are what decides which services are imported and admitted, in parts: a part
 // that was not there before may admit more.
 type rules struct {
-	names     []rule
+	published []rule
 	addresses []string
 }
 
@@ -137,9 +137,9 @@ type rule struct {
 	filter imports.Filter
 }
 
-// namesOf returns the rules that decide what of the owner at an index a block
+// rulesOf returns the rules that decide what of the owner at an index a block
 // publishes: one for each of the owner's zones.
-func namesOf(b *Block, index int) []rule {
+func rulesOf(b *Block, index int) []rule {
 	z := &b.config.Zone
 	own := &z.Owners[index]
 	rules := make([]rule, len(own.Origins))
@@ -158,10 +158,10 @@ func namesOf(b *Block, index int) []rule {
 	return rules
 }
 
-// names returns the rules that decide what any claim publishes.
-func names(claims []*claim) (rules []rule) {
+// rulesOfAll returns the rules that decide what any claim publishes.
+func rulesOfAll(claims []*claim) (rules []rule) {
 	for _, c := range claims {
-		rules = append(rules, namesOf(c.block, c.index)...)
+		rules = append(rules, rulesOf(c.block, c.index)...)
 	}
 	return rules
 }
@@ -184,14 +184,15 @@ func adds(now, before []string) bool {
 	return slices.ContainsFunc(now, func(rule string) bool { return !slices.Contains(before, rule) })
 }
 
-// lacksNames reports whether there are services that the catalog was told of and does
-// not have, for another reason than their addresses.
-func lacksNames(s *catalog.Status) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
+// lacksServices reports whether there are services that the catalog was told of and does not
+// have, for another reason than their addresses.
+func lacksServices(s *catalog.Status) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
 
 // reconsider is called after a reload, or when one more block has come. Where
-// services were left out or refused that may be admitted now, the owner has to send them again.
+// services were left out or refused that may be imported and admitted now, the owner has to
+// send them again.
 func (o *owner) reconsider() {
-	now := rules{names: names(o.claims)}
+	now := rules{published: rulesOfAll(o.claims)}
 	for _, prefix := range o.claims[0].config.AllowAddresses {
 		now.addresses = append(now.addresses, prefix.String())
 	}
@@ -199,7 +200,7 @@ func (o *owner) reconsider() {
 	o.renewal.rules = now
 	var renew, pending bool
 	o.mirror.View(func(_ iter.Seq2[packed.Service, uint64], s catalog.Status) {
-		renew = widens(now.names, before.names) && lacksNames(&s) || adds(now.addresses, before.addresses) && s.Addresses > 0
+		renew = widens(now.published, before.published) && lacksServices(&s) || adds(now.addresses, before.addresses) && s.Addresses > 0
 		if renew {
 			o.renewal.generation = s.Generation
 		}
