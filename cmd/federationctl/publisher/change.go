@@ -49,7 +49,7 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 		for _, s := range of.Sources {
 			entries = append(entries, source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), c.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime})
 		}
-		if current != nil && current.betrayedBy(of, entries, widened) {
+		if current != nil && current.mayReveal(of, entries, widened) {
 			next.anew[of.ServerName], current = true, nil
 		}
 		for i, s := range of.Sources {
@@ -69,12 +69,11 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 	return next, nil
 }
 
-// betrayedBy reports whether the next configuration of the catalog may tell more, and
-// leaves out a source. It may where it has other exports, or where widened says that
-// others may subscribe. What is published of that source stays until the next list of
-// sources is complete, and nobody has said who of them may be told of it: before it may
-// have been hidden.
-func (c *catalog) betrayedBy(next ownerconfig.Catalog, entries []source.Entry, widened bool) bool {
+// mayReveal reports whether the next configuration of the catalog may tell more than the
+// one in effect, and leaves out a source. It may where it has other exports, or where
+// widened says that others may subscribe. What is published of that source stays until the
+// next list of sources is complete, and the new exports were not written for it.
+func (c *catalog) mayReveal(next ownerconfig.Catalog, entries []source.Entry, widened bool) bool {
 	if !widened && (c.exports.Policy == nil || sameExports(c.exports, next)) {
 		return false
 	}
