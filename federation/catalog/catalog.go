@@ -164,7 +164,9 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	return nil
 }
 
-// delete removes the service that a deletion is about.
+// delete removes the service that a deletion is about: the one that came with its ID,
+// which may be one that is not imported. Only where no service came with that ID is it
+// the one of that name.
 func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 	if _, other := c.ids.names[ev.ID]; c.leftOut.RemoveByID(ev.ID) || !other && c.leftOut.Remove(ev.Name) {
 		return nil

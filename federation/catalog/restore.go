@@ -44,8 +44,8 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	return true
 }
 
-// RestoreMore adds some of the services that are restored. Those that are not
-// imported or not admitted, and those that are beyond the limits of Config, are left out. It does
+// RestoreMore adds some of the services that are restored, but for those that are not
+// imported or not admitted, and those that are beyond the limits of Config. It does
 // nothing when no restoration is under way, or their retention has ended meanwhile.
 func (c *Catalog) RestoreMore(services []packed.Service) {
 	if !c.restoring || c.expired {

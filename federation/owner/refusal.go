@@ -20,9 +20,9 @@ type Refusal struct {
 // OnRefusal has f called when a consumer refuses a service that is in the registry,
 // and once, with an empty Rule, when it then acknowledges that service, a later version of
 // it, or that it is withdrawn, or has a whole catalog without it. The service is named as
-// in the registry, in whatever shape the consumer was told of it. Consumers of the same identity count as one, whose last answer counts.
-// Nothing is told when the consumer goes, because its next answer will tell, nor
-// when the service goes.
+// in the registry, in whatever shape the consumer was told of it. Consumers of the same
+// identity count as one, whose last answer counts. Nothing is told when the consumer
+// goes, because its next answer will tell, nor when the service goes.
 //
 // The same refusal may be told again: a consumer that comes back repeats what it
 // refused. At most 65,536 refusals stand at a time, so that consumers cannot fill

@@ -39,10 +39,10 @@ func (r *Registry) subscribe(s *Subscription) *Subscription {
 }
 
 // Subscription is one subscriber's view of a Registry: the full catalog, the
-// end marker, and then every change in order, of what the subscriber may be told. A service that changes again before
-// its change was taken keeps its place in the order, and is taken once, in its
-// latest version. So no change is lost, and a service that changes all the time does
-// not keep others waiting.
+// end marker, and then every change in order, of what the subscriber may be told. A
+// service that changes again before its change was taken keeps its place in the order,
+// and is taken once, in its latest version. So no change is lost, and a service that
+// changes all the time does not keep others waiting.
 type Subscription struct {
 	// Read-only after Subscribe.
 

@@ -87,8 +87,9 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 	b.origins[i].owners = append(b.origins[i].owners, owner)
 }
 
-// Put offers a service. It replaces what the owner offered under the same service
-// name, also where it is not imported itself. If the fqdn has changed, the next version has the old one no longer.
+// Put offers a service. It replaces what the owner offered under the same service name,
+// also where it is itself not imported. If the fqdn has changed, the next version has the
+// old one no longer.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
 	b.PutPacked(owner, packed.Of(s), generation)
 }
