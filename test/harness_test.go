@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	_ "github.com/coredns/coredns/plugin/acl"
@@ -71,7 +73,7 @@ func TestMain(m *testing.M) {
 	}
 	switch os.Getenv(roleVariable) {
 	case "coredns":
-		coremain.Run()
+		runCoreDNS()
 		return
 	case "faultowner":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -87,6 +89,19 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(scratch)
 	}
 	os.Exit(code)
+}
+
+// runCoreDNS is the main function of CoreDNS. Its start is not over before Caddy takes
+// SIGUSR1: Caddy asks for signals in a goroutine, and a reload wanted earlier is lost.
+func runCoreDNS() {
+	signal.Ignore(syscall.SIGUSR1) // until somebody asks to be notified
+	caddy.RegisterEventHook("signals", func(event caddy.EventName, _ any) error {
+		for event == caddy.InstanceStartupEvent && signal.Ignored(syscall.SIGUSR1) {
+			runtime.Gosched()
+		}
+		return nil
+	})
+	coremain.Run()
 }
 
 // patience bounds each wait for something that must happen.
