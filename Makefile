@@ -112,7 +112,7 @@ test: ## run every test that needs nothing but Go
 
 .PHONY: race
 race: ## run the same tests under the race detector
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
 
 # Go's default is to minimize each new input for a minute, which would leave no
 # time to find others. On a busy machine go test may take the end of its own time for
