@@ -61,18 +61,16 @@ var (
 // Check returns why the socket, unless it is empty, is no address of an agent, or one of
 // the trust domains is none. It asks no agent.
 func (s SPIFFE) Check() error {
-	if s.Socket != "" {
-		if err := checkSocket(s.Socket); err != nil {
-			return fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
-		}
-	}
 	_, err := s.accepted()
 	return err
 }
 
 // accepted returns the trust domains whose peers are accepted, beside those of the own
-// one.
+// one, or the error of Check.
 func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
+	if err := checkSocket(s.Socket); s.Socket != "" && err != nil {
+		return nil, fmt.Errorf("SPIFFE socket %s: %w", federation.Quote(s.Socket), err)
+	}
 	for _, name := range s.TrustDomains {
 		domain, err := spiffeid.TrustDomainFromString(name)
 		switch {
@@ -90,9 +88,6 @@ func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
 
 // agent returns the agent, or the error of Check.
 func (s SPIFFE) agent() (*agent, error) {
-	if err := s.Check(); err != nil {
-		return nil, err
-	}
 	accepted, err := s.accepted()
 	if err != nil {
 		return nil, err
