@@ -33,17 +33,20 @@ func (f Filter) matchesName(name federation.FQDN) bool {
 // others. It may report false where several patterns of names together say what one
 // does.
 func (f Filter) Covered(others []Filter) bool {
-	names := f.Names
-	if len(names) == 0 {
-		every, err := pattern.ParseName("*")
-		if err != nil {
-			return false // never
-		}
-		names = []pattern.Name{every}
+	coveredBy := func(covers func(other Filter) bool) bool {
+		return slices.ContainsFunc(others, func(other Filter) bool { return covers(other) && other.coversLabels(f.Labels) })
 	}
-	return !slices.ContainsFunc(names, func(name pattern.Name) bool {
-		return !slices.ContainsFunc(others, func(other Filter) bool { return other.coversName(name) && other.coversLabels(f.Labels) })
+	if len(f.Names) == 0 {
+		return coveredBy(Filter.everyName)
+	}
+	return !slices.ContainsFunc(f.Names, func(name pattern.Name) bool {
+		return !coveredBy(func(other Filter) bool { return other.coversName(name) })
 	})
+}
+
+// everyName reports whether the filter chooses services of every name.
+func (f Filter) everyName() bool {
+	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, pattern.Name.IsEvery)
 }
 
 // coversName reports whether every name of the pattern is one of the filter.

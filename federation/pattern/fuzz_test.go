@@ -76,7 +76,26 @@ func FuzzID(f *testing.F) {
 		if otherErr == nil && p.Covers(q) && q.Matches(id) && !p.Matches(id) {
 			t.Errorf("%q covers %q, which matches %q", p, q, id)
 		}
+		checkGroup(t, p, q, id)
 	})
+}
+
+// checkGroup checks that an index of patterns by their group finds p for what it matches
+// and covers.
+func checkGroup(t *testing.T, p, q pattern.ID, id mtls.ID) {
+	t.Helper()
+	group := pattern.Group(p.String())
+	switch {
+	case p.IsEveryone() != (p.String() == "*"):
+		t.Errorf("%q is everyone: %t", p, p.IsEveryone())
+	case p.IsEveryone():
+	case p.Matches(id) && group != pattern.Group(id.String()):
+		t.Errorf("%q matches %q, and their groups are %q and %q", p, id, group, pattern.Group(id.String()))
+	case q != (pattern.ID{}) && p.Covers(q) && group != pattern.Group(q.String()):
+		t.Errorf("%q covers %q, and their groups are %q and %q", p, q, group, pattern.Group(q.String()))
+	case p.IsPlain() && p.Matches(id) && p.String() != id.String():
+		t.Errorf("%q is plain, and matches %q", p, id)
+	}
 }
 
 // FuzzKey compares what a pattern of keys matches with a naive evaluation.

@@ -109,6 +109,24 @@ func (p ID) Matches(id mtls.ID) bool { return p.matches(id.String()) }
 // report false where that takes more than a look at their segments one by one.
 func (p ID) Covers(q ID) bool { return p.matches(q.text) }
 
+// IsEveryone reports whether p matches everyone who may subscribe.
+func (p ID) IsEveryone() bool { return p.text == all }
+
+// IsPlain reports whether p matches the identity that it is spelled as, and no other.
+func (p ID) IsPlain() bool { return !strings.Contains(p.text, all) }
+
+// Group returns what a spelled identity, or pattern of identities, has in common with
+// all patterns other than "*" that match it or cover it: the scheme and the trust domain,
+// or of a host name what follows its first label. It is for indices of patterns.
+func Group(spelled string) string {
+	if path, ok := strings.CutPrefix(spelled, scheme); ok {
+		domain, _, _ := strings.Cut(path, "/")
+		return spelled[:len(scheme)+len(domain)]
+	}
+	_, parent, _ := strings.Cut(spelled, ".")
+	return parent
+}
+
 // IsSPIFFE reports whether p matches SPIFFE IDs only.
 func (p ID) IsSPIFFE() bool { return strings.HasPrefix(p.text, scheme) }
 

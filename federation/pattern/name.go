@@ -65,6 +65,15 @@ func parseName(s string) (Name, error) {
 	return Name{name, isBelow}, nil
 }
 
+// IsEvery reports whether p matches every name.
+func (p Name) IsEvery() bool { return p.below && p.name.String() == "." }
+
+// Zone returns the name in the pattern, without a final dot, and whether p matches what
+// is below that name rather than the name itself.
+func (p Name) Zone() (name string, below bool) {
+	return strings.TrimSuffix(p.name.String(), "."), p.below
+}
+
 // Matches reports whether p matches the name. Labels count as a whole: *.pay.example
 // does not match xpay.example.
 func (p Name) Matches(name federation.FQDN) bool {
@@ -85,11 +94,11 @@ func (p Name) Covers(q Name) bool {
 // String returns the pattern in lower case without a final dot, or "" for the zero
 // value.
 func (p Name) String() string {
-	name := strings.TrimSuffix(p.name.String(), ".")
+	name, isBelow := p.Zone()
 	switch {
-	case !p.below:
+	case !isBelow:
 		return name
-	case name == "":
+	case p.IsEvery():
 		return all
 	}
 	return below + name

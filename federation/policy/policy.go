@@ -30,9 +30,6 @@ type consumers struct {
 	rules   []int
 }
 
-// all is the pattern that matches every name, and the one that matches every consumer.
-const all = "*"
-
 // New compiles the rules, in the order in which they are tried. Without any, nothing
 // is told to anybody. Where there are mistakes, it returns all of them, in the order of
 // the rules, with a policy that tells nothing to anybody.
@@ -82,7 +79,7 @@ func compiled(rules []rule, shapes []shape) *Policy {
 			p.anyName.add(i)
 		}
 		for _, name := range r.names {
-			if zone, below := strings.CutPrefix(name.String(), "*."); below {
+			if zone, below := name.Zone(); below {
 				p.belowName[zone] = append(p.belowName[zone], i)
 			} else {
 				p.exactName[zone] = append(p.exactName[zone], i)
@@ -99,14 +96,14 @@ func compiled(rules []rule, shapes []shape) *Policy {
 func (p *Policy) addID(to pattern.ID, rule int, patterns map[pattern.ID]int) {
 	text := to.String()
 	switch {
-	case text == all:
+	case to.IsEveryone():
 		p.everyone.add(rule)
 		return
-	case !strings.Contains(text, "*"):
+	case to.IsPlain():
 		p.exactID[text] = append(p.exactID[text], rule)
 		return
 	}
-	g := group(text)
+	g := pattern.Group(text)
 	at, known := patterns[to]
 	if !known {
 		at = len(p.patternID[g])
@@ -115,19 +112,6 @@ func (p *Policy) addID(to pattern.ID, rule int, patterns map[pattern.ID]int) {
 	}
 	c := &p.patternID[g][at]
 	c.rules = append(c.rules, rule)
-}
-
-// group returns what an identity, or a pattern of identities, has in common with all
-// patterns other than "*" that may match it: the scheme and the trust domain, or of a
-// host name what follows its first label.
-func group(id string) string {
-	const scheme = "spiffe://"
-	if path, ok := strings.CutPrefix(id, scheme); ok {
-		domain, _, _ := strings.Cut(path, "/")
-		return id[:len(scheme)+len(domain)]
-	}
-	_, parent, _ := strings.Cut(id, ".")
-	return parent
 }
 
 // Class is what all consumers have in common for whom the same rules are made: what
@@ -151,7 +135,7 @@ func (p *Policy) Class(ids []mtls.ID) Class {
 // asks matches of those that are not equal.
 func (p *Policy) addFor(rules *ruleSet, id string, matches func(pattern.ID) bool) {
 	rules.add(p.exactID[id]...)
-	candidates := p.patternID[group(id)]
+	candidates := p.patternID[pattern.Group(id)]
 	for i := range candidates {
 		if matches(candidates[i].pattern) {
 			rules.add(candidates[i].rules...)

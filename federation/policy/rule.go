@@ -125,7 +125,7 @@ func (c *compiler) fits(field string, entries int) bool {
 // compile returns the rule without its shape.
 func (c *compiler) compile(r *Rule) rule {
 	compiled := rule{names: parseList(c, "match.fqdn", r.FQDNs, pattern.ParseName)}
-	if slices.ContainsFunc(compiled.names, func(p pattern.Name) bool { return p.String() == all }) {
+	if slices.ContainsFunc(compiled.names, pattern.Name.IsEvery) {
 		compiled.names = nil
 	}
 	if c.fits("match.labels", len(r.Labels)) {
@@ -162,7 +162,7 @@ func literal(s string) (string, error) {
 	switch s {
 	case "":
 		return "", errEmpty
-	case all:
+	case "*":
 		return "", errStar
 	}
 	if err := federation.CheckText("", s, federation.MaxTagBytes); err != nil {

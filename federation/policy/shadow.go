@@ -2,7 +2,6 @@ package policy
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
@@ -41,7 +40,7 @@ func (p *Policy) covering(i int, rules ruleSet) *ruleSet {
 	}
 	for _, name := range r.names {
 		var covering ruleSet
-		if zone, below := strings.CutPrefix(name.String(), "*."); below {
+		if zone, below := name.Zone(); below {
 			covering = p.anyName
 			covering.add(p.belowName[zone]...)
 			p.addAbove(&covering, zone)
@@ -57,7 +56,7 @@ func (p *Policy) covering(i int, rules ruleSet) *ruleSet {
 			break
 		}
 		covering := p.everyone
-		if to.String() != all {
+		if !to.IsEveryone() {
 			p.addFor(&covering, to.String(), func(by pattern.ID) bool { return by.Covers(to) })
 		}
 		rules.intersect(&covering)
