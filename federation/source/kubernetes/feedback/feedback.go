@@ -60,9 +60,9 @@ type task struct {
 
 // plan is what is known of a Service between its notes.
 type plan struct {
-	told     map[string]struct{} // names of Events that were created
-	opinion  bool                // the condition of consumers is this replica's
-	conflict string              // what another controller did not let through
+	events   map[string]bool // by name, those to be created: whether they have been
+	opinion  bool            // the condition of consumers is this replica's
+	conflict string          // what another controller did not let through
 }
 
 // Tell notes what is to be told of a Service. It does not block.
@@ -73,10 +73,10 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 	w.known[of] = struct{}{}
 	p := w.plans[of]
 	if p == nil {
-		p = &plan{told: make(map[string]struct{})}
+		p = &plan{events: make(map[string]bool)}
 	}
 	t := p.task(note, now)
-	if len(p.told) > 0 || p.opinion || p.conflict != "" {
+	if len(p.events) > 0 || p.opinion || p.conflict != "" {
 		w.plans[of] = p
 	} else {
 		delete(w.plans, of) // of most there is nothing to know
@@ -112,7 +112,7 @@ func (p *plan) task(note Note, now time.Time) task {
 	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
 	if note.Export == nil {
 		if note.Service != nil {
-			t.events = p.news(events(note.Standing, regarding(note)))
+			t.events = p.news(events(note.Standing, regarding(note)), true)
 		}
 		return t
 	}
@@ -138,9 +138,7 @@ func (p *plan) task(note Note, now time.Time) task {
 	if !right && fingerprint(note.Export.UID, after) != p.conflict {
 		t.conditions = after
 	}
-	if news := p.news(events(note.Standing, regarding(note))); !right || t.opinions && refused {
-		t.events = news
-	}
+	t.events = p.news(events(note.Standing, regarding(note)), !right || t.opinions && refused)
 	return t
 }
 
@@ -161,13 +159,21 @@ func fingerprint(of types.UID, conditions []metav1.Condition) string {
 	return strings.Join(text, "\x00")
 }
 
-// news returns the Events that have not been created yet, and forgets those that are
-// about another state.
-func (p *plan) news(all []event) []event {
-	maps.DeleteFunc(p.told, func(name string, _ struct{}) bool {
+// news returns the Events that are still to be created, and forgets those that are about
+// another state. Without fresh, what is said is known: those that this replica was to
+// create are the only ones. A note that comes because the conditions have been written,
+// which are right then, must not drop them.
+func (p *plan) news(all []event, fresh bool) []event {
+	maps.DeleteFunc(p.events, func(name string, _ bool) bool {
 		return !slices.ContainsFunc(all, func(e event) bool { return e.name == name })
 	})
-	return slices.DeleteFunc(all, func(e event) bool { _, ok := p.told[e.name]; return ok })
+	return slices.DeleteFunc(all, func(e event) bool {
+		created, known := p.events[e.name]
+		if !known && fresh {
+			p.events[e.name] = false
+		}
+		return created || !known && !fresh
+	})
 }
 
 // event is one Event.

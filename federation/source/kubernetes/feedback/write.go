@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -108,7 +109,11 @@ func (*Writer) wait(ctx context.Context, delay time.Duration, wake <-chan struct
 
 // write does a task, or puts back what is left of it and returns how long to wait.
 func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of cache.ObjectName, t task, s server) time.Duration {
-	for t.conditions != nil || t.opinions || len(t.events) > 0 {
+	for {
+		t.events = slices.DeleteFunc(t.events, func(e event) bool { return w.isCreated(of, e.name) })
+		if t.conditions == nil && !t.opinions && len(t.events) == 0 {
+			return 0
+		}
 		if limit.Wait(ctx) != nil {
 			return pause // ctx has ended
 		}
@@ -135,7 +140,6 @@ func (w *Writer) write(ctx context.Context, limit flowcontrol.RateLimiter, of ca
 		}
 		return pause
 	}
-	return 0
 }
 
 // one makes the next request of a task, and takes it from the task unless it is to be
@@ -235,7 +239,7 @@ func newEvent(of corev1.ObjectReference, reason, note string) event {
 
 func (w *Writer) plan(of cache.ObjectName) *plan {
 	if w.plans[of] == nil {
-		w.plans[of] = &plan{told: make(map[string]struct{})}
+		w.plans[of] = &plan{events: make(map[string]bool)}
 	}
 	return w.plans[of]
 }
@@ -243,7 +247,16 @@ func (w *Writer) plan(of cache.ObjectName) *plan {
 func (w *Writer) created(of cache.ObjectName, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.plan(of).told[name] = struct{}{}
+	w.plan(of).events[name] = true
+}
+
+// isCreated reports whether an Event has been created. The task before may have done so
+// when the next one was noted already.
+func (w *Writer) isCreated(of cache.ObjectName, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.plans[of]
+	return p != nil && p.events[name]
 }
 
 func (w *Writer) owns(of cache.ObjectName, opinion bool) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,47 @@ func TestOneFailureHoldsUpNobody(t *testing.T) {
 			want = append(want, fmt.Sprintf("replaced after %v", time.Duration(i+1)*pause))
 		}
 		want = append(want, "late after 1m0s")
+		if diff := cmp.Diff(want, server.writes); diff != "" {
+			t.Errorf("unexpected writes (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestEventOutlivesItsCondition has an Event that cannot be created at first, and meanwhile
+// the next note of its Service, whose conditions have been written and are right.
+func TestEventOutlivesItsCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var granted atomic.Bool
+		server := &api{begun: time.Now(), answer: func(name string) int {
+			if name == "event" && !granted.Load() {
+				return http.StatusForbidden
+			}
+			return http.StatusOK
+		}}
+		w := New(slog.New(slog.DiscardHandler))
+		w.Use(server.client(t, eventsv1.SchemeGroupVersion), server.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		of := cache.ObjectName{Namespace: "n", Name: "a"}
+		object := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}
+		standing := export.Standing{Verdict: export.Verdict{Refusal: &export.Finding{Rule: export.NoAddress, Message: "none"}}}
+		tell := func() {
+			w.Tell(of, Note{Standing: standing, Export: object})
+			synctest.Wait()
+		}
+		tell()
+		object = object.DeepCopy()
+		object.Status.Conditions, _ = standing.Conditions(nil, object.Generation, time.Now())
+		tell()
+		granted.Store(true)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		tell() // of what is told, nothing is written again
+		cancel()
+		running.Wait()
+
+		want := []string{"a after 0s", "event after 0s", fmt.Sprintf("event after %v", longPause)}
 		if diff := cmp.Diff(want, server.writes); diff != "" {
 			t.Errorf("unexpected writes (-want +got):\n%s", diff)
 		}
