@@ -64,6 +64,20 @@ func (a *api) client(t *testing.T, gv schema.GroupVersion) *rest.RESTClient {
 	return c
 }
 
+// writer returns a Writer to this server, which runs until stop is called.
+func (a *api) writer(t *testing.T) (w *Writer, stop func()) {
+	t.Helper()
+	w = New(slog.New(slog.DiscardHandler))
+	w.Use(a.client(t, eventsv1.SchemeGroupVersion), a.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	return w, func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 // TestOneFailureHoldsUpNobody has one object fail because it was replaced, and none
 // of the others wait for it. It is tried again, a bounded number of times.
 func TestOneFailureHoldsUpNobody(t *testing.T) {
@@ -74,11 +88,7 @@ func TestOneFailureHoldsUpNobody(t *testing.T) {
 			}
 			return http.StatusOK
 		}}
-		w := New(slog.New(slog.DiscardHandler))
-		w.Use(server.client(t, eventsv1.SchemeGroupVersion), server.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { w.Run(ctx) })
+		w, stop := server.writer(t)
 		tell := func(name string) {
 			of := cache.ObjectName{Namespace: "n", Name: name}
 			w.Tell(of, Note{
@@ -92,8 +102,7 @@ func TestOneFailureHoldsUpNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		tell("late")
-		cancel()
-		running.Wait()
+		stop()
 
 		want := []string{"replaced after 0s", "other after 0s"}
 		for i := range maxTries {
@@ -117,11 +126,7 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 			}
 			return http.StatusOK
 		}}
-		w := New(slog.New(slog.DiscardHandler))
-		w.Use(server.client(t, eventsv1.SchemeGroupVersion), server.client(t, schema.GroupVersion{Group: mcsv1beta1.GroupName, Version: "v1beta1"}), "v1beta1")
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { w.Run(ctx) })
+		w, stop := server.writer(t)
 		of := cache.ObjectName{Namespace: "n", Name: "a"}
 		object := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}
 		standing := export.Standing{Verdict: export.Verdict{Refusal: &export.Finding{Rule: export.NoAddress, Message: "none"}}}
@@ -137,8 +142,7 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		tell() // of what is told, nothing is written again
-		cancel()
-		running.Wait()
+		stop()
 
 		want := []string{"a after 0s", "event after 0s", fmt.Sprintf("event after %v", longPause)}
 		if diff := cmp.Diff(want, server.writes); diff != "" {
