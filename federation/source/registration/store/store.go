@@ -1,0 +1,75 @@
+// Package store says what keeps registered nodes through the end of an owner, and
+// shares them between owners.
+//
+// What a store holds is what its owners publish: a node is published once it is stored,
+// and withdrawn once it is deleted there. A store that is away withdraws nothing.
+package store
+
+import (
+	"context"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+)
+
+// Store keeps nodes.
+type Store interface {
+	// Run keeps the store open until ctx ends, and returns then. It tells the watcher
+	// first the whole state, and then what changes. It runs once.
+	Run(ctx context.Context, w Watcher)
+
+	// Commit stores changes. It returns when all of them are stored, with an outcome for each,
+	// or with an error when it cannot tell for some: they may be committed again. Keys
+	// are different. It is called by one goroutine at a time, while Run runs.
+	// What it has stored need not be told to the watcher, and may be.
+	Commit(ctx context.Context, changes []Change) ([]Outcome, error)
+
+	// Release says that a provider's stream holds no nodes any more, nor will: what the
+	// store keeps for the stream itself may go.
+	Release(stream uint64)
+}
+
+// Watcher is told what a store holds. Its methods do not block for long, and are called
+// one at a time.
+type Watcher interface {
+	// State says what the store holds now: everything. It is called before Changed,
+	// and again when changes may have been missed. With complete the store knows that
+	// nothing is missing in it: it is false for a store that is new or was damaged,
+	// where providers that live may not be in it yet.
+	State(nodes []Versioned, complete bool)
+
+	// Changed says what has changed since. Of what Commit has stored the version tells
+	// that it is known.
+	Changed(nodes []Versioned, gone []Gone)
+
+	// Away says why the store cannot be asked, or with nil that it can be again.
+	Away(reason error)
+}
+
+// Versioned is a node with its version: of two versions of a key the larger one is the
+// later one, also over deletions.
+type Versioned struct {
+	Node    *node.Node
+	Version int64
+}
+
+// Gone is a deletion.
+type Gone struct {
+	Key     node.Key
+	Version int64 // of the deletion
+}
+
+// Change puts or deletes one key.
+type Change struct {
+	Key  node.Key
+	Node *node.Node // nil: delete
+
+	// Before is the version that the key must have, 0 for none. Otherwise the change
+	// is in conflict and not made.
+	Before int64
+}
+
+// Outcome is what has become of a change.
+type Outcome struct {
+	Version  int64 // of the key now, or of its deletion
+	Conflict bool  // the key has another version than Change.Before: the watcher is or will be told
+}
