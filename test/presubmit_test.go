@@ -71,6 +71,8 @@ var allowed = map[string][]string{
 		"federation/owner", "federation/source", "federation/source/kubernetes/export", "federation/source/kubernetes/feedback",
 		"federation/wire",
 	},
+	"federation/source/registration/node":  {"federation", "federation/mtls", "proto/registration/"},
+	"federation/source/registration/store": {"federation/source/registration/node"},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
 		"federation/problem", "federation/yamlvalue",

@@ -1,12 +1,30 @@
-// Package node holds what programs register: nodes of services.
+// Package node holds what programs register: nodes of services. It is pure: what
+// providers and stores say goes in, and nodes and services come out.
 package node
 
 import (
-	"net/netip"
+	"cmp"
+	"errors"
+	"fmt"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// The limits of one node, beside those of package federation.
+const (
+	MaxMetadata         = 16      // pairs
+	MaxMetadataBytes    = 4 << 10 // of all keys and values
+	MaxDescriptionBytes = 256     // as every endpoint of a service may have one
+	MaxTTL              = 366 * 24 * time.Hour
+	maxWordBytes        = 512      // of the name of a rule or an owner
+	maxStoredBytes      = 16 << 10 // of a node as stores keep it; one at all limits takes half of that
 )
 
 // Key tells nodes apart. It is comparable.
@@ -32,24 +50,155 @@ type Node struct {
 	Since    time.Time // when it was registered; in UTC, in whole seconds
 }
 
-// URI is where a node is. The zero value is none. It is comparable: equal URIs are
-// equal (==).
-type URI struct {
-	Protocol federation.Protocol
-	Address  federation.Address
-	Port     uint16
+// The rules that a node can break, beside those of URIs and of package federation.
+var (
+	errNoService  = errors.New("service: required")
+	errNoURI      = errors.New("uri: required")
+	errTTL        = fmt.Errorf("ttl: must be more than 0 and at most %s", MaxTTL)
+	errNoProvider = errors.New("provider: required")
+	errSince      = errors.New("since: must be in UTC, in whole seconds")
+	errMetadata   = fmt.Errorf("metadata: more than %d bytes of keys and values", MaxMetadataBytes)
+	errPairs      = fmt.Errorf("metadata: more than %d entries", MaxMetadata)
+)
+
+// Validate returns an error for the first rule that the node breaks, which quotes what
+// it shows of the provider's. A valid node can be stored and rendered.
+func (n *Node) Validate() error {
+	switch {
+	case n.Service.IsZero():
+		return errNoService
+	case n.URI == URI{}:
+		return errNoURI
+	case n.TTL <= 0 || n.TTL > MaxTTL:
+		return errTTL
+	case n.Provider == mtls.ID{}:
+		return errNoProvider
+	case n.Since.Location() != time.UTC || n.Since.Nanosecond() != 0 || n.Since.Unix() < 0 || !timestamppb.New(n.Since).IsValid():
+		return errSince
+	}
+	if invalid := cmp.Or(
+		federation.CheckText("description", n.Description, MaxDescriptionBytes),
+		federation.CheckText("rule", n.Rule, maxWordBytes),
+		federation.CheckText("owner", n.Owner, maxWordBytes),
+	); invalid != nil {
+		return invalid
+	}
+	if n.Instance != "" {
+		if err := checkInstance(n.Service, n.Instance); err != nil {
+			return err
+		}
+	}
+	return checkMetadata(n.Metadata)
 }
 
-// ParseURI returns the URI that a provider spells; peer is the address from which it
-// connects, and stands where the URI has no host.
-func ParseURI(text string, peer netip.Addr) (URI, error) { panic("not written yet") }
+// checkInstance returns why the ID cannot be the name of an instance below the service.
+// An ID that is a name in another spelling is refused: clients build the name from it.
+func checkInstance(service federation.FQDN, id string) error {
+	label, err := federation.ParseLabel(id)
+	if err != nil {
+		return fmt.Errorf("instance: %w: %s", err, federation.Quote(id))
+	}
+	if label.String() != id {
+		return fmt.Errorf("instance: %s must be spelled %s", federation.Quote(id), federation.Quote(label.String()))
+	}
+	if _, err := federation.ParseFQDN(id + "." + service.String()); err != nil {
+		return fmt.Errorf("instance: below the name of the service: %w", err)
+	}
+	return nil
+}
 
-// String returns the URI as ParseURI takes it, always with host and port.
-func (u URI) String() string { panic("not written yet") }
+func checkMetadata(pairs []federation.Pair) error {
+	if len(pairs) > MaxMetadata {
+		return errPairs
+	}
+	total := 0
+	for i, pair := range pairs {
+		if invalid := cmp.Or(
+			federation.CheckText("key", pair.Key, federation.MaxKeyBytes),
+			federation.CheckText("value", pair.Value, MaxMetadataBytes),
+		); invalid != nil {
+			return invalid.In("metadata[%s]", federation.Quote(pair.Key))
+		}
+		if i > 0 && pairs[i-1].Key >= pair.Key {
+			return federation.Invalidf("metadata", federation.ReasonUndecodable, "keys are not sorted, or not different")
+		}
+		total += len(pair.Key) + len(pair.Value)
+	}
+	if total > MaxMetadataBytes {
+		return errMetadata
+	}
+	return nil
+}
 
-// Append appends the node as stores keep it.
-func (n *Node) Append(b []byte) []byte { panic("not written yet") }
+// Append appends the node as stores keep it. The node must be valid.
+func (n *Node) Append(b []byte) []byte {
+	stored := registrationv1.Stored{
+		Service: n.Service.String(), Uri: n.URI.String(), Instance: n.Instance, Description: n.Description,
+		Ttl: durationpb.New(n.TTL), Provider: n.Provider.String(), Rule: n.Rule, Owner: n.Owner,
+		Since: timestamppb.New(n.Since), Stream: n.Stream,
+	}
+	if len(n.Metadata) > 0 {
+		stored.Metadata = make(map[string]string, len(n.Metadata))
+		for _, pair := range n.Metadata {
+			stored.Metadata[pair.Key] = pair.Value
+		}
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, &stored)
+	if err != nil { // for invalid UTF-8 alone
+		panic(fmt.Sprintf("node %s is not valid: %v", n.URI, err))
+	}
+	return b
+}
 
 // Parse returns a node that Append has written, and fails for everything else. Equal
-// nodes have equal bytes.
-func Parse(data []byte) (*Node, error) { panic("not written yet") }
+// nodes have equal bytes. Fields that a later version may have added are left out.
+func Parse(data []byte) (*Node, error) {
+	if len(data) > maxStoredBytes {
+		return nil, fmt.Errorf("node of %d bytes, the limit is %d", len(data), maxStoredBytes)
+	}
+	var stored registrationv1.Stored
+	if err := proto.Unmarshal(data, &stored); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	n, err := parse(&stored)
+	if err == nil {
+		err = n.Validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node %s of %s: %w", federation.Quote(stored.GetUri()), federation.Quote(stored.GetService()), err)
+	}
+	return n, nil
+}
+
+// The rules that only what is stored can break.
+var (
+	errSpelling = errors.New("service, uri or provider is not spelled as an owner does")
+	errStamp    = errors.New("ttl or since is out of range")
+)
+
+func parse(stored *registrationv1.Stored) (*Node, error) {
+	service, err := federation.ParseFQDN(stored.GetService())
+	if err != nil {
+		return nil, err
+	}
+	uri, err := parseAbsolute(stored.GetUri())
+	if err != nil {
+		return nil, err
+	}
+	provider, err := mtls.ParseID(stored.GetProvider())
+	if err != nil {
+		return nil, err
+	}
+	// Else one key could be there in two spellings.
+	if service.String() != stored.GetService() || uri.String() != stored.GetUri() || provider.String() != stored.GetProvider() {
+		return nil, errSpelling
+	}
+	if !stored.GetTtl().IsValid() || !stored.GetSince().IsValid() {
+		return nil, errStamp
+	}
+	return &Node{
+		Key: Key{service, uri}, Instance: stored.GetInstance(), Metadata: federation.Pairs(stored.GetMetadata()),
+		Description: stored.GetDescription(), TTL: stored.GetTtl().AsDuration(), Provider: provider, Rule: stored.GetRule(), Owner: stored.GetOwner(),
+		Stream: stored.GetStream(), Since: stored.GetSince().AsTime(),
+	}, nil
+}
