@@ -73,6 +73,9 @@ var allowed = map[string][]string{
 	},
 	"federation/source/registration/node":  {"federation", "federation/mtls", "proto/registration/"},
 	"federation/source/registration/store": {"federation/source/registration/node"},
+	"federation/source/registration/rules": {
+		"federation", "federation/mtls", "federation/pattern", "federation/problem", "federation/source/registration/node", "federation/yamlvalue",
+	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
 		"federation/problem", "federation/yamlvalue",

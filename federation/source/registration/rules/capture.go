@@ -1,0 +1,297 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+)
+
+// A capture is a name in braces: a pattern of identities captures part of an identity
+// by it, and patterns of names say where that stands.
+
+const scheme = "spiffe://"
+
+// What a capture may be called.
+const (
+	captureName    = "abcdefghijklmnopqrstuvwxyz0123456789_"
+	maxCaptureName = 32 // in bytes
+)
+
+// The rules that captures can break.
+var (
+	errBraces   = errors.New("a capture is a name in braces: a letter of a-z, then a-z, 0-9 and '_', as in {namespace}")
+	errOnce     = errors.New("a segment or label has at most one capture, and no '*' beside it")
+	errTwice    = errors.New("is captured twice")
+	errHost     = errors.New("of a host name, the whole first label can be captured and nothing else, as in {host}.fleet.example")
+	errTop      = errors.New("the last label of a name cannot be captured")
+	errAround   = errors.New("what stands beside a capture in a label is a-z, 0-9 and '-'")
+	errFullStop = errors.New("only '.' stands between labels")
+)
+
+// piece is a segment of an identity, or a label of a name: text around a capture, or
+// before alone.
+type piece struct{ before, capture, after string }
+
+// parsePiece returns the piece that s spells.
+func parsePiece(s string) (piece, error) {
+	before, rest, opened := strings.Cut(s, "{")
+	if !opened {
+		if strings.Contains(s, "}") {
+			return piece{}, errBraces
+		}
+		return piece{before: s}, nil
+	}
+	name, after, closed := strings.Cut(rest, "}")
+	switch {
+	case !closed, name == "", len(name) > maxCaptureName, name[0] < 'a', strings.Trim(name, captureName) != "", strings.Contains(before, "}"):
+		return piece{}, errBraces
+	case strings.ContainsAny(before+after, "{}*"):
+		return piece{}, errOnce
+	}
+	return piece{before, name, after}, nil
+}
+
+// provider is a pattern of identities with captures.
+type provider struct {
+	text     string         // as it is spelled
+	pattern  pattern.ID     // with a '*' for each capture
+	segments []piece        // of the identity: see segmentsOf
+	captures map[string]int // where each is in segments
+}
+
+// segmentsOf returns the separator of the segments of an identity, and the identity
+// without its scheme.
+func segmentsOf(id string) (separator, rest string) {
+	if rest, ok := strings.CutPrefix(id, scheme); ok {
+		return "/", rest
+	}
+	return ".", id
+}
+
+// parseProvider returns the pattern that s spells: what pattern.ParseID takes, where
+// a capture stands in the place of a '*'.
+func parseProvider(s string) (provider, error) {
+	p, err := readProvider(s)
+	if err != nil {
+		return provider{}, fmt.Errorf("identity pattern %s: %w", federation.Quote(s), err)
+	}
+	return p, nil
+}
+
+func readProvider(s string) (provider, error) {
+	p := provider{text: s, captures: map[string]int{}}
+	separator, rest := segmentsOf(s)
+	starred := s[:len(s)-len(rest)]
+	for i, segment := range strings.Split(rest, separator) {
+		part, err := parsePiece(segment)
+		if err != nil {
+			return provider{}, err
+		}
+		if i > 0 {
+			starred += separator
+		}
+		p.segments = append(p.segments, part)
+		if part.capture == "" {
+			starred += segment
+			continue
+		}
+		starred += part.before + "*" + part.after
+		if _, twice := p.captures[part.capture]; twice {
+			return provider{}, fmt.Errorf("{%s} %w", part.capture, errTwice)
+		}
+		if p.captures[part.capture] = i; separator == "." && (i > 0 || part.before+part.after != "" || segment == rest) {
+			return provider{}, errHost
+		}
+	}
+	var err error
+	if p.pattern, err = pattern.ParseID(starred); err != nil {
+		return provider{}, errors.Unwrap(err) // which is without the text, which is not what s says
+	}
+	return p, nil
+}
+
+func (p *provider) matches(id mtls.ID) bool { return p.pattern.Matches(id) }
+
+// value returns the text of a capture that the pattern has, of an identity that it
+// matches.
+func (p *provider) value(capture string, id mtls.ID) string {
+	separator, rest := segmentsOf(id.String())
+	at := p.captures[capture]
+	for range at {
+		_, rest, _ = strings.Cut(rest, separator)
+	}
+	segment, _, _ := strings.Cut(rest, separator)
+	part := &p.segments[at]
+	return segment[len(part.before) : len(segment)-len(part.after)]
+}
+
+// namesOne reports whether one of the patterns matches the name, with what is captured
+// of an identity that p matches.
+func (p *provider) namesOne(list []template, id mtls.ID, name federation.FQDN) bool {
+	for i := range list {
+		if list[i].matches(p, id, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// template is a pattern of names in which captured texts stand.
+type template struct {
+	text     string       // as it is spelled
+	name     pattern.Name // with letters in the place of captures
+	captures bool         // whether there are any; if not, name is the pattern
+	labels   []piece      // of name, normalized
+}
+
+// parseTemplate returns the pattern that s spells: what pattern.ParseName takes, where
+// a label may have a capture.
+func parseTemplate(s string) (template, error) {
+	t, err := readTemplate(s)
+	if err != nil {
+		return template{}, fmt.Errorf("name pattern %s: %w", federation.Quote(s), err)
+	}
+	return t, nil
+}
+
+func readTemplate(s string) (template, error) {
+	t := template{text: s}
+	labels := strings.Split(strings.TrimSuffix(strings.TrimPrefix(s, "*."), "."), ".")
+	plain := strings.Split(s, ".")
+	first := 0
+	if plain[0] == "*" && len(plain) > 1 {
+		first = 1
+	}
+	for i, label := range labels {
+		part, err := parsePiece(label)
+		if err != nil {
+			return template{}, err
+		}
+		if part.capture != "" {
+			t.captures = true
+			switch {
+			case strings.Trim(part.before+part.after, ldh) != "":
+				return template{}, errAround
+			case i == len(labels)-1:
+				return template{}, errTop
+			}
+			plain[first+i] = part.before + "x" + part.after
+		}
+		t.labels = append(t.labels, part)
+	}
+	var err error
+	if t.name, err = pattern.ParseName(strings.Join(plain, ".")); err != nil {
+		return template{}, errors.Unwrap(err)
+	}
+	zone, _ := t.name.Zone()
+	normal := strings.Split(zone, ".")
+	if len(normal) != len(t.labels) && t.captures {
+		return template{}, errFullStop
+	}
+	for i := range t.labels {
+		if t.captures && t.labels[i].capture == "" {
+			t.labels[i].before = normal[i]
+		}
+	}
+	return t, nil
+}
+
+const ldh = "abcdefghijklmnopqrstuvwxyz0123456789-"
+
+// isLabel reports whether a captured text is one label of a name as it is. SPIFFE IDs
+// tell upper case from lower case, and DNS does not: what had to be changed to become
+// a label would give two identities one name.
+func isLabel(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, ldh) == ""
+}
+
+// above returns a name that is above all that the pattern matches or, without below,
+// the name that it matches; "" is above every name.
+func (t *template) above() (name string, below bool) {
+	name, below = t.name.Zone()
+	if !t.captures {
+		return name, below
+	}
+	last := len(t.labels) - 1
+	for last >= 0 && t.labels[last].capture == "" {
+		last--
+	}
+	for range last + 1 {
+		_, name, _ = strings.Cut(name, ".")
+	}
+	return name, true
+}
+
+// matches reports whether the pattern matches a name, with what p captures of an
+// identity that it matches.
+func (t *template) matches(p *provider, id mtls.ID, name federation.FQDN) bool {
+	if !t.captures {
+		return t.name.Matches(name)
+	}
+	rest := nameOf(name)
+	more := strings.Count(rest, ".") + 1 - len(t.labels)
+	if _, below := t.name.Zone(); below != (more > 0) || more < 0 {
+		return false
+	}
+	for range more {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	for i := range t.labels {
+		var label string
+		label, rest, _ = strings.Cut(rest, ".")
+		if !t.labels[i].matches(p, id, label) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether a label is the piece, with what p captures of id.
+func (part *piece) matches(p *provider, id mtls.ID, label string) bool {
+	if part.capture == "" {
+		return label == part.before
+	}
+	label, start := strings.CutPrefix(label, part.before)
+	label, end := strings.CutSuffix(label, part.after)
+	return start && end && label == p.value(part.capture, id) && isLabel(label)
+}
+
+// expand returns the pattern with what p captures of an identity that it matches, for
+// people, or why that is no pattern.
+func (t *template) expand(p *provider, id mtls.ID) (string, error) {
+	if !t.captures {
+		return t.name.String(), nil
+	}
+	var labels []string
+	if _, below := t.name.Zone(); below {
+		labels = append(labels, "*")
+	}
+	for _, part := range t.labels {
+		text := part.before
+		if part.capture != "" {
+			value := p.value(part.capture, id)
+			if !isLabel(value) {
+				return "", fmt.Errorf("{%s} is %s of %s, which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most",
+					part.capture, federation.Quote(value), federation.Quote(id.String()))
+			}
+			text += value + part.after
+		}
+		labels = append(labels, text)
+	}
+	return strings.Join(labels, "."), nil
+}
+
+// uses returns the names of the captures.
+func (t *template) uses() []string {
+	var names []string
+	for _, part := range t.labels {
+		if part.capture != "" {
+			names = append(names, part.capture)
+		}
+	}
+	return names
+}

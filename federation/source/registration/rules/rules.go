@@ -1,0 +1,260 @@
+// Package rules says who may register what: which identity which services, at which
+// addresses, for how long and how many. What no rule allows is refused.
+//
+// The package is pure: a file of rules is parsed and compiled once, and then requests go
+// in and grants or refusals come out.
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+)
+
+// The words by which providers are told, and metrics count, what a refused node
+// breaks. They stay the same.
+const (
+	Malformed = "malformed" // the service, the URI, the metadata, ... is not valid
+	NoRule    = "no-rule"   // no rule names the identity and the service
+	Address   = "address"   // the rule does not allow the address
+	TTL       = "ttl"       // the ttl is out of the bounds of the rule
+	Quota     = "quota"     // the identity has as many nodes as the rule allows
+	Taken     = "taken"     // the node is registered by another identity
+	Full      = "full"      // the service, or the owner, has as many nodes as it can have
+	Closing   = "closing"   // the provider has sent Close before, or the owner is about to
+)
+
+// Request is what a provider asks for.
+type Request struct {
+	IDs     []mtls.ID  // of its certificate
+	Peer    netip.Addr // from which it connects
+	Service federation.FQDN
+	URI     node.URI
+	TTL     time.Duration // 0: it did not ask for one
+}
+
+// Grant is what a provider may do.
+type Grant struct {
+	Provider mtls.ID // the identity that the rule names
+	Rule     string  // its name
+	TTL      time.Duration
+	Quota    int // how many nodes the identity may have under the rule
+}
+
+// Refusal is the error of a request that is refused.
+type Refusal struct {
+	Rule   string // one of the words above
+	Reason string // for people; names the owner's rule where one decided
+}
+
+// Error returns the word and the reason.
+func (r Refusal) Error() string { return r.Rule + ": " + r.Reason }
+
+func refusef(word, format string, args ...any) error {
+	return Refusal{Rule: word, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Rules are compiled rules. They never change, so goroutines share them. The zero
+// value refuses everything.
+type Rules struct {
+	rules     []rule
+	observers []pattern.ID
+	index     index
+}
+
+// rule is a rule that was parsed.
+type rule struct {
+	name      string
+	providers []provider
+	services  []template
+
+	// Addresses: one of these.
+	peer   bool
+	ranges []netip.Prefix
+	hosts  []template
+
+	min, max, usual time.Duration
+	quota           int
+}
+
+// Judge returns what the first rule grants that names one of the identities and the
+// service, or why the request is refused, as a Refusal.
+func (r *Rules) Judge(q Request) (Grant, error) { return r.judge(q, false) }
+
+// Stands returns the Refusal of a node that is stored and may not be registered any
+// more. A rule that allows the address of the provider's connection allows each IP
+// address here, as nothing says from where the provider has connected.
+func (r *Rules) Stands(n *node.Node) error {
+	_, err := r.judge(Request{IDs: []mtls.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
+	return err
+}
+
+// Observes reports whether one of the identities may see what is registered. Who has no
+// identity may not.
+func (r *Rules) Observes(ids []mtls.ID) bool {
+	for _, id := range ids {
+		for _, p := range r.observers {
+			if id != (mtls.ID{}) && p.Matches(id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// judge is Judge, and Stands with anyPeer.
+func (r *Rules) judge(q Request, anyPeer bool) (Grant, error) {
+	if q.Service.IsZero() || q.URI == (node.URI{}) {
+		return Grant{}, refusef(Malformed, "a node has a service and a URI")
+	}
+	candidates := r.index.identified(q.IDs)
+	candidates.intersect(r.index.named(nameOf(q.Service)))
+	for i := range candidates.each() {
+		a := &r.rules[i]
+		if id, named, allowed := a.judge(&q, anyPeer); named {
+			return a.grant(&q, id, allowed)
+		}
+	}
+	return Grant{}, r.unnamed(&q)
+}
+
+// judge returns the first identity that the rule names together with the service, whether
+// there is one, and whether the rule allows it the address.
+func (r *rule) judge(q *Request, anyPeer bool) (id mtls.ID, named, allowed bool) {
+	for _, id := range q.IDs {
+		for i := range r.providers {
+			p := &r.providers[i]
+			if id == (mtls.ID{}) || !p.matches(id) || !p.namesOne(r.services, id, q.Service) {
+				continue
+			}
+			if named = true; r.allows(q, p, id, anyPeer) {
+				return id, true, true
+			}
+		}
+		if named {
+			return id, true, false
+		}
+	}
+	return mtls.ID{}, false, false
+}
+
+// allows reports whether an identity that p matches may have a node at the address.
+func (r *rule) allows(q *Request, p *provider, id mtls.ID, anyPeer bool) bool {
+	if host, ok := q.URI.Address.Host(); ok {
+		return p.namesOne(r.hosts, id, host)
+	}
+	ip, ok := q.URI.Address.IP()
+	switch {
+	case !ok:
+		return false
+	case r.peer && (anyPeer || ip == unmapped(q.Peer)):
+		return true
+	}
+	for _, addresses := range r.ranges {
+		if addresses.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// unmapped returns the address of a connection as the address of a node is spelled. A
+// listener for both families sees IPv4 as IPv4-mapped IPv6 (RFC 4291 section 2.5.5.2).
+func unmapped(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
+
+// grant returns what the rule grants to an identity that it names, or why it refuses.
+func (r *rule) grant(q *Request, id mtls.ID, allowed bool) (Grant, error) {
+	ttl := q.TTL
+	switch {
+	case !allowed:
+		return Grant{}, refusef(Address, "rule %s does not allow the address %s, only %s", r.name, q.URI.Address, r.addresses(q.Peer))
+	case ttl == 0:
+		ttl = r.usual
+	case ttl < r.min || ttl > r.max:
+		return Grant{}, refusef(TTL, "rule %s allows a ttl from %v to %v, not %v", r.name, r.min, r.max, ttl)
+	}
+	return Grant{Provider: id, Rule: r.name, TTL: ttl, Quota: r.quota}, nil
+}
+
+// mostShown is how many entries of a list a reason shows, so that it stays short.
+const mostShown = 3
+
+// addresses returns the addresses that the rule allows, for people.
+func (r *rule) addresses(peer netip.Addr) string {
+	var list []string
+	if r.peer {
+		list = append(list, "that of the connection")
+		if peer.IsValid() {
+			list[0] += " (" + unmapped(peer).String() + ")"
+		}
+	}
+	for _, addresses := range r.ranges {
+		list = append(list, addresses.String())
+	}
+	for i := range r.hosts {
+		list = append(list, r.hosts[i].text)
+	}
+	return shown(list)
+}
+
+// shown returns the first entries of a list, and how many more there are.
+func shown(list []string) string {
+	if more := len(list) - mostShown; more > 0 {
+		list = append(list[:mostShown:mostShown], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// unnamed returns why no rule decides.
+func (r *Rules) unnamed(q *Request) error {
+	var ids, reasons []string
+	for _, id := range q.IDs {
+		if id == (mtls.ID{}) {
+			continue
+		}
+		ids = append(ids, federation.Quote(id.String()))
+		for i := range r.rules {
+			if reason := r.rules[i].missing(id, q.Service); reason != "" {
+				reasons = append(reasons, reason)
+			}
+		}
+	}
+	name := nameOf(q.Service)
+	switch {
+	case ids == nil:
+		return refusef(NoRule, "the certificate has neither a SPIFFE ID nor a DNS name")
+	case reasons == nil:
+		return refusef(NoRule, "no rule names %s", shown(ids))
+	}
+	return refusef(NoRule, "%s may not register %s: %s", shown(ids), name, shown(reasons))
+}
+
+// missing returns why a rule that names the identity does not name the service, or ""
+// when it does not name the identity.
+func (r *rule) missing(id mtls.ID, service federation.FQDN) string {
+	for i := range r.providers {
+		p := &r.providers[i]
+		if !p.matches(id) {
+			continue
+		}
+		var names []string
+		for j := range r.services {
+			name, err := r.services[j].expand(p, id)
+			if err != nil {
+				return fmt.Sprintf("rule %s: %v", r.name, err)
+			}
+			names = append(names, name)
+		}
+		return fmt.Sprintf("rule %s allows %s", r.name, shown(names))
+	}
+	return ""
+}
+
+// nameOf returns a name without its final dot.
+func nameOf(name federation.FQDN) string { return strings.TrimSuffix(name.String(), ".") }
