@@ -71,8 +71,19 @@ var allowed = map[string][]string{
 		"federation/owner", "federation/source", "federation/source/kubernetes/export", "federation/source/kubernetes/feedback",
 		"federation/wire",
 	},
-	"federation/source/registration/node":  {"federation", "federation/mtls", "proto/registration/"},
-	"federation/source/registration/store": {"federation/source/registration/node"},
+	"federation/source/registration/node":         {"federation", "federation/mtls", "proto/registration/"},
+	"federation/source/registration/store":        {"federation/source/registration/node"},
+	"federation/source/registration/deadline":     nil,
+	"federation/source/registration/store/memory": {"federation/source/registration/node", "federation/source/registration/store"},
+	"federation/source/registration/table": {
+		"federation", "federation/mtls", "federation/source/registration/deadline", "federation/source/registration/node",
+		"federation/source/registration/rules", "federation/source/registration/store", "federation/wire",
+	},
+	"federation/source/registration": {
+		"federation", "federation/loglimit", "federation/mtls", "federation/source", "federation/source/registration/node",
+		"federation/source/registration/rules", "federation/source/registration/store", "federation/source/registration/store/memory",
+		"federation/source/registration/table", "federation/wire", "proto/registration/",
+	},
 	"federation/source/registration/rules": {
 		"federation", "federation/mtls", "federation/pattern", "federation/problem", "federation/source/registration/node", "federation/yamlvalue",
 	},

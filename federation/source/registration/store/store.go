@@ -73,3 +73,13 @@ type Outcome struct {
 	Version  int64 // of the key now, or of its deletion
 	Conflict bool  // the key has another version than Change.Before: the watcher is or will be told
 }
+
+// Shared is a Store that several owners use. What an owner has stored that is gone
+// is deleted by the store itself, after a while; an owner never deletes what is in the
+// name of another one's stream.
+type Shared interface {
+	Store
+
+	// Shared has no effect.
+	Shared()
+}

@@ -1,0 +1,418 @@
+package registration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/table"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// version is the version of the protocol that is spoken here.
+const version = 1
+
+// What one provider may take.
+const (
+	maxMessage    = 64 << 10         // bytes of a message
+	maxAnswers    = 256              // that wait to be sent while more is read
+	maxAnswerText = 256 << 10        // bytes in them while more is read
+	openWithin    = 10 * time.Second // of the begin of the stream
+	closeWithin   = 2 * time.Second  // for the provider to take what there is to tell it at the end
+)
+
+// A provider that is sent away comes back after a random time between these, so that not
+// all come at once.
+const (
+	soonest = 500 * time.Millisecond
+	latest  = 10 * time.Second
+)
+
+// session is the stream of one provider.
+type session struct {
+	source *Source
+	stream registrationv1.RegistrationService_RegisterServer
+	log    *slog.Logger
+	record *table.Stream
+	opened chan struct{} // closed when the provider has sent Open
+	read   chan ending   // holds how reading ended
+	sent   chan error    // holds how writing ended
+	wake   chan struct{} // holds one value when the writer has something to do
+	room   chan struct{} // holds one value when the reader may go on
+
+	mu     sync.Mutex // guards the fields below
+	queue  []message
+	unsent int // messages in queue, and those that the writer has taken
+	bytes  int // of texts in them
+}
+
+// message is what the provider is told: an answer, or one of the others.
+type message struct {
+	table.Answer
+
+	other *registrationv1.RegisterResponse // or nil
+	last  bool
+}
+
+// ending is how reading a stream ended.
+type ending struct {
+	err   error                 // of the stream; nil: the provider has said all that it wants to say
+	close *registrationv1.Close // what the provider is told
+	code  codes.Code            // with close
+}
+
+// callerOf returns the identities of whoever has opened the stream, and its address where
+// that is known.
+func callerOf(ctx context.Context) ([]mtls.ID, netip.Addr, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, netip.Addr{}, status.Error(codes.Unauthenticated, "the connection has no peer")
+	}
+	var address netip.Addr
+	if tcp, ok := p.Addr.(*net.TCPAddr); ok {
+		address = tcp.AddrPort().Addr().Unmap()
+	}
+	remote, _ := mtls.PeerOf(p.AuthInfo)
+	ids := remote.IDs()
+	if len(ids) == 0 {
+		return nil, netip.Addr{}, status.Error(codes.Unauthenticated, "a client certificate with a SPIFFE ID or a DNS name is required")
+	}
+	return ids, address, nil
+}
+
+// Register implements registrationv1.RegistrationServiceServer.
+func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServer) error {
+	ctx := stream.Context()
+	ids, address, err := callerOf(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-s.began:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	c := &session{
+		source: s, stream: stream, log: s.log.With("provider", ids[0], "address", address), opened: make(chan struct{}),
+		read: make(chan ending, 1), sent: make(chan error, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
+	if !s.open(c, ids, address) {
+		_ = stream.Send(closing()) // the status says it as well
+		return status.Error(codes.Unavailable, "the owner is about to end")
+	}
+	defer s.sessions.Done()
+	c.log.Info("provider connected")
+	err = c.run(ctx)
+	s.leave(c)
+	c.log.Info("provider gone", "code", status.Code(err))
+	return err
+}
+
+// open takes up the stream, unless the source has ended.
+func (s *Source) open(c *session, ids []mtls.ID, address netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.sessions.Add(1)
+	c.record = s.table.Open(newNumber(), ids, address, c.tell)
+	return true
+}
+
+func (s *Source) leave(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.Leave(c.record, time.Now())
+	s.heed()
+	rouse(s.commits) // the stream may have to be released
+}
+
+// run serves the stream until it ends, and returns its status. A blocked read or write ends
+// when the handler has returned: the source waits for both.
+func (c *session) run(ctx context.Context) error {
+	c.send(message{other: &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: version}}}})
+	c.source.sessions.Go(func() { c.read <- c.receive(ctx) })
+	c.source.sessions.Go(func() { c.sent <- c.write(ctx) })
+	silent := time.NewTimer(openWithin)
+	defer silent.Stop()
+	var end ending
+	opened := c.opened
+	for {
+		select {
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case err := <-c.sent:
+			return err
+		case <-opened:
+			silent.Stop()
+			opened = nil
+			continue
+		case end = <-c.read:
+			if end.err != nil {
+				return end.err
+			}
+			if end.close == nil {
+				return c.finish(ctx)
+			}
+		case <-silent.C:
+			end = violation(codes.DeadlineExceeded, "there was no Open for %s", openWithin)
+		case <-c.source.closing:
+			end.close, end.code = closing().GetClose(), codes.OK
+		}
+		return c.end(ctx, end)
+	}
+}
+
+// finish ends a stream on which the provider has nothing more to say, once what it has
+// said is done.
+func (c *session) finish(ctx context.Context) error {
+	c.source.mu.Lock()
+	c.source.table.Finish(c.record)
+	c.source.mu.Unlock()
+	select {
+	case err := <-c.sent:
+		return err
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-c.source.closing:
+		return nil
+	}
+}
+
+// end sends Close, if the provider takes it.
+func (c *session) end(ctx context.Context, end ending) error {
+	c.send(message{other: &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: end.close}}, last: true})
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case <-c.sent:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	if end.code == codes.OK {
+		return nil
+	}
+	c.log.Warn("provider breaks the protocol", "reason", end.close.GetText())
+	return status.Error(end.code, end.close.GetText())
+}
+
+// closing returns the Close of an owner that ends.
+func closing() *registrationv1.RegisterResponse {
+	after := soonest + rand.N(latest-soonest) //nolint:gosec // no secret
+	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: &registrationv1.Close{
+		Reason: registrationv1.Close_PARTING_FRIENDS, Text: "this owner ends", RetryAfter: durationpb.New(after),
+	}}}
+}
+
+// violation returns the end of a stream on which the provider has broken the protocol.
+func violation(code codes.Code, format string, args ...any) ending {
+	return ending{code: code, close: &registrationv1.Close{
+		Reason: registrationv1.Close_PANIC_AT_THE_DISCO, Text: fmt.Sprintf(format, args...),
+	}}
+}
+
+// receive takes what the provider says until it says Close, breaks the protocol, or the
+// stream ends.
+func (c *session) receive(ctx context.Context) ending {
+	opened := false
+	for {
+		if !c.hasRoom(ctx) {
+			return ending{err: status.FromContextError(ctx.Err()).Err()}
+		}
+		request, err := c.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return ending{}
+		}
+		if err != nil {
+			return ending{err: err}
+		}
+		active := request.GetActive()
+		if active != nil && opened && c.beat(active) {
+			continue
+		}
+		if size := proto.Size(request); size > maxMessage {
+			return violation(codes.ResourceExhausted, "a message of %d bytes, the limit is %d", size, maxMessage)
+		}
+		open := request.GetOpen()
+		switch {
+		case !opened && open == nil:
+			return violation(codes.InvalidArgument, "the first message must be Open")
+		case opened && open != nil:
+			return violation(codes.InvalidArgument, "Open was sent twice")
+		case open != nil && open.GetVersion() != version:
+			return ending{code: codes.FailedPrecondition, close: &registrationv1.Close{
+				Reason: registrationv1.Close_VERSION_MISMATCH,
+				Text:   fmt.Sprintf("this owner speaks version %d of the protocol, and not version %d", version, open.GetVersion()),
+			}}
+		case open != nil:
+			opened = true
+			close(c.opened)
+		case active != nil:
+			c.register(active)
+		case request.GetClear() != nil:
+			c.clear(request.GetClear())
+		case request.GetClose() != nil:
+			return ending{}
+		default:
+			return violation(codes.InvalidArgument, "a message that version %d of the protocol does not have", version)
+		}
+	}
+}
+
+// hasRoom waits until there is room for the answer to another message. It reports false
+// when ctx has ended.
+func (c *session) hasRoom(ctx context.Context) bool {
+	for c.isFull() {
+		select {
+		case <-c.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (c *session) isFull() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unsent >= maxAnswers || c.bytes >= maxAnswerText
+}
+
+func activeOf(m *registrationv1.Active) table.Active {
+	return table.Active{
+		Text: table.Text{Service: m.GetService(), Node: m.GetNode()}, TTL: m.GetTtl().AsDuration(),
+		Metadata: m.GetMetadata(), Instance: m.GetInstance(), Description: m.GetDescription(),
+	}
+}
+
+// beat takes an Active that changes nothing, and reports whether it is one.
+func (c *session) beat(m *registrationv1.Active) bool {
+	a := activeOf(m)
+	s := c.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.Beat(c.record, &a, time.Now())
+}
+
+// register takes another Active.
+func (c *session) register(m *registrationv1.Active) {
+	a := activeOf(m)
+	s := c.source
+	offer := s.table.Judge(s.rules.Load(), c.record, &a)
+	s.mu.Lock()
+	err := s.table.Register(c.record, offer, time.Now())
+	s.heed()
+	s.mu.Unlock()
+	rouse(s.commits)
+	if refusal, ok := errors.AsType[rules.Refusal](err); ok {
+		c.log.Warn("registration refused", "service", federation.Quote(a.Service), "node", federation.Quote(a.Node),
+			"rule", refusal.Rule, "reason", refusal.Reason)
+	}
+}
+
+// clear takes a Clear.
+func (c *session) clear(m *registrationv1.Clear) {
+	s := c.source
+	s.mu.Lock()
+	s.table.Clear(c.record, table.Text{Service: m.GetService(), Node: m.GetNode()})
+	s.mu.Unlock()
+	rouse(s.commits)
+}
+
+// tell has an answer sent. It is called with the mutex of the source held.
+func (c *session) tell(a table.Answer) { c.send(message{Answer: a, last: a.Kind == table.Done}) }
+
+func (c *session) send(m message) {
+	c.mu.Lock()
+	c.queue = append(c.queue, m)
+	c.unsent++
+	c.bytes += m.bytes()
+	c.mu.Unlock()
+	rouse(c.wake)
+}
+
+func (m *message) bytes() int { return len(m.Service) + len(m.Node) + len(m.Refusal.Reason) }
+
+// write sends what there is to tell, until a send fails or the last message is sent.
+func (c *session) write(ctx context.Context) error {
+	var batch []message
+	response := newResponses()
+	for {
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		c.mu.Lock()
+		batch, c.queue = c.queue, batch[:0]
+		c.mu.Unlock()
+		for i := range batch {
+			m := &batch[i]
+			if m.Kind != table.Done {
+				if err := c.stream.Send(response.of(m)); err != nil {
+					return err
+				}
+			}
+			if m.last {
+				return nil
+			}
+			c.mu.Lock()
+			c.unsent--
+			c.bytes -= m.bytes()
+			c.mu.Unlock()
+			rouse(c.room)
+		}
+		clear(batch)
+	}
+}
+
+// responses makes the messages of a stream. Send has encoded a message when it returns,
+// so the next one may take its place.
+type responses struct {
+	granted *registrationv1.Granted
+	ttl     *durationpb.Duration
+	message *registrationv1.RegisterResponse // with granted
+}
+
+func newResponses() *responses {
+	r := &responses{ttl: &durationpb.Duration{}}
+	r.granted = &registrationv1.Granted{Ttl: r.ttl}
+	r.message = &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: r.granted}}
+	return r
+}
+
+// of returns the message, until it is called again.
+func (r *responses) of(m *message) *registrationv1.RegisterResponse {
+	switch {
+	case m.other != nil:
+		return m.other
+	case m.Kind == table.Refused:
+		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
+			Service: m.Service, Node: m.Node, Rule: m.Refusal.Rule, Reason: m.Refusal.Reason,
+		}}}
+	case m.Kind == table.Expired:
+		return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Expired{Expired: &registrationv1.Expired{
+			Service: m.Service, Node: m.Node,
+		}}}
+	}
+	r.granted.Service, r.granted.Node, r.granted.Uri = m.Service, m.Node, m.URI
+	r.ttl.Seconds, r.ttl.Nanos = int64(m.TTL/time.Second), int32(m.TTL%time.Second) //nolint:gosec // less than a second
+	return r.message
+}

@@ -1,0 +1,360 @@
+// Package registration is the source of a catalog that programs fill themselves: they
+// register, keep alive, and expire.
+//
+// What is published is what the store holds. A node is stored first, then published, and
+// then granted; it is deleted there first, and then withdrawn. So a store that is away
+// withdraws nothing and takes nothing new.
+//
+//	provider ──▶ Register ─▶ table ─▶ committer ─▶ store
+//	                           │ ▲                   │
+//	             publisher ◀───┘ └──── watcher ◀─────┘
+//
+// All that is known is in a [table.Table], behind one mutex. Run has four goroutines:
+// the store's, which tells what it holds; the committer, which gives it what is to change, all that
+// has come meanwhile at once; the publisher, which renders what has changed; and a clock.
+package registration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/memory"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/table"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// The defaults of a Config.
+const (
+	DefaultName        = "registration"
+	DefaultConvergence = 2 * time.Minute
+	DefaultLinger      = 30 * time.Second
+	DefaultNodes       = 1_000_000
+)
+
+// maxName bounds the names of a source and of an owner, in bytes.
+const maxName = 255
+
+// Config says how a source works.
+type Config struct {
+	Name   string       // before the names of its services; default: DefaultName
+	Owner  string       // name of this owner, different from others that share the store; default: the name of the host
+	Rules  *rules.Rules // nil: nobody may register anything
+	Store  store.Store  // nil: memory
+	Policy wire.Policy  // which addresses nodes may have
+
+	Convergence time.Duration // how long after a start nodes wait for their providers; 0: DefaultConvergence
+	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all
+	Nodes       int           // that may be registered; 0: DefaultNodes
+
+	Logger *slog.Logger // nil: nothing is logged
+}
+
+// Source is what programs register. It implements [source.Source] and the service of
+// registrationv1, which takes providers while Run runs.
+type Source struct {
+	registrationv1.UnimplementedRegistrationServiceServer
+
+	// read-only after New
+	config   Config
+	log      *slog.Logger
+	commits  chan struct{} // hold one value when the goroutine has something to do
+	publish  chan struct{}
+	clock    chan struct{}
+	back     chan struct{} // holds one value when the store can be asked again
+	began    chan struct{} // closed when Run begins
+	closing  chan struct{} // closed when providers are to go
+	sessions sync.WaitGroup
+	rules    atomic.Pointer[rules.Rules]
+
+	mu     sync.Mutex   // guards the fields below
+	table  *table.Table // nil before Run
+	due    time.Time    // when the clock looks next
+	closed bool         // whether closing is closed
+	stored error        // why the store says that it is away
+	commit error        // why the last Commit failed
+	lists  map[*list]struct{}
+}
+
+var (
+	_ source.Source                            = (*Source)(nil)
+	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
+	_ store.Watcher                            = watcher{}
+)
+
+// New returns a source. It fails with one line when the configuration is not usable.
+func New(config Config) (*Source, error) {
+	config.Name = cmp.Or(config.Name, DefaultName)
+	config.Convergence = cmp.Or(config.Convergence, DefaultConvergence)
+	config.Nodes = cmp.Or(config.Nodes, DefaultNodes)
+	if config.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("owner: %w", err)
+		}
+		config.Owner = host
+	}
+	if invalid := cmp.Or(
+		federation.CheckText("name", config.Name, maxName),
+		federation.CheckText("owner", config.Owner, maxName),
+	); invalid != nil {
+		return nil, invalid
+	}
+	switch {
+	case config.Convergence < 0:
+		return nil, fmt.Errorf("convergence %s is negative", config.Convergence)
+	case config.Linger < 0:
+		return nil, fmt.Errorf("linger %s is negative", config.Linger)
+	case config.Nodes < 0:
+		return nil, fmt.Errorf("nodes: %d is negative", config.Nodes)
+	}
+	if config.Rules == nil {
+		config.Rules = &rules.Rules{}
+	}
+	if config.Store == nil {
+		config.Store = memory.New()
+	}
+	s := &Source{
+		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		began: make(chan struct{}), closing: make(chan struct{}), lists: make(map[*list]struct{}),
+	}
+	s.rules.Store(config.Rules)
+	return s, nil
+}
+
+// errAgain is the panic of a second Run.
+var errAgain = errors.New("the source runs already, or has ended")
+
+// Run implements [source.Source]. When ctx ends, providers are sent Close; what they have
+// registered stays in the store.
+func (s *Source) Run(ctx context.Context, part source.Part) {
+	s.begin()
+	// The store, the committer and the publisher work until the providers are gone.
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { s.config.Store.Run(work, watcher{s}) })
+	group.Go(func() { newCommitter(s).run(work) })
+	group.Go(func() { newPublisher(s, part).run(work) })
+	group.Go(func() { s.watchClock(ctx) })
+	<-ctx.Done()
+	s.dismiss()
+	s.drain()
+	end()
+}
+
+// begin makes the table.
+func (s *Source) begin() {
+	_, shared := s.config.Store.(store.Shared)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table != nil {
+		panic(errAgain)
+	}
+	s.table = table.New(table.Config{
+		Owner: s.config.Owner, Shared: shared, Convergence: s.config.Convergence, Linger: s.config.Linger,
+		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed,
+	}, time.Now())
+	close(s.began)
+}
+
+// dismiss has all providers sent Close, and waits until their streams have ended.
+func (s *Source) dismiss() {
+	s.mu.Lock()
+	s.closed = true
+	close(s.closing)
+	s.mu.Unlock()
+	s.sessions.Wait()
+}
+
+// flush is how long the store has for what providers said before the end.
+const flush = 2 * time.Second
+
+// drain waits until nothing is pending, if that does not take long: what providers have
+// cleared should not come back with the next start.
+func (s *Source) drain() {
+	const pause = 10 * time.Millisecond
+	for began := time.Now(); time.Since(began) < flush; {
+		s.mu.Lock()
+		pending := s.table.Numbers().Pending
+		s.mu.Unlock()
+		if pending == 0 {
+			return
+		}
+		timer := time.NewTimer(pause)
+		<-timer.C
+	}
+}
+
+// rouse has the goroutine look that waits for the channel.
+func rouse(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// SetRules puts other rules in the place of those in use. What is registered and may not
+// be any more is deleted, and its provider told.
+func (s *Source) SetRules(r *rules.Rules) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules.Store(r)
+	if s.table == nil {
+		return
+	}
+	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
+		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
+			"rule", refusal.Rule, "reason", refusal.Reason)
+	})
+	rouse(s.commits)
+	rouse(s.publish)
+}
+
+// Stats says how a source is.
+type Stats struct {
+	Nodes   int // that are registered
+	Streams int // providers that are connected
+	Old     int // nodes that were known before the start, and whose providers are not back
+	Pending int // changes that are not stored yet
+
+	Convergence time.Duration     // how long nodes may still be old
+	Granted     uint64            // nodes registered or changed
+	Cleared     uint64            // nodes withdrawn by their providers
+	Expired     map[string]uint64 // by cause: silent, broken, convergence
+	Refused     map[string]uint64 // by rule
+	StoreAway   bool
+}
+
+// Stats returns how the source is now.
+func (s *Source) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table == nil {
+		return Stats{Expired: map[string]uint64{}, Refused: map[string]uint64{}}
+	}
+	n := s.table.Numbers()
+	return Stats{
+		Nodes: n.Nodes, Streams: n.Streams, Old: n.Old, Pending: n.Pending, Convergence: s.table.Converges(time.Now()),
+		Granted: n.Granted, Cleared: n.Cleared, Expired: maps.Clone(n.Expired), Refused: maps.Clone(n.Refused),
+		StoreAway: s.away() != nil,
+	}
+}
+
+// away returns why the store cannot be asked, or nil. It is called with mu held.
+func (s *Source) away() error { return cmp.Or(s.stored, s.commit) }
+
+// changed tells those who list nodes of a change. It is called with mu held.
+func (s *Source) changed(key node.Key) {
+	for l := range s.lists {
+		l.note(key)
+	}
+}
+
+// watcher implements [store.Watcher].
+type watcher struct{ *Source }
+
+// State implements [store.Watcher].
+func (w watcher) State(nodes []store.Versioned, complete bool) {
+	w.tell(func(now time.Time) { w.table.State(nodes, complete, now) })
+}
+
+// Changed implements [store.Watcher].
+func (w watcher) Changed(nodes []store.Versioned, gone []store.Gone) {
+	w.tell(func(now time.Time) { w.table.Changed(nodes, gone, now) })
+}
+
+// Away implements [store.Watcher].
+func (w watcher) Away(reason error) {
+	w.tell(func(time.Time) { w.stored = reason })
+	if reason == nil {
+		rouse(w.back)
+	}
+}
+
+func (w watcher) tell(change func(now time.Time)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(time.Now())
+	rouse(w.commits)
+	rouse(w.publish)
+	rouse(w.clock)
+}
+
+// The clock looks once in a tick whether the program has run all the time. What it
+// should have done longer ago than late says that it has not.
+const (
+	tick = time.Second
+	late = 2 * time.Second
+)
+
+// watchClock expires what is due, until ctx ends.
+func (s *Source) watchClock(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	due := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.clock:
+		}
+		now := time.Now()
+		due = s.expire(now, now.Sub(due) > late)
+		timer.Reset(due.Sub(now))
+	}
+}
+
+// expire expires what is due, unless the program was stopped for a while. It returns when it
+// is to be called again.
+func (s *Source) expire(now time.Time, stopped bool) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stopped {
+		s.table.Pause(now)
+		s.log.Warn("this process has not run for a while; nothing expires until the providers had time to be heard",
+			"convergence", s.config.Convergence)
+	}
+	pending := s.table.Numbers().Pending
+	s.table.Expire(now, func(n *node.Node, cause string) {
+		s.log.Info("node expired", "provider", n.Provider, "service", n.Service, "node", n.URI, "cause", cause)
+	})
+	if s.table.Numbers().Pending != pending {
+		rouse(s.commits)
+	}
+	rouse(s.publish) // a state that is not complete is published in time
+	s.due = now.Add(tick)
+	if next, ok := s.table.Next(); ok && next.Before(s.due) {
+		s.due = next
+	}
+	return s.due
+}
+
+// heed has the clock look earlier, where a deadline is before it would. It is called with
+// mu held.
+func (s *Source) heed() {
+	if next, ok := s.table.Next(); ok && next.Before(s.due) {
+		rouse(s.clock)
+	}
+}
+
+// newNumber returns a random number.
+func newNumber() uint64 { return rand.Uint64() } //nolint:gosec // it has to be different, and is no secret

@@ -1,0 +1,433 @@
+package table
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+)
+
+// Text is how a provider names a node.
+type Text struct{ Service, Node string }
+
+// Active is what a provider says of a node.
+type Active struct {
+	Text
+
+	TTL         time.Duration // 0: it does not ask for one
+	Metadata    map[string]string
+	Instance    string
+	Description string
+}
+
+// Kind is what an Answer says.
+type Kind uint8
+
+// The kinds of answers.
+const (
+	Granted Kind = iota + 1
+	Refused
+	Expired
+	Done // all that the provider said is done; to be told after its Close
+)
+
+// Answer is what a provider is told.
+type Answer struct {
+	Kind Kind
+	Text
+
+	TTL     time.Duration // of Granted
+	URI     string        // of Granted
+	Refusal rules.Refusal // of Refused
+}
+
+// hold is a node that a stream holds.
+type hold struct {
+	stream *Stream
+	entry  *entry
+	text   Text          // as in the last Active
+	asked  time.Duration // the ttl that the Active has asked for
+	uri    string        // as this owner spells it
+}
+
+// delivery is an answer that may be told once the table was published. With kind 0 it
+// says only that a change is done.
+type delivery struct {
+	*Stream
+
+	answer Answer
+}
+
+// Open adds the stream of a provider. tell is called for each answer, by whatever method
+// is called, and must not block. The number must be random.
+func (t *Table) Open(number uint64, ids []mtls.ID, peer netip.Addr, tell func(Answer)) *Stream {
+	t.order++
+	s := &Stream{number: number, order: t.order, ids: ids, peer: peer, tell: tell, holds: make(map[Text]*hold)}
+	t.streams[number] = s
+	t.numbers.Streams++
+	return s
+}
+
+// Finish has a stream told Done when nothing of it is pending. It says nothing more.
+func (t *Table) Finish(s *Stream) {
+	s.leaving = true
+	if s.pending == 0 {
+		s.tell(Answer{Kind: Done})
+	}
+}
+
+// Leave removes a stream that has ended: its nodes expire after their ttl.
+func (t *Table) Leave(s *Stream, now time.Time) {
+	if s.left {
+		return
+	}
+	s.left = true
+	s.tell = func(Answer) {}
+	t.numbers.Streams--
+	for _, h := range s.holds {
+		e := h.entry
+		e.holder = nil
+		t.changed(e)
+		at, ok := e.due.Deadline()
+		if end := now.Add(e.wanted().TTL).Sub(t.start); !ok || end < at {
+			t.due.Set(&e.due, end)
+		}
+	}
+	s.holds = nil
+	t.release(s)
+}
+
+// release forgets a stream that has left, once nothing names it.
+func (t *Table) release(s *Stream) {
+	if s.left && s.nodes == 0 && t.streams[s.number] == s {
+		delete(t.streams, s.number)
+		t.released = append(t.released, s.number)
+	}
+}
+
+// Released returns the numbers of streams that hold no nodes, nor will, since it was
+// called last.
+func (t *Table) Released() []uint64 {
+	list := t.released
+	t.released = nil
+	return list
+}
+
+func (t *Table) unhold(e *entry) {
+	if h := e.holder; h != nil {
+		delete(h.stream.holds, h.text)
+		e.holder = nil
+		t.changed(e)
+	}
+}
+
+// hold makes the stream the holder of the entry.
+func (t *Table) hold(s *Stream, e *entry, offer *Offer) *hold {
+	h := e.holder
+	if h == nil || h.stream != s {
+		t.unhold(e)
+		h = &hold{stream: s, entry: e, uri: e.key.URI.String()}
+		e.holder = h
+		t.changed(e)
+	} else if h.text != offer.Text {
+		delete(s.holds, h.text)
+	}
+	if h.text != offer.Text {
+		h.text = offer.Text
+		// Most texts are names that are there already, and need not be kept twice.
+		if name := strings.TrimSuffix(e.key.Service.String(), "."); h.text.Service == name {
+			h.text.Service = name
+		}
+		if h.text.Node == h.uri {
+			h.text.Node = h.uri
+		}
+		s.holds[h.text] = h
+	}
+	h.asked = offer.TTL
+	return h
+}
+
+// Beat takes an Active that says what the last one has said of a node that is
+// registered. It reports whether it is one; if not, it is for Register.
+func (t *Table) Beat(s *Stream, a *Active, now time.Time) bool {
+	h := s.holds[a.Text]
+	if h == nil {
+		return false
+	}
+	e := h.entry
+	n := e.stored
+	if n == nil || !e.settled() || e.old || e.lingering || n.Stream != s.number || h.asked != a.TTL ||
+		n.Instance != a.Instance || n.Description != a.Description || !isMap(n.Metadata, a.Metadata) {
+		return false
+	}
+	t.setDue(e, now.Add(silence(n.TTL)))
+	s.tell(Answer{Kind: Granted, Text: h.text, TTL: n.TTL, URI: h.uri})
+	return true
+}
+
+// isMap reports whether the pairs are the entries of m.
+func isMap(pairs []federation.Pair, m map[string]string) bool {
+	if len(pairs) != len(m) {
+		return false
+	}
+	for _, pair := range pairs {
+		if value, ok := m[pair.Key]; !ok || value != pair.Value {
+			return false
+		}
+	}
+	return true
+}
+
+// Offer is an Active that was read and judged.
+type Offer struct {
+	Active
+
+	node  *node.Node // without Stream and Since; nil when it was refused before there was one
+	rules *rules.Rules
+	quota int
+	err   error // a rules.Refusal
+}
+
+// Judge reads an Active and judges it. It may be called at any time, by any goroutine:
+// Register judges again when the rules have changed since.
+func (t *Table) Judge(r *rules.Rules, s *Stream, a *Active) *Offer {
+	o := &Offer{Active: *a}
+	service, err := federation.ParseFQDN(a.Service)
+	if err != nil {
+		o.err = malformed("service " + federation.Quote(a.Service) + ": " + err.Error())
+		return o
+	}
+	uri, err := node.ParseURI(a.Node, s.peer)
+	if err != nil {
+		o.err = malformed(err.Error())
+		return o
+	}
+	o.node = &node.Node{
+		Key: node.Key{Service: service, URI: uri}, Instance: a.Instance, Metadata: federation.Pairs(a.Metadata),
+		Description: a.Description, Owner: t.config.Owner, Stream: s.number, Since: time.Unix(0, 0).UTC(),
+	}
+	o.judge(r, s)
+	if o.err != nil {
+		return o
+	}
+	if err := o.node.Validate(); err != nil {
+		o.err = malformed(err.Error())
+		return o
+	}
+	endpoint := [1]federation.Endpoint{{Address: uri.Address, Port: uri.Port}}
+	if invalid := t.config.Policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
+		o.err = rules.Refusal{Rule: rules.Address, Reason: invalid.Rule}
+	}
+	return o
+}
+
+func malformed(reason string) error { return rules.Refusal{Rule: rules.Malformed, Reason: reason} }
+
+func (o *Offer) judge(r *rules.Rules, s *Stream) {
+	var grant rules.Grant
+	o.rules = r
+	grant, o.err = r.Judge(s.request(o.node.Key, o.TTL))
+	o.node.TTL, o.node.Provider, o.node.Rule, o.quota = grant.TTL, grant.Provider, grant.Rule, grant.Quota
+}
+
+// isNode reports whether the offer says what the node says, on the same stream.
+func (o *Offer) isNode(n *node.Node) bool {
+	return sameNode(n, o.node) && n.TTL == o.node.TTL && n.Provider == o.node.Provider && n.Rule == o.node.Rule && n.Stream == o.node.Stream
+}
+
+// sameNode reports whether a service is the same with one node as with the other.
+func sameNode(a, b *node.Node) bool {
+	return a.Instance == b.Instance && a.Description == b.Description && slices.Equal(a.Metadata, b.Metadata)
+}
+
+// Why a stream does not get a node that somebody has.
+var (
+	newer = rules.Refusal{Rule: rules.Taken, Reason: "a newer stream of the same provider has registered the node"}
+	taken = rules.Refusal{Rule: rules.Taken, Reason: "another provider has registered the node"}
+)
+
+// Register takes an Active. It returns the rules.Refusal by which it is refused, which
+// the stream is told, or nil.
+func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
+	if s.left || s.leaving {
+		return nil
+	}
+	var e *entry
+	if o.node != nil {
+		e = t.entries[o.node.Key]
+		if o.rules != t.config.Rules {
+			o.judge(t.config.Rules, s)
+		}
+	}
+	if err := t.check(s, e, o); err != nil {
+		refusal, _ := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
+		held := e != nil && e.holder != nil && e.holder.stream == s
+		t.refuse(s, o.Text, refusal)
+		if held { // Refused says that it is not registered any more
+			t.request(e, &change{})
+		}
+		return refusal
+	}
+	if e == nil {
+		e = t.entry(o.node.Key)
+	}
+	o.node.Key = e.key // shares the memory of its names
+	wanted, lingered := e.wanted(), e.lingering
+	t.relax(e)
+	e.ours = true
+	if wanted != nil && o.isNode(wanted) && !lingered {
+		h := t.hold(s, e, o)
+		t.setDue(e, now.Add(silence(wanted.TTL)))
+		t.confirm(s, h)
+		return nil
+	}
+	n := o.node
+	n.Since = now.UTC().Truncate(time.Second)
+	if wanted != nil && wanted.Provider == n.Provider && !lingered {
+		n.Since = wanted.Since
+	}
+	t.request(e, &change{node: n, stream: s}) // first: else there would be nothing to hold
+	e.next.hold = t.hold(s, e, o)
+	t.setDue(e, now.Add(silence(n.TTL)))
+	return nil
+}
+
+// confirm answers an Active that changes nothing: now, or when what it says is stored.
+func (t *Table) confirm(s *Stream, h *hold) {
+	e := h.entry
+	if e.settled() {
+		s.tell(Answer{Kind: Granted, Text: h.text, TTL: e.stored.TTL, URI: h.uri})
+		return
+	}
+	c := e.next
+	if c == nil {
+		c = e.flying
+	}
+	if c == nil { // the store is about to be asked to have it again
+		return
+	}
+	if c.stream == nil {
+		c.stream = s
+		s.pending++
+	}
+	c.hold = h
+}
+
+// check returns the rules.Refusal by which an offer is refused, or nil.
+func (t *Table) check(s *Stream, e *entry, o *Offer) error {
+	if o.err != nil {
+		return o.err
+	}
+	var wanted *node.Node
+	var counted *quota
+	if e != nil {
+		wanted, counted = e.wanted(), e.quota
+	}
+	switch {
+	case wanted == nil || e.lingering:
+	case !slices.Contains(s.ids, wanted.Provider):
+		return taken
+	case !t.mayHave(s, e):
+		return newer
+	}
+	if q := t.quotas[account{o.node.Provider, o.node.Rule}]; q != nil && q != counted && q.used >= o.quota {
+		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", o.node.Rule, o.quota)}
+	}
+	if wanted != nil {
+		return nil
+	}
+	if e == nil && len(t.entries) >= t.config.Nodes {
+		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has %d nodes, as many as it may have", t.config.Nodes)}
+	}
+	if of := t.services[o.node.Service]; of != nil && of.wanted >= federation.MaxEndpoints {
+		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("the service has %d nodes, as many as it can have", federation.MaxEndpoints)}
+	}
+	return nil
+}
+
+// mayHave reports whether no later stream of the same provider has the entry, as far as
+// this owner knows.
+func (t *Table) mayHave(s *Stream, e *entry) bool {
+	if e.holder != nil {
+		return e.holder.stream.order <= s.order
+	}
+	return s.order > e.former
+}
+
+// refuse tells a stream that an Active is refused, and counts it.
+func (t *Table) refuse(s *Stream, text Text, refusal rules.Refusal) {
+	t.numbers.Refused[refusal.Rule]++
+	s.tell(Answer{Kind: Refused, Text: text, Refusal: refusal})
+}
+
+// Clear takes a Clear. What the provider does not hold, or what is not known, is left
+// alone.
+func (t *Table) Clear(s *Stream, text Text) {
+	var e *entry
+	if h := s.holds[text]; h != nil {
+		e = h.entry
+	} else {
+		service, err := federation.ParseFQDN(text.Service)
+		uri, invalid := node.ParseURI(text.Node, s.peer)
+		if err != nil || invalid != nil {
+			return
+		}
+		e = t.entries[node.Key{Service: service, URI: uri}]
+	}
+	if e == nil || s.left || s.leaving {
+		return
+	}
+	wanted := e.wanted()
+	if wanted == nil || !slices.Contains(s.ids, wanted.Provider) || !t.mayHave(s, e) {
+		return
+	}
+	t.numbers.Cleared++
+	t.request(e, &change{stream: s})
+}
+
+// finish ends a change that is stored. Who waits for it is told when it is published.
+func (t *Table) finish(c *change, stored *node.Node) {
+	if c.stream == nil {
+		return
+	}
+	d := delivery{Stream: c.stream}
+	if h := c.hold; h != nil && stored != nil && h.entry.holder == h {
+		t.numbers.Granted++
+		d.answer = Answer{Kind: Granted, Text: h.text, TTL: stored.TTL, URI: h.uri}
+	}
+	t.answers = append(t.answers, d)
+}
+
+// done counts a change as done.
+func (t *Table) done(s *Stream) {
+	if s.pending--; s.pending == 0 && s.leaving {
+		s.tell(Answer{Kind: Done})
+	}
+}
+
+// Deliveries are answers that may be given once what is Dirty is published.
+type Deliveries []delivery
+
+// Answers returns the answers of changes that are stored, since it was called last. They
+// are given to Deliver when the table was published as it is now.
+func (t *Table) Answers() Deliveries {
+	list := t.answers
+	t.answers = nil
+	return list
+}
+
+// Deliver tells the answers.
+func (t *Table) Deliver(list Deliveries) {
+	for _, d := range list {
+		if d.answer.Kind != 0 {
+			d.tell(d.answer)
+		}
+		t.done(d.Stream)
+	}
+}

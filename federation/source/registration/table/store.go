@@ -1,0 +1,347 @@
+package table
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// State takes all that the store holds. What this owner keeps for its providers and is
+// not there is put again, and stays published.
+func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
+	first := !t.known
+	t.known, t.complete = true, t.complete || complete
+	t.state++
+	for _, v := range nodes {
+		e := t.recall(v, first, now)
+		if e != nil {
+			e.state = t.state
+		}
+	}
+	for _, e := range t.all() {
+		if e.stored == nil || e.state == t.state || e.flying != nil {
+			continue
+		}
+		t.lose(e, e.ours && e.wanted() != nil)
+	}
+}
+
+// all returns the entries, so that they can be changed on the way.
+func (t *Table) all() []*entry {
+	list := make([]*entry, 0, len(t.entries))
+	for _, e := range t.entries {
+		list = append(list, e)
+	}
+	return list
+}
+
+// recall takes a node of a state, and returns its entry, or nil where it is gone.
+func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
+	e := t.entries[v.Node.Key]
+	if e != nil && v.Version < e.version && e.flying == nil {
+		// The state is that of a moment before, or the store has begun to count anew.
+		e.version = v.Version - 1
+		if e.holder != nil && e.stored != nil {
+			e.version, e.missing = v.Version, false
+			if e.next == nil && !identical(v.Node, e.stored) {
+				t.request(e, &change{node: e.stored, again: true})
+			}
+			return e
+		}
+	}
+	t.learn(v, now)
+	e = t.entries[v.Node.Key]
+	if e == nil || !first || e.holder != nil {
+		return e
+	}
+	switch {
+	case !t.config.Shared:
+		e.ours = true
+		t.age(e)
+		t.setDue(e, t.start.Add(t.config.Convergence))
+		t.stand(e)
+	case v.Node.Owner == t.config.Owner:
+		t.age(e)
+	}
+	return t.entries[v.Node.Key]
+}
+
+// Changed takes what has changed in the store since its state.
+func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Time) {
+	for _, v := range nodes {
+		t.learn(v, now)
+	}
+	for _, g := range gone {
+		e := t.entries[g.Key]
+		if e == nil || g.Version <= e.version {
+			continue
+		}
+		e.version = g.Version
+		t.lose(e, e.holder != nil)
+		t.unblock(e)
+	}
+}
+
+// learn takes a version of a node from the store.
+func (t *Table) learn(v store.Versioned, now time.Time) {
+	n := v.Node
+	e := t.entries[n.Key]
+	switch {
+	case e == nil && v.Version <= t.graves.of(n.Key):
+		return
+	case e == nil:
+		e = t.entry(n.Key)
+	case v.Version < e.version:
+		return
+	case v.Version == e.version && e.stored != nil:
+		e.missing = false
+		t.unblock(e)
+		return
+	}
+	e.version, e.missing = v.Version, false
+	foreign := t.streams[n.Stream] == nil
+	if foreign {
+		t.cede(e)
+	} else {
+		e.former = 0
+	}
+	next := e.next
+	if foreign && next != nil && next.node == nil { // whoever has it now goes on with it
+		t.set(e, n, e.flying, nil)
+		t.finish(next, nil)
+	} else {
+		t.set(e, n, e.flying, next)
+	}
+	if _, ok := e.due.Deadline(); !foreign && !ok && e.wanted() != nil {
+		e.ours = true // stored although Commit has not said so, and the stream may have ended since
+		t.setDue(e, now.Add(n.TTL))
+	}
+	t.crowd(e)
+	t.unblock(e)
+}
+
+// cede leaves an entry to another stream than those of this owner, unless one of these
+// is about to have it.
+func (t *Table) cede(e *entry) {
+	coming := e.next
+	if coming == nil {
+		coming = e.flying
+	}
+	if h := e.holder; h != nil && (coming == nil || coming.node == nil) {
+		e.former = h.stream.order
+		t.unhold(e)
+	}
+	if e.holder == nil {
+		t.due.Remove(&e.due)
+		e.ours = false
+	}
+	t.relax(e)
+}
+
+// lose notes that the store does not hold the entry any more. With keep it is put
+// again.
+func (t *Table) lose(e *entry, keep bool) {
+	c := e.next
+	switch {
+	case e.stored == nil:
+		return
+	case keep && e.wanted() != nil:
+		e.missing = true
+		if c == nil && e.flying == nil {
+			t.request(e, &change{node: e.stored})
+		}
+		t.put(e)
+	case c != nil && c.node == nil:
+		t.set(e, nil, e.flying, nil)
+		t.finish(c, nil)
+	default:
+		t.set(e, nil, e.flying, c)
+	}
+}
+
+// crowd ends the lingering of another node of the service: it is not the last one any
+// more.
+func (t *Table) crowd(e *entry) {
+	if l := e.service.lingering; l != nil && l != e && e.stored != nil {
+		t.relax(l)
+		t.request(l, &change{})
+	}
+}
+
+// unblock lets a change be tried again that was in conflict with what the store has told
+// now.
+func (t *Table) unblock(e *entry) {
+	if e.waiting {
+		e.waiting = false
+		t.put(e)
+	}
+}
+
+// Unblock lets all changes be tried again that were in conflict.
+func (t *Table) Unblock() {
+	for _, e := range t.stuck {
+		t.unblock(e)
+	}
+	t.stuck = nil
+}
+
+// Take returns changes to commit, up to a number, if there are any. Settle or Retry must
+// follow before it is called again.
+func (t *Table) Take(most int) []store.Change {
+	var changes []store.Change
+	t.batch = t.batch[:0]
+	for len(t.queue) > 0 && len(changes) < most {
+		e := t.queue[0]
+		t.queue[0] = nil
+		t.queue = t.queue[1:]
+		e.queued = false
+		c := e.next
+		if c == nil || e.flying != nil || !t.stillDue(e, c) {
+			continue
+		}
+		c.seen = e.version
+		t.set(e, e.stored, c, nil)
+		t.batch = append(t.batch, e)
+		changes = append(changes, store.Change{Key: e.key, Node: c.node, Before: e.before()})
+	}
+	if len(t.queue) == 0 {
+		t.queue = nil
+	}
+	return changes
+}
+
+// stillDue reports whether a change is still to be made. If not, it ends it.
+func (t *Table) stillDue(e *entry, c *change) bool {
+	switch {
+	case c.node == nil && e.before() == 0:
+		t.set(e, nil, nil, nil)
+		t.finish(c, nil)
+		return false
+	case c.node == nil || e.stored == nil:
+		return true
+	case c.seen != e.version && !e.lingering && c.stream != nil && !slices.Contains(c.stream.ids, e.stored.Provider):
+		// Somebody else was first, at another owner.
+		t.set(e, e.stored, nil, nil)
+		t.surrender(e)
+		if c.hold != nil {
+			t.refuse(c.stream, c.hold.text, taken)
+		}
+		t.done(c.stream)
+		return false
+	case !e.missing && !c.again && identical(c.node, e.stored):
+		t.set(e, e.stored, nil, nil)
+		t.finish(c, e.stored)
+		return false
+	}
+	return true
+}
+
+// surrender leaves an entry to another provider.
+func (t *Table) surrender(e *entry) {
+	t.unhold(e)
+	if t.streams[e.stored.Stream] == nil && t.config.Shared {
+		t.due.Remove(&e.due)
+		e.ours = false
+	}
+}
+
+// identical reports whether the store would hold the same.
+func identical(a, b *node.Node) bool {
+	return a == b || sameNode(a, b) && a.TTL == b.TTL && a.Provider == b.Provider && a.Rule == b.Rule && a.Owner == b.Owner &&
+		a.Stream == b.Stream && a.Since.Equal(b.Since)
+}
+
+// Settle takes the outcomes of the changes that Take has returned.
+func (t *Table) Settle(outcomes []store.Outcome) {
+	for i, e := range t.batch {
+		t.settle(e, outcomes[i])
+	}
+	clear(t.batch)
+	t.batch = t.batch[:0]
+}
+
+func (t *Table) settle(e *entry, outcome store.Outcome) {
+	c := e.flying
+	switch {
+	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || t.streams[e.stored.Stream] == nil):
+		// Somebody has it now, or nobody.
+		t.set(e, e.stored, nil, e.next)
+		t.finish(c, nil)
+	case outcome.Conflict:
+		told := e.version != c.seen
+		t.back(e)
+		if e.next != nil && !told {
+			e.waiting = true
+			t.stuck = append(t.stuck, e)
+		}
+	case outcome.Version < e.version: // the store has told of something later already
+		t.set(e, e.stored, nil, e.next)
+		t.finish(c, c.node)
+		if n := e.stored; n != nil && t.streams[n.Stream] == nil {
+			t.cede(e)
+		}
+	default:
+		e.version, e.missing = outcome.Version, false
+		t.finish(c, c.node)
+		t.set(e, c.node, nil, e.next)
+		if c.node != nil {
+			t.crowd(e)
+		}
+	}
+	t.put(e)
+}
+
+// back lets a change wait again that was not made, if it is still wanted.
+func (t *Table) back(e *entry) {
+	c, next := e.flying, e.next
+	if next == nil {
+		c.seen = e.version
+		t.set(e, e.stored, nil, c)
+		return
+	}
+	t.set(e, e.stored, nil, next)
+	t.supersede(c, next)
+}
+
+// Retry has the changes that Take has returned taken again: nobody knows whether they
+// are stored.
+func (t *Table) Retry() {
+	for _, e := range t.batch {
+		t.back(e)
+		t.put(e)
+	}
+	clear(t.batch)
+	t.batch = t.batch[:0]
+}
+
+// graves are the versions of deletions that this owner has made, because the store may
+// tell of what was before after that. There is room for the last ones.
+type graves struct {
+	versions map[node.Key]int64
+	ring     []node.Key
+	next     int
+}
+
+const mostGraves = 1 << 14
+
+func newGraves() graves { return graves{versions: make(map[node.Key]int64)} }
+
+func (g *graves) dig(key node.Key, version int64) {
+	if _, ok := g.versions[key]; ok {
+		g.versions[key] = version
+		return
+	}
+	if len(g.ring) < mostGraves {
+		g.ring = append(g.ring, key)
+	} else {
+		delete(g.versions, g.ring[g.next])
+		g.ring[g.next] = key
+		g.next = (g.next + 1) % mostGraves
+	}
+	g.versions[key] = version
+}
+
+// of returns the version of the deletion of the key, or 0.
+func (g *graves) of(key node.Key) int64 { return g.versions[key] }

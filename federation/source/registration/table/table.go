@@ -1,0 +1,465 @@
+// Package table is what a source of registrations knows: the nodes that its store
+// holds, what is to be changed there, which provider's stream holds which node, and
+// until when.
+//
+// It is one state machine without goroutines, locks and clocks: what providers and the store
+// say goes in, and changes for the store, answers for the providers and the services that are
+// to be published come out.
+package table
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/deadline"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Config is what a Table needs.
+type Config struct {
+	Owner       string        // name of this owner
+	Shared      bool          // whether other owners use the store as well
+	Convergence time.Duration // for how long a node that was known before waits for its provider
+	Linger      time.Duration // for how long the last node of a service stays when it has expired; 0: not at all
+	Nodes       int           // that the table may have
+	Rules       *rules.Rules
+	Policy      wire.Policy // which addresses nodes may have
+
+	// Changed is called with each key whose node has changed, or what List tells of it,
+	// and may be nil.
+	Changed func(node.Key)
+}
+
+// Table is the state of a source. It is not safe for concurrent use.
+type Table struct {
+	config   Config
+	start    time.Time // from which deadlines count
+	known    bool      // whether the store has told its state
+	complete bool      // whether it was complete
+	converge time.Time // until when nodes are old
+	entries  map[node.Key]*entry
+	services map[federation.FQDN]*service
+	streams  map[uint64]*Stream // those that have not left, or that nodes name
+	quotas   map[account]*quota
+	due      deadline.Queue[*entry]
+	queue    []*entry // with changes to take
+	batch    []*entry // with changes that were taken
+	stuck    []*entry // with changes in conflict
+	dirty    []*service
+	answers  []delivery
+	released []uint64
+	graves   graves
+	order    uint64 // of the stream that was opened last
+	state    uint32 // how often the store has told its state
+	numbers  Numbers
+}
+
+// Numbers count what is in a table, and what has become of it.
+type Numbers struct {
+	Nodes   int // that the store holds
+	Streams int // providers that are connected
+	Old     int // nodes known from before whose provider is not back
+	Pending int // nodes with a change that is not stored yet
+
+	Granted uint64            // nodes registered, or changed
+	Cleared uint64            // nodes withdrawn by their provider
+	Expired map[string]uint64 // by cause
+	Refused map[string]uint64 // by rule
+}
+
+// Why a node has expired.
+const (
+	Silent      = "silent"      // nothing was heard of it on its provider's stream
+	Broken      = "broken"      // the stream had ended
+	Convergence = "convergence" // its provider did not come back after the owner's start
+)
+
+// entry is what is known of one key. It exists while the store holds a node, or a
+// change waits.
+type entry struct {
+	key     node.Key
+	stored  *node.Node // what is published; nil: nothing
+	version int64      // of what the store is known to hold, or of its deletion
+	flying  *change    // that is being committed
+	next    *change    // that waits
+	holder  *hold      // of the stream of this owner that holds the node
+	former  uint64     // order of the last stream of this owner that lost it to another owner's
+	service *service
+	place   int    // in the entries of service
+	quota   *quota // in which what is wanted counts
+	due     deadline.Item[*entry]
+	state   uint32 // the last state of the store that had it
+
+	missing   bool // whether the store does not have stored any more: it is put again
+	ours      bool // whether this owner sees to the deadline
+	old       bool // whether the node is known from before, and its provider is not back
+	lingering bool // whether the node has expired, and stays as the last one of its service
+	queued    bool // whether it is in queue
+	waiting   bool // for the store to tell what a change was in conflict with
+}
+
+// change is what is to be stored.
+type change struct {
+	node   *node.Node // nil: delete
+	hold   *hold      // of the Active to answer, or nil
+	stream *Stream    // that waits for the change, or nil
+	seen   int64      // version of the entry when it was judged, and then when it was taken
+	again  bool       // whether the store has something else than the entry says
+}
+
+// service is the nodes of one service.
+type service struct {
+	name      federation.FQDN
+	entries   []*entry
+	wanted    int    // entries that have a node, or are to have one
+	lingering *entry // or nil
+	dirty     bool   // whether it is in Table.dirty
+}
+
+// account is what a quota is for.
+type account struct {
+	provider mtls.ID
+	rule     string
+}
+
+type quota struct {
+	account
+
+	used int
+}
+
+// New returns an empty table. The convergence period begins now.
+func New(config Config, now time.Time) *Table {
+	config.Nodes = cmp.Or(config.Nodes, math.MaxInt)
+	return &Table{
+		config: config, start: now, converge: now.Add(config.Convergence),
+		entries: make(map[node.Key]*entry), services: make(map[federation.FQDN]*service),
+		streams: make(map[uint64]*Stream), quotas: make(map[account]*quota), graves: newGraves(),
+		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
+	}
+}
+
+// wanted returns the node that the store is to have in the end, or nil.
+func (e *entry) wanted() *node.Node {
+	switch {
+	case e.next != nil:
+		return e.next.node
+	case e.flying != nil:
+		return e.flying.node
+	}
+	return e.stored
+}
+
+// settled reports whether the store has what is wanted.
+func (e *entry) settled() bool { return e.next == nil && e.flying == nil && !e.missing }
+
+// before returns the version that the store must have for a change.
+func (e *entry) before() int64 {
+	if e.stored == nil || e.missing {
+		return 0
+	}
+	return e.version
+}
+
+// entry returns the entry of the key, which it makes where there is none.
+func (t *Table) entry(key node.Key) *entry {
+	if e := t.entries[key]; e != nil {
+		return e
+	}
+	s := t.services[key.Service]
+	if s == nil {
+		s = &service{name: key.Service}
+		t.services[s.name] = s
+	}
+	e := &entry{key: node.Key{Service: s.name, URI: key.URI}, service: s, place: len(s.entries)}
+	e.due.Value = e
+	s.entries = append(s.entries, e)
+	t.entries[e.key] = e
+	return e
+}
+
+// set changes what is stored and what is to be, and all that counts it. An entry that
+// has neither is gone afterwards.
+func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
+	wanted, settled, before := e.wanted(), e.flying == nil && e.next == nil, e.stored
+	t.refer(stored, flying, next, 1)
+	t.refer(e.stored, e.flying, e.next, -1)
+	e.stored, e.flying, e.next = stored, flying, next
+	if stored != before {
+		t.numbers.Nodes += count(stored != nil) - count(before != nil)
+		if t.config.Changed != nil {
+			t.config.Changed(e.key)
+		}
+		if stored == nil || before == nil || !sameNode(stored, before) {
+			t.soil(e.service)
+		}
+	}
+	t.numbers.Pending += count(e.flying != nil || e.next != nil) - count(!settled)
+	if now := e.wanted(); now != wanted {
+		e.service.wanted += count(now != nil) - count(wanted != nil)
+		t.account(e, now)
+		if now == nil {
+			t.unhold(e)
+			t.due.Remove(&e.due)
+			t.relax(e)
+			e.ours = false
+		}
+	}
+	if e.stored == nil && e.flying == nil && e.next == nil {
+		t.remove(e)
+	}
+}
+
+// count returns 1 for what is so.
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// refer counts what names streams.
+func (t *Table) refer(stored *node.Node, flying, next *change, by int) {
+	if stored != nil {
+		t.count(stored.Stream, by)
+	}
+	if flying != nil && flying.node != nil {
+		t.count(flying.node.Stream, by)
+	}
+	if next != nil && next.node != nil {
+		t.count(next.node.Stream, by)
+	}
+}
+
+func (t *Table) count(number uint64, by int) {
+	if s := t.streams[number]; s != nil {
+		s.nodes += by
+		t.release(s)
+	}
+}
+
+// account counts what is wanted of the entry in the quota of its provider.
+func (t *Table) account(e *entry, wanted *node.Node) {
+	if wanted != nil && e.quota != nil && e.quota.account == (account{wanted.Provider, wanted.Rule}) {
+		return
+	}
+	if q := e.quota; q != nil {
+		if q.used--; q.used == 0 {
+			delete(t.quotas, q.account)
+		}
+		e.quota = nil
+	}
+	if wanted == nil {
+		return
+	}
+	of := account{wanted.Provider, wanted.Rule}
+	q := t.quotas[of]
+	if q == nil {
+		q = &quota{account: of}
+		t.quotas[of] = q
+	}
+	q.used++
+	e.quota = q
+}
+
+// soil notes that the service is to be rendered.
+func (t *Table) soil(s *service) {
+	if !s.dirty {
+		s.dirty = true
+		t.dirty = append(t.dirty, s)
+	}
+}
+
+// changed says that there is something else to tell of the node, if there is one.
+func (t *Table) changed(e *entry) {
+	if e.stored != nil && t.config.Changed != nil {
+		t.config.Changed(e.key)
+	}
+}
+
+// relax ends what makes a node one that its provider does not keep up.
+func (t *Table) relax(e *entry) {
+	if e.old {
+		e.old = false
+		t.numbers.Old--
+		t.changed(e)
+	}
+	if e.lingering {
+		e.lingering = false
+		e.service.lingering = nil
+	}
+}
+
+// age marks a node as old.
+func (t *Table) age(e *entry) {
+	if !e.old {
+		e.old = true
+		t.numbers.Old++
+		t.changed(e)
+	}
+}
+
+// remove forgets the entry.
+func (t *Table) remove(e *entry) {
+	if e.version > 0 {
+		t.graves.dig(e.key, e.version)
+	}
+	delete(t.entries, e.key)
+	s := e.service
+	last := len(s.entries) - 1
+	s.entries[e.place] = s.entries[last]
+	s.entries[e.place].place = e.place
+	s.entries[last] = nil
+	s.entries = s.entries[:last]
+	if last == 0 {
+		delete(t.services, s.name)
+	}
+}
+
+// put lets the entry be in the queue of those with changes to take.
+func (t *Table) put(e *entry) {
+	if !e.queued && !e.waiting && e.flying == nil && e.next != nil {
+		e.queued = true
+		t.queue = append(t.queue, e)
+	}
+}
+
+// request has the entry changed. A change that waits makes room for it.
+func (t *Table) request(e *entry, c *change) {
+	former := e.next
+	c.seen = e.version
+	if c.stream != nil {
+		c.stream.pending++
+	}
+	if c.node == nil && e.stored == nil && e.flying == nil {
+		t.set(e, nil, nil, nil) // it was never stored
+		t.finish(c, nil)
+	} else {
+		t.set(e, e.stored, e.flying, c)
+		t.put(e)
+	}
+	t.supersede(former, c)
+}
+
+// supersede ends a change that another one has taken the place of.
+func (t *Table) supersede(former, by *change) {
+	if former == nil || former.stream == nil {
+		return
+	}
+	if former.hold != nil && by.stream != former.stream && by.node != nil {
+		t.refuse(former.stream, former.hold.text, newer)
+	}
+	t.done(former.stream)
+}
+
+// setDue sets the deadline of an entry, counted from the start.
+func (t *Table) setDue(e *entry, at time.Time) { t.due.Set(&e.due, at.Sub(t.start)) }
+
+// silence is for how long nothing may be heard of a node whose stream is open: an Active
+// is due after half of the ttl, and the ttl counts from then.
+func silence(ttl time.Duration) time.Duration { return ttl + ttl/2 }
+
+// Known reports whether the store has told its state, and whether all of it may be
+// published: where the store may have missed some, when the convergence is over.
+func (t *Table) Known(now time.Time) (state, publish bool) {
+	return t.known, t.known && (t.complete || !now.Before(t.start.Add(t.config.Convergence)))
+}
+
+// Converges returns for how long nodes may be old from now on.
+func (t *Table) Converges(now time.Time) time.Duration { return max(0, t.converge.Sub(now)) }
+
+// Numbers returns the numbers. Its maps are those of the table.
+func (t *Table) Numbers() Numbers { return t.numbers }
+
+// Next returns when Expire has something to do, and whether it will.
+func (t *Table) Next() (time.Time, bool) {
+	at, ok := t.due.Next()
+	return t.start.Add(at), ok
+}
+
+// Service is a service to be published.
+type Service struct {
+	Name  federation.FQDN
+	Nodes []*node.Node // none: it is gone
+}
+
+// Dirty returns the services that have changed since it was called last.
+func (t *Table) Dirty() []Service {
+	list := make([]Service, 0, len(t.dirty))
+	for _, s := range t.dirty {
+		s.dirty = false
+		nodes := make([]*node.Node, 0, len(s.entries))
+		for _, e := range s.entries {
+			if e.stored != nil {
+				nodes = append(nodes, e.stored)
+			}
+		}
+		list = append(list, Service{s.name, nodes})
+	}
+	t.dirty = nil
+	return list
+}
+
+// request returns what the rules are asked for a node of the stream.
+func (s *Stream) request(key node.Key, ttl time.Duration) rules.Request {
+	return rules.Request{IDs: s.ids, Peer: s.peer, Service: key.Service, URI: key.URI, TTL: ttl}
+}
+
+// Listed is what there is to tell of a node.
+type Listed struct {
+	*node.Node
+
+	Until     time.Time // when it expires; zero where another owner knows
+	Connected bool
+	Old       bool
+}
+
+// Listed returns what there is to tell of the key, and whether it is registered.
+func (t *Table) Listed(key node.Key) (Listed, bool) {
+	e := t.entries[key]
+	if e == nil || e.stored == nil {
+		return Listed{}, false
+	}
+	l := Listed{Node: e.stored, Connected: e.holder != nil, Old: e.old}
+	if at, ok := e.due.Deadline(); ok {
+		l.Until = t.start.Add(at)
+	}
+	return l, true
+}
+
+// Keys returns the keys of all nodes of a service, or of all services where it is zero.
+func (t *Table) Keys(of federation.FQDN) []node.Key {
+	var keys []node.Key
+	if s := t.services[of]; s != nil {
+		for _, e := range s.entries {
+			keys = append(keys, e.key)
+		}
+	}
+	if of.IsZero() {
+		keys = make([]node.Key, 0, len(t.entries))
+		for key := range t.entries {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Stream is the stream of one provider.
+type Stream struct {
+	number  uint64
+	order   uint64 // in which the streams of this owner were opened
+	ids     []mtls.ID
+	peer    netip.Addr
+	tell    func(Answer)
+	holds   map[Text]*hold
+	nodes   int  // nodes, stored or to be stored, that name it
+	pending int  // changes that it waits for
+	leaving bool // whether it wants to know when pending is 0
+	left    bool
+}

@@ -1,0 +1,148 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+)
+
+// Expire ends what has a deadline at now or before, and tells report of each node that has
+// expired, and why.
+func (t *Table) Expire(now time.Time, report func(n *node.Node, cause string)) {
+	for {
+		item := t.due.Pop(now.Sub(t.start))
+		if item == nil {
+			return
+		}
+		e := item.Value
+		if e.lingering {
+			t.relax(e)
+			t.request(e, &change{})
+			continue
+		}
+		n, cause := e.wanted(), Broken
+		switch {
+		case e.old:
+			cause = Convergence
+		case e.holder != nil:
+			cause = Silent
+		}
+		t.numbers.Expired[cause]++
+		report(n, cause)
+		if h := e.holder; h != nil {
+			h.stream.tell(Answer{Kind: Expired, Text: h.text})
+			t.unhold(e)
+		}
+		t.relax(e)
+		if t.config.Linger > 0 && t.isLast(e) {
+			t.linger(e, now)
+			continue
+		}
+		t.request(e, &change{})
+	}
+}
+
+// isLast reports whether the store holds the entry, and nothing else of its service that
+// is to stay.
+func (t *Table) isLast(e *entry) bool {
+	return e.stored != nil && !slices.ContainsFunc(e.service.entries, func(other *entry) bool {
+		return other != e && other.stored != nil && other.wanted() != nil && !other.lingering
+	})
+}
+
+// linger lets an entry that has expired stay for a while, as the store holds it.
+func (t *Table) linger(e *entry, now time.Time) {
+	if l := e.service.lingering; l != nil {
+		t.relax(l)
+		t.request(l, &change{})
+	}
+	e.lingering = true
+	e.service.lingering = e
+	if c := e.next; c != nil {
+		t.set(e, e.stored, e.flying, nil)
+		if c.stream != nil {
+			t.done(c.stream)
+		}
+	}
+	t.setDue(e, now.Add(t.config.Linger))
+}
+
+// Pause says that the program has not run for a while: what providers have said meanwhile
+// may not have been read, and nothing of theirs expires before they had the
+// convergence period.
+func (t *Table) Pause(now time.Time) {
+	t.converge = now.Add(t.config.Convergence)
+	for _, e := range t.entries {
+		if !e.ours || e.lingering || e.wanted() == nil {
+			continue
+		}
+		t.age(e)
+		if at, ok := e.due.Deadline(); !ok || t.start.Add(at).Before(t.converge) {
+			t.setDue(e, t.converge)
+		}
+	}
+}
+
+// SetRules has nodes judged by other rules from now on, also those that there are. It
+// tells report of each that may not stay, and why.
+func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules.Refusal)) {
+	t.config.Rules = r
+	var held []*entry
+	for _, e := range t.all() {
+		switch {
+		case !e.ours || e.wanted() == nil || e.lingering:
+		case e.holder != nil:
+			held = append(held, e)
+		default:
+			n := e.wanted()
+			if refusal := t.stand(e); refusal != nil {
+				report(n, *refusal)
+			}
+		}
+	}
+	// Of too many for a quota those stay that were there first.
+	slices.SortFunc(held, func(a, b *entry) int {
+		m, n := a.wanted(), b.wanted()
+		if c := m.Since.Compare(n.Since); c != 0 {
+			return c
+		}
+		return m.URI.Compare(n.URI)
+	})
+	used := make(map[account]int)
+	for _, e := range held {
+		n, s := e.wanted(), e.holder.stream
+		grant, err := r.Judge(s.request(e.key, e.holder.asked))
+		of := account{grant.Provider, grant.Rule}
+		if err == nil {
+			if used[of]++; used[of] > grant.Quota {
+				err = rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", grant.Rule, grant.Quota)}
+			}
+		}
+		if refusal, ok := err.(rules.Refusal); ok { //nolint:errorlint // the rules return nothing else
+			report(n, refusal)
+			t.refuse(s, e.holder.text, refusal)
+			t.request(e, &change{})
+			continue
+		}
+		if grant.TTL != n.TTL || of != (account{n.Provider, n.Rule}) {
+			other := *n
+			other.TTL, other.Provider, other.Rule, other.Stream, other.Owner = grant.TTL, grant.Provider, grant.Rule, s.number, t.config.Owner
+			t.request(e, &change{node: &other, hold: e.holder, stream: s})
+		}
+	}
+}
+
+// stand has a node deleted that is stored and may not be registered any more, whose
+// provider is not there. It returns why.
+func (t *Table) stand(e *entry) *rules.Refusal {
+	refusal, ok := t.config.Rules.Stands(e.wanted()).(rules.Refusal) //nolint:errorlint // the rules return nothing else
+	if !ok {
+		return nil
+	}
+	t.numbers.Refused[refusal.Rule]++
+	t.request(e, &change{})
+	return &refusal
+}
