@@ -1,11 +1,18 @@
 package registration_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // A convergence that is over at once, for tests of other things.
@@ -37,5 +44,266 @@ func TestRegisterAndClear(t *testing.T) {
 		p.clear(web, two)
 		w.expect("both cleared")
 		p.expect()
+	})
+}
+
+// When a node is gone after its provider was killed: its ttl after the stream has ended.
+func TestKilledProviderIsGoneAfterItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.connect("web")
+		p.active(web, one, ttl(20*time.Second))
+		p.active(web, two, ttl(3*time.Second))
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(3*time.Second - time.Nanosecond)
+		w.expect("before the first ttl", "web.acme.example 192.0.2.1:8443 192.0.2.2:8443")
+		time.Sleep(time.Nanosecond)
+		w.expect("after the first ttl", "web.acme.example 192.0.2.1:8443")
+		time.Sleep(17*time.Second - time.Nanosecond)
+		w.expect("before the second ttl", "web.acme.example 192.0.2.1:8443")
+		time.Sleep(time.Nanosecond)
+		w.expect("after the second ttl")
+		if s := w.source.Stats(); s.Expired["broken"] != 2 || s.Nodes != 0 || s.Streams != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A provider whose stream is open and that says nothing for its ttl, counted from when
+// it should have said something.
+func TestSilentProviderExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		for range 100 {
+			time.Sleep(14 * time.Second) // stopped for less than the ttl at any point
+			p.active(web, one)
+			p.expect(granted(web, one))
+			w.expect("kept up", "web.acme.example 192.0.2.1:8443")
+		}
+		time.Sleep(15*time.Second - time.Nanosecond)
+		w.expect("before", "web.acme.example 192.0.2.1:8443")
+		p.expect()
+		time.Sleep(time.Nanosecond)
+		w.expect("after")
+		p.expect("Expired web.acme.example https://192.0.2.1:8443")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		w.expect("again", "web.acme.example 192.0.2.1:8443")
+		if s := w.source.Stats(); s.Expired["silent"] != 1 || s.Granted != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestLastNodeLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{Linger: 30 * time.Second})
+		p := w.connect("web")
+		p.active(web, one)
+		p.active(web, two)
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := w.part.shown(); len(got) != 1 || len(got[0]) != len("web.acme.example 192.0.2.1:8443") {
+			t.Fatalf("one of two should linger: %q", got)
+		}
+		time.Sleep(30*time.Second - time.Nanosecond)
+		synctest.Wait()
+		if got := w.part.shown(); len(got) != 1 {
+			t.Errorf("before the end of its lingering: %q", got)
+		}
+		time.Sleep(time.Nanosecond)
+		w.expect("after")
+
+		// Another node ends it, and another provider may have the place.
+		p = w.connect("web")
+		p.active(web, one)
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(15 * time.Second)
+		w.expect("it lingers", "web.acme.example 192.0.2.1:8443")
+		other := w.connect("other")
+		other.active(web, two)
+		other.expect(granted(web, two))
+		w.expect("another node", "web.acme.example 192.0.2.2:8443")
+		other.clear(web, two)
+		w.expect("cleared, which does not linger")
+
+		// The provider is back in time.
+		p = w.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		time.Sleep(20 * time.Second)
+		p.expect("Expired web.acme.example https://192.0.2.1:8443")
+		w.expect("it lingers", "web.acme.example 192.0.2.1:8443")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		time.Sleep(10 * time.Second)
+		p.active(web, one)
+		time.Sleep(14 * time.Second)
+		w.expect("it is back", "web.acme.example 192.0.2.1:8443")
+
+		// Another identity takes what lingers.
+		time.Sleep(10 * time.Second)
+		other.active(web, one)
+		if s := w.source.Stats(); s.Refused["taken"] != 0 {
+			t.Errorf("%+v", s)
+		}
+		other.expect(granted(web, one))
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{Nodes: 7})
+		p, other := w.connect("web"), w.connect("other")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		for _, tc := range []struct {
+			rule, service, node string
+			change              func(*registrationv1.Active)
+		}{
+			{"malformed", "web..acme.example", two, nil},
+			{"malformed", web, "https://192.0.2.1/path", nil},
+			{"malformed", web, two, func(a *registrationv1.Active) { a.Instance = "A" }},
+			{"malformed", web, two, func(a *registrationv1.Active) { a.Description = strings.Repeat("x", 300) }},
+			{"malformed", web, two, func(a *registrationv1.Active) { a.Metadata = map[string]string{"a": strings.Repeat("x", 5000)} }},
+			{"no-rule", "web.evil.example", two, nil},
+			{"address", web, "https://198.51.100.1", nil},
+			{"address", web, "https://host.acme.example", nil},
+			{"ttl", web, two, ttl(time.Hour)},
+			{"ttl", web, two, ttl(-time.Second)},
+			{"ttl", web, two, func(a *registrationv1.Active) { a.Ttl = &durationpb.Duration{Seconds: 1 << 62} }},
+		} {
+			if tc.change == nil {
+				tc.change = func(*registrationv1.Active) {}
+			}
+			p.active(tc.service, tc.node, tc.change)
+			p.expect("Refused " + tc.service + " " + tc.node + " " + tc.rule)
+		}
+		w.expect("the other node lives on", "web.acme.example 192.0.2.1:8443")
+		other.active(web, one)
+		other.expect("Refused " + web + " " + one + " taken")
+		for _, address := range []string{two, three, "tcp://192.0.2.1:1", "tcp://192.0.2.1:2"} {
+			p.active(web, address)
+			p.expect(granted(web, address))
+		}
+		p.active(web, "tcp://192.0.2.1:3")
+		p.expect("Refused web.acme.example tcp://192.0.2.1:3 quota")
+		other.active(web, "tcp://192.0.2.1:4")
+		other.active(web, "tcp://192.0.2.1:5")
+		other.expect(granted(web, "tcp://192.0.2.1:4"), granted(web, "tcp://192.0.2.1:5"))
+		other.active(web, "tcp://192.0.2.1:6")
+		other.expect("Refused web.acme.example tcp://192.0.2.1:6 full")
+		p.clear(web, two)
+		p.expect()
+		p.active(web, "tcp://192.0.2.1:3")
+		p.expect(granted(web, "tcp://192.0.2.1:3"))
+
+		// An Active of a registered node that is refused ends the registration.
+		p.active(web, one, ttl(time.Hour))
+		p.expect("Refused " + web + " " + one + " ttl")
+		other.active(web, one)
+		other.expect(granted(web, one))
+	})
+}
+
+func TestChangedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.connect("web")
+		p.active(web, one, ttl(20*time.Second))
+		p.expect("Granted web.acme.example https://192.0.2.1:8443 20s https://192.0.2.1:8443")
+		instance := func() string {
+			synctest.Wait()
+			in := w.part.services["registration/web.acme.example"].Service().Instances[0]
+			return fmt.Sprint(in.ID, in.Metadata)
+		}
+		p.active("WEB.acme.example.", "HTTPS://192.0.2.1:8443/", func(a *registrationv1.Active) { a.Instance, a.Metadata = "v1", map[string]string{"a": "b"} })
+		p.expect("Granted WEB.acme.example. HTTPS://192.0.2.1:8443/ 10s https://192.0.2.1:8443")
+		if got := instance(); got != "v1[{a b}]" {
+			t.Error(got)
+		}
+		p.active(web, one, func(a *registrationv1.Active) { a.Instance, a.Metadata = "v1", map[string]string{"a": "c"} })
+		p.expect(granted(web, one))
+		if got := instance(); got != "v1[{a c}]" {
+			t.Error(got)
+		}
+		p.active(web, "https://:8443")
+		p.expect("Granted web.acme.example https://:8443 10s https://192.0.2.200:8443")
+	})
+}
+
+func TestTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		former := w.connect("web")
+		former.active(web, one)
+		former.expect(granted(web, one))
+		newer := w.connect("web")
+		newer.active(web, one)
+		newer.expect(granted(web, one))
+		former.active(web, one)
+		former.expect("Refused web.acme.example https://192.0.2.1:8443 taken")
+		former.clear(web, one)
+		former.breakStream()
+		time.Sleep(14 * time.Second)
+		w.expect("the newer stream has it", "web.acme.example 192.0.2.1:8443")
+		newer.active(web, one)
+		newer.expect(granted(web, one))
+		newer.breakStream()
+		newest := w.connect("web")
+		newest.clear(web, one)
+		w.expect("cleared by a stream that did not register it")
+	})
+}
+
+func TestCloseOfProvider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.connect("web")
+		p.active(web, one)
+		p.active(web, two)
+		p.clear(web, one)
+		p.close()
+		<-p.ended
+		if p.err != nil {
+			t.Error(p.err)
+		}
+		if got := p.told(); len(got) == 0 || got[len(got)-1] != granted(web, two) {
+			t.Errorf("told %q", got)
+		}
+		w.expect("what was not cleared stays", "web.acme.example 192.0.2.2:8443")
+		time.Sleep(10 * time.Second)
+		w.expect("for its ttl")
+	})
+}
+
+func TestCloseOfOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		stuck := w.dial("spiffe://acme.example/stuck", 0)
+		synctest.Wait()
+		w.stop()
+		<-p.ended
+		<-stuck.ended
+		if p.err != nil {
+			t.Error(p.err)
+		}
+		p.expect("Close PARTING_FRIENDS this owner ends")
+		late := w.dial("spiffe://acme.example/web", 1)
+		<-late.ended
+		if status.Code(late.err) != codes.Unavailable {
+			t.Error(late.err)
+		}
+		w.expect("nothing is withdrawn", "web.acme.example 192.0.2.1:8443")
 	})
 }

@@ -297,7 +297,6 @@ func (t *Table) settle(e *entry, outcome store.Outcome) {
 func (t *Table) back(e *entry) {
 	c, next := e.flying, e.next
 	if next == nil {
-		c.seen = e.version
 		t.set(e, e.stored, nil, c)
 		return
 	}

@@ -1,0 +1,213 @@
+package registration_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// cluster is what several owners store their nodes in, without any network.
+type cluster struct {
+	mu       sync.Mutex
+	revision int64
+	nodes    map[node.Key]store.Versioned
+	stores   []*fakeStore
+	complete bool
+}
+
+func newCluster() *cluster {
+	return &cluster{nodes: make(map[node.Key]store.Versioned), complete: true}
+}
+
+// fakeStore is the cluster as one owner sees it.
+type fakeStore struct {
+	*cluster
+
+	wake     chan struct{}
+	events   []any // store.Versioned, store.Gone
+	state    bool  // whether a state is to be told before them
+	away     bool
+	told     bool // whether the watcher knows that it is away
+	failures int  // of the next commits: the first half is stored all the same
+	echo     bool // whether the watcher is told of what the owner has stored itself
+	lag      func() time.Duration
+	released []uint64
+	commits  int
+}
+
+var errFake = errors.New("the store is away")
+
+func (c *cluster) store(echo bool) *fakeStore {
+	s := &fakeStore{cluster: c, wake: make(chan struct{}, 1), state: true, echo: echo}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stores = append(c.stores, s)
+	return s
+}
+
+func (s *fakeStore) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Shared implements store.Shared.
+func (*fakeStore) Shared() {}
+
+func (s *fakeStore) Run(ctx context.Context, w store.Watcher) {
+	s.rouse()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		if s.lag != nil {
+			timer := time.NewTimer(s.lag())
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+		}
+		s.tell(w)
+	}
+}
+
+func (s *fakeStore) tell(w store.Watcher) {
+	s.mu.Lock()
+	away, events, state, all, told, complete := s.away, s.events, s.state, slices.Collect(maps.Values(s.nodes)), s.told, s.complete
+	if s.told = away; !away {
+		s.events, s.state = nil, false
+	}
+	s.mu.Unlock()
+	switch {
+	case away && !told:
+		w.Away(errFake)
+		return
+	case away:
+		return
+	case state:
+		w.State(all, complete)
+	case len(events) > 0:
+		for _, event := range events {
+			switch event := event.(type) {
+			case store.Versioned:
+				w.Changed([]store.Versioned{event}, nil)
+			case store.Gone:
+				w.Changed(nil, []store.Gone{event})
+			}
+		}
+	}
+	if told {
+		w.Away(nil)
+	}
+}
+
+// setAway has the owner lose the store, or find it again. With gap it misses what
+// changes meanwhile.
+func (s *fakeStore) setAway(away, gap bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+	if gap {
+		s.state, s.events = true, nil
+	}
+	s.rouse()
+}
+
+func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return nil, errFake
+	}
+	s.commits++
+	if s.failures > 0 {
+		s.failures--
+		for _, c := range changes[:len(changes)/2] {
+			s.apply(c, nil)
+		}
+		return nil, errFake
+	}
+	outcomes := make([]store.Outcome, len(changes))
+	for i, c := range changes {
+		outcomes[i] = s.apply(c, s)
+	}
+	return outcomes, nil
+}
+
+// apply makes a change, and tells all owners but by of it.
+func (c *cluster) apply(change store.Change, by *fakeStore) store.Outcome {
+	before := c.nodes[change.Key]
+	if before.Version != change.Before {
+		return store.Outcome{Version: before.Version, Conflict: true}
+	}
+	c.revision++
+	var event any
+	if change.Node == nil {
+		delete(c.nodes, change.Key)
+		event = store.Gone{Key: change.Key, Version: c.revision}
+	} else {
+		// As every store does that keeps bytes.
+		parsed, err := node.Parse(change.Node.Append(nil))
+		if err != nil {
+			panic(err)
+		}
+		v := store.Versioned{Node: parsed, Version: c.revision}
+		c.nodes[change.Key] = v
+		event = v
+	}
+	for _, s := range c.stores {
+		if s != by || s.echo {
+			s.events = append(s.events, event)
+			s.rouse()
+		}
+	}
+	return store.Outcome{Version: c.revision}
+}
+
+// drop loses what the filter names, as the end of a lease does.
+func (c *cluster) drop(filter func(*node.Node) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, v := range c.nodes {
+		if filter(v.Node) {
+			c.apply(store.Change{Key: key, Before: v.Version}, nil)
+		}
+	}
+}
+
+func (c *cluster) has() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.nodes)
+}
+
+func (s *fakeStore) Release(stream uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = append(s.released, stream)
+}
+
+// anyLag returns delays from a random source.
+func anyLag(random *rand.Rand, most time.Duration) func() time.Duration {
+	return func() time.Duration { return time.Duration(random.Int64N(int64(most))) }
+}
+
+// privateStore is a cluster of one owner that tells nothing of its own.
+type privateStore struct{ store *fakeStore }
+
+func (p privateStore) Run(ctx context.Context, w store.Watcher) { p.store.Run(ctx, w) }
+func (p privateStore) Release(stream uint64)                    { p.store.Release(stream) }
+
+func (p privateStore) Commit(ctx context.Context, changes []store.Change) ([]store.Outcome, error) {
+	return p.store.Commit(ctx, changes)
+}

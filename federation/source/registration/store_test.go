@@ -1,0 +1,275 @@
+package registration_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// A store that is away withdraws nothing and takes nothing new; afterwards it has what is
+// wanted.
+func TestStoreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCluster().store(true)
+		w := settled(t, registration.Config{Store: s})
+		p, gone := w.connect("web"), w.connect("gone")
+		p.active(web, one)
+		p.active(web, two)
+		gone.active(web, three)
+		p.expect(granted(web, one), granted(web, two))
+		gone.expect(granted(web, three))
+		const all = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443 192.0.2.3:8443"
+		w.expect("all", all)
+
+		s.setAway(true, false)
+		synctest.Wait()
+		if w.part.away == nil || !w.source.Stats().StoreAway {
+			t.Error("the part does not know that the store is away")
+		}
+		p.clear(web, two)
+		p.active("new.acme.example", one)
+		gone.breakStream()
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			p.active(web, one) // heartbeats go on
+			p.active("new.acme.example", one)
+		}
+		for range 10 {
+			p.active("new.acme.example", one, func(a *registrationv1.Active) { a.Description = "again" })
+		}
+		w.expect("away", all)
+		got := p.told()
+		if len(got) != 10 {
+			t.Errorf("told %q", got)
+		}
+		if s := w.source.Stats(); s.Pending != 3 {
+			t.Errorf("%+v", s)
+		}
+
+		s.setAway(false, false)
+		time.Sleep(time.Second)
+		w.expect("back", "new.acme.example 192.0.2.1:8443", "web.acme.example 192.0.2.1:8443")
+		p.expect(granted("new.acme.example", one))
+		if w.part.away != nil || w.source.Stats().StoreAway || w.source.Stats().Pending != 0 || len(s.released) != 1 {
+			t.Errorf("%+v, released %v", w.source.Stats(), s.released)
+		}
+	})
+}
+
+// Commits that fail may have stored something.
+func TestStoreFails(t *testing.T) {
+	for _, echo := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newCluster().store(echo)
+			w := settled(t, registration.Config{Store: s})
+			p := w.connect("web")
+			s.failures = 3
+			p.active(web, one)
+			p.active(web, two)
+			p.active(web, three)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if got := p.told(); len(got) != 3 {
+				t.Errorf("told %q", got)
+			}
+			w.expect("after failures", "web.acme.example 192.0.2.1:8443 192.0.2.2:8443 192.0.2.3:8443")
+			s.failures = 2
+			p.clear(web, one)
+			p.clear(web, three)
+			time.Sleep(5 * time.Second)
+			w.expect("after failures", "web.acme.example 192.0.2.2:8443")
+			if s.has() != 1 || w.source.Stats().Pending != 0 {
+				t.Errorf("the store has %d, %+v", s.has(), w.source.Stats())
+			}
+		})
+	}
+}
+
+// What the store has lost meanwhile of providers that live is put again, and stays
+// published.
+func TestStoreLosesNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCluster().store(true)
+		w := settled(t, registration.Config{Store: s})
+		p := w.connect("web")
+		p.active(web, one)
+		p.active(web, two)
+		p.expect(granted(web, one), granted(web, two))
+		s.drop(func(n *node.Node) bool { return n.URI.String() == one })
+		w.expect("lost and told", "web.acme.example 192.0.2.1:8443 192.0.2.2:8443")
+		s.setAway(true, false)
+		synctest.Wait()
+		s.drop(func(*node.Node) bool { return true })
+		s.setAway(false, true)
+		time.Sleep(time.Second)
+		w.expect("lost in a gap", "web.acme.example 192.0.2.1:8443 192.0.2.2:8443")
+		if len(w.part.lost) > 0 || s.has() != 2 {
+			t.Errorf("withdrawn were %q, the store has %d", w.part.lost, s.has())
+		}
+		p.breakStream()
+		time.Sleep(15 * time.Second)
+		w.expect("the provider is gone")
+		if s.has() != 0 {
+			t.Errorf("the store has %d", s.has())
+		}
+	})
+}
+
+func TestTwoOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		a := settled(t, registration.Config{Store: c.store(true), Owner: "a"})
+		b := settled(t, registration.Config{Store: c.store(false), Owner: "b"})
+		p := a.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		b.expect("what another owner has", "web.acme.example 192.0.2.1:8443")
+
+		// The provider moves.
+		moved := b.connect("web")
+		moved.active(web, one)
+		moved.expect(granted(web, one))
+		p.active(web, one)
+		p.expect("Refused web.acme.example https://192.0.2.1:8443 taken")
+		p.breakStream()
+		for range 10 {
+			time.Sleep(7 * time.Second)
+			moved.active(web, one)
+		}
+		a.expect("kept up at b", "web.acme.example 192.0.2.1:8443")
+		if len(a.part.lost)+len(b.part.lost) > 0 {
+			t.Errorf("withdrawn: %q %q", a.part.lost, b.part.lost)
+		}
+		moved.told()
+
+		// Another provider may not have it, at any owner, and both may not at once.
+		other := a.connect("other")
+		other.active(web, one)
+		other.expect("Refused web.acme.example https://192.0.2.1:8443 taken")
+		rival := b.connect("rival")
+		other.active(web, two)
+		rival.active(web, two)
+		told := append(other.told(), rival.told()...)
+		if len(told) != 2 || (told[0] == granted(web, two)) == (told[1] == granted(web, two)) {
+			t.Errorf("of two one has the node: %q", told)
+		}
+
+		// It goes back, clears, and is gone for both.
+		back := a.connect("web")
+		back.active(web, one)
+		back.expect(granted(web, one))
+		back.clear(web, one)
+		a.expect("cleared", "web.acme.example 192.0.2.2:8443")
+		b.expect("cleared", "web.acme.example 192.0.2.2:8443")
+		moved.active(web, one)
+		moved.expect(granted(web, one))
+	})
+}
+
+// After a restart what was known stays until its providers had time to come back.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		run := func() (*world, *provider, *provider) {
+			w := newWorld(t, registration.Config{Store: privateStore{c.store(false)}, Convergence: time.Minute, Owner: "of any name"})
+			return w, w.connect("web"), w.connect("gone")
+		}
+		w, p, gone := run()
+		p.active(web, one)
+		gone.active(web, two)
+		const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
+		w.expect("both", both)
+		w.stop()
+
+		w, p, gone = run()
+		gone.breakStream()
+		w.expect("at once", both)
+		if s := w.source.Stats(); s.Old != 2 || s.Convergence != time.Minute || s.Nodes != 2 {
+			t.Errorf("%+v", s)
+		}
+		p.active(web, one)
+		p.expect(granted(web, one))
+		for range 6 {
+			time.Sleep(9 * time.Second)
+			p.active(web, one)
+		}
+		w.expect("kept up and old", both)
+		if s := w.source.Stats(); s.Old != 1 || s.Convergence != 6*time.Second {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(6*time.Second - time.Nanosecond)
+		w.expect("just before the end of the convergence", both)
+		time.Sleep(time.Nanosecond)
+		w.expect("after it", "web.acme.example 192.0.2.1:8443")
+		if s := w.source.Stats(); s.Old != 0 || s.Expired["convergence"] != 1 {
+			t.Errorf("%+v", s)
+		}
+		w.stop()
+
+		// The rules have changed.
+		w = newWorld(t, registration.Config{Store: privateStore{c.store(false)}, Rules: rulesOf(t, `
+rules:
+- {name: other, providers: ["spiffe://other.example/*"], services: ["*"], addresses: [0.0.0.0/0]}
+`)})
+		time.Sleep(time.Second)
+		w.expect("not allowed any more")
+	})
+}
+
+// A store that is new knows nothing of providers that live.
+func TestIncompleteState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, registration.Config{Convergence: time.Minute})
+		p := w.connect("web")
+		p.active(web, one, ttl(time.Minute))
+		p.expect("Granted web.acme.example https://192.0.2.1:8443 1m0s https://192.0.2.1:8443")
+		w.expect("silent", "silent")
+		time.Sleep(time.Minute - time.Nanosecond)
+		w.expect("still silent", "silent")
+		time.Sleep(time.Second)
+		w.expect("complete", "web.acme.example 192.0.2.1:8443")
+	})
+}
+
+func TestSetRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		w := settled(t, registration.Config{Store: privateStore{c.store(false)}})
+		p, gone := w.connect("web"), w.connect("gone")
+		p.active(web, one)
+		time.Sleep(time.Second)
+		p.active(web, two)
+		p.active("db.acme.example", one)
+		gone.active(web, three)
+		gone.active("db.acme.example", three)
+		synctest.Wait()
+		gone.breakStream()
+		p.told()
+		w.source.SetRules(rulesOf(t, `
+rules:
+- name: web
+  providers: ["spiffe://acme.example/*"]
+  services: ["web.acme.example"]
+  addresses: ["192.0.2.0/24"]
+  ttl: {min: 1s, max: 1m, default: 20s}
+  quota: 1
+`))
+		w.expect("others", "web.acme.example 192.0.2.1:8443 192.0.2.3:8443")
+		got := p.told()
+		if len(got) != 3 || got[2] != "Granted web.acme.example https://192.0.2.1:8443 20s https://192.0.2.1:8443" ||
+			!slices.Contains(got, "Refused web.acme.example https://192.0.2.2:8443 quota") || !slices.Contains(got, "Refused db.acme.example https://192.0.2.1:8443 no-rule") {
+			t.Errorf("told %q", got)
+		}
+		w.source.SetRules(rulesOf(t, "rules: []"))
+		w.expect("nothing is allowed")
+		p.expect("Refused web.acme.example https://192.0.2.1:8443 no-rule")
+		w.source.SetRules(rulesOf(t, anyone))
+		p.active(web, one)
+		p.expect(granted(web, one))
+	})
+}
