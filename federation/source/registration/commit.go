@@ -95,7 +95,7 @@ func (c *committer) round(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		c.table.Retry()
 	} else {
-		c.table.Settle(outcomes)
+		c.table.Settle(outcomes, time.Now())
 		c.delay = newBackoff()
 	}
 	rouse(c.publish)
@@ -105,8 +105,9 @@ func (c *committer) round(ctx context.Context) (again bool, err error) {
 func (c *committer) take() (changes []store.Change, released []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known, _ := c.table.Known(time.Now()); !known {
+	now := time.Now()
+	if known, _ := c.table.Known(now); !known {
 		return nil, nil
 	}
-	return c.table.Take(mostChanges), c.table.Released()
+	return c.table.Take(mostChanges, now), c.table.Released()
 }

@@ -123,6 +123,13 @@ func (s *fakeStore) setAway(away, gap bool) {
 	s.rouse()
 }
 
+// fail has the next commits fail.
+func (s *fakeStore) fail(commits int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = commits
+}
+
 func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

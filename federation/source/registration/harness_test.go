@@ -183,7 +183,7 @@ type provider struct {
 	grpc.ServerStream
 
 	t     testing.TB
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // of the stream, as gRPC has it
 	in    chan *registrationv1.RegisterRequest
 	out   chan *registrationv1.RegisterResponse
 	eof   chan struct{}

@@ -413,6 +413,6 @@ func (r *responses) of(m *message) *registrationv1.RegisterResponse {
 		}}}
 	}
 	r.granted.Service, r.granted.Node, r.granted.Uri = m.Service, m.Node, m.URI
-	r.ttl.Seconds, r.ttl.Nanos = int64(m.TTL/time.Second), int32(m.TTL%time.Second) //nolint:gosec // less than a second
+	r.ttl.Seconds, r.ttl.Nanos = int64(m.TTL/time.Second), int32(m.TTL%time.Second)
 	return r.message
 }

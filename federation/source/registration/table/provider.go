@@ -246,10 +246,15 @@ func sameNode(a, b *node.Node) bool {
 	return a.Instance == b.Instance && a.Description == b.Description && slices.Equal(a.Metadata, b.Metadata)
 }
 
-// Why a stream does not get a node that somebody has.
-var (
-	newer = rules.Refusal{Rule: rules.Taken, Reason: "a newer stream of the same provider has registered the node"}
-	taken = rules.Refusal{Rule: rules.Taken, Reason: "another provider has registered the node"}
+// takenBy is why a stream does not get a node that somebody has.
+func takenBy(who string) rules.Refusal {
+	return rules.Refusal{Rule: rules.Taken, Reason: who + " has registered the node"}
+}
+
+// Who has a node.
+const (
+	newer   = "a newer stream of the same provider"
+	another = "another provider"
 )
 
 // Register takes an Active. It returns the rules.Refusal by which it is refused, which
@@ -332,9 +337,9 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 	switch {
 	case wanted == nil || e.lingering:
 	case !slices.Contains(s.ids, wanted.Provider):
-		return taken
-	case !t.mayHave(s, e):
-		return newer
+		return takenBy(another)
+	case e.holder != nil && e.holder.stream.order > s.order:
+		return takenBy(newer)
 	}
 	if q := t.quotas[account{o.node.Provider, o.node.Rule}]; q != nil && q != counted && q.used >= o.quota {
 		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", o.node.Rule, o.quota)}
@@ -349,15 +354,6 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("the service has %d nodes, as many as it can have", federation.MaxEndpoints)}
 	}
 	return nil
-}
-
-// mayHave reports whether no later stream of the same provider has the entry, as far as
-// this owner knows.
-func (t *Table) mayHave(s *Stream, e *entry) bool {
-	if e.holder != nil {
-		return e.holder.stream.order <= s.order
-	}
-	return s.order > e.former
 }
 
 // refuse tells a stream that an Active is refused, and counts it.
@@ -384,8 +380,11 @@ func (t *Table) Clear(s *Stream, text Text) {
 		return
 	}
 	wanted := e.wanted()
-	if wanted == nil || !slices.Contains(s.ids, wanted.Provider) || !t.mayHave(s, e) {
+	switch {
+	case wanted == nil || !slices.Contains(s.ids, wanted.Provider):
 		return
+	case e.holder != nil && e.holder.stream.order > s.order, e.holder == nil && s.order <= e.former:
+		return // the provider goes on with it on a newer stream
 	}
 	t.numbers.Cleared++
 	t.request(e, &change{stream: s})

@@ -21,10 +21,12 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 		}
 	}
 	for _, e := range t.all() {
-		if e.stored == nil || e.state == t.state || e.flying != nil {
+		if e.state == t.state || e.flying != nil {
 			continue
 		}
+		t.setTried(e, nil)
 		t.lose(e, e.ours && e.wanted() != nil)
+		t.unblock(e)
 	}
 }
 
@@ -61,7 +63,7 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
 		e.ours = true
 		t.age(e)
 		t.setDue(e, t.start.Add(t.config.Convergence))
-		t.stand(e)
+		_ = t.stand(e) // there is no provider to be told
 	case v.Node.Owner == t.config.Owner:
 		t.age(e)
 	}
@@ -79,6 +81,7 @@ func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Tim
 			continue
 		}
 		e.version = g.Version
+		t.setTried(e, nil)
 		t.lose(e, e.holder != nil)
 		t.unblock(e)
 	}
@@ -100,36 +103,54 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 		t.unblock(e)
 		return
 	}
+	defer t.setTried(e, nil)
 	e.version, e.missing = v.Version, false
-	foreign := t.streams[n.Stream] == nil
+	foreign := t.isForeign(n)
 	if foreign {
-		t.cede(e)
+		t.cede(e, now)
 	} else {
 		e.former = 0
 	}
 	next := e.next
-	if foreign && next != nil && next.node == nil { // whoever has it now goes on with it
+	switch {
+	case next == nil || next.again:
+		t.set(e, n, e.flying, next)
+	case foreign && e.holder == nil: // whoever has it now goes on with it
 		t.set(e, n, e.flying, nil)
 		t.finish(next, nil)
-	} else {
+	case next.node != nil && identical(next.node, n): // Commit could not tell
+		t.set(e, n, e.flying, nil)
+		t.finish(next, n)
+	default:
 		t.set(e, n, e.flying, next)
 	}
-	if _, ok := e.due.Deadline(); !foreign && !ok && e.wanted() != nil {
-		e.ours = true // stored although Commit has not said so, and the stream may have ended since
-		t.setDue(e, now.Add(n.TTL))
-	}
+	t.mind(e, now)
 	t.crowd(e)
 	t.unblock(e)
 }
 
+// mind lets a node have a deadline that is stored for a stream of this owner, which may
+// have ended before anybody knew.
+func (t *Table) mind(e *entry, now time.Time) {
+	n := e.stored
+	if n == nil || e.wanted() == nil || t.streams[n.Stream] == nil {
+		return
+	}
+	if _, ok := e.due.Deadline(); !ok {
+		e.ours = true
+		t.setDue(e, now.Add(n.TTL))
+	}
+}
+
 // cede leaves an entry to another stream than those of this owner, unless one of these
-// is about to have it.
-func (t *Table) cede(e *entry) {
+// is about to have it. That stream must have spoken lately: it may be one that is dead, and
+// whose provider goes on with the other one.
+func (t *Table) cede(e *entry, now time.Time) {
 	coming := e.next
 	if coming == nil {
 		coming = e.flying
 	}
-	if h := e.holder; h != nil && (coming == nil || coming.node == nil) {
+	if h := e.holder; h != nil && (coming == nil || coming.node == nil || !t.isFresh(e, coming.node, now)) {
 		e.former = h.stream.order
 		t.unhold(e)
 	}
@@ -140,14 +161,23 @@ func (t *Table) cede(e *entry) {
 	t.relax(e)
 }
 
+// isForeign reports whether a node is that of another owner's stream.
+func (t *Table) isForeign(n *node.Node) bool { return t.config.Shared && t.streams[n.Stream] == nil }
+
+// isFresh reports whether the next Active of the node is not due yet.
+func (t *Table) isFresh(e *entry, n *node.Node, now time.Time) bool {
+	at, ok := e.due.Deadline()
+	return ok && at-now.Sub(t.start) >= n.TTL
+}
+
 // lose notes that the store does not hold the entry any more. With keep it is put
-// again.
+// again, if it was this owner's.
 func (t *Table) lose(e *entry, keep bool) {
 	c := e.next
 	switch {
 	case e.stored == nil:
 		return
-	case keep && e.wanted() != nil:
+	case keep && e.wanted() != nil && !t.isForeign(e.stored):
 		e.missing = true
 		if c == nil && e.flying == nil {
 			t.request(e, &change{node: e.stored})
@@ -189,7 +219,7 @@ func (t *Table) Unblock() {
 
 // Take returns changes to commit, up to a number, if there are any. Settle or Retry must
 // follow before it is called again.
-func (t *Table) Take(most int) []store.Change {
+func (t *Table) Take(most int, now time.Time) []store.Change {
 	var changes []store.Change
 	t.batch = t.batch[:0]
 	for len(t.queue) > 0 && len(changes) < most {
@@ -198,7 +228,7 @@ func (t *Table) Take(most int) []store.Change {
 		t.queue = t.queue[1:]
 		e.queued = false
 		c := e.next
-		if c == nil || e.flying != nil || !t.stillDue(e, c) {
+		if c == nil || e.flying != nil || !t.stillDue(e, c, now) {
 			continue
 		}
 		c.seen = e.version
@@ -213,9 +243,9 @@ func (t *Table) Take(most int) []store.Change {
 }
 
 // stillDue reports whether a change is still to be made. If not, it ends it.
-func (t *Table) stillDue(e *entry, c *change) bool {
+func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 	switch {
-	case c.node == nil && e.before() == 0:
+	case c.node == nil && e.before() == 0 && e.tried == nil:
 		t.set(e, nil, nil, nil)
 		t.finish(c, nil)
 		return false
@@ -226,9 +256,14 @@ func (t *Table) stillDue(e *entry, c *change) bool {
 		t.set(e, e.stored, nil, nil)
 		t.surrender(e)
 		if c.hold != nil {
-			t.refuse(c.stream, c.hold.text, taken)
+			t.refuse(c.stream, c.hold.text, takenBy(another))
 		}
 		t.done(c.stream)
+		return false
+	case t.isForeign(e.stored) && !t.isFresh(e, c.node, now):
+		t.set(e, e.stored, nil, nil)
+		t.cede(e, now)
+		t.finish(c, nil)
 		return false
 	case !e.missing && !c.again && identical(c.node, e.stored):
 		t.set(e, e.stored, nil, nil)
@@ -241,7 +276,7 @@ func (t *Table) stillDue(e *entry, c *change) bool {
 // surrender leaves an entry to another provider.
 func (t *Table) surrender(e *entry) {
 	t.unhold(e)
-	if t.streams[e.stored.Stream] == nil && t.config.Shared {
+	if t.isForeign(e.stored) {
 		t.due.Remove(&e.due)
 		e.ours = false
 	}
@@ -254,18 +289,19 @@ func identical(a, b *node.Node) bool {
 }
 
 // Settle takes the outcomes of the changes that Take has returned.
-func (t *Table) Settle(outcomes []store.Outcome) {
+func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
 	for i, e := range t.batch {
-		t.settle(e, outcomes[i])
+		t.settle(e, outcomes[i], now)
+		t.mind(e, now)
 	}
 	clear(t.batch)
 	t.batch = t.batch[:0]
 }
 
-func (t *Table) settle(e *entry, outcome store.Outcome) {
+func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
 	c := e.flying
 	switch {
-	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || t.streams[e.stored.Stream] == nil):
+	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || t.isForeign(e.stored)):
 		// Somebody has it now, or nobody.
 		t.set(e, e.stored, nil, e.next)
 		t.finish(c, nil)
@@ -277,14 +313,16 @@ func (t *Table) settle(e *entry, outcome store.Outcome) {
 			t.stuck = append(t.stuck, e)
 		}
 	case outcome.Version < e.version: // the store has told of something later already
+		t.setTried(e, nil)
 		t.set(e, e.stored, nil, e.next)
 		t.finish(c, c.node)
-		if n := e.stored; n != nil && t.streams[n.Stream] == nil {
-			t.cede(e)
+		if n := e.stored; n != nil && t.isForeign(n) {
+			t.cede(e, now)
 		}
 	default:
 		e.version, e.missing = outcome.Version, false
 		t.finish(c, c.node)
+		t.setTried(e, nil)
 		t.set(e, c.node, nil, e.next)
 		if c.node != nil {
 			t.crowd(e)
@@ -308,6 +346,9 @@ func (t *Table) back(e *entry) {
 // are stored.
 func (t *Table) Retry() {
 	for _, e := range t.batch {
+		if n := e.flying.node; n != nil {
+			t.setTried(e, n)
+		}
 		t.back(e)
 		t.put(e)
 	}

@@ -88,6 +88,7 @@ type entry struct {
 	version int64      // of what the store is known to hold, or of its deletion
 	flying  *change    // that is being committed
 	next    *change    // that waits
+	tried   *node.Node // that the store may hold: Commit could not tell
 	holder  *hold      // of the stream of this owner that holds the node
 	former  uint64     // order of the last stream of this owner that lost it to another owner's
 	service *service
@@ -211,8 +212,23 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 			e.ours = false
 		}
 	}
-	if e.stored == nil && e.flying == nil && e.next == nil {
+	if e.stored == nil && e.flying == nil && e.next == nil && e.tried == nil {
 		t.remove(e)
+	}
+}
+
+// setTried notes what the store may hold, or nil.
+func (t *Table) setTried(e *entry, n *node.Node) {
+	former := e.tried
+	e.tried = n
+	if n != nil {
+		t.count(n.Stream, 1)
+	}
+	if former != nil {
+		t.count(former.Stream, -1)
+		if e.stored == nil && e.flying == nil && e.next == nil && n == nil {
+			t.remove(e)
+		}
 	}
 }
 
@@ -337,7 +353,7 @@ func (t *Table) request(e *entry, c *change) {
 	if c.stream != nil {
 		c.stream.pending++
 	}
-	if c.node == nil && e.stored == nil && e.flying == nil {
+	if c.node == nil && e.stored == nil && e.flying == nil && e.tried == nil {
 		t.set(e, nil, nil, nil) // it was never stored
 		t.finish(c, nil)
 	} else {
@@ -353,7 +369,7 @@ func (t *Table) supersede(former, by *change) {
 		return
 	}
 	if former.hold != nil && by.stream != former.stream && by.node != nil {
-		t.refuse(former.stream, former.hold.text, newer)
+		t.refuse(former.stream, former.hold.text, takenBy(newer))
 	}
 	t.done(former.stream)
 }
