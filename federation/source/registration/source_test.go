@@ -307,3 +307,7 @@ func TestCloseOfOwner(t *testing.T) {
 		w.expect("nothing is withdrawn", "web.acme.example 192.0.2.1:8443")
 	})
 }
+
+// sleepHalf waits for less than what a provider may be silent for, with the usual ttl: seven
+// of them are longer than any ttl of the rules.
+func sleepHalf() { time.Sleep(14 * time.Second) }
