@@ -85,31 +85,28 @@ func parseProvider(s string) (provider, error) {
 func readProvider(s string) (provider, error) {
 	p := provider{text: s, captures: map[string]int{}}
 	separator, rest := segmentsOf(s)
-	starred := s[:len(s)-len(rest)]
-	for i, segment := range strings.Split(rest, separator) {
+	segments := strings.Split(rest, separator)
+	for i, segment := range segments {
 		part, err := parsePiece(segment)
 		if err != nil {
 			return provider{}, err
 		}
-		if i > 0 {
-			starred += separator
-		}
 		p.segments = append(p.segments, part)
 		if part.capture == "" {
-			starred += segment
 			continue
 		}
-		starred += part.before + "*" + part.after
 		if _, twice := p.captures[part.capture]; twice {
 			return provider{}, fmt.Errorf("{%s} %w", part.capture, errTwice)
 		}
-		if p.captures[part.capture] = i; separator == "." && (i > 0 || part.before+part.after != "" || segment == rest) {
+		if separator == "." && (i > 0 || part.before+part.after != "" || len(segments) == 1) {
 			return provider{}, errHost
 		}
+		p.captures[part.capture] = i
+		segments[i] = part.before + "*" + part.after
 	}
 	var err error
-	if p.pattern, err = pattern.ParseID(starred); err != nil {
-		return provider{}, errors.Unwrap(err) // which is without the text, which is not what s says
+	if p.pattern, err = pattern.ParseID(s[:len(s)-len(rest)] + strings.Join(segments, separator)); err != nil {
+		return provider{}, errors.Unwrap(err) // without the text, which is not what s says
 	}
 	return p, nil
 }

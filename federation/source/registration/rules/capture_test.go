@@ -67,3 +67,14 @@ func TestPatterns(t *testing.T) {
 		}
 	}
 }
+
+// TestDeepPaths has patterns with more segments than the index looks at.
+func TestDeepPaths(t *testing.T) {
+	deep := "spiffe://a/" + strings.Repeat("s/", 20)
+	r := parsed(t, strings.Replace("rules: [{name: a, providers: ['P{x}', 'Py/{x}'], services: ['{x}.example'], addresses: [10.0.0.0/8]}]", "P", deep, 2))
+	for id, want := range map[string]bool{deep + "web": true, deep + "y/web": true, deep + "z/web": false, "spiffe://a/s/web": false} {
+		if _, err := r.Judge(request{id, "", "web.example", "10.0.0.1", 0}.parsed(t)); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 type index struct {
 	everyone  set
 	exactID   map[string][]int
-	groupID   map[string][]int // by pattern.Group
+	startID   map[string][]int // of patterns, by what startOf returns
 	everyName set
 	exactName map[string][]int // without the final dot
 	belowName map[string][]int // for what is below a name, without the final dot
@@ -37,7 +37,7 @@ func (s *set) intersect(other set) {
 }
 
 // each ranges over the rules of a set, ascending.
-func (s set) each() iter.Seq[int] {
+func (s *set) each() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range s {
 			for ; word != 0; word &= word - 1 {
@@ -52,7 +52,7 @@ func (s set) each() iter.Seq[int] {
 // indexOf returns the index of rules, of which there are maxRules at most.
 func indexOf(rules []rule) index {
 	x := index{
-		exactID: map[string][]int{}, groupID: map[string][]int{},
+		exactID: map[string][]int{}, startID: map[string][]int{},
 		exactName: map[string][]int{}, belowName: map[string][]int{},
 	}
 	for i := range rules {
@@ -63,8 +63,8 @@ func indexOf(rules []rule) index {
 			case p.pattern.IsPlain():
 				x.exactID[text] = append(x.exactID[text], i)
 			default:
-				group := pattern.Group(text)
-				x.groupID[group] = append(x.groupID[group], i)
+				start := startOf(text)
+				x.startID[start] = append(x.startID[start], i)
 			}
 		}
 		for _, t := range rules[i].services {
@@ -93,9 +93,43 @@ func (x *index) identified(ids []mtls.ID) set {
 			rules[i] |= word
 		}
 		rules.add(x.exactID[text]...)
-		rules.add(x.groupID[pattern.Group(text)]...)
+		start := pattern.Group(text)
+		rules.add(x.startID[start]...)
+		if !id.IsSPIFFE() {
+			continue
+		}
+		for range maxStart {
+			end := strings.IndexByte(text[len(start)+1:], '/')
+			if end < 0 {
+				break
+			}
+			start = text[:len(start)+1+end]
+			rules.add(x.startID[start]...)
+		}
 	}
 	return rules
+}
+
+// maxStart bounds how many segments of a path startOf returns, and so the work for
+// an identity.
+const maxStart = 8
+
+// startOf returns what all identities have in common that a pattern matches: what
+// pattern.Group returns, and of SPIFFE IDs the segments of the path before the first one
+// with a '*' as well.
+func startOf(spelled string) string {
+	start := pattern.Group(spelled)
+	if !strings.HasPrefix(spelled, scheme) {
+		return start
+	}
+	for range maxStart {
+		segment, _, more := strings.Cut(spelled[len(start)+1:], "/")
+		if !more || strings.Contains(segment, "*") {
+			break
+		}
+		start = spelled[:len(start)+1+len(segment)]
+	}
+	return start
 }
 
 // named returns the rules that may name a service, whose name has no final dot.

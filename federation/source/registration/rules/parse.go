@@ -31,8 +31,8 @@ const (
 
 // What holds where a rule says nothing.
 const (
-	defaultMin   = 5 * time.Second
-	defaultMax   = 5 * time.Minute
+	defaultLeast = 5 * time.Second
+	defaultMost  = 5 * time.Minute
 	defaultTTL   = 30 * time.Second
 	defaultQuota = 100
 )
@@ -81,7 +81,7 @@ func (r *reader) file(v value) *Rules {
 
 // rule reads one rule, whose name must be the first of its kind.
 func (r *reader) rule(v value, first func(v value, name string)) rule {
-	parsed := rule{peer: true, min: defaultMin, max: defaultMax, usual: defaultTTL, quota: defaultQuota}
+	parsed := rule{peer: true, min: defaultLeast, max: defaultMost, usual: defaultTTL, quota: defaultQuota}
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"name": func(v value) {
 			if read(r, v, &parsed.name, parseName) {

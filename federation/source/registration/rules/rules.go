@@ -48,7 +48,7 @@ type Grant struct {
 }
 
 // Refusal is the error of a request that is refused.
-type Refusal struct {
+type Refusal struct { //nolint:errname // what the protocol calls it
 	Rule   string // one of the words above
 	Reason string // for people; names the owner's rule where one decided
 }
@@ -220,7 +220,7 @@ func (r *Rules) unnamed(q *Request) error {
 		}
 		ids = append(ids, federation.Quote(id.String()))
 		for i := range r.rules {
-			if reason := r.rules[i].missing(id, q.Service); reason != "" {
+			if reason := r.rules[i].missing(id); reason != "" {
 				reasons = append(reasons, reason)
 			}
 		}
@@ -235,9 +235,9 @@ func (r *Rules) unnamed(q *Request) error {
 	return refusef(NoRule, "%s may not register %s: %s", shown(ids), name, shown(reasons))
 }
 
-// missing returns why a rule that names the identity does not name the service, or ""
-// when it does not name the identity.
-func (r *rule) missing(id mtls.ID, service federation.FQDN) string {
+// missing returns which services a rule allows to an identity, or why none, or "" when
+// it does not name the identity.
+func (r *rule) missing(id mtls.ID) string {
 	for i := range r.providers {
 		p := &r.providers[i]
 		if !p.matches(id) {

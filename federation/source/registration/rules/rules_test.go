@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 		{request{"spiffe://west.example/ns/shop/sa/a.b", "", "b.a.shop.west.fed.example", "10.1.2.3", 0}, "spiffe://west.example/ns/shop/sa/a.b", late},
 	} {
 		tt.want.Provider = must(t, mtls.ParseID, tt.provider)
-		got, err := r.Judge(tt.request.parsed(t))
+		got, err := r.Judge(tt.parsed(t))
 		if err != nil || got != tt.want {
 			t.Errorf("%v: %+v, %v; want %+v", tt.request, got, err, tt.want)
 		}
@@ -136,7 +136,7 @@ func TestJudgeRefuses(t *testing.T) {
 		{request{"a_b.fleet.example", "", "app-a_b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a_b.fleet.example" may not register app-a_b.fleet.fed.example: rule fleet: {host} is "a_b" of "a_b.fleet.example", which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most, rule all allows common.fed.example`},
 		{request{"", "", name, "10.0.0.1", 0}, rules.NoRule, "the certificate has neither a SPIFFE ID nor a DNS name"},
 	} {
-		got, err := r.Judge(tt.request.parsed(t))
+		got, err := r.Judge(tt.parsed(t))
 		var refusal rules.Refusal
 		if got != (rules.Grant{}) || !errors.As(err, &refusal) || refusal != (rules.Refusal{Rule: tt.word, Reason: tt.reason}) {
 			t.Errorf("%v: %+v\n got %v\nwant %s: %s", tt.request, got, err, tt.word, tt.reason)
