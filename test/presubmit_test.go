@@ -87,6 +87,9 @@ var allowed = map[string][]string{
 	"federation/source/registration/rules": {
 		"federation", "federation/mtls", "federation/pattern", "federation/problem", "federation/source/registration/node", "federation/yamlvalue",
 	},
+	"federation/source/registration/store/journal": {
+		"federation", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
+	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
 		"federation/problem", "federation/yamlvalue",

@@ -1,0 +1,65 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// BenchmarkCommit changes nodes, so many in one commit; an operation is one node.
+func BenchmarkCommit(b *testing.B) {
+	for _, batch := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint(batch), func(b *testing.B) {
+			c := Config{Path: b.TempDir() + "/nodes"}
+			r := run(b, c)
+			<-r.states
+			changes := make([]store.Change, batch)
+			for i := range changes {
+				changes[i] = putOf(testNode(b, i, "a node of a benchmark"), 0)
+			}
+			b.ReportAllocs()
+			for i := 0; i < b.N; i += batch {
+				outcomes, err := r.Commit(b.Context(), changes)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for j := range outcomes {
+					changes[j].Before = outcomes[j].Version
+				}
+			}
+			b.StopTimer()
+			r.stop()
+		})
+	}
+}
+
+// BenchmarkLoad reads a file with 100,000 nodes.
+func BenchmarkLoad(b *testing.B) {
+	const count = 100_000
+	path := b.TempDir() + "/nodes"
+	data := testMarker.appendHeader(nil)
+	for i := range count {
+		data = testMarker.append(data, put, int64(i+1), testNode(b, i, "a node of a benchmark").Append)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		file, err := os.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c := contents{entries: map[node.Key]entry{}}
+		if err := c.read(file); err != nil || len(c.entries) != count || c.lost != "" {
+			b.Fatal(len(c.entries), c.lost, err)
+		}
+		if err := file.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

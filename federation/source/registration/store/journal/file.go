@@ -1,0 +1,323 @@
+package journal
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// What is beside the file. The lock is a file of its own, as the file is replaced.
+const (
+	lockSuffix    = ".lock"
+	newSuffix     = ".new" // while it is written
+	damagedSuffix = ".damaged"
+	mode          = 0o600
+)
+
+// opened is what Run has opened.
+type opened struct {
+	lock     *os.File
+	nodes    []store.Versioned
+	complete bool
+}
+
+// close lets other processes have the file.
+func (o *opened) close() { _ = o.lock.Close() }
+
+// resolve returns the path of the file that path leads to.
+func resolve(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "", fmt.Errorf("%s is a symbolic link to a file that does not exist", path)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// open locks and reads the file, and makes it ready for records.
+func (s *Store) open() (*opened, error) {
+	path, err := resolve(s.config.Path)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(path + lockSuffix)
+	if err != nil {
+		return nil, err
+	}
+	s.path = path
+	complete, err := s.load()
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &opened{lock, s.versioned(), complete}, nil
+}
+
+// load reads the file, and reports whether nothing is missing in it.
+func (s *Store) load() (complete bool, err error) {
+	old, info, err := regularfile.Open(s.path, maxFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	found := contents{entries: make(map[node.Key]entry)}
+	if err != nil {
+		found.lost = "there was no file"
+	} else {
+		found.stamp = info.ModTime() // where no record says it
+		if err = errors.Join(found.read(old), old.Close()); err != nil {
+			return false, fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	young := s.use(&found)
+	s.ready(found.whole > 0 && !found.damaged && young)
+	return found.lost == "", nil
+}
+
+// use makes what was found in the file that of the store. It reports whether the file
+// is young enough.
+func (s *Store) use(found *contents) (young bool) {
+	age := time.Since(found.stamp)
+	young = s.config.Lifetime == 0 || age <= s.config.Lifetime
+	switch {
+	case !young:
+		clear(found.entries)
+		found.lost = cmp.Or(found.lost, fmt.Sprintf("it is %v old, and its nodes are not used", age.Round(time.Second)))
+	case found.lost != "":
+	case found.partial:
+		found.lost = "the owner before had not converged"
+	case !found.ended && found.boot != boot():
+		found.lost = "the machine has failed, which may have taken what was stored last"
+	}
+	s.partial = time.Time{}
+	if found.lost != "" {
+		s.partial = time.Now().Add(s.config.Convergence)
+		s.logger.Info("the journal may not be complete", "reason", found.lost, "nodes", len(found.entries))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries, s.live, s.version, s.marker = found.entries, found.live(), found.version, found.marker
+	s.size, s.torn, s.damaged = found.whole, found.torn, found.damaged
+	return young
+}
+
+// ready opens the file for records if that is possible, and has it written anew
+// otherwise. Why neither can be done is what Commit returns.
+func (s *Store) ready(appends bool) {
+	if appends {
+		f, err := os.OpenFile(s.path, os.O_RDWR, 0)
+		if err == nil {
+			_ = f.Chmod(mode) // it may be one that the operator has copied
+			s.mu.Lock()
+			s.file = f
+			s.mu.Unlock()
+			s.stamp(stamp)
+			return
+		}
+	}
+	s.complain("cannot write the file anew", s.compact())
+}
+
+// contents is what is in a file.
+type contents struct {
+	entries map[node.Key]entry
+	version int64
+	stamp   time.Time // the last one
+	boot    string    // of it; "" if none is known
+	partial bool      // whether nodes may have been missing then
+	ended   bool      // whether nothing comes after the end of an owner
+	marker  marker    // zero: none
+	whole   int64     // where the last whole record ends; 0: there is not even a header
+	torn    bool      // whether there is more behind it
+	damaged bool      // whether there is more that is wrong
+	lost    string    // why something may be missing; "": nothing is
+}
+
+// read reads a file. Its errors are those of the disk; whatever is wrong with the
+// content is in c.
+func (c *contents) read(file io.Reader) error {
+	r, err := newReader(file)
+	switch {
+	case errors.Is(err, errHeader):
+		c.damaged, c.lost = true, err.Error()
+		return nil
+	case err != nil:
+		return err
+	}
+	c.marker = r.marker
+	for {
+		payload, err := r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			c.whole, c.torn, c.damaged = r.whole, r.skips, c.damaged || r.damaged
+			if r.damaged {
+				c.lost = "it is damaged"
+			} else if c.lost == "" && c.torn {
+				c.lost = "its last record is not whole"
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := c.add(kind(payload[0]), int64(binary.LittleEndian.Uint64(payload[1:])), payload[leastPayload:], frameBytes+len(payload)); err != nil { //nolint:gosec // written in the same way
+			c.damaged, c.lost = true, "a record says what no owner stores: "+err.Error()
+		}
+	}
+}
+
+// add adds what a whole record says, of which there are so many bytes.
+func (c *contents) add(k kind, version int64, data []byte, size int) (err error) {
+	c.version = max(c.version, version)
+	c.ended = k == end
+	switch k {
+	case put:
+		var n *node.Node
+		if n, err = node.Parse(data); err == nil {
+			c.entries[n.Key] = entry{n, version, int64(size)}
+		}
+	case gone:
+		var key node.Key
+		if key, err = parseKey(data); err == nil {
+			delete(c.entries, key)
+		}
+	case stamp, end:
+		err = c.addStamp(data)
+	default:
+		err = fmt.Errorf("kind %q", byte(k))
+	}
+	return err
+}
+
+// addStamp adds what Store.appendStamp has written.
+func (c *contents) addStamp(data []byte) error {
+	if len(data) < 8+1 {
+		return io.ErrUnexpectedEOF
+	}
+	c.stamp = time.Unix(int64(binary.LittleEndian.Uint64(data)), 0) //nolint:gosec // written in the same way
+	c.partial, c.boot = data[8] != 0, string(data[8+1:])
+	return nil
+}
+
+// live returns the bytes of the records of all entries.
+func (c *contents) live() (bytes int64) {
+	for _, e := range c.entries {
+		bytes += e.bytes
+	}
+	return bytes
+}
+
+// compact writes the file anew: beside the old one, which it replaces when all of it is
+// on the disk. Changes go on meanwhile.
+func (s *Store) compact() error {
+	s.mu.Lock()
+	entries, version, from := s.snapshot(), s.version, s.size
+	if s.file == nil {
+		_, _ = rand.Read(s.marker[:]) // which never fails
+	}
+	s.mu.Unlock()
+	err := s.rewrite(entries, version, from)
+	if err != nil {
+		_ = os.Remove(s.path + newSuffix)
+		s.mu.Lock()
+		s.broken = err
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// rewrite is compact for these entries, and what has come behind from.
+func (s *Store) rewrite(entries []entry, version, from int64) error {
+	_ = os.Remove(s.path + newSuffix) // of a process that was killed
+	f, err := os.OpenFile(s.path+newSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	size, err := s.fill(f, entries, version)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = s.install(f, size, from)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return syncDir(filepath.Dir(s.path))
+}
+
+// fill writes a header and the entries, and returns the bytes that these are.
+func (s *Store) fill(f *os.File, entries []entry, version int64) (int64, error) {
+	w := bufio.NewWriterSize(f, 1<<20)
+	b := s.marker.append(s.marker.appendHeader(nil), stamp, version, s.appendStamp)
+	size := int64(len(b))
+	_, err := w.Write(b)
+	for _, e := range entries {
+		b = s.marker.append(b[:0], put, e.version, e.node.Append)
+		size += int64(len(b))
+		if _, err = w.Write(b); err != nil {
+			return 0, err // which every later one would be
+		}
+	}
+	return size, errors.Join(err, w.Flush())
+}
+
+// install puts a file in the place of the old one, with what the old one has behind
+// from. It closes the old one.
+func (s *Store) install(f *os.File, size, from int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		if _, err := f.Seek(size, io.SeekStart); err != nil {
+			return err
+		}
+		tail, err := io.Copy(f, io.NewSectionReader(s.file, from, s.size-from))
+		if err != nil {
+			return err
+		}
+		size += tail
+	}
+	if s.damaged {
+		s.logger.Warn("the journal is damaged; it is set aside", "file", setAside(s.path))
+	}
+	if err := os.Rename(s.path+newSuffix, s.path); err != nil {
+		return err
+	}
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+	s.file, s.broken, s.size, s.torn, s.damaged, s.unsaved = f, nil, size, false, false, true
+	s.wakeUp()
+	return nil
+}
+
+// setAside keeps a damaged file under another name, for people, and returns that name.
+// The former one goes.
+func setAside(path string) string {
+	aside := path + damagedSuffix
+	_ = os.Remove(aside)
+	if err := os.Link(path, aside); err != nil { // so that there always is a file at path
+		_ = os.Rename(path, aside)
+	}
+	return aside
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,358 @@
+// Package journal keeps registered nodes in memory, and in a file for the restart of an
+// owner. It is no database: every change is a record at the end of the file, and when
+// the file is more than twice what lives in it, it is written anew.
+//
+// What Commit has stored outlives the process, however it ends. What the machine loses
+// when it fails is what was stored in the last second; the next owner says then that
+// what it has may not be complete. The file takes up to three times what lives in it,
+// while it is written anew. Beside it stand a file with the suffix ".lock", which keeps
+// other processes away, and, after damage, one with the suffix ".damaged".
+package journal
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// Config says where a journal is.
+type Config struct {
+	Path string // of the file; its directory must exist. A symbolic link is followed.
+
+	// Lifetime is how long nodes outlive the owner that has stored them. Those of an
+	// older file are not used. 0: for ever.
+	Lifetime time.Duration
+
+	// Convergence is how long the providers have to come back to an owner whose journal
+	// is not complete. One that starts anew before has none that is complete either. 0: two minutes.
+	Convergence time.Duration
+
+	Logger *slog.Logger // nil: none
+}
+
+// How often what is done.
+const (
+	syncEvery    = time.Second      // at most, while there are changes
+	stampEvery   = time.Minute      // so that the file of an idle owner is not old
+	openEvery    = time.Second      // while it cannot be opened
+	compactEvery = 10 * time.Second // at most
+)
+
+const defaultConvergence = 2 * time.Minute
+
+// maxFile bounds the file, and with it what is read into memory.
+const maxFile = 1 << 30
+
+// slack is how much larger than twice what lives the file may be, so that a small one is
+// not written anew all the time.
+const slack = 1 << 20
+
+// The reasons for which nothing can be stored.
+var (
+	errNotOpen = errors.New("the journal is not open")
+	errFull    = fmt.Errorf("the journal would be larger than %d bytes", maxFile)
+	errLocked  = errors.New("another process uses the journal")
+)
+
+// Store is a journal. It implements [store.Store].
+type Store struct {
+	config Config
+	logger *slog.Logger
+	wake   chan struct{} // cap 1: something is to be synced, or written anew
+
+	mu      sync.Mutex
+	file    *os.File // nil: it must be written anew first, which is for Run
+	broken  error    // why there is no file
+	size    int64    // of the file, up to the end of the last whole record
+	torn    bool     // whether there is more than size in the file
+	marker  marker
+	entries map[node.Key]entry
+	live    int64 // bytes of the records of entries
+	version int64 // the last one given
+	unsaved bool  // whether something has been written since the last sync
+
+	// Owned by Run.
+	path       string    // without symbolic links
+	partial    time.Time // until when nodes may be missing; zero if none are
+	damaged    bool      // whether the file is to be set aside when it is written anew
+	compacted  time.Time
+	complaints map[string]string // the last error of each kind that was logged
+}
+
+type entry struct {
+	node    *node.Node
+	version int64
+	bytes   int64 // of its record
+}
+
+// New returns a journal. The file is opened by Run.
+func New(c Config) (*Store, error) {
+	switch {
+	case c.Path == "":
+		return nil, errors.New("a journal needs a path")
+	case c.Lifetime < 0 || c.Convergence < 0:
+		return nil, fmt.Errorf("a lifetime of %v or a convergence of %v is less than none", c.Lifetime, c.Convergence)
+	case c.Logger == nil:
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Convergence = cmp.Or(c.Convergence, defaultConvergence)
+	return &Store{config: c, logger: c.Logger.With("journal", c.Path), wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}, nil
+}
+
+// Run implements [store.Store]. While the file cannot be opened, because another process
+// has it for example, it tries again each second.
+func (s *Store) Run(ctx context.Context, w store.Watcher) {
+	opened, err := s.open()
+	for last := ""; err != nil; opened, err = s.open() {
+		if err.Error() != last {
+			last = err.Error()
+			w.Away(err)
+		}
+		if !sleep(ctx, openEvery) {
+			return
+		}
+	}
+	defer opened.close()
+	w.Away(nil)
+	w.State(opened.nodes, opened.complete)
+	s.keep(ctx)
+	s.end()
+}
+
+// sleep reports whether ctx has not ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Commit implements [store.Store].
+func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		s.wakeUp()
+		return nil, s.broken
+	}
+	var (
+		outcomes = make([]store.Outcome, len(changes))
+		sizes    = make([]int64, len(changes)) // of the records; 0: none
+		records  []byte
+		version  = s.version
+	)
+	for i, c := range changes {
+		before := s.entries[c.Key].version
+		if before != c.Before {
+			outcomes[i] = store.Outcome{Version: before, Conflict: true}
+			continue
+		}
+		version++
+		outcomes[i].Version = version
+		length := len(records)
+		switch {
+		case c.Node != nil:
+			records = s.marker.append(records, put, version, c.Node.Append)
+		case before != 0:
+			records = s.marker.append(records, gone, version, func(b []byte) []byte { return appendKey(b, c.Key) })
+		}
+		sizes[i] = int64(len(records) - length)
+	}
+	if len(records) > 0 {
+		if err := s.write(records); err != nil {
+			return nil, err
+		}
+	}
+	s.version = version
+	for i, c := range changes {
+		if !outcomes[i].Conflict {
+			s.apply(c.Key, entry{c.Node, outcomes[i].Version, sizes[i]})
+		}
+	}
+	return outcomes, nil
+}
+
+// apply puts an entry in the place of that of the key, or deletes it when there is no
+// node.
+func (s *Store) apply(key node.Key, e entry) {
+	s.live -= s.entries[key].bytes
+	if e.node == nil {
+		delete(s.entries, key)
+		return
+	}
+	s.live += e.bytes
+	s.entries[key] = e
+}
+
+// write appends records to the file: with one write, so that they outlive the process
+// when it returns. What an error leaves of them is removed before the next ones.
+func (s *Store) write(records []byte) error {
+	if s.torn {
+		if err := s.file.Truncate(s.size); err != nil {
+			return err
+		}
+		s.torn = false
+	}
+	if s.size+int64(len(records)) > maxFile {
+		s.wakeUp()
+		return errFull
+	}
+	if _, err := s.file.WriteAt(records, s.size); err != nil {
+		s.torn = s.file.Truncate(s.size) != nil
+		return err
+	}
+	s.size += int64(len(records))
+	s.unsaved = true
+	s.wakeUp()
+	return nil
+}
+
+func (s *Store) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Release implements [store.Store]: there is nothing for a stream itself.
+func (s *Store) Release(uint64) {}
+
+// keep syncs, stamps and rewrites the file until ctx ends.
+func (s *Store) keep(ctx context.Context) {
+	stamps := time.NewTicker(stampEvery)
+	defer stamps.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-stamps.C:
+			s.stamp(stamp)
+			s.find()
+		case <-s.wake:
+		}
+		s.settle()
+		if !sleep(ctx, syncEvery) {
+			return
+		}
+	}
+}
+
+// settle writes the file anew when it has to be, and syncs it.
+func (s *Store) settle() {
+	s.mu.Lock()
+	missing := s.file == nil
+	due := s.size > 2*s.live+slack || s.size > maxFile/4*3 && s.size-s.live > maxFile/8
+	s.mu.Unlock()
+	if missing || due && time.Since(s.compacted) >= compactEvery {
+		s.compacted = time.Now()
+		s.complain("cannot write the file anew", s.compact())
+	}
+	s.mu.Lock()
+	file, unsaved := s.file, s.unsaved
+	s.unsaved = false
+	s.mu.Unlock()
+	if file == nil || !unsaved {
+		return
+	}
+	if s.complain("cannot sync the file", file.Sync()) {
+		s.mu.Lock()
+		s.unsaved = true
+		s.mu.Unlock()
+	}
+}
+
+// complain logs an error, unless it is the same as before, and reports whether there is
+// one.
+func (s *Store) complain(what string, err error) bool {
+	if err == nil {
+		delete(s.complaints, what)
+		return false
+	}
+	if s.complaints[what] != err.Error() {
+		s.complaints[what] = err.Error()
+		s.logger.Warn(what, "error", err)
+	}
+	return true
+}
+
+// stamp writes when the owner was there, and that it is at its end where that is the kind.
+func (s *Store) stamp(k kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		// An error is that of the next Commit, too, which returns it.
+		_ = s.write(s.marker.append(nil, k, s.version, s.appendStamp))
+	}
+}
+
+// appendStamp appends what a stamp says: when, whether nodes may be missing, and on
+// which boot.
+func (s *Store) appendStamp(b []byte) []byte {
+	now := time.Now()
+	b = binary.LittleEndian.AppendUint64(b, uint64(now.Unix())) //nolint:gosec // read back in the same way
+	partial := byte(0)
+	if now.Before(s.partial) {
+		partial = 1
+	}
+	return append(append(b, partial), boot()...)
+}
+
+// find has the file written anew when it is not at its path any more.
+func (s *Store) find() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return
+	}
+	there, err := os.Stat(s.path)
+	is, failure := s.file.Stat()
+	if failure == nil && (errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(there, is)) {
+		s.logger.Warn("somebody has removed or replaced the file; it is written anew")
+		_ = s.file.Close()
+		s.file, s.broken = nil, errNotOpen
+	}
+}
+
+// end leaves a file that says that nothing is missing in it.
+func (s *Store) end() {
+	s.stamp(end)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		s.complain("cannot sync the file", errors.Join(s.file.Sync(), s.file.Close()))
+	}
+	s.file, s.broken, s.entries = nil, errNotOpen, nil
+}
+
+// versioned returns all nodes.
+func (s *Store) versioned() []store.Versioned {
+	nodes := make([]store.Versioned, 0, len(s.entries))
+	for _, e := range s.entries {
+		nodes = append(nodes, store.Versioned{Node: e.node, Version: e.version})
+	}
+	return nodes
+}
+
+// snapshot returns all entries in the order of their versions, so that later nodes
+// come later in the file.
+func (s *Store) snapshot() []entry {
+	return slices.SortedFunc(maps.Values(s.entries), func(a, b entry) int { return cmp.Compare(a.version, b.version) })
+}

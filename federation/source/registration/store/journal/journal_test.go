@@ -1,0 +1,422 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// testNode returns a node of its own for each number.
+func testNode(t testing.TB, number int, description string) *node.Node {
+	t.Helper()
+	service, err := federation.ParseFQDN(fmt.Sprintf("svc-%d.example", number/10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	uri, err := node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16, number>>8&255, number&255), netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := mtls.ParseID("spiffe://west.example/ns/shop/sa/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &node.Node{
+		Key: node.Key{Service: service, URI: uri}, Description: description, TTL: 30 * time.Second,
+		Provider: id, Rule: "pods", Owner: "owner-1", Stream: 7, Since: time.Unix(1_700_000_000, 0).UTC(),
+	}
+}
+
+// state is what a watcher is told.
+type state struct {
+	nodes    map[string]int64 // versions, by textOf
+	complete bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// textOf returns what tells nodes apart in these tests.
+func textOf(n *node.Node) string { return n.URI.String() + " " + n.Description }
+
+func versions(nodes []store.Versioned) map[string]int64 {
+	texts := map[string]int64{}
+	for _, n := range nodes {
+		texts[textOf(n.Node)] = n.Version
+	}
+	return texts
+}
+
+// watcher keeps what it is told.
+type watcher struct {
+	states chan state
+	aways  chan error
+}
+
+func (w *watcher) State(nodes []store.Versioned, complete bool) {
+	w.states <- state{versions(nodes), complete}
+}
+func (w *watcher) Changed([]store.Versioned, []store.Gone) {}
+func (w *watcher) Away(reason error)                       { w.aways <- reason }
+
+// running is a store that runs.
+type running struct {
+	*Store
+	*watcher
+
+	stop func() // waits for its end
+}
+
+// run starts a store, whose state it does not wait for.
+func run(t testing.TB, c Config) running {
+	t.Helper()
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{make(chan state, 10), make(chan error, 10)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Run(ctx, w) })
+	stop := func() { cancel(); wg.Wait() }
+	t.Cleanup(stop)
+	return running{s, w, stop}
+}
+
+// started is run which checks what the watcher is told first.
+func started(t testing.TB, c Config, want state) running {
+	t.Helper()
+	r := run(t, c)
+	if diff := cmp.Diff(want, <-r.states, cmp.AllowUnexported(state{})); diff != "" {
+		t.Errorf("the state, -want +got:\n%s", diff)
+	}
+	return r
+}
+
+// commit makes changes that must be made, and returns the versions.
+func (r running) commit(t testing.TB, changes ...store.Change) []int64 {
+	t.Helper()
+	outcomes, err := r.Commit(t.Context(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []int64
+	for i, o := range outcomes {
+		if o.Conflict {
+			t.Errorf("change %d is in conflict", i)
+		}
+		versions = append(versions, o.Version)
+	}
+	return versions
+}
+
+func putOf(n *node.Node, before int64) store.Change {
+	return store.Change{Key: n.Key, Node: n, Before: before}
+}
+
+func configIn(t testing.TB) Config {
+	return Config{Path: filepath.Join(t.TempDir(), "nodes"), Lifetime: time.Hour, Convergence: 2 * time.Minute}
+}
+
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		r := started(t, c, state{map[string]int64{}, false})
+		a, b := testNode(t, 1, "a"), testNode(t, 2, "b")
+		if diff := cmp.Diff([]int64{1, 2}, r.commit(t, putOf(a, 0), putOf(b, 0))); diff != "" {
+			t.Error(diff)
+		}
+		outcomes, err := r.Commit(t.Context(), []store.Change{putOf(a, 0), putOf(testNode(t, 2, "c"), 2), {Key: testNode(t, 3, "").Key, Before: 9}})
+		if diff := cmp.Diff([]store.Outcome{{Version: 1, Conflict: true}, {Version: 3}, {Conflict: true}}, outcomes); err != nil || diff != "" {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+		r.commit(t, store.Change{Key: a.Key, Before: 1})
+		r.Release(7)
+		r.stop()
+		if _, err := r.Commit(t.Context(), []store.Change{putOf(a, 0)}); !errors.Is(err, errNotOpen) {
+			t.Errorf("a commit after the end: %v", err)
+		}
+
+		want := map[string]int64{"https://10.0.0.2:8443 c": 3}
+		r = started(t, c, state{want, false}) // as the convergence was not over
+		time.Sleep(4 * time.Minute)
+		r.stop()
+		r = started(t, c, state{want, true})
+		if diff := cmp.Diff([]int64{5}, r.commit(t, putOf(a, 0))); diff != "" {
+			t.Errorf("the version after a deletion that was the last: %s", diff)
+		}
+		if info, err := os.Stat(c.Path); err != nil || info.Mode() != mode {
+			t.Errorf("the file is %v, %v", info.Mode(), err)
+		}
+	})
+}
+
+// TestLifetime has an owner that is idle for longer than the lifetime, and then one that
+// is away for so long.
+func TestLifetime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		r := started(t, c, state{map[string]int64{}, false})
+		n := testNode(t, 1, "a")
+		r.commit(t, putOf(n, 0))
+		time.Sleep(3 * time.Hour)
+		r.stop()
+		want := map[string]int64{textOf(n): 1}
+		r = started(t, c, state{want, true})
+		r.stop()
+		time.Sleep(59 * time.Minute)
+		r = started(t, c, state{want, true})
+		r.stop()
+		time.Sleep(61 * time.Minute)
+		r = started(t, c, state{map[string]int64{}, false})
+		r.stop()
+		started(t, c, state{map[string]int64{}, false}).stop() // they are really gone
+		c.Lifetime = 0
+		time.Sleep(10000 * time.Hour)
+		started(t, c, state{map[string]int64{}, false})
+	})
+}
+
+// TestCompaction has nodes that change all the time.
+func TestCompaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		r := started(t, c, state{map[string]int64{}, false})
+		want := map[string]int64{}
+		var version int64
+		for round := range 100 {
+			var changes []store.Change
+			for i := range 200 {
+				changes = append(changes, putOf(testNode(t, i, strings.Repeat("x", round)), max(0, version-199+int64(i))))
+			}
+			versions := r.commit(t, changes...)
+			version = versions[199]
+			if round == 99 {
+				for i, change := range changes {
+					want[textOf(change.Node)] = versions[i]
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(compactEvery)
+		synctest.Wait()
+		info, err := os.Stat(c.Path)
+		if err != nil || info.Size() > 2*r.live+slack || info.Size() < r.live {
+			t.Errorf("%d bytes for %d that live, %v", info.Size(), r.live, err)
+		}
+		r.stop()
+		started(t, c, state{want, true})
+	})
+}
+
+// TestCompactionBesideCommits writes the file anew while there are changes.
+func TestCompactionBesideCommits(t *testing.T) {
+	s, err := New(configIn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	wg.Go(func() {
+		defer close(done)
+		for i := range 3000 {
+			if _, err := s.Commit(t.Context(), []store.Change{putOf(testNode(t, i, "a"), 0)}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	rounds := 0
+	for running := true; running; rounds++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		if err := s.compact(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	want := versions(s.versioned())
+	s.end()
+	o.close()
+	t.Logf("written anew %d times", rounds)
+	started(t, s.config, state{want, false})
+}
+
+// TestNotAtItsPath removes the file, and replaces it.
+func TestNotAtItsPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		c := configIn(t)
+		c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		r := started(t, c, state{map[string]int64{}, false})
+		want := map[string]int64{}
+		for i, vanish := range []func() error{
+			func() error { return os.Remove(c.Path) },
+			func() error { return errors.Join(os.Remove(c.Path), os.WriteFile(c.Path, nil, 0o600)) },
+		} {
+			n := testNode(t, i, "a")
+			want[textOf(n)] = r.commit(t, putOf(n, 0))[0]
+			if err := vanish(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(stampEvery + 10*time.Second)
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Minute)
+		r.stop()
+		started(t, c, state{want, true})
+		if count := strings.Count(logged.String(), "somebody has removed or replaced the file"); count != 2 {
+			t.Errorf("it was logged %d times:\n%s", count, &logged)
+		}
+	})
+}
+
+func TestLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		first := started(t, c, state{map[string]int64{}, false})
+		n := testNode(t, 1, "a")
+		first.commit(t, putOf(n, 0))
+		link := c
+		link.Path = filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(c.Path, link.Path); err != nil {
+			t.Fatal(err)
+		}
+		second := run(t, link)
+		if reason := <-second.aways; !errors.Is(reason, errLocked) || !strings.Contains(reason.Error(), c.Path) {
+			t.Errorf("away because of: %v", reason)
+		}
+		if _, err := second.Commit(t.Context(), nil); !errors.Is(err, errNotOpen) {
+			t.Errorf("a commit without the file: %v", err)
+		}
+		time.Sleep(time.Minute)
+		first.stop()
+		if got := <-second.states; got.nodes[textOf(n)] != 1 {
+			t.Errorf("the state is %v", got)
+		}
+		if reason := <-second.aways; reason != nil {
+			t.Errorf("away again: %v", reason)
+		}
+		if target, err := os.Readlink(link.Path); err != nil || target != c.Path {
+			t.Errorf("the link leads to %q, %v", target, err)
+		}
+	})
+}
+
+// TestAway has paths at which there can be no journal, until that is mended.
+func TestAway(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil, mend func(path string) error
+		err         error
+	}{
+		"no directory":  {func(path string) error { return os.Remove(filepath.Dir(path)) }, func(path string) error { return os.Mkdir(filepath.Dir(path), 0o700) }, os.ErrNotExist},
+		"directory":     {func(path string) error { return os.Mkdir(path, 0o700) }, os.Remove, regularfile.ErrNotRegular},
+		"FIFO":          {func(path string) error { return syscall.Mkfifo(path, 0o600) }, os.Remove, regularfile.ErrNotRegular},
+		"too large":     {func(path string) error { return sparse(path, maxFile+1) }, os.Remove, regularfile.ErrTooLarge},
+		"dangling link": {func(path string) error { return os.Symlink("nowhere", path) }, os.Remove, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := configIn(t)
+				if err := tt.spoil(c.Path); err != nil {
+					t.Fatal(err)
+				}
+				r := run(t, c)
+				if reason := <-r.aways; reason == nil || tt.err != nil && !errors.Is(reason, tt.err) || !strings.Contains(reason.Error(), filepath.Dir(c.Path)) {
+					t.Errorf("away because of %v, want %v", reason, tt.err)
+				}
+				time.Sleep(10 * time.Second)
+				if err := tt.mend(c.Path); err != nil {
+					t.Fatal(err)
+				}
+				if reason := <-r.aways; reason != nil {
+					t.Error("it says a second time:", reason)
+				}
+				if got := <-r.states; len(got.nodes) > 0 || got.complete {
+					t.Errorf("the state is %v", got)
+				}
+				r.commit(t, putOf(testNode(t, 1, "a"), 0))
+			})
+		})
+	}
+}
+
+func sparse(path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+// TestNoNewFile has a directory in which the file cannot be written anew, until it can.
+func TestNoNewFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		inTheWay := filepath.Join(c.Path+newSuffix, "x")
+		if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r := started(t, c, state{map[string]int64{}, false})
+		n := testNode(t, 1, "a")
+		for range 3 {
+			if _, err := r.Commit(t.Context(), []store.Change{putOf(n, 0)}); !errors.Is(err, os.ErrExist) {
+				t.Errorf("a commit: %v", err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if err := os.RemoveAll(c.Path + newSuffix); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = r.Commit(t.Context(), []store.Change{putOf(n, 0)})
+		time.Sleep(5 * time.Second)
+		r.commit(t, putOf(n, 0))
+		r.stop()
+		started(t, c, state{map[string]int64{textOf(n): 1}, false})
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, c := range []Config{{}, {Path: "a", Lifetime: -1}, {Path: "a", Convergence: -1}} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v is no error", c)
+		}
+	}
+}
+
+// TestEndBeforeItIsOpen ends a store that cannot be opened.
+func TestEndBeforeItIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, Config{Path: filepath.Join(t.TempDir(), "none", "nodes")})
+		<-r.aways
+		r.stop()
+		if len(r.states) > 0 {
+			t.Error("it has a state")
+		}
+	})
+}
