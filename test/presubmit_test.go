@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"federation/packed":            {"federation"},
 	"federation/wire":              {"federation", "federation/packed", "proto/"},
 	"federation/pattern":           {"federation", "federation/mtls"},
+	"federation/pattern/capture":   {"federation", "federation/mtls", "federation/pattern"},
 	"federation/policy":            {"federation", "federation/mtls", "federation/pattern", "federation/wire"},
 	"federation/policy/policytest": {"federation", "federation/mtls", "federation/policy"},
 	"federation/owner": {
@@ -85,7 +86,8 @@ var allowed = map[string][]string{
 		"federation/source/registration/table", "federation/wire", "proto/registration/",
 	},
 	"federation/source/registration/rules": {
-		"federation", "federation/mtls", "federation/pattern", "federation/problem", "federation/source/registration/node", "federation/yamlvalue",
+		"federation", "federation/mtls", "federation/pattern", "federation/pattern/capture", "federation/problem",
+		"federation/source/registration/node", "federation/yamlvalue",
 	},
 	"federation/source/registration/store/journal": {
 		"federation", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",

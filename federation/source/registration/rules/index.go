@@ -56,11 +56,12 @@ func indexOf(rules []rule) index {
 		exactName: map[string][]int{}, belowName: map[string][]int{},
 	}
 	for i := range rules {
-		for _, p := range rules[i].providers {
-			switch text := p.pattern.String(); {
-			case p.pattern.IsEveryone():
+		for _, provider := range rules[i].providers {
+			p := provider.Pattern()
+			switch text := p.String(); {
+			case p.IsEveryone():
 				x.everyone.add(i)
-			case p.pattern.IsPlain():
+			case p.IsPlain():
 				x.exactID[text] = append(x.exactID[text], i)
 			default:
 				start := startOf(text)
@@ -68,7 +69,7 @@ func indexOf(rules []rule) index {
 			}
 		}
 		for _, t := range rules[i].services {
-			switch name, below := t.above(); {
+			switch name, below := t.Above(); {
 			case name == "":
 				x.everyName.add(i)
 			case below:
@@ -119,7 +120,7 @@ const maxStart = 8
 // with a '*' as well.
 func startOf(spelled string) string {
 	start := pattern.Group(spelled)
-	if !strings.HasPrefix(spelled, scheme) {
+	if !strings.Contains(spelled, "://") {
 		return start
 	}
 	for range maxStart {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
@@ -88,8 +89,8 @@ func (r *reader) rule(v value, first func(v value, name string)) rule {
 				first(v, parsed.name)
 			}
 		},
-		"providers": func(v value) { parsed.providers = readNames(r, v, parseProvider) },
-		"services":  func(v value) { parsed.services = readNames(r, v, parseTemplate) },
+		"providers": func(v value) { parsed.providers = readNames(r, v, capture.ParseID) },
+		"services":  func(v value) { parsed.services = readNames(r, v, capture.ParseName) },
 		"addresses": func(v value) { r.addresses(v, &parsed) },
 		"ttl":       func(v value) { r.ttl(v, &parsed) },
 		"quota":     func(v value) { read(r, v, &parsed.quota, parseQuota) },
@@ -125,9 +126,11 @@ func readList[T any](r *reader, v value, parse func(text string) (T, error)) []T
 	return list
 }
 
+const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-._"
+
 // parseName returns the name of a rule, which stands in reasons, logs and stores.
 func parseName(text string) (string, error) {
-	if text == "" || len(text) > maxName || strings.Trim(strings.ToLower(text), ldh+"._") != "" {
+	if text == "" || len(text) > maxName || strings.Trim(strings.ToLower(text), nameCharacters) != "" {
 		return "", fmt.Errorf("%s is not a name of letters, digits, '-', '.' and '_', %d at most", federation.Quote(text), maxName)
 	}
 	return text, nil
@@ -144,18 +147,18 @@ func parseQuota(text string) (int, error) {
 // checkCaptures says which captures are used and not captured by each of the providers.
 func (r *reader) checkCaptures(v value, lines map[string]int, parsed *rule) {
 	said := map[string]bool{}
-	check := func(key string, list []template) {
+	check := func(key string, list []capture.Name) {
 		at := value{field: v.field + "." + key, line: lines[key]}
 		for i := range list {
-			for _, capture := range list[i].uses() {
-				if said[capture] {
+			for _, name := range list[i].Captures() {
+				if said[name] {
 					continue
 				}
 				for j := range parsed.providers {
-					if _, has := parsed.providers[j].captures[capture]; !has && !said[capture] {
-						said[capture] = true
+					if p := &parsed.providers[j]; !p.Captures(name) && !said[name] {
+						said[name] = true
 						r.wrongf(at, "%s has {%s}, which the pattern %s of providers does not capture",
-							federation.Quote(list[i].text), capture, federation.Quote(parsed.providers[j].text))
+							federation.Quote(list[i].String()), name, federation.Quote(p.String()))
 					}
 				}
 			}
@@ -199,7 +202,7 @@ func (r *rule) allow(text string) error {
 		r.ranges = append(r.ranges, addresses)
 		return nil
 	}
-	hosts, err := parseTemplate(text)
+	hosts, err := capture.ParseName(text)
 	if err != nil {
 		return fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 
@@ -71,13 +72,13 @@ type Rules struct {
 // rule is a rule that was parsed.
 type rule struct {
 	name      string
-	providers []provider
-	services  []template
+	providers []capture.ID
+	services  []capture.Name
 
 	// Addresses: one of these.
 	peer   bool
 	ranges []netip.Prefix
-	hosts  []template
+	hosts  []capture.Name
 
 	min, max, usual time.Duration
 	quota           int
@@ -130,7 +131,7 @@ func (r *rule) judge(q *Request, anyPeer bool) (id mtls.ID, named, allowed bool)
 	for _, id := range q.IDs {
 		for i := range r.providers {
 			p := &r.providers[i]
-			if id == (mtls.ID{}) || !p.matches(id) || !p.namesOne(r.services, id, q.Service) {
+			if id == (mtls.ID{}) || !p.Matches(id) || !namesOne(r.services, p, id, q.Service) {
 				continue
 			}
 			if named = true; r.allows(q, p, id, anyPeer) {
@@ -144,10 +145,21 @@ func (r *rule) judge(q *Request, anyPeer bool) (id mtls.ID, named, allowed bool)
 	return mtls.ID{}, false, false
 }
 
+// namesOne reports whether one of the patterns matches the name, with what p captures of
+// an identity that it matches.
+func namesOne(list []capture.Name, p *capture.ID, id mtls.ID, name federation.FQDN) bool {
+	for i := range list {
+		if list[i].Matches(p, id, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // allows reports whether an identity that p matches may have a node at the address.
-func (r *rule) allows(q *Request, p *provider, id mtls.ID, anyPeer bool) bool {
+func (r *rule) allows(q *Request, p *capture.ID, id mtls.ID, anyPeer bool) bool {
 	if host, ok := q.URI.Address.Host(); ok {
-		return p.namesOne(r.hosts, id, host)
+		return namesOne(r.hosts, p, id, host)
 	}
 	ip, ok := q.URI.Address.IP()
 	switch {
@@ -198,7 +210,7 @@ func (r *rule) addresses(peer netip.Addr) string {
 		list = append(list, addresses.String())
 	}
 	for i := range r.hosts {
-		list = append(list, r.hosts[i].text)
+		list = append(list, r.hosts[i].String())
 	}
 	return shown(list)
 }
@@ -211,28 +223,35 @@ func shown(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// unnamed returns why no rule decides.
+// unnamed returns why no rule decides. Its work is bounded as that of judge is: it looks
+// at the rules that may name an identity, and at no more than it shows.
 func (r *Rules) unnamed(q *Request) error {
 	var ids, reasons []string
 	for _, id := range q.IDs {
 		if id == (mtls.ID{}) {
 			continue
 		}
-		ids = append(ids, federation.Quote(id.String()))
-		for i := range r.rules {
+		if ids = append(ids, federation.Quote(id.String())); len(reasons) > mostShown {
+			continue
+		}
+		candidates := r.index.identified([]mtls.ID{id})
+		for i := range candidates.each() {
 			if reason := r.rules[i].missing(id); reason != "" {
 				reasons = append(reasons, reason)
 			}
+			if len(reasons) > mostShown {
+				reasons[mostShown] = "and others do not either"
+				break
+			}
 		}
 	}
-	name := nameOf(q.Service)
 	switch {
 	case ids == nil:
 		return refusef(NoRule, "the certificate has neither a SPIFFE ID nor a DNS name")
 	case reasons == nil:
 		return refusef(NoRule, "no rule names %s", shown(ids))
 	}
-	return refusef(NoRule, "%s may not register %s: %s", shown(ids), name, shown(reasons))
+	return refusef(NoRule, "%s may not register %s: %s", shown(ids), nameOf(q.Service), strings.Join(reasons, "; "))
 }
 
 // missing returns which services a rule allows to an identity, or why none, or "" when
@@ -240,12 +259,12 @@ func (r *Rules) unnamed(q *Request) error {
 func (r *rule) missing(id mtls.ID) string {
 	for i := range r.providers {
 		p := &r.providers[i]
-		if !p.matches(id) {
+		if !p.Matches(id) {
 			continue
 		}
 		var names []string
 		for j := range r.services {
-			name, err := r.services[j].expand(p, id)
+			name, err := r.services[j].Expand(p, id)
 			if err != nil {
 				return fmt.Sprintf("rule %s: %v", r.name, err)
 			}

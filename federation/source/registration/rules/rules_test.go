@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 )
@@ -131,9 +133,9 @@ func TestJudgeRefuses(t *testing.T) {
 		{request{web, "", name, "10.0.0.1", time.Minute + 1}, rules.TTL, "rule pods allows a ttl from 10s to 1m0s, not 1m0.000000001s"},
 		{request{"a.fleet.example", "192.0.2.1", "app-a.fleet.fed.example", "192.0.2.1", 0}, rules.Address, "rule fleet does not allow the address 192.0.2.1, only 192.0.2.7/32, {host}.fleet.example"},
 		{request{"a.fleet.example b.fleet.example", "", "app-a.fleet.fed.example", "b.fleet.example", 0}, rules.Address, "rule fleet does not allow the address b.fleet.example., only 192.0.2.7/32, {host}.fleet.example"},
-		{request{"a.fleet.example", "", "app-b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register app-b.fleet.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example, rule all allows common.fed.example`},
-		{request{"a.fleet.example", "", "a.sub.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register a.sub.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example, rule all allows common.fed.example`},
-		{request{"a_b.fleet.example", "", "app-a_b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a_b.fleet.example" may not register app-a_b.fleet.fed.example: rule fleet: {host} is "a_b" of "a_b.fleet.example", which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most, rule all allows common.fed.example`},
+		{request{"a.fleet.example", "", "app-b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register app-b.fleet.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
+		{request{"a.fleet.example", "", "a.sub.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a.fleet.example" may not register a.sub.fed.example: rule fleet allows app-a.fleet.fed.example, *.a.sub.fed.example; rule all allows common.fed.example`},
+		{request{"a_b.fleet.example", "", "app-a_b.fleet.fed.example", "192.0.2.7", 0}, rules.NoRule, `"a_b.fleet.example" may not register app-a_b.fleet.fed.example: rule fleet: {host} is "a_b" of "a_b.fleet.example", which is not a label of a name: it must be a-z, 0-9 and '-', 63 at most; rule all allows common.fed.example`},
 		{request{"", "", name, "10.0.0.1", 0}, rules.NoRule, "the certificate has neither a SPIFFE ID nor a DNS name"},
 	} {
 		got, err := r.Judge(tt.parsed(t))
@@ -142,7 +144,16 @@ func TestJudgeRefuses(t *testing.T) {
 			t.Errorf("%v: %+v\n got %v\nwant %s: %s", tt.request, got, err, tt.word, tt.reason)
 		}
 	}
-	_, err := parsed(t, "rules: []").Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t))
+	many := strings.Builder{}
+	many.WriteString("rules:\n")
+	for i := range 5 {
+		fmt.Fprintf(&many, "- {name: r%d, providers: [a.example], services: [s%d.example]}\n", i, i)
+	}
+	_, err := parsed(t, many.String()).Judge(request{"a.example", "", name, "10.0.0.1", 0}.parsed(t))
+	if want := `no-rule: "a.example" may not register ` + name + ": rule r0 allows s0.example; rule r1 allows s1.example; rule r2 allows s2.example; and others do not either"; err == nil || err.Error() != want {
+		t.Errorf("of many rules: %v, want %s", err, want)
+	}
+	_, err = parsed(t, "rules: []").Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t))
 	if want := "no-rule: no rule names " + federation.Quote(web); err == nil || err.Error() != want {
 		t.Errorf("without rules: %v", err)
 	}
@@ -241,5 +252,19 @@ func TestParseProblems(t *testing.T) {
 				t.Errorf("%v, -want +got:\n%s", r, diff)
 			}
 		})
+	}
+}
+
+// lineOf returns a problem with its line.
+func lineOf(p problem.Problem) string { return fmt.Sprintf("%d: %s", p.Line, p) }
+
+// TestDeepPaths has patterns with more segments than the index looks at.
+func TestDeepPaths(t *testing.T) {
+	deep := "spiffe://a/" + strings.Repeat("s/", 20)
+	r := parsed(t, strings.Replace("rules: [{name: a, providers: ['P{x}', 'Py/{x}'], services: ['{x}.example'], addresses: [10.0.0.0/8]}]", "P", deep, 2))
+	for id, want := range map[string]bool{deep + "web": true, deep + "y/web": true, deep + "z/web": false, "spiffe://a/s/web": false} {
+		if _, err := r.Judge(request{id, "", "web.example", "10.0.0.1", 0}.parsed(t)); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 }

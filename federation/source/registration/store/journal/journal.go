@@ -58,6 +58,9 @@ const maxFile = 1 << 30
 // not written anew all the time.
 const slack = 1 << 20
 
+// mostKept bounds the room that is kept for the records of a commit, in bytes.
+const mostKept = 1 << 20
+
 // The reasons for which nothing can be stored.
 var (
 	errNotOpen = errors.New("the journal is not open")
@@ -78,9 +81,10 @@ type Store struct {
 	torn    bool     // whether there is more than size in the file
 	marker  marker
 	entries map[node.Key]entry
-	live    int64 // bytes of the records of entries
-	version int64 // the last one given
-	unsaved bool  // whether something has been written since the last sync
+	live    int64  // bytes of the records of entries
+	version int64  // the last one given
+	unsaved bool   // whether something has been written since the last sync
+	records []byte // room for those of the next commit
 
 	// Owned by Run.
 	path       string    // without symbolic links
@@ -156,7 +160,7 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 	var (
 		outcomes = make([]store.Outcome, len(changes))
 		sizes    = make([]int64, len(changes)) // of the records; 0: none
-		records  []byte
+		records  = s.records[:0]
 		version  = s.version
 	)
 	for i, c := range changes {
@@ -177,6 +181,9 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 		sizes[i] = int64(len(records) - length)
 	}
 	if len(records) > 0 {
+		if cap(records) <= mostKept {
+			s.records = records
+		}
 		if err := s.write(records); err != nil {
 			return nil, err
 		}

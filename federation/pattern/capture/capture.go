@@ -1,4 +1,12 @@
-package rules
+// Package capture holds patterns of identities that capture parts of them, and patterns
+// of names in which these parts stand:
+//
+//	spiffe://west.example/ns/{namespace}/sa/{account}
+//	{account}.{namespace}.west.fed.example
+//
+// A capture is a name in braces. A captured text stands in a name only where it is a
+// label as it is. Patterns never change.
+package capture
 
 import (
 	"errors"
@@ -9,9 +17,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
-
-// A capture is a name in braces: a pattern of identities captures part of an identity
-// by it, and patterns of names say where that stands.
 
 const scheme = "spiffe://"
 
@@ -55,8 +60,8 @@ func parsePiece(s string) (piece, error) {
 	return piece{before, name, after}, nil
 }
 
-// provider is a pattern of identities with captures.
-type provider struct {
+// ID is a pattern of identities with captures. Only [ParseID] makes one.
+type ID struct {
 	text     string         // as it is spelled
 	pattern  pattern.ID     // with a '*' for each capture
 	segments []piece        // of the identity: see segmentsOf
@@ -72,50 +77,64 @@ func segmentsOf(id string) (separator, rest string) {
 	return ".", id
 }
 
-// parseProvider returns the pattern that s spells: what pattern.ParseID takes, where
-// a capture stands in the place of a '*'.
-func parseProvider(s string) (provider, error) {
-	p, err := readProvider(s)
+// ParseID returns the pattern that s spells: what [pattern.ParseID] takes, where a capture
+// stands in the place of a '*'. A segment of a SPIFFE ID has one capture at most, with
+// text around it; of a host name the first label can be one.
+func ParseID(s string) (ID, error) {
+	p, err := readID(s)
 	if err != nil {
-		return provider{}, fmt.Errorf("identity pattern %s: %w", federation.Quote(s), err)
+		return ID{}, fmt.Errorf("identity pattern %s: %w", federation.Quote(s), err)
 	}
 	return p, nil
 }
 
-func readProvider(s string) (provider, error) {
-	p := provider{text: s, captures: map[string]int{}}
+func readID(s string) (ID, error) {
+	p := ID{text: s, captures: map[string]int{}}
 	separator, rest := segmentsOf(s)
 	segments := strings.Split(rest, separator)
 	for i, segment := range segments {
 		part, err := parsePiece(segment)
 		if err != nil {
-			return provider{}, err
+			return ID{}, err
 		}
 		p.segments = append(p.segments, part)
 		if part.capture == "" {
 			continue
 		}
 		if _, twice := p.captures[part.capture]; twice {
-			return provider{}, fmt.Errorf("{%s} %w", part.capture, errTwice)
+			return ID{}, fmt.Errorf("{%s} %w", part.capture, errTwice)
 		}
 		if separator == "." && (i > 0 || part.before+part.after != "" || len(segments) == 1) {
-			return provider{}, errHost
+			return ID{}, errHost
 		}
 		p.captures[part.capture] = i
 		segments[i] = part.before + "*" + part.after
 	}
 	var err error
 	if p.pattern, err = pattern.ParseID(s[:len(s)-len(rest)] + strings.Join(segments, separator)); err != nil {
-		return provider{}, errors.Unwrap(err) // without the text, which is not what s says
+		return ID{}, errors.Unwrap(err) // without the text, which is not what s says
 	}
 	return p, nil
 }
 
-func (p *provider) matches(id mtls.ID) bool { return p.pattern.Matches(id) }
+// Matches reports whether p matches the identity.
+func (p *ID) Matches(id mtls.ID) bool { return p.pattern.Matches(id) }
+
+// Pattern returns the pattern with a '*' for each capture, which matches the same.
+func (p *ID) Pattern() pattern.ID { return p.pattern }
+
+// Captures reports whether p has a capture of that name.
+func (p *ID) Captures(name string) bool {
+	_, has := p.captures[name]
+	return has
+}
+
+// String returns the pattern as it was parsed.
+func (p *ID) String() string { return p.text }
 
 // value returns the text of a capture that the pattern has, of an identity that it
 // matches.
-func (p *provider) value(capture string, id mtls.ID) string {
+func (p *ID) value(capture string, id mtls.ID) string {
 	separator, rest := segmentsOf(id.String())
 	at := p.captures[capture]
 	for range at {
@@ -126,37 +145,26 @@ func (p *provider) value(capture string, id mtls.ID) string {
 	return segment[len(part.before) : len(segment)-len(part.after)]
 }
 
-// namesOne reports whether one of the patterns matches the name, with what is captured
-// of an identity that p matches.
-func (p *provider) namesOne(list []template, id mtls.ID, name federation.FQDN) bool {
-	for i := range list {
-		if list[i].matches(p, id, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// template is a pattern of names in which captured texts stand.
-type template struct {
+// Name is a pattern of names in which captured texts stand. Only [ParseName] makes one.
+type Name struct {
 	text     string       // as it is spelled
 	name     pattern.Name // with letters in the place of captures
 	captures bool         // whether there are any; if not, name is the pattern
 	labels   []piece      // of name, normalized
 }
 
-// parseTemplate returns the pattern that s spells: what pattern.ParseName takes, where
-// a label may have a capture.
-func parseTemplate(s string) (template, error) {
-	t, err := readTemplate(s)
+// ParseName returns the pattern that s spells: what [pattern.ParseName] takes, where each
+// label but the last may have a capture, with text around it.
+func ParseName(s string) (Name, error) {
+	t, err := readName(s)
 	if err != nil {
-		return template{}, fmt.Errorf("name pattern %s: %w", federation.Quote(s), err)
+		return Name{}, fmt.Errorf("name pattern %s: %w", federation.Quote(s), err)
 	}
 	return t, nil
 }
 
-func readTemplate(s string) (template, error) {
-	t := template{text: s}
+func readName(s string) (Name, error) {
+	t := Name{text: s}
 	labels := strings.Split(strings.TrimSuffix(strings.TrimPrefix(s, "*."), "."), ".")
 	plain := strings.Split(s, ".")
 	first := 0
@@ -166,15 +174,15 @@ func readTemplate(s string) (template, error) {
 	for i, label := range labels {
 		part, err := parsePiece(label)
 		if err != nil {
-			return template{}, err
+			return Name{}, err
 		}
 		if part.capture != "" {
 			t.captures = true
 			switch {
 			case strings.Trim(part.before+part.after, ldh) != "":
-				return template{}, errAround
+				return Name{}, errAround
 			case i == len(labels)-1:
-				return template{}, errTop
+				return Name{}, errTop
 			}
 			plain[first+i] = part.before + "x" + part.after
 		}
@@ -182,12 +190,12 @@ func readTemplate(s string) (template, error) {
 	}
 	var err error
 	if t.name, err = pattern.ParseName(strings.Join(plain, ".")); err != nil {
-		return template{}, errors.Unwrap(err)
+		return Name{}, errors.Unwrap(err)
 	}
 	zone, _ := t.name.Zone()
 	normal := strings.Split(zone, ".")
 	if len(normal) != len(t.labels) && t.captures {
-		return template{}, errFullStop
+		return Name{}, errFullStop
 	}
 	for i := range t.labels {
 		if t.captures && t.labels[i].capture == "" {
@@ -206,9 +214,10 @@ func isLabel(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, ldh) == ""
 }
 
-// above returns a name that is above all that the pattern matches or, without below,
-// the name that it matches; "" is above every name.
-func (t *template) above() (name string, below bool) {
+// Above returns a name that is above all that the pattern matches or, without below, the
+// name that it matches: without a final dot, and "" is above every name. It is for
+// indices of patterns.
+func (t *Name) Above() (name string, below bool) {
 	name, below = t.name.Zone()
 	if !t.captures {
 		return name, below
@@ -223,13 +232,13 @@ func (t *template) above() (name string, below bool) {
 	return name, true
 }
 
-// matches reports whether the pattern matches a name, with what p captures of an
+// Matches reports whether the pattern matches a name, with what p captures of an
 // identity that it matches.
-func (t *template) matches(p *provider, id mtls.ID, name federation.FQDN) bool {
+func (t *Name) Matches(p *ID, id mtls.ID, name federation.FQDN) bool {
 	if !t.captures {
 		return t.name.Matches(name)
 	}
-	rest := nameOf(name)
+	rest := strings.TrimSuffix(name.String(), ".")
 	more := strings.Count(rest, ".") + 1 - len(t.labels)
 	if _, below := t.name.Zone(); below != (more > 0) || more < 0 {
 		return false
@@ -248,7 +257,7 @@ func (t *template) matches(p *provider, id mtls.ID, name federation.FQDN) bool {
 }
 
 // matches reports whether a label is the piece, with what p captures of id.
-func (part *piece) matches(p *provider, id mtls.ID, label string) bool {
+func (part *piece) matches(p *ID, id mtls.ID, label string) bool {
 	if part.capture == "" {
 		return label == part.before
 	}
@@ -257,9 +266,9 @@ func (part *piece) matches(p *provider, id mtls.ID, label string) bool {
 	return start && end && label == p.value(part.capture, id) && isLabel(label)
 }
 
-// expand returns the pattern with what p captures of an identity that it matches, for
+// Expand returns the pattern with what p captures of an identity that it matches, for
 // people, or why that is no pattern.
-func (t *template) expand(p *provider, id mtls.ID) (string, error) {
+func (t *Name) Expand(p *ID, id mtls.ID) (string, error) {
 	if !t.captures {
 		return t.name.String(), nil
 	}
@@ -282,8 +291,8 @@ func (t *template) expand(p *provider, id mtls.ID) (string, error) {
 	return strings.Join(labels, "."), nil
 }
 
-// uses returns the names of the captures.
-func (t *template) uses() []string {
+// Captures returns the names of the captures, each as often as it stands there.
+func (t *Name) Captures() []string {
 	var names []string
 	for _, part := range t.labels {
 		if part.capture != "" {
@@ -292,3 +301,6 @@ func (t *template) uses() []string {
 	}
 	return names
 }
+
+// String returns the pattern as it was parsed.
+func (t *Name) String() string { return t.text }
