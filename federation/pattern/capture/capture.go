@@ -37,8 +37,8 @@ var (
 	errFullStop = errors.New("only '.' stands between labels")
 )
 
-// piece is a segment of an identity, or a label of a name: text around a capture, or
-// before alone.
+// piece is a segment of an identity, or a label of a name: text around a capture. Where
+// there is none, a label of a name is before alone.
 type piece struct{ before, capture, after string }
 
 // parsePiece returns the piece that s spells.
@@ -48,7 +48,7 @@ func parsePiece(s string) (piece, error) {
 		if strings.Contains(s, "}") {
 			return piece{}, errBraces
 		}
-		return piece{before: s}, nil
+		return piece{}, nil
 	}
 	name, after, closed := strings.Cut(rest, "}")
 	switch {
@@ -223,7 +223,7 @@ func (t *Name) Above() (name string, below bool) {
 		return name, below
 	}
 	last := len(t.labels) - 1
-	for last >= 0 && t.labels[last].capture == "" {
+	for t.labels[last].capture == "" {
 		last--
 	}
 	for range last + 1 {

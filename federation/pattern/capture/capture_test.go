@@ -34,6 +34,7 @@ func TestParse(t *testing.T) {
 		{"spiffe://a/{" + strings.Repeat("x", 33) + "}", "a.example", "a name in braces"},
 		{"spiffe://a/{{x}}", "a.example", "a name in braces"},
 		{"spiffe://a/b{x}/", "a.example", "trailing slash"},
+		{"spiffe://a/{x}/{x}", "a.example", "{x} is captured twice"},
 		{"{h}", "a.example", "the whole first label"},
 		{"a.{h}.example", "a.example", "the whole first label"},
 		{"a{h}.example", "a.example", "the whole first label"},
@@ -66,6 +67,30 @@ func TestParse(t *testing.T) {
 			}
 		case err == nil || !strings.Contains(err.Error(), tt.err):
 			t.Errorf("%q, %q: %v, want %q", tt.id, tt.name, err, tt.err)
+		}
+	}
+}
+
+func TestAbove(t *testing.T) {
+	for _, tt := range []struct {
+		name, above string
+		below       bool
+		captures    string
+	}{
+		{"*", "", true, ""},
+		{"A.example.", "a.example", false, ""},
+		{"*.a.example", "a.example", true, ""},
+		{"{x}.a.example", "a.example", true, "x"},
+		{"*.{x}.b.{y}-c.a.example", "a.example", true, "x y"},
+		{"a.{x}.example", "example", true, "x"},
+	} {
+		n, err := capture.ParseName(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		above, below := n.Above()
+		if captures := strings.Join(n.Captures(), " "); above != tt.above || below != tt.below || captures != tt.captures {
+			t.Errorf("%s: %q, %t, captures %q", tt.name, above, below, captures)
 		}
 	}
 }

@@ -157,13 +157,52 @@ func TestJudgeRefuses(t *testing.T) {
 	if want := "no-rule: no rule names " + federation.Quote(web); err == nil || err.Error() != want {
 		t.Errorf("without rules: %v", err)
 	}
-	for _, q := range []rules.Request{{}, {IDs: []mtls.ID{must(t, mtls.ParseID, web)}, Service: must(t, federation.ParseFQDN, name)}} {
-		if _, err := r.Judge(q); !errors.As(err, new(rules.Refusal)) {
+	whole := request{web, "", name, "10.0.0.1", 0}.parsed(t)
+	for _, q := range []rules.Request{{}, {IDs: whole.IDs, Service: whole.Service}, {IDs: whole.IDs, URI: whole.URI}} {
+		var refusal rules.Refusal
+		if _, err := r.Judge(q); !errors.As(err, &refusal) || refusal.Rule != rules.Malformed {
 			t.Errorf("%v: %v", q, err)
 		}
 	}
 	if _, err := new(rules.Rules).Judge(request{web, "", name, "10.0.0.1", 0}.parsed(t)); err == nil {
 		t.Error("the zero value grants something")
+	}
+}
+
+// TestManyRules has more rules than a word of the index has bits, each for another
+// identity and service.
+func TestManyRules(t *testing.T) {
+	const count = 200
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := range count {
+		provider := []string{"spiffe://west.example/ns/team-%d/sa/{x}", "{x}.team-%d.example", "spiffe://west.example/team-%d"}[i%3]
+		fmt.Fprintf(&text, "- {name: r%d, providers: ['"+provider+"'], services: [s%d.example, '*.s%d.example'], addresses: [10.0.0.0/8]}\n", i, i, i, i)
+	}
+	r := parsed(t, text.String())
+	for i := range count {
+		id := fmt.Sprintf([]string{"spiffe://west.example/ns/team-%d/sa/web", "web.team-%d.example", "spiffe://west.example/team-%d"}[i%3], i)
+		for _, service := range []string{"s%d.example", "a.s%d.example"} {
+			if grant, err := r.Judge(request{id, "", fmt.Sprintf(service, i), "10.0.0.1", 0}.parsed(t)); err != nil || grant.Rule != fmt.Sprint("r", i) {
+				t.Errorf("%s: %+v, %v", id, grant, err)
+			}
+			if grant, err := r.Judge(request{id, "", fmt.Sprintf(service, (i+1)%count), "10.0.0.1", 0}.parsed(t)); err == nil {
+				t.Errorf("%s gets a service of another: %+v", id, grant)
+			}
+		}
+	}
+}
+
+// TestBounds has rules at the limits of what a file may say.
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	r := parsed(t, "rules: [{name: "+long+", providers: [a.example], services: [a.example], addresses: [10.0.0.1], ttl: {min: 1s, max: 1h, default: 1h}, quota: 1000000}]")
+	want := rules.Grant{Provider: must(t, mtls.ParseID, "a.example"), Rule: long, TTL: time.Hour, Quota: 1_000_000}
+	for ttl, granted := range map[time.Duration]time.Duration{0: time.Hour, time.Second: time.Second, time.Hour: time.Hour} {
+		want.TTL = granted
+		if got, err := r.Judge(request{"a.example", "", "a.example", "10.0.0.1", ttl}.parsed(t)); err != nil || got != want {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }
 
@@ -228,6 +267,9 @@ func TestParseProblems(t *testing.T) {
 		"required":         {rule(""), []string{"2: rules[0].providers: required", "2: rules[0].services: required"}},
 		"names nothing":    {rule("  providers: []\n  services: []\n  addresses: []"), []string{"3: rules[0].providers: names nothing", "4: rules[0].services: names nothing", "5: rules[0].addresses: names nothing"}},
 		"name":             {"rules:\n- name: a b\n" + providers + services, []string{`2: rules[0].name: "a b" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
+		"no name":          {"rules:\n- name: ''\n" + providers + services, []string{`2: rules[0].name: "" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
+		"long name":        {"rules:\n- name: " + strings.Repeat("n", 64) + "\n" + providers + services, []string{`2: rules[0].name: "` + strings.Repeat("n", 64) + `" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
+		"thrice":           {rule("  providers:\n  - a.example\n  - a.example\n  - a.example\n" + services), []string{`5: rules[0].providers[1]: "a.example" is there twice, first on line 4`, `6: rules[0].providers[2]: "a.example" is there twice, first on line 4`}},
 		"same name":        {rule(providers+services) + "- name: a\n" + providers + services, []string{`5: rules[1].name: "a" is there twice, first on line 2`}},
 		"quota":            {rule(providers + services + "  quota: 0"), []string{`5: rules[0].quota: "0" is not a whole number from 1 to 1000000`}},
 		"ttl":              {rule(providers + services + "  ttl: {min: 500ms, max: 2h, default: 30, x: 1}"), []string{`5: rules[0].ttl.min: "500ms" is not a duration from 1s to 1h0m0s, such as 30s`, `5: rules[0].ttl.max: "2h" is not a duration from 1s to 1h0m0s, such as 30s`, `5: rules[0].ttl.default: "30" is not a duration from 1s to 1h0m0s, such as 30s`, "5: rules[0].ttl.x: there is no such key; those that there are: default, max, min"}},
