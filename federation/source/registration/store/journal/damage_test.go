@@ -177,6 +177,10 @@ func TestDamage(t *testing.T) {
 		"zeros last":    {append(bytes.Clone(s.data), make([]byte, 100_000)...), last, false},
 		"middle":        {middle, last, true},
 		"unknown kind":  {unknown, last, true},
+		"no service":    {testMarker.append(bytes.Clone(s.data), gone, 7, func(b []byte) []byte { return append(b, "- tcp://192.0.2.1:80"...) }), last, true},
+		"no URI":        {testMarker.append(bytes.Clone(s.data), gone, 7, func(b []byte) []byte { return append(b, "a.example"...) }), last, true},
+		"no node":       {testMarker.append(bytes.Clone(s.data), put, 7, nothing), last, true},
+		"short stamp":   {testMarker.append(bytes.Clone(s.data), stamp, 7, nothing), last, true},
 		"other version": {append(other, s.data[s.ends[0]:]...), nil, true},
 		"twice":         {append(bytes.Clone(s.data), s.data...), last, true},
 	} {

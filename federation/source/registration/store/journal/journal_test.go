@@ -195,6 +195,47 @@ func TestLifetime(t *testing.T) {
 	})
 }
 
+// TestIdle has an owner that is idle, and is killed then: what it has written is synced,
+// and its file is not old.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		r := started(t, c, state{map[string]int64{}, false})
+		before, err := os.Stat(c.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := testNode(t, 1, "a")
+		r.commit(t, putOf(n, 0))
+		time.Sleep(2 * syncEvery)
+		synctest.Wait()
+		r.mu.Lock()
+		unsaved := r.unsaved
+		r.mu.Unlock()
+		if unsaved {
+			t.Error("a node has not been synced after two seconds")
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		data, err := os.ReadFile(c.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := configIn(t)
+		if err := os.WriteFile(copied.Path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := state{map[string]int64{textOf(n): 1}, true}
+		started(t, copied, want).stop()
+		r.stop()
+		started(t, c, want).stop()
+		// Nothing of that is a reason to write the file anew.
+		if after, err := os.Stat(c.Path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("the file is another one, %v", err)
+		}
+	})
+}
+
 // TestCompaction has nodes that change all the time.
 func TestCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
