@@ -92,6 +92,12 @@ var allowed = map[string][]string{
 	"federation/source/registration/store/journal": {
 		"federation", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
 	},
+	"federation/source/registration/store/storetest": {
+		"federation", "federation/mtls", "federation/source/registration/node", "federation/source/registration/store",
+	},
+	"federation/source/registration/store/etcd": {
+		"federation", "federation/loglimit", "federation/mtls", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
+	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
 		"federation/problem", "federation/yamlvalue",

@@ -1,0 +1,345 @@
+// Package storetest tests stores: that they keep the promises of package store.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// wait bounds the wait for what must happen soon, on a machine that is busy.
+const wait = 30 * time.Second
+
+// Node returns a valid node of the service web-SERVICE.acme.example, in one stream.
+// Nodes with the same service and number have the same key.
+func Node(service, number int, stream uint64) *node.Node {
+	name, err := federation.ParseFQDN(fmt.Sprintf("web-%d.acme.example", service))
+	if err != nil {
+		panic(err)
+	}
+	uri, err := node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16&255, number>>8&255, number&255), netip.Addr{})
+	if err != nil {
+		panic(err)
+	}
+	provider, err := mtls.ParseID("spiffe://acme.example/web")
+	if err != nil {
+		panic(err)
+	}
+	return &node.Node{
+		Key: node.Key{Service: name, URI: uri}, Metadata: federation.Pairs(map[string]string{"zone": "a"}), TTL: 30 * time.Second,
+		Provider: provider, Rule: "web", Owner: "owner", Stream: stream, Since: time.Unix(1_700_000_000, 0).UTC(),
+	}
+}
+
+// Recorder is a watcher that keeps what it is told, and fails the test when a store
+// breaks the rules of store.Watcher. Its methods may be called from any goroutine.
+type Recorder struct {
+	tb   testing.TB
+	busy sync.Mutex // held while it is told something
+
+	mu       sync.Mutex
+	nodes    map[node.Key]store.Versioned
+	gone     map[node.Key]int64 // versions of deletions
+	changed  chan struct{}      // closed with each change
+	states   int
+	complete bool
+	away     error
+	awayed   int
+	lost     []node.Key // all that were withdrawn, one after the other
+}
+
+// NewRecorder returns a recorder that has been told nothing.
+func NewRecorder(tb testing.TB) *Recorder {
+	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64), changed: make(chan struct{})}
+}
+
+// tell calls f while nothing else is told.
+func (r *Recorder) tell(what string, f func()) {
+	if !r.busy.TryLock() {
+		r.tb.Errorf("%s is called while the watcher is told something else", what)
+		return
+	}
+	defer r.busy.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// State is that of store.Watcher.
+func (r *Recorder) State(nodes []store.Versioned, complete bool) {
+	r.tell("State", func() {
+		r.states++
+		r.complete = complete
+		before := r.nodes
+		r.nodes = make(map[node.Key]store.Versioned, len(nodes))
+		clear(r.gone)
+		for _, v := range nodes {
+			if _, ok := r.nodes[v.Node.Key]; ok {
+				r.tb.Errorf("State has %v twice", v.Node.Key)
+			}
+			r.nodes[v.Node.Key] = v
+			delete(before, v.Node.Key)
+		}
+		r.lost = slices.AppendSeq(r.lost, maps.Keys(before))
+	})
+}
+
+// Changed is that of store.Watcher.
+func (r *Recorder) Changed(nodes []store.Versioned, gone []store.Gone) {
+	r.tell("Changed", func() {
+		if r.states == 0 {
+			r.tb.Error("Changed is called before State")
+		}
+		for _, v := range nodes {
+			if known := max(r.nodes[v.Node.Key].Version, r.gone[v.Node.Key]); v.Version > known {
+				r.nodes[v.Node.Key] = v
+			}
+		}
+		for _, g := range gone {
+			if g.Version <= r.nodes[g.Key].Version {
+				continue
+			}
+			if _, ok := r.nodes[g.Key]; ok {
+				delete(r.nodes, g.Key)
+				r.lost = append(r.lost, g.Key)
+			}
+			r.gone[g.Key] = g.Version
+		}
+	})
+}
+
+// Away is that of store.Watcher.
+func (r *Recorder) Away(reason error) {
+	r.tell("Away", func() {
+		if reason == nil && r.away == nil {
+			r.tb.Error("the store is back and was not away")
+		}
+		if reason != nil {
+			if r.away != nil {
+				r.tb.Errorf("the store is away twice: %v, %v", r.away, reason)
+			}
+			r.awayed++
+		}
+		r.away = reason
+	})
+}
+
+// Told is what a store has told so far.
+type Told struct {
+	Nodes    map[node.Key]store.Versioned // that are there now
+	Lost     []node.Key                   // whenever one was told to be gone, in this order
+	States   int                          // calls of State
+	Complete bool                         // of the last State
+	Away     error                        // of the last call of Away
+	Awayed   int                          // calls of Away with a reason
+}
+
+// Told returns what the store has told so far.
+func (r *Recorder) Told() Told {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Told{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed}
+}
+
+// Wait waits until what the store has told fulfils a condition, and ends the test when
+// that takes longer than limit.
+func (r *Recorder) Wait(what string, limit time.Duration, condition func(Told) bool) {
+	r.tb.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		told := r.Told()
+		if condition(told) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			r.tb.Fatalf("%s: not within %s; there are %d nodes, %d were lost, %d states, away: %v",
+				what, limit, len(told.Nodes), len(told.Lost), told.States, told.Away)
+		}
+	}
+}
+
+// Start runs a store until the function that it returns is called, which waits for
+// the end, or until the end of the test. It waits for the first State.
+func Start(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
+	tb.Helper()
+	r = NewRecorder(tb)
+	ctx, cancel := context.WithCancel(tb.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Run(ctx, r) })
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	tb.Cleanup(stop)
+	r.Wait("first State", wait, func(t Told) bool { return t.States > 0 })
+	return r, stop
+}
+
+// Put returns a change that puts a node.
+func Put(n *node.Node, before int64) store.Change {
+	return store.Change{Key: n.Key, Node: n, Before: before}
+}
+
+// Delete returns a change that deletes a node.
+func Delete(key node.Key, before int64) store.Change { return store.Change{Key: key, Before: before} }
+
+// Commit commits changes, none of which may be in conflict, and returns their versions.
+func Commit(tb testing.TB, s store.Store, changes ...store.Change) []int64 {
+	tb.Helper()
+	outcomes, err := s.Commit(tb.Context(), changes)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if len(outcomes) != len(changes) {
+		tb.Fatalf("%d outcomes of %d changes", len(outcomes), len(changes))
+	}
+	versions := make([]int64, len(outcomes))
+	for i, o := range outcomes {
+		if o.Conflict {
+			tb.Fatalf("change %d is in conflict with version %d", i, o.Version)
+		}
+		versions[i] = o.Version
+	}
+	return versions
+}
+
+// Test tests a kind of store. It calls open with the same subtest whenever it needs a
+// store with the same data, after the Run of the one before has ended, and for every
+// subtest with no data at first.
+func Test(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Run("Versions", func(t *testing.T) { testVersions(t, open(t)) })
+	t.Run("Conflicts", func(t *testing.T) { testConflicts(t, open(t)) })
+	t.Run("Batch", func(t *testing.T) { testBatch(t, open(t)) })
+	t.Run("Again", func(t *testing.T) { testAgain(t, open) })
+}
+
+func testVersions(t *testing.T, s store.Store) {
+	r, _ := Start(t, s)
+	if told := r.Told(); len(told.Nodes) != 0 || told.Complete {
+		t.Errorf("a new store tells of %d nodes, complete: %v", len(told.Nodes), told.Complete)
+	}
+	if outcomes, err := s.Commit(t.Context(), nil); err != nil || len(outcomes) != 0 {
+		t.Errorf("no changes: %v, %v", outcomes, err)
+	}
+	a, b := Node(1, 1, 7), Node(1, 1, 8)
+	first := Commit(t, s, Put(a, 0))[0]
+	second := Commit(t, s, Put(b, first))[0]
+	deleted := Commit(t, s, Delete(a.Key, second))[0]
+	third := Commit(t, s, Put(a, 0))[0]
+	if versions := []int64{0, first, second, deleted, third}; !slices.IsSorted(versions) || len(slices.Compact(versions)) != 5 {
+		t.Errorf("versions do not grow: %d", []int64{0, first, second, deleted, third})
+	}
+	s.Release(8) // takes nothing away
+	if _, err := s.Commit(t.Context(), []store.Change{Put(Node(1, 2, 7), 0), Delete(a.Key, third)}); err != nil {
+		t.Error(err)
+	}
+	s.Release(99) // a stream that never put a node
+}
+
+func testConflicts(t *testing.T, s store.Store) {
+	Start(t, s)
+	a, b, c := Node(1, 1, 7), Node(1, 2, 7), Node(1, 3, 7)
+	versions := Commit(t, s, Put(a, 0), Put(b, 0))
+	changes := []store.Change{Put(a, 0), Put(b, versions[1]), Delete(c.Key, versions[1])}
+	outcomes, err := s.Commit(t.Context(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := outcomes[0]; !o.Conflict || o.Version != versions[0] {
+		t.Errorf("put of a key that is there: %+v, want a conflict with %d", o, versions[0])
+	}
+	if o := outcomes[1]; o.Conflict || o.Version <= versions[1] {
+		t.Errorf("put beside conflicts: %+v", o)
+	}
+	if o := outcomes[2]; !o.Conflict {
+		t.Errorf("deletion of a key that is not there: %+v", o)
+	}
+	outcomes, err = s.Commit(t.Context(), []store.Change{Delete(a.Key, 0), Delete(b.Key, versions[1])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range outcomes {
+		if !o.Conflict {
+			t.Errorf("deletion %d of an old version: %+v", i, o)
+		}
+	}
+	Commit(t, s, Delete(a.Key, versions[0]))
+}
+
+func testBatch(t *testing.T, s store.Store) {
+	Start(t, s)
+	const size, taken = 1000, 37 // every so many keys are there already
+	changes := make([]store.Change, size)
+	for i := range changes {
+		n := Node(i%10, i, uint64(1+i%3))
+		changes[i] = Put(n, 0)
+		if i%taken == 0 {
+			Commit(t, s, Put(n, 0))
+		}
+	}
+	outcomes, err := s.Commit(t.Context(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range outcomes {
+		if o.Conflict != (i%taken == 0) || o.Version <= 0 {
+			t.Fatalf("change %d: %+v", i, o)
+		}
+		changes[i] = Delete(changes[i].Key, o.Version)
+	}
+	Commit(t, s, changes...)
+}
+
+func testAgain(t *testing.T, open func(*testing.T) store.Store) {
+	s := open(t)
+	_, stop := Start(t, s)
+	want := make(map[node.Key]store.Versioned)
+	for i := range 20 {
+		n := Node(1, i, 7)
+		version := Commit(t, s, Put(n, 0))[0]
+		if i%3 == 0 {
+			Commit(t, s, Delete(n.Key, version))
+			continue
+		}
+		want[n.Key] = store.Versioned{Node: n, Version: version}
+	}
+	stop()
+
+	s = open(t)
+	r, _ := Start(t, s)
+	told := r.Told()
+	for key, v := range want {
+		got, ok := told.Nodes[key]
+		if !ok {
+			t.Errorf("%v is lost", key)
+			continue
+		}
+		if string(got.Node.Append(nil)) != string(v.Node.Append(nil)) {
+			t.Errorf("node is %+v, want %+v", got.Node, v.Node)
+		}
+		moved := *v.Node
+		moved.Stream++
+		Commit(t, s, Put(&moved, got.Version))
+	}
+	if len(told.Nodes) != len(want) {
+		t.Errorf("there are %d nodes, want %d", len(told.Nodes), len(want))
+	}
+}
