@@ -3,57 +3,113 @@ package realserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Etcd is a running etcd of one member, without authentication. It keeps its data
-// over its starts, but not over a crash of the machine.
+// Etcd is a running member of etcd, mostly the only one, without authentication. It
+// keeps its data over its starts, but not over a crash of the machine.
 type Etcd struct {
 	*Process
 
 	URL string // of its clients
+
+	peers string // its URL for other members
 }
 
 // StartEtcd starts etcd and waits until it is healthy.
 func StartEtcd(tb testing.TB) *Etcd {
 	tb.Helper()
+	return StartEtcdCluster(tb, tb.TempDir())[0]
+}
+
+// StartEtcdCluster starts the members of one etcd, each with its files in a folder, and
+// waits until all are healthy.
+func StartEtcdCluster(tb testing.TB, dirs ...string) []*Etcd {
+	tb.Helper()
 	need(tb, FindEtcd())
-	e, err := newEtcd(tb.TempDir())
+	members, err := newEtcds(dirs...)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	e.StartFor(tb)
-	return e
+	for _, e := range members {
+		endWith(tb, (*Process).Stop, e.Process)
+		if err := e.Launch(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, e := range members {
+		if err := e.Await(tb.Context()); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return members
 }
 
-// newEtcd returns an etcd that has not been started, with its files in dir.
+// newEtcd returns an etcd of one member that has not been started, with its files in dir.
 func newEtcd(dir string) (*Etcd, error) {
+	members, err := newEtcds(dir)
+	if err != nil {
+		return nil, err
+	}
+	return members[0], nil
+}
+
+// newEtcds returns the members of one etcd that have not been started.
+func newEtcds(dirs ...string) ([]*Etcd, error) {
 	path, err := etcd.findHere()
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := freeAddresses(2)
+	addresses, err := freeAddresses(2 * len(dirs))
 	if err != nil {
 		return nil, err
 	}
-	e := &Etcd{URL: "http://" + addresses[0]}
-	peers := "http://" + addresses[1]
-	e.Process = &Process{
-		Name: "etcd", Path: path, Dir: dir,
-		Args: []string{
-			"--data-dir", etcdData, "--unsafe-no-fsync", // what ends with a test needs no disk
-			"--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
-			"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers,
-		},
-		Ready: func(ctx context.Context) error {
-			_, err := e.call(ctx, http.MethodGet, "/health", nil)
-			return err
-		},
+	var (
+		members = make([]*Etcd, len(dirs))
+		cluster = make([]string, len(dirs))
+		name    = func(i int) string { return fmt.Sprintf("member%d", i) }
+	)
+	for i := range dirs {
+		members[i] = &Etcd{URL: "http://" + addresses[2*i], peers: "http://" + addresses[2*i+1]}
+		cluster[i] = name(i) + "=" + members[i].peers
 	}
-	return e, nil
+	for i, e := range members {
+		e.Process = &Process{
+			Name: "etcd", Path: path, Dir: dirs[i],
+			Args: []string{
+				"--name", name(i), "--data-dir", etcdData, "--unsafe-no-fsync", // what ends with a test needs no disk
+				"--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
+				"--listen-peer-urls", e.peers, "--initial-advertise-peer-urls", e.peers,
+				"--initial-cluster", strings.Join(cluster, ","),
+			},
+			Ready: func(ctx context.Context) error {
+				_, err := e.call(ctx, http.MethodGet, "/health", nil)
+				return err
+			},
+		}
+	}
+	return members, nil
+}
+
+// Leads reports whether the member is the leader, as it sees it.
+func (e *Etcd) Leads(ctx context.Context) (bool, error) {
+	body, err := e.call(ctx, http.MethodPost, "/v3/maintenance/status", map[string]any{})
+	if err != nil {
+		return false, err
+	}
+	var reply struct {
+		Header struct {
+			Member string `json:"member_id"` //nolint:tagliatelle // the name in etcd
+		} `json:"header"`
+		Leader string `json:"leader"`
+	}
+	err = json.Unmarshal(body, &reply)
+	return reply.Leader == reply.Header.Member, err
 }
 
 // etcdData is the folder of the data, in the working directory.

@@ -28,6 +28,29 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
+func TestEtcdCluster(t *testing.T) {
+	members := StartEtcdCluster(t, t.TempDir(), t.TempDir(), t.TempDir())
+	if err := members[0].Put(t.Context(), map[string]string{"/k": "v"}); err != nil {
+		t.Fatal(err)
+	}
+	leaders := 0
+	for _, e := range members {
+		if got, err := e.Get(t.Context(), "/k"); got != "v" || err != nil {
+			t.Errorf("a member has %q, %v", got, err)
+		}
+		leads, err := e.Leads(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if leads {
+			leaders++
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("there are %d leaders", leaders)
+	}
+}
+
 func TestAPIServer(t *testing.T) {
 	s := StartAPIServer(t)
 	service := map[string]any{
