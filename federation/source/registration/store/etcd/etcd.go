@@ -1,0 +1,294 @@
+// Package etcd keeps registered nodes in etcd, where any number of owners share them.
+//
+// A node is the value of a key PREFIX/nodes/SERVICE/URI, and its version is the revision
+// of etcd that has changed the key last. Each provider's stream has one lease, which its
+// nodes hang on. It is kept alive as long as the stream has nodes here, whatever
+// becomes of the owner's connection to the provider: when a node expires the source
+// deletes it. So a lease ends only with the owner that keeps it, and what has
+// not moved to the lease of another stream by then goes with it.
+//
+// An owner that could not reach etcd for longer than the leases last puts what its
+// streams have there again, before it tells its watcher anything: what etcd has lost
+// in the meantime is no withdrawal to those that still have it. Other owners have
+// been told of the loss by then.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+)
+
+// Config says where the nodes are, and how long an owner may be gone.
+type Config struct {
+	// Endpoints are the URLs of the members, such as https://etcd-1.example:2379: all with
+	// https, or all with http.
+	Endpoints []string
+
+	// Prefix is what all keys begin with, such as /federation/acme. Owners that share
+	// registrations have the same, others another one.
+	Prefix string
+
+	// TLS is for endpoints with https; nil stands for the authorities of the system and
+	// no certificate. The function TLS follows files.
+	TLS *tls.Config
+
+	// Username and Password are for an etcd with authentication. They are sent over
+	// TLS, or to this host, only.
+	Username, Password string
+
+	// Owner is the name of this owner, as its nodes have it. What an owner of this name has
+	// left behind gets a whole lease when Run begins, to be registered again.
+	Owner string
+
+	// Lease is how long nodes outlive their owner: two thirds of it at least, as leases
+	// are renewed when a third is over. It is the convergence period, and not less
+	// than one and a half times the largest ttl. Etcd counts in whole seconds.
+	Lease time.Duration
+
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+const (
+	minLease = 2 * time.Second // what etcd grants at least, with its defaults
+	maxLease = 24 * time.Hour
+
+	dialTimeout = 3 * time.Second // of one connection, and of the authentication
+	maxRedial   = time.Second     // between attempts to connect to a member
+	pingEvery   = 10 * time.Second
+	pingTimeout = 3 * time.Second
+	oneCall     = 5 * time.Second  // bounds a request, but for a page of a list
+	onePage     = 20 * time.Second // bounds a page of a list
+)
+
+// timing has what tests make shorter.
+type timing struct {
+	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
+	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default
+	retry    time.Duration // between attempts to read the whole state
+	keep     time.Duration // how often leases are looked at: more often than etcd answers for one
+}
+
+var (
+	errAway     = errors.New("etcd cannot be asked now")
+	errEndpoint = errors.New("endpoints: must be URLs with https or with http, all of them with the same, and without a path")
+	errPlain    = errors.New("endpoints: must have https where there are certificates, or a password and not only loopback addresses")
+	errPrefix   = errors.New("prefix: must begin with a slash and not end with one, such as /federation")
+	errUser     = errors.New("username and password: there must be both or none")
+	errLease    = fmt.Errorf("lease: must be %s to %s", minLease, maxLease)
+)
+
+// Store is a store.Store in etcd. Its methods may be called from any goroutine, but for
+// what store.Store says.
+type Store struct {
+	config Config
+	timing timing
+	logger *slog.Logger
+
+	// Owned by Run.
+	heard    time.Time // when etcd was there last
+	away     bool      // and the watcher knows
+	revision int64     // the last one that etcd has told of
+	begun    string    // the last value of the marker; empty: none
+	adopted  bool      // the leases of this owner's former streams have been renewed, or will be
+
+	mu      sync.Mutex
+	client  *clientv3.Client // nil before Run has connected, and after its end
+	asleep  bool             // Commit need not try
+	streams map[uint64]*stream
+	held    map[node.Key]holding // the nodes of these streams that are in etcd, or were until a lease was lost
+	ended   []clientv3.LeaseID   // to be revoked
+	renewed []clientv3.LeaseID   // to be kept alive once
+}
+
+// New returns a store. It connects when it runs. Its errors are about the
+// configuration.
+func New(config Config) (*Store, error) {
+	plain, err := checkEndpoints(config.Endpoints)
+	switch {
+	case err != nil:
+		return nil, err
+	case !strings.HasPrefix(config.Prefix, "/") || strings.HasSuffix(config.Prefix, "/"):
+		return nil, errPrefix
+	case (config.Username == "") != (config.Password == ""):
+		return nil, errUser
+	case plain && (config.TLS != nil || config.Password != "" && slices.ContainsFunc(config.Endpoints, elsewhere)):
+		return nil, errPlain
+	case config.Lease < minLease || config.Lease > maxLease:
+		return nil, errLease
+	}
+	if !plain && config.TLS == nil {
+		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return &Store{
+		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
+		timing:  timing{probe: 2 * time.Second, patience: 6 * time.Second, retry: 500 * time.Millisecond, keep: time.Second},
+		streams: make(map[uint64]*stream), held: make(map[node.Key]holding),
+	}, nil
+}
+
+// checkEndpoints reports whether the endpoints have no TLS. The client takes the scheme of
+// the first one for all of them, and ignores certificates where it is http.
+func checkEndpoints(endpoints []string) (plain bool, err error) {
+	if len(endpoints) == 0 {
+		return false, errEndpoint
+	}
+	for i, endpoint := range endpoints {
+		u, err := url.Parse(endpoint)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.User != nil {
+			return false, fmt.Errorf("%w: %q", errEndpoint, endpoint)
+		}
+		if i > 0 && plain != (u.Scheme == "http") {
+			return false, fmt.Errorf("%w: %q", errEndpoint, endpoint)
+		}
+		plain = u.Scheme == "http"
+	}
+	return plain, nil
+}
+
+// elsewhere reports whether an endpoint is perhaps not on this host.
+func elsewhere(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()
+}
+
+// Run is that of store.Store. A watcher is told within some seconds that etcd is away,
+// and elections of a leader are not noticed.
+func (s *Store) Run(ctx context.Context, w store.Watcher) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	s.heard = time.Now()
+	var client *clientv3.Client
+	defer func() {
+		s.mu.Lock()
+		s.client = nil
+		s.mu.Unlock()
+		if client != nil {
+			_ = client.Close() // the error is that of its context
+		}
+	}()
+	for ctx.Err() == nil {
+		err := error(nil)
+		if client == nil {
+			if client, err = s.connect(ctx); err == nil {
+				s.mu.Lock()
+				s.client = client
+				s.mu.Unlock()
+				wg.Go(func() { s.keepLeases(ctx, client) })
+			}
+		}
+		if err == nil {
+			err = s.follow(ctx, client, w)
+		}
+		s.fail(ctx, w, err)
+		pause(ctx, s.timing.retry)
+	}
+}
+
+// fail notes why the state cannot be followed, and tells the watcher if that has been so
+// for too long.
+func (s *Store) fail(ctx context.Context, w store.Watcher, err error) {
+	if ctx.Err() != nil || s.away || time.Since(s.heard) < s.timing.patience {
+		return
+	}
+	s.away = true
+	s.sleep(true)
+	s.logger.Warn("etcd is away, registrations stay as they are", "error", err)
+	w.Away(fmt.Errorf("etcd: %w", err))
+}
+
+// sleep says whether Commit fails at once.
+func (s *Store) sleep(asleep bool) {
+	s.mu.Lock()
+	s.asleep = asleep
+	s.mu.Unlock()
+}
+
+// connected returns the client, or an error while etcd is away.
+func (s *Store) connected() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil || s.asleep {
+		return nil, errAway
+	}
+	return s.client, nil
+}
+
+// connect returns a client. Only one with a password asks etcd for anything yet.
+func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: s.config.Endpoints, // those that are configured, not those that members think they have
+		TLS:       s.config.TLS, Username: s.config.Username, Password: s.config.Password,
+		Context:     ctx,
+		Logger:      zap.NewNop(), // what there is to say the store says itself
+		DialTimeout: dialTimeout,
+		// A member that is gone without a word takes the watch with it when it misses a ping.
+		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// By default a member that was gone for long is tried every two minutes.
+			Backoff:           backoff.Config{BaseDelay: maxRedial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: maxRedial},
+			MinConnectTimeout: dialTimeout,
+		})},
+	})
+}
+
+// pause waits, or returns when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// parallel calls f with 0 to n-1, and a few of the calls at a time. After an error, of which it
+// returns the first, it begins no more of them.
+func parallel(n, atOnce int, f func(i int) error) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		next  int
+		first error
+	)
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				stop := i >= n || first != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+				if err := f(i); err != nil {
+					mu.Lock()
+					first = cmp.Or(first, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}

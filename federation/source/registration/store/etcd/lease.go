@@ -1,0 +1,247 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+)
+
+// stream is a provider's stream to this owner, from its first node until its release.
+type stream struct {
+	granting sync.Mutex // held while its lease is granted
+
+	// Guarded by mu of the store.
+	lease clientv3.LeaseID // NoLease: none has been granted yet, or it was lost
+	alive <-chan *clientv3.LeaseKeepAliveResponse
+	end   context.CancelFunc // of keeping it alive
+}
+
+// holding is a node of a stream of this owner, as it is in etcd.
+type holding struct {
+	node    *node.Node
+	version int64
+	lease   clientv3.LeaseID
+}
+
+const (
+	grantsAtOnce  = 16
+	releaseAtOnce = 16
+)
+
+// errReleased is the error for a stream that was released in the meantime.
+var errReleased = errors.New("the stream has been released")
+
+// lease returns the lease of a stream, which is granted if there is none.
+func (s *Store) lease(ctx context.Context, client *clientv3.Client, id uint64, begin bool) (clientv3.LeaseID, error) {
+	s.mu.Lock()
+	st := s.streams[id]
+	if st == nil {
+		if !begin {
+			s.mu.Unlock()
+			return 0, errReleased
+		}
+		st = new(stream)
+		s.streams[id] = st
+	}
+	lease := st.lease
+	s.mu.Unlock()
+	if lease != clientv3.NoLease {
+		return lease, nil
+	}
+
+	st.granting.Lock()
+	defer st.granting.Unlock()
+	s.mu.Lock()
+	lease = st.lease
+	s.mu.Unlock()
+	if lease != clientv3.NoLease { // another goroutine was first
+		return lease, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	granted, err := client.Grant(ctx, s.seconds())
+	if err != nil {
+		return 0, err
+	}
+	alive, end, err := keepAlive(client, granted.ID) //nolint:contextcheck // it outlives who asks for it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.streams[id] != st {
+		err = errReleased
+	}
+	if err != nil {
+		end()
+		s.ended = append(s.ended, granted.ID)
+		return 0, err
+	}
+	st.lease, st.alive, st.end = granted.ID, alive, end
+	return granted.ID, nil
+}
+
+// keepAlive lets the client keep a lease alive, until end is called or the client closed.
+func keepAlive(client *clientv3.Client, lease clientv3.LeaseID) (alive <-chan *clientv3.LeaseKeepAliveResponse, end context.CancelFunc, err error) {
+	ctx, end := context.WithCancel(client.Ctx())
+	alive, err = client.KeepAlive(ctx, lease)
+	return alive, end, err
+}
+
+// seconds is the TTL of leases, as etcd counts.
+func (s *Store) seconds() int64 { return int64((s.config.Lease + time.Second - 1) / time.Second) }
+
+// forget notes that a lease of a stream is lost.
+func (s *Store) forget(id uint64, lease clientv3.LeaseID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.streams[id]; st != nil && st.lease == lease && lease != clientv3.NoLease {
+		st.end()
+		st.lease, st.alive, st.end = clientv3.NoLease, nil, nil
+	}
+}
+
+// lost reports whether a lease of a stream has ended, and forgets it then.
+func (s *Store) lost(ctx context.Context, client *clientv3.Client, id uint64, lease clientv3.LeaseID) (bool, error) {
+	s.mu.Lock()
+	st := s.streams[id]
+	current := st != nil && st.lease == lease
+	s.mu.Unlock()
+	if !current {
+		return true, nil // only one that was lost is replaced
+	}
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	left, err := client.TimeToLive(ctx, lease)
+	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return false, err
+	}
+	if err == nil && left.TTL > 0 {
+		return false, nil
+	}
+	s.forget(id, lease)
+	return true, nil
+}
+
+// Release is that of store.Store. The lease of the stream ends.
+func (s *Store) Release(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streams[id]
+	if st == nil {
+		return
+	}
+	delete(s.streams, id)
+	if st.lease == clientv3.NoLease {
+		return
+	}
+	st.end()
+	if !s.asleep { // else it ends by itself
+		s.ended = append(s.ended, st.lease)
+	}
+}
+
+// keepLeases looks after the leases until ctx ends. It is one goroutine for all.
+func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
+	ticker := time.NewTicker(s.timing.keep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		closed := s.drain()
+		for _, c := range closed {
+			if s.resume(ctx, client, c) != nil {
+				break // the next round tries again
+			}
+		}
+		s.mu.Lock()
+		ended, renewed := s.ended, s.renewed
+		s.ended, s.renewed = nil, nil
+		s.mu.Unlock()
+		// A lease that is not revoked, or not renewed, ends by itself.
+		_ = parallel(len(ended), releaseAtOnce, func(i int) error { return revoke(ctx, client, ended[i]) })
+		_ = parallel(len(renewed), releaseAtOnce, func(i int) error { return renew(ctx, client, renewed[i]) })
+	}
+}
+
+// unkept is a lease that the client has ceased to keep alive.
+type unkept struct {
+	stream uint64
+	lease  clientv3.LeaseID
+}
+
+// drain takes what etcd has answered for leases, which the client drops and logs
+// otherwise, and returns those that the client has given up: after as long without an
+// answer as a lease lasts, or because etcd does not have them any more.
+func (s *Store) drain() (closed []unkept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, st := range s.streams {
+		for alive := st.alive; alive != nil; {
+			select {
+			case _, ok := <-alive:
+				if !ok {
+					alive = nil
+					closed = append(closed, unkept{id, st.lease})
+				}
+			default:
+				alive = nil
+			}
+		}
+	}
+	if s.asleep {
+		return nil
+	}
+	return closed
+}
+
+// resume lets the client keep a lease alive again, if etcd still has it: it has all of
+// them extended when a leader was elected. When a lease is lost, the watch tells of the nodes
+// that have gone with it.
+func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) error {
+	lost, err := s.lost(ctx, client, u.stream, u.lease)
+	if err != nil || lost {
+		return err
+	}
+	alive, end, err := keepAlive(client, u.lease) //nolint:contextcheck // it outlives who asks for it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streams[u.stream]
+	if err != nil || st == nil || st.lease != u.lease {
+		end()
+		return err
+	}
+	st.end()
+	st.alive, st.end = alive, end
+	return nil
+}
+
+// revoke ends the lease of a stream that was released. A put whose answer has never come
+// may have left a key on it, which is nobody's to delete here: then it runs out. No other
+// can come, as nothing is put for the stream any more.
+func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	left, err := client.TimeToLive(ctx, lease, clientv3.WithAttachedKeys())
+	if err != nil || left.TTL <= 0 || len(left.Keys) > 0 {
+		return err
+	}
+	_, err = client.Revoke(ctx, lease)
+	return err
+}
+
+// renew keeps a lease alive once.
+func renew(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) error {
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	if _, err := client.KeepAliveOnce(ctx, lease); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return err
+	}
+	return nil
+}

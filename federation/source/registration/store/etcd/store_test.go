@@ -1,0 +1,255 @@
+package etcd
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/realserver"
+)
+
+// lease is that of the stores of tests: longer than an election and a busy machine take.
+const lease = 10 * time.Second
+
+// soon bounds the wait for what must happen soon, on a machine that is busy.
+const soon = 60 * time.Second
+
+// newStore returns a store that is quicker than usual to see what has become of etcd.
+func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
+	tb.Helper()
+	config := Config{
+		Endpoints: endpoints, Prefix: "/" + tb.Name(), Owner: "owner", Lease: lease,
+		Logger: slog.New(slog.NewTextHandler(tb.Output(), nil)),
+	}
+	if change != nil {
+		change(&config)
+	}
+	s, err := New(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.timing.probe, s.timing.retry = time.Second, 200*time.Millisecond
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	storetest.Test(t, func(t *testing.T) store.Store { return newStore(t, nil, e.URL) })
+}
+
+func TestSharedByOwners(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	a := newStore(t, nil, e.URL)
+	b := newStore(t, func(c *Config) { c.Owner = "other" }, e.URL)
+	ra, _ := storetest.Start(t, a)
+	rb, _ := storetest.Start(t, b)
+	n := storetest.Node(1, 1, 7)
+	is := func(stream uint64, version int64) func(storetest.Told) bool {
+		return func(told storetest.Told) bool {
+			v, ok := told.Nodes[n.Key]
+			return ok && v.Node.Stream == stream && v.Version == version
+		}
+	}
+	version := storetest.Commit(t, a, storetest.Put(n, 0))[0]
+	rb.Wait("node of the other owner", soon, is(7, version))
+	moved := *n
+	moved.Stream = 8
+	version = storetest.Commit(t, b, storetest.Put(&moved, version))[0]
+	ra.Wait("takeover", soon, is(8, version))
+
+	a.Release(7)
+	storetest.Commit(t, b, storetest.Delete(n.Key, version))
+	for _, r := range []*storetest.Recorder{ra, rb} {
+		r.Wait("deletion", soon, func(told storetest.Told) bool { return len(told.Nodes) == 0 })
+	}
+	if told := ra.Told(); told.Awayed != 0 || told.States != 1 || len(told.Lost) != 1 {
+		t.Errorf("in a quiet etcd: away %d times, %d states, lost %v", told.Awayed, told.States, told.Lost)
+	}
+}
+
+// nodes returns n nodes of one stream, and the changes that put them.
+func puts(service, n int, stream uint64) []store.Change {
+	changes := make([]store.Change, n)
+	for i := range changes {
+		changes[i] = storetest.Put(storetest.Node(service, i, stream), 0)
+	}
+	return changes
+}
+
+// has is the condition that there are so many nodes, and the store is there.
+func has(n int) func(storetest.Told) bool {
+	return func(told storetest.Told) bool { return len(told.Nodes) == n && told.Away == nil }
+}
+
+// TestOwnerDies checks that what an owner leaves behind goes with its leases, not
+// earlier, and that what has moved to another owner stays.
+func TestOwnerDies(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	a := newStore(t, nil, e.URL)
+	b := newStore(t, func(c *Config) { c.Owner = "other" }, e.URL)
+	_, die := storetest.Start(t, a)
+	rb, _ := storetest.Start(t, b)
+	versions := storetest.Commit(t, a, puts(1, 5, 7)...)
+	rb.Wait("all", soon, has(5))
+	died := time.Now()
+	die()
+	taken := storetest.Node(1, 0, 9)
+	storetest.Commit(t, b, storetest.Put(taken, versions[0]))
+	rb.Wait("those left behind are gone", soon, has(1))
+	if after := time.Since(died); after < lease*2/3-time.Second {
+		t.Errorf("nodes are gone %s after the end of their owner, with leases of %s", after, lease)
+	}
+	if told := rb.Told(); told.Nodes[taken.Key].Node == nil || told.States != 1 || told.Awayed != 0 {
+		t.Errorf("the node that has moved: %v; %d states, away %d times", told.Nodes[taken.Key], told.States, told.Awayed)
+	}
+}
+
+// TestOwnerStartsAgain checks that the nodes that an owner finds at its start, as its own, are
+// there for a lease from then on.
+func TestOwnerStartsAgain(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	first := newStore(t, nil, e.URL)
+	_, die := storetest.Start(t, first)
+	storetest.Commit(t, first, puts(1, 3, 7)...)
+	die()
+	again := newStore(t, nil, e.URL)
+	r, _ := storetest.Start(t, again)
+	started := time.Now()
+	if told := r.Told(); len(told.Nodes) != 3 {
+		t.Fatalf("%d nodes after the start, want 3", len(told.Nodes))
+	}
+	version := r.Told().Nodes[storetest.Node(1, 0, 0).Key].Version
+	storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), version))
+	r.Wait("those that have not come back are gone", soon, has(1))
+	if after := time.Since(started); after < lease-time.Second {
+		t.Errorf("gone %s after the start, want %s", after, lease)
+	}
+}
+
+// TestBegun checks that an etcd is complete when an owner has listened for a lease.
+func TestBegun(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	short := func(c *Config) { c.Lease = minLease }
+	a := newStore(t, short, e.URL)
+	r, stop := storetest.Start(t, a)
+	if r.Told().Complete {
+		t.Error("a new etcd is complete")
+	}
+	for value := ""; value == ""; {
+		var err error
+		if value, err = e.Get(t.Context(), a.marker()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	r, _ = storetest.Start(t, newStore(t, short, e.URL))
+	if !r.Told().Complete {
+		t.Error("an etcd that has been used is not complete")
+	}
+}
+
+// TestLeaseLost checks that nodes are put again, and not withdrawn, when their lease is lost
+// while their owner lives; and that a deletion is told.
+func TestLeaseLost(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	s := newStore(t, nil, e.URL)
+	r, _ := storetest.Start(t, s)
+	other, _ := storetest.Start(t, newStore(t, func(c *Config) { c.Owner = "other" }, e.URL))
+	versions := storetest.Commit(t, s, append(puts(1, 200, 7), puts(2, 3, 8)...)...)
+	s.mu.Lock()
+	lost := s.streams[7].lease
+	client := s.client
+	s.mu.Unlock()
+	if _, err := client.Revoke(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	other.Wait("withdrawn from other owners, and back", soon, func(told storetest.Told) bool {
+		return len(told.Lost) == 200 && len(told.Nodes) == 203
+	})
+	newer := func(told storetest.Told) bool {
+		return told.Nodes[storetest.Node(1, 199, 0).Key].Version > versions[199]
+	}
+	r.Wait("later versions", soon, newer)
+	if told := r.Told(); len(told.Lost) != 0 || len(told.Nodes) != 203 {
+		t.Errorf("%d were lost, %d are there", len(told.Lost), len(told.Nodes))
+	}
+
+	// What somebody deletes is gone.
+	key := storetest.Node(2, 1, 0).Key
+	if _, err := client.Delete(t.Context(), s.key(key)); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait("deletion by hand", soon, has(202))
+	storetest.Commit(t, s, storetest.Put(storetest.Node(2, 1, 8), 0))
+}
+
+// TestRelease checks that the lease of a stream ends with it, unless there are keys.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	s := newStore(t, nil, e.URL)
+	r, _ := storetest.Start(t, s)
+	n := storetest.Node(1, 1, 7)
+	version := storetest.Commit(t, s, storetest.Put(n, 0), storetest.Put(storetest.Node(1, 2, 8), 0))[0]
+	storetest.Commit(t, s, storetest.Delete(n.Key, version))
+	s.mu.Lock()
+	client, kept := s.client, s.streams[8].lease
+	s.mu.Unlock()
+	s.Release(7)
+	s.Release(8)
+	for {
+		reply, err := client.Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(reply.Leases) == 1 {
+			if reply.Leases[0].ID != kept {
+				t.Error("the lease with a key is revoked")
+			}
+			break
+		}
+	}
+	if told := r.Told(); len(told.Nodes) != 1 {
+		t.Errorf("%d nodes, want 1", len(told.Nodes))
+	}
+	r.Wait("the lease that nobody keeps alive ends", soon, has(0))
+}
+
+// TestForeignKeys checks that what is not a node of ours is ignored and left alone.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	s := newStore(t, nil, e.URL)
+	good := storetest.Node(1, 1, 7)
+	foreign := map[string]string{
+		s.nodes() + "garbage":                        "garbage",
+		s.key(storetest.Node(1, 2, 7).Key):           "garbage",
+		s.key(storetest.Node(1, 3, 7).Key):           string(good.Append(nil)), // of another key
+		s.config.Prefix + "/nodesbeside/x":           "garbage",
+		fmt.Sprintf("%sweb.example/\xff", s.nodes()): "",
+	}
+	if err := e.Put(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := storetest.Start(t, s)
+	storetest.Commit(t, s, storetest.Put(good, 0))
+	if err := e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 4, 7), 0))
+	r.Wait("the nodes", soon, has(2))
+	for key, want := range foreign {
+		if got, err := e.Get(t.Context(), key); got != want || err != nil {
+			t.Errorf("%q is %q, %v, want %q", key, got, err, want)
+		}
+	}
+}
