@@ -92,7 +92,7 @@ func (s *Store) grant(ctx context.Context, client *clientv3.Client, changes []st
 		}
 	}
 	s.mu.Unlock()
-	return parallel(len(without), grantsAtOnce, func(i int) error {
+	return parallel(len(without), leasesAtOnce, func(i int) error {
 		_, err := s.lease(ctx, client, without[i], begin)
 		return err
 	})

@@ -117,7 +117,7 @@ type Store struct {
 	streams map[uint64]*stream
 	held    map[node.Key]holding // the nodes of these streams that are in etcd, or were until a lease was lost
 	ended   []clientv3.LeaseID   // to be revoked
-	renewed []clientv3.LeaseID   // to be kept alive once
+	former  []clientv3.LeaseID   // to be renewed once
 }
 
 // New returns a store. It connects when it runs. Its errors are about the
@@ -249,6 +249,41 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 			MinConnectTimeout: dialTimeout,
 		})},
 	})
+}
+
+// anywhere makes a request, and where it is not answered in time as many at once as there are
+// members. The client sends requests to them in turn, and a member that hangs keeps
+// those that it gets.
+func (s *Store) anywhere(ctx context.Context, request func(context.Context) error) error {
+	err := within(ctx, s.timing.probe, request)
+	if err == nil || len(s.config.Endpoints) == 1 || ctx.Err() != nil {
+		return err
+	}
+	return within(ctx, s.timing.probe, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		errs := make(chan error, len(s.config.Endpoints))
+		for range s.config.Endpoints {
+			go func() { errs <- request(ctx) }()
+		}
+		answered := false
+		for range s.config.Endpoints {
+			if err = <-errs; err == nil {
+				answered = true
+				cancel() // the others end at once
+			}
+		}
+		if answered {
+			return nil
+		}
+		return err
+	})
+}
+
+func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
 }
 
 // pause waits, or returns when ctx ends.

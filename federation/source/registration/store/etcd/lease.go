@@ -19,6 +19,7 @@ type stream struct {
 	// Guarded by mu of the store.
 	lease clientv3.LeaseID // NoLease: none has been granted yet, or it was lost
 	alive <-chan *clientv3.LeaseKeepAliveResponse
+	heard time.Time          // when etcd has answered for it, as far as has been looked
 	end   context.CancelFunc // of keeping it alive
 }
 
@@ -30,8 +31,8 @@ type holding struct {
 }
 
 const (
-	grantsAtOnce  = 16
-	releaseAtOnce = 16
+	leasesAtOnce = 16  // requests about leases in flight
+	overdue      = 0.4 // of the time of a lease without an answer; the client asks for one after a third
 )
 
 // errReleased is the error for a stream that was released in the meantime.
@@ -80,7 +81,7 @@ func (s *Store) lease(ctx context.Context, client *clientv3.Client, id uint64, b
 		s.ended = append(s.ended, granted.ID)
 		return 0, err
 	}
-	st.lease, st.alive, st.end = granted.ID, alive, end
+	st.lease, st.alive, st.end, st.heard = granted.ID, alive, end, time.Now()
 	return granted.ID, nil
 }
 
@@ -113,7 +114,7 @@ func (s *Store) lost(ctx context.Context, client *clientv3.Client, id uint64, le
 	if !current {
 		return true, nil // only one that was lost is replaced
 	}
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
 	defer cancel()
 	left, err := client.TimeToLive(ctx, lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -154,60 +155,84 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 			return
 		case <-ticker.C:
 		}
-		closed := s.drain()
-		for _, c := range closed {
-			if s.resume(ctx, client, c) != nil {
-				break // the next round tries again
-			}
-		}
+		closed, late := s.drain()
+		// Those that fail are tried again in the next round.
+		s.each(len(closed), func(i int) { s.resume(ctx, client, closed[i]) })
+		s.each(len(late), func(i int) { s.hurry(ctx, client, late[i]) })
 		s.mu.Lock()
-		ended, renewed := s.ended, s.renewed
-		s.ended, s.renewed = nil, nil
+		ended, former := s.ended, s.former
+		s.ended, s.former = nil, nil
 		s.mu.Unlock()
-		// A lease that is not revoked, or not renewed, ends by itself.
-		_ = parallel(len(ended), releaseAtOnce, func(i int) error { return revoke(ctx, client, ended[i]) })
-		_ = parallel(len(renewed), releaseAtOnce, func(i int) error { return renew(ctx, client, renewed[i]) })
+		// Those that fail end by themselves.
+		s.each(len(ended), func(i int) { s.revoke(ctx, client, ended[i]) })
+		s.each(len(former), func(i int) { _ = s.renew(ctx, client, former[i]) })
 	}
 }
 
-// unkept is a lease that the client has ceased to keep alive.
+// each calls f for leases, several at a time, and stops when etcd is away.
+func (s *Store) each(n int, f func(i int)) {
+	_ = parallel(n, leasesAtOnce, func(i int) error {
+		_, err := s.connected()
+		if err == nil {
+			f(i)
+		}
+		return err
+	})
+}
+
+// unkept is a lease that is not kept alive as it should be.
 type unkept struct {
 	stream uint64
 	lease  clientv3.LeaseID
 }
 
 // drain takes what etcd has answered for leases, which the client drops and logs
-// otherwise, and returns those that the client has given up: after as long without an
-// answer as a lease lasts, or because etcd does not have them any more.
-func (s *Store) drain() (closed []unkept) {
+// otherwise. It returns the leases that the client has given up, after as long without an
+// answer as a lease lasts, or because etcd does not have them any more; and those
+// for which etcd has not answered in time.
+func (s *Store) drain() (closed, late []unkept) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for id, st := range s.streams {
-		for alive := st.alive; alive != nil; {
-			select {
-			case _, ok := <-alive:
-				if !ok {
-					alive = nil
-					closed = append(closed, unkept{id, st.lease})
-				}
-			default:
-				alive = nil
-			}
+		if st.lease == clientv3.NoLease {
+			continue
+		}
+		open, answered := drained(st.alive)
+		if answered {
+			st.heard = now
+		}
+		switch {
+		case !open:
+			closed = append(closed, unkept{id, st.lease})
+		case now.Sub(st.heard).Seconds() > overdue*s.config.Lease.Seconds():
+			late = append(late, unkept{id, st.lease})
 		}
 	}
-	if s.asleep {
-		return nil
+	return closed, late
+}
+
+// drained empties a channel, and reports whether it is open and there was an answer.
+func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) (open, answered bool) {
+	for {
+		select {
+		case _, ok := <-alive:
+			if !ok {
+				return false, answered
+			}
+			answered = true
+		default:
+			return true, answered
+		}
 	}
-	return closed
 }
 
 // resume lets the client keep a lease alive again, if etcd still has it: it has all of
 // them extended when a leader was elected. When a lease is lost, the watch tells of the nodes
 // that have gone with it.
-func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) error {
-	lost, err := s.lost(ctx, client, u.stream, u.lease)
-	if err != nil || lost {
-		return err
+func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) {
+	if lost, err := s.lost(ctx, client, u.stream, u.lease); err != nil || lost {
+		return
 	}
 	alive, end, err := keepAlive(client, u.lease) //nolint:contextcheck // it outlives who asks for it
 	s.mu.Lock()
@@ -215,33 +240,41 @@ func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) e
 	st := s.streams[u.stream]
 	if err != nil || st == nil || st.lease != u.lease {
 		end()
-		return err
+		return
 	}
 	st.end()
-	st.alive, st.end = alive, end
-	return nil
+	st.alive, st.end, st.heard = alive, end, time.Now()
+}
+
+// hurry renews a lease beside the client's one stream for all leases. That may hang at a
+// member that does not answer until a ping is missed, which takes longer than short leases last.
+func (s *Store) hurry(ctx context.Context, client *clientv3.Client, u unkept) {
+	if s.renew(ctx, client, u.lease) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.streams[u.stream]; st != nil && st.lease == u.lease {
+		st.heard = time.Now()
+	}
+}
+
+// renew keeps a lease alive once.
+func (s *Store) renew(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) error {
+	return s.anywhere(ctx, func(ctx context.Context) error {
+		_, err := client.KeepAliveOnce(ctx, lease)
+		return err
+	})
 }
 
 // revoke ends the lease of a stream that was released. A put whose answer has never come
 // may have left a key on it, which is nobody's to delete here: then it runs out. No other
 // can come, as nothing is put for the stream any more.
-func revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
+func (s *Store) revoke(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
 	defer cancel()
 	left, err := client.TimeToLive(ctx, lease, clientv3.WithAttachedKeys())
-	if err != nil || left.TTL <= 0 || len(left.Keys) > 0 {
-		return err
+	if err == nil && left.TTL > 0 && len(left.Keys) == 0 {
+		_, _ = client.Revoke(ctx, lease) // what fails runs out
 	}
-	_, err = client.Revoke(ctx, lease)
-	return err
-}
-
-// renew keeps a lease alive once.
-func renew(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) error {
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
-	defer cancel()
-	if _, err := client.KeepAliveOnce(ctx, lease); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return err
-	}
-	return nil
 }

@@ -53,18 +53,27 @@ type probe struct {
 }
 
 // ask asks etcd whether it is there. Only a leader with a quorum answers.
-func (s *Store) ask(ctx context.Context, client *clientv3.Client) probe {
-	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
-	defer cancel()
-	reply, err := client.Get(ctx, s.marker())
+func (s *Store) ask(ctx context.Context, client *clientv3.Client) (p probe) {
+	answers := make(chan probe, 1) // the first one counts
+	err := s.anywhere(ctx, func(ctx context.Context) error {
+		reply, err := client.Get(ctx, s.marker())
+		if err != nil {
+			return err
+		}
+		answer := probe{revision: reply.Header.GetRevision()}
+		if len(reply.Kvs) > 0 {
+			answer.begun = string(reply.Kvs[0].GetValue())
+		}
+		select {
+		case answers <- answer:
+		default:
+		}
+		return nil
+	})
 	if err != nil {
 		return probe{err: err}
 	}
-	p := probe{revision: reply.Header.GetRevision()}
-	if len(reply.Kvs) > 0 {
-		p.begun = string(reply.Kvs[0].GetValue())
-	}
-	return p
+	return <-answers
 }
 
 // snapshot is all that etcd has, at one revision.
@@ -255,7 +264,7 @@ func (s *Store) adopt(all snapshot) {
 	for _, v := range all.nodes {
 		if v.Node.Owner == s.config.Owner && s.streams[v.Node.Stream] == nil && v.lease != clientv3.NoLease && !seen[v.lease] {
 			seen[v.lease] = true
-			s.renewed = append(s.renewed, v.lease)
+			s.former = append(s.former, v.lease)
 		}
 	}
 }
@@ -342,7 +351,7 @@ func (s *Store) endedLeases(ctx context.Context, client *clientv3.Client, nodes 
 			all = append(all, unkept{held.node.Stream, held.lease})
 		}
 	}
-	err := parallel(len(all), grantsAtOnce, func(i int) error {
+	err := parallel(len(all), leasesAtOnce, func(i int) error {
 		lost, err := s.lost(ctx, client, all[i].stream, all[i].lease)
 		mu.Lock()
 		ended[all[i].lease] = lost
