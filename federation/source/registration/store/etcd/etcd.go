@@ -31,6 +31,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
@@ -47,9 +51,9 @@ type Config struct {
 	// registrations have the same, others another one.
 	Prefix string
 
-	// TLS is for endpoints with https; nil stands for the authorities of the system and
-	// no certificate. The function TLS follows files.
-	TLS *tls.Config
+	// TLS is for endpoints with https, mostly what the function TLS returns; nil stands for
+	// the authorities of the system and no certificate.
+	TLS credentials.TransportCredentials
 
 	// Username and Password are for an etcd with authentication. They are sent over
 	// TLS, or to this host, only.
@@ -90,6 +94,7 @@ type timing struct {
 
 var (
 	errAway     = errors.New("etcd cannot be asked now")
+	errNoAnswer = errors.New("no answer in time, perhaps there is no leader")
 	errEndpoint = errors.New("endpoints: must be URLs with https or with http, all of them with the same, and without a path")
 	errPlain    = errors.New("endpoints: must have https where there are certificates, or a password and not only loopback addresses")
 	errPrefix   = errors.New("prefix: must begin with a slash and not end with one, such as /federation")
@@ -137,7 +142,7 @@ func New(config Config) (*Store, error) {
 		return nil, errLease
 	}
 	if !plain && config.TLS == nil {
-		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		config.TLS = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}) // of etcd itself
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
@@ -199,21 +204,44 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 		if err == nil {
 			err = s.follow(ctx, client, w)
 		}
-		s.fail(ctx, w, err)
+		s.fail(ctx, client, w, err)
 		pause(ctx, s.timing.retry)
 	}
 }
 
 // fail notes why the state cannot be followed, and tells the watcher if that has been so
 // for too long.
-func (s *Store) fail(ctx context.Context, w store.Watcher, err error) {
-	if ctx.Err() != nil || s.away || time.Since(s.heard) < s.timing.patience {
+func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watcher, err error) {
+	if s.away || time.Since(s.heard) < s.timing.patience {
+		return
+	}
+	err = s.reason(ctx, client, err)
+	if ctx.Err() != nil {
 		return
 	}
 	s.away = true
 	s.sleep(true)
 	s.logger.Warn("etcd is away, registrations stay as they are", "error", err)
 	w.Away(fmt.Errorf("etcd: %w", err))
+}
+
+// reason returns why a request was not answered in time. The client waits for a connection
+// as long as the request may take, and does not say why there is none.
+func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if client == nil {
+		return errNoAnswer
+	}
+	err = within(ctx, s.timing.probe, func(ctx context.Context) error {
+		_, err := grpc_health_v1.NewHealthClient(client.ActiveConnection()).Check(ctx, new(grpc_health_v1.HealthCheckRequest))
+		return err
+	})
+	if st := status.Convert(err); st.Code() == codes.Unavailable {
+		return errors.New(st.Message())
+	}
+	return errNoAnswer
 }
 
 // sleep says whether Commit fails at once.
@@ -235,19 +263,23 @@ func (s *Store) connected() (*clientv3.Client, error) {
 
 // connect returns a client. Only one with a password asks etcd for anything yet.
 func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		// By default a member that was gone for long is tried every two minutes.
+		Backoff:           backoff.Config{BaseDelay: maxRedial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: maxRedial},
+		MinConnectTimeout: dialTimeout,
+	})}
+	if s.config.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(s.config.TLS))
+	}
 	return clientv3.New(clientv3.Config{
 		Endpoints: s.config.Endpoints, // those that are configured, not those that members think they have
-		TLS:       s.config.TLS, Username: s.config.Username, Password: s.config.Password,
+		Username:  s.config.Username, Password: s.config.Password,
 		Context:     ctx,
 		Logger:      zap.NewNop(), // what there is to say the store says itself
 		DialTimeout: dialTimeout,
+		DialOptions: options,
 		// A member that is gone without a word takes the watch with it when it misses a ping.
 		DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			// By default a member that was gone for long is tried every two minutes.
-			Backoff:           backoff.Config{BaseDelay: maxRedial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: maxRedial},
-			MinConnectTimeout: dialTimeout,
-		})},
 	})
 }
 

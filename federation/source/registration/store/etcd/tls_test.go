@@ -1,0 +1,232 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/realserver"
+)
+
+func TestConfig(t *testing.T) {
+	good := Config{Endpoints: []string{"https://a.example:2379", "https://b.example:2379"}, Prefix: "/federation", Lease: time.Minute}
+	for _, row := range []struct {
+		want   error
+		change func(*Config)
+	}{
+		{nil, func(*Config) {}},
+		{errEndpoint, func(c *Config) { c.Endpoints = nil }},
+		{errEndpoint, func(c *Config) { c.Endpoints = []string{"a.example:2379"} }},
+		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://a.example:2379", "http://b.example:2379"} }},
+		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://a.example:2379/path"} }},
+		{errEndpoint, func(c *Config) { c.Endpoints = []string{"https://me:secret@a.example:2379"} }},
+		{errEndpoint, func(c *Config) { c.Endpoints = []string{"unix:///socket"} }},
+		{errPlain, func(c *Config) { c.Endpoints, c.TLS = []string{"http://a.example:2379"}, credentials.NewTLS(nil) }},
+		{errPlain, func(c *Config) {
+			c.Endpoints, c.Username, c.Password = []string{"http://127.0.0.1:1", "http://a.example:2379"}, "me", "secret"
+		}},
+		{nil, func(c *Config) {
+			c.Endpoints, c.Username, c.Password = []string{"http://127.0.0.1:1", "http://localhost:2"}, "me", "secret"
+		}},
+		{errUser, func(c *Config) { c.Username = "me" }},
+		{errPrefix, func(c *Config) { c.Prefix = "federation" }},
+		{errPrefix, func(c *Config) { c.Prefix = "/" }},
+		{errLease, func(c *Config) { c.Lease = minLease - 1 }},
+		{errLease, func(c *Config) { c.Lease = maxLease + 1 }},
+	} {
+		config := good
+		row.change(&config)
+		if _, err := New(config); !errors.Is(err, row.want) || (err == nil) != (row.want == nil) {
+			t.Errorf("%+v: %v, want %v", config, err, row.want)
+		}
+	}
+}
+
+// front is TLS before a plain server: it asks for a certificate of the authority.
+type front struct {
+	address string
+
+	mu     sync.Mutex
+	config *tls.Config
+	conns  []net.Conn
+}
+
+func startFront(t *testing.T, to string, config *tls.Config) *front {
+	t.Helper()
+	address, err := loopback.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{address: address, config: config}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			f.mu.Lock()
+			secure := tls.Server(near, f.config)
+			f.mu.Unlock()
+			far, err := net.Dial("tcp", to)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			f.mu.Lock()
+			f.conns = append(f.conns, near, far)
+			f.mu.Unlock()
+			wg.Go(func() { _, _ = io.Copy(far, secure); far.Close() })
+			wg.Go(func() { _, _ = io.Copy(secure, far); near.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		f.use(nil)
+		wg.Wait()
+	})
+	return f
+}
+
+// use ends all connections; those that come have another configuration.
+func (f *front) use(config *tls.Config) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config = config
+	for _, c := range f.conns {
+		c.Close()
+	}
+	f.conns = nil
+}
+
+// issue writes the files of a client of a new authority, and returns the configuration of
+// its server.
+func issue(t *testing.T, files mtls.Files, host netip.Addr) *tls.Config {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := authority.Issue(mtls.Leaf{Name: "owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.WriteFiles(files); err != nil {
+		t.Fatal(err)
+	}
+	server, err := authority.Issue(mtls.Leaf{Name: "etcd", IPs: []netip.Addr{host}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(server.Cert, server.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority.PEM())
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},
+	}
+}
+
+// TestTLS checks that certificates and authorities are followed, and that a member with
+// another name is not believed.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	dir := t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")}
+	if _, err := TLS(files); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without files: %v", err)
+	}
+	if _, err := TLS(mtls.Files{Cert: files.Cert}); !errors.Is(err, errPair) {
+		t.Errorf("without a key: %v", err)
+	}
+	here := netip.MustParseAddr("127.0.0.1")
+	f := startFront(t, strings.TrimPrefix(e.URL, "http://"), issue(t, files, here))
+	config, err := TLS(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, func(c *Config) { c.TLS = config }, "https://"+f.address)
+	r, _ := storetest.Start(t, s)
+	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))
+
+	f.use(issue(t, files, netip.MustParseAddr("127.0.0.2")))
+	r.Wait("a member with another name is not believed", soon, func(told storetest.Told) bool {
+		return told.Away != nil && strings.Contains(told.Away.Error(), "certificate is valid for 127.0.0.2")
+	})
+	f.use(issue(t, files, here))
+	r.Wait("new files are used", soon, has(1))
+}
+
+// TestPassword checks that a user with a password is let in, and another is not.
+func TestPassword(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{e.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	prefix := "/" + t.Name() + "/"
+	for _, err := range []error{
+		second(admin.UserAdd(t.Context(), "root", "root's")),
+		second(admin.UserGrantRole(t.Context(), "root", "root")),
+		second(admin.RoleAdd(t.Context(), "owner")),
+		second(admin.RoleGrantPermission(t.Context(), "owner", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(admin.UserAdd(t.Context(), "owner", "owner's")),
+		second(admin.UserGrantRole(t.Context(), "owner", "owner")),
+		second(admin.AuthEnable(t.Context())),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStore(t, func(c *Config) { c.Username, c.Password = "owner", "owner's" }, e.URL)
+	r, _ := storetest.Start(t, s)
+	version := storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))[0]
+	storetest.Commit(t, s, storetest.Delete(storetest.Node(1, 1, 7).Key, version))
+	s.Release(7)
+	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 2, 8), 0))
+	if err := e.Restart(t.Context()); err != nil { // which forgets the tokens
+		t.Fatal(err)
+	}
+	for { // what Commit began before the restart may fail
+		if _, err := s.Commit(t.Context(), puts(2, 3, 8)); err == nil {
+			break
+		}
+		pause(t.Context(), 100*time.Millisecond)
+	}
+	r.Wait("nodes", soon, func(told storetest.Told) bool { return len(told.Nodes) == 4 })
+
+	wrong := newStore(t, func(c *Config) { c.Username, c.Password = "owner", "root's" }, e.URL)
+	told := storetest.NewRecorder(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { wrong.Run(t.Context(), told) })
+	t.Cleanup(wg.Wait)
+	told.Wait("the wrong password", soon, func(told storetest.Told) bool {
+		return told.Away != nil && strings.Contains(told.Away.Error(), "invalid user ID or password")
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
