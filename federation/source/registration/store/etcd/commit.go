@@ -30,29 +30,18 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 	if err != nil {
 		return nil, err
 	}
-	if err := s.grant(ctx, client, changes, true); err != nil {
+	if err := s.grant(ctx, client, changes); err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	s.letGo(changes)
-	outcomes, err := s.write(ctx, client, changes)
-	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
-	}
-	return outcomes, nil
-}
-
-// write makes changes, and notes what streams hold by them. Their streams must be there.
-func (s *Store) write(ctx context.Context, client *clientv3.Client, changes []store.Change) ([]store.Outcome, error) {
 	var (
 		outcomes = make([]store.Outcome, len(changes))
-		leases   = make([]clientv3.LeaseID, len(changes))
 		mu       sync.Mutex
 		next     int
 	)
 	// How many transactions there will be depends on the sizes of the nodes, which are
 	// encoded when it is their turn.
 	most := (len(changes) + maxOperations - 1) / maxOperations
-	err := parallel(min(atOnce, most), atOnce, func(int) error {
+	err = parallel(min(atOnce, most), atOnce, func(int) error {
 		for {
 			mu.Lock()
 			batch := s.batch(changes, next)
@@ -61,7 +50,7 @@ func (s *Store) write(ctx context.Context, client *clientv3.Client, changes []st
 			if len(batch) == 0 {
 				return nil
 			}
-			if err := s.transact(ctx, client, batch, changes, outcomes, leases); err != nil {
+			if err := s.transact(ctx, client, batch, outcomes); err != nil {
 				mu.Lock()
 				next = len(changes) // no more of them
 				mu.Unlock()
@@ -70,15 +59,13 @@ func (s *Store) write(ctx context.Context, client *clientv3.Client, changes []st
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	s.hold(changes, outcomes, leases)
 	return outcomes, nil
 }
 
-// grant sees to a lease for every stream that something is put for. With begin the
-// stream may be a new one.
-func (s *Store) grant(ctx context.Context, client *clientv3.Client, changes []store.Change, begin bool) error {
+// grant sees to a lease for every stream that something is put for.
+func (s *Store) grant(ctx context.Context, client *clientv3.Client, changes []store.Change) error {
 	var without []uint64
 	seen := make(map[uint64]bool)
 	s.mu.Lock()
@@ -93,34 +80,9 @@ func (s *Store) grant(ctx context.Context, client *clientv3.Client, changes []st
 	}
 	s.mu.Unlock()
 	return parallel(len(without), leasesAtOnce, func(i int) error {
-		_, err := s.lease(ctx, client, without[i], begin)
+		_, err := s.lease(ctx, client, without[i], true)
 		return err
 	})
-}
-
-// letGo forgets what is to be deleted: it is not put again when its lease is lost.
-func (s *Store) letGo(changes []store.Change) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range changes {
-		if held, ok := s.held[c.Key]; ok && c.Node == nil && held.version == c.Before {
-			delete(s.held, c.Key)
-		}
-	}
-}
-
-// hold notes what has been put.
-func (s *Store) hold(changes []store.Change, outcomes []store.Outcome, leases []clientv3.LeaseID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, c := range changes {
-		if c.Node == nil || outcomes[i].Conflict || s.streams[c.Node.Stream] == nil {
-			continue
-		}
-		if held := s.held[c.Key]; held.version < outcomes[i].Version {
-			s.held[c.Key] = holding{c.Node, outcomes[i].Version, leases[i]}
-		}
-	}
 }
 
 // operation is a change as etcd has it.
@@ -129,6 +91,7 @@ type operation struct {
 	key    string
 	value  string // empty: delete
 	before int64
+	lent   // by which stream the value is put, and its lease when it was looked up last
 }
 
 // batch returns the operations of one transaction, for the changes from first on.
@@ -141,7 +104,7 @@ func (s *Store) batch(changes []store.Change, first int) []operation {
 		c := changes[i]
 		o := operation{index: i, key: s.key(c.Key), before: c.Before}
 		if c.Node != nil {
-			o.value = string(c.Node.Append(nil))
+			o.value, o.stream = string(c.Node.Append(nil)), c.Node.Stream
 		}
 		size += len(o.value)
 		operations = append(operations, o)
@@ -150,26 +113,13 @@ func (s *Store) batch(changes []store.Change, first int) []operation {
 }
 
 // transact makes the changes of one batch, but for those in conflict.
-func (s *Store) transact(ctx context.Context, client *clientv3.Client, batch []operation, changes []store.Change, outcomes []store.Outcome, leases []clientv3.LeaseID) error {
+func (s *Store) transact(ctx context.Context, client *clientv3.Client, batch []operation, outcomes []store.Outcome) error {
 	for attempt := 1; len(batch) > 0; {
-		thens := make([]clientv3.Op, 0, len(batch))
-		for _, o := range batch {
-			if o.value == "" {
-				thens = append(thens, clientv3.OpDelete(o.key))
-				continue
-			}
-			lease, err := s.lease(ctx, client, changes[o.index].Node.Stream, false)
-			if err != nil {
-				return err
-			}
-			leases[o.index] = lease
-			thens = append(thens, clientv3.OpPut(o.key, o.value, clientv3.WithLease(lease)))
-		}
-		reply, err := attemptAll(ctx, client, batch, thens)
+		reply, err := s.attempt(ctx, client, batch)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound) && attempt < maxAttempts: // nothing was done
 			attempt++
-			if err := s.forgetLost(ctx, client, batch, changes, leases); err != nil {
+			if err := s.forget(ctx, client, batch); err != nil {
 				return err
 			}
 			continue
@@ -201,30 +151,40 @@ func (s *Store) transact(ctx context.Context, client *clientv3.Client, batch []o
 	return nil
 }
 
-// attemptAll makes all changes of a batch if all keys have the versions that they must
+// attempt makes all changes of a batch if all keys have the versions that they must
 // have, and returns the versions that they have otherwise.
-func attemptAll(ctx context.Context, client *clientv3.Client, batch []operation, thens []clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, oneCall)
-	defer cancel()
+func (s *Store) attempt(ctx context.Context, client *clientv3.Client, batch []operation) (*clientv3.TxnResponse, error) {
 	compares := make([]clientv3.Cmp, len(batch))
-	elses := make([]clientv3.Op, len(batch))
-	for i, o := range batch {
+	thens, elses := make([]clientv3.Op, len(batch)), make([]clientv3.Op, len(batch))
+	for i := range batch {
+		o := &batch[i]
 		compares[i] = clientv3.Compare(clientv3.ModRevision(o.key), "=", o.before)
 		elses[i] = clientv3.OpGet(o.key, clientv3.WithKeysOnly())
+		if o.value == "" {
+			thens[i] = clientv3.OpDelete(o.key)
+			continue
+		}
+		lease, err := s.lease(ctx, client, o.stream, false)
+		if err != nil {
+			return nil, err
+		}
+		o.lease = lease
+		thens[i] = clientv3.OpPut(o.key, o.value, clientv3.WithLease(lease))
 	}
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
 	return client.Txn(ctx).If(compares...).Then(thens...).Else(elses...).Commit()
 }
 
-// forgetLost forgets those leases of a batch that are lost.
-func (s *Store) forgetLost(ctx context.Context, client *clientv3.Client, batch []operation, changes []store.Change, leases []clientv3.LeaseID) error {
-	asked := make(map[uint64]bool)
+// forget forgets those leases of a batch that are lost.
+func (s *Store) forget(ctx context.Context, client *clientv3.Client, batch []operation) error {
+	asked := make(map[lent]bool)
 	for _, o := range batch {
-		n := changes[o.index].Node
-		if n == nil || asked[n.Stream] {
+		if o.value == "" || asked[o.lent] {
 			continue
 		}
-		asked[n.Stream] = true
-		if _, err := s.lost(ctx, client, n.Stream, leases[o.index]); err != nil {
+		asked[o.lent] = true
+		if _, err := s.lost(ctx, client, o.lent); err != nil {
 			return err
 		}
 	}

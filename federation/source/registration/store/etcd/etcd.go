@@ -7,10 +7,10 @@
 // deletes it. So a lease ends only with the owner that keeps it, and what has
 // not moved to the lease of another stream by then goes with it.
 //
-// An owner that could not reach etcd for longer than the leases last puts what its
-// streams have there again, before it tells its watcher anything: what etcd has lost
-// in the meantime is no withdrawal to those that still have it. Other owners have
-// been told of the loss by then.
+// When a lease is lost although its owner lives, as that could not reach etcd for longer
+// than the lease lasts, its nodes are gone from etcd, and every watcher is told so. To
+// put again what its providers still have is for the source: its next Commit for the stream
+// gets a new lease.
 package etcd
 
 import (
@@ -37,7 +37,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 )
 
@@ -114,15 +113,14 @@ type Store struct {
 	away     bool      // and the watcher knows
 	revision int64     // the last one that etcd has told of
 	begun    string    // the last value of the marker; empty: none
-	adopted  bool      // the leases of this owner's former streams have been renewed, or will be
+	told     bool      // the watcher has had a state
 
 	mu      sync.Mutex
 	client  *clientv3.Client // nil before Run has connected, and after its end
 	asleep  bool             // Commit need not try
 	streams map[uint64]*stream
-	held    map[node.Key]holding // the nodes of these streams that are in etcd, or were until a lease was lost
-	ended   []clientv3.LeaseID   // to be revoked
-	former  []clientv3.LeaseID   // to be renewed once
+	ended   []clientv3.LeaseID // to be revoked
+	former  []clientv3.LeaseID // to be renewed once
 }
 
 // New returns a store. It connects when it runs. Its errors are about the
@@ -147,7 +145,7 @@ func New(config Config) (*Store, error) {
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		timing:  timing{probe: 2 * time.Second, patience: 6 * time.Second, retry: 500 * time.Millisecond, keep: time.Second},
-		streams: make(map[uint64]*stream), held: make(map[node.Key]holding),
+		streams: make(map[uint64]*stream),
 	}, nil
 }
 
@@ -220,7 +218,9 @@ func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watch
 		return
 	}
 	s.away = true
-	s.sleep(true)
+	s.mu.Lock()
+	s.asleep = true
+	s.mu.Unlock()
 	s.logger.Warn("etcd is away, registrations stay as they are", "error", err)
 	w.Away(fmt.Errorf("etcd: %w", err))
 }
@@ -242,13 +242,6 @@ func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) 
 		return errors.New(st.Message())
 	}
 	return errNoAnswer
-}
-
-// sleep says whether Commit fails at once.
-func (s *Store) sleep(asleep bool) {
-	s.mu.Lock()
-	s.asleep = asleep
-	s.mu.Unlock()
 }
 
 // connected returns the client, or an error while etcd is away.

@@ -196,8 +196,8 @@ func (all owners) busy(t *testing.T, f func()) {
 }
 
 // agree checks that in the end all owners are told what their streams have, and that
-// nobody was told of a withdrawal that was none, but for those owners to whom others were lost.
-func (all owners) agree(t *testing.T, bereft ...*owner) {
+// nobody was told of a withdrawal that was none, but for those owners whose leases were lost.
+func (all owners) agree(t *testing.T, cut ...*owner) {
 	t.Helper()
 	want := make(map[node.Key]uint64)
 	cleared := make(map[node.Key]bool)
@@ -224,17 +224,14 @@ func (all owners) agree(t *testing.T, bereft ...*owner) {
 			}
 			return true
 		})
-		others := make(map[node.Key]bool)
-		for _, b := range bereft {
-			if b == o {
-				continue
-			}
+		lost := make(map[node.Key]bool)
+		for _, b := range cut {
 			for key := range b.want {
-				others[key] = true
+				lost[key] = true
 			}
 		}
 		for _, key := range o.watcher.Told().Lost {
-			if !cleared[key] && !others[key] {
+			if !cleared[key] && !lost[key] {
 				t.Errorf("owner %d was told that %v is gone", i, key)
 				break
 			}
@@ -449,8 +446,8 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// TestPartition cuts an owner off from etcd for longer than its leases last: others lose
-// what it has, itself loses nothing, and in the end all is there.
+// TestPartition cuts an owner off from etcd for longer than its leases last: what it has
+// is lost, and there again in the end; what others have is never lost to anybody.
 func TestPartition(t *testing.T) {
 	needCluster(t)
 	for _, how := range []string{"refused", "stalled"} {

@@ -8,8 +8,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 
 // stream is a provider's stream to this owner, from its first node until its release.
@@ -21,13 +19,6 @@ type stream struct {
 	alive <-chan *clientv3.LeaseKeepAliveResponse
 	heard time.Time          // when etcd has answered for it, as far as has been looked
 	end   context.CancelFunc // of keeping it alive
-}
-
-// holding is a node of a stream of this owner, as it is in etcd.
-type holding struct {
-	node    *node.Node
-	version int64
-	lease   clientv3.LeaseID
 }
 
 const (
@@ -95,35 +86,24 @@ func keepAlive(client *clientv3.Client, lease clientv3.LeaseID) (alive <-chan *c
 // seconds is the TTL of leases, as etcd counts.
 func (s *Store) seconds() int64 { return int64((s.config.Lease + time.Second - 1) / time.Second) }
 
-// forget notes that a lease of a stream is lost.
-func (s *Store) forget(id uint64, lease clientv3.LeaseID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if st := s.streams[id]; st != nil && st.lease == lease && lease != clientv3.NoLease {
-		st.end()
-		st.lease, st.alive, st.end = clientv3.NoLease, nil, nil
-	}
-}
-
 // lost reports whether a lease of a stream has ended, and forgets it then.
-func (s *Store) lost(ctx context.Context, client *clientv3.Client, id uint64, lease clientv3.LeaseID) (bool, error) {
-	s.mu.Lock()
-	st := s.streams[id]
-	current := st != nil && st.lease == lease
-	s.mu.Unlock()
-	if !current {
-		return true, nil // only one that was lost is replaced
-	}
+func (s *Store) lost(ctx context.Context, client *clientv3.Client, u lent) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.probe)
 	defer cancel()
-	left, err := client.TimeToLive(ctx, lease)
+	left, err := client.TimeToLive(ctx, u.lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false, err
 	}
 	if err == nil && left.TTL > 0 {
 		return false, nil
 	}
-	s.forget(id, lease)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.streams[u.stream]; st != nil && st.lease == u.lease {
+		st.end()
+		st.lease, st.alive, st.end = clientv3.NoLease, nil, nil
+		s.logger.Warn("a lease in etcd was lost, its nodes have to be put again", "stream", u.stream)
+	}
 	return true, nil
 }
 
@@ -180,8 +160,8 @@ func (s *Store) each(n int, f func(i int)) {
 	})
 }
 
-// unkept is a lease that is not kept alive as it should be.
-type unkept struct {
+// lent is a lease of a stream.
+type lent struct {
 	stream uint64
 	lease  clientv3.LeaseID
 }
@@ -190,7 +170,7 @@ type unkept struct {
 // otherwise. It returns the leases that the client has given up, after as long without an
 // answer as a lease lasts, or because etcd does not have them any more; and those
 // for which etcd has not answered in time.
-func (s *Store) drain() (closed, late []unkept) {
+func (s *Store) drain() (closed, late []lent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -204,9 +184,9 @@ func (s *Store) drain() (closed, late []unkept) {
 		}
 		switch {
 		case !open:
-			closed = append(closed, unkept{id, st.lease})
+			closed = append(closed, lent{id, st.lease})
 		case now.Sub(st.heard).Seconds() > overdue*s.config.Lease.Seconds():
-			late = append(late, unkept{id, st.lease})
+			late = append(late, lent{id, st.lease})
 		}
 	}
 	return closed, late
@@ -230,8 +210,8 @@ func drained(alive <-chan *clientv3.LeaseKeepAliveResponse) (open, answered bool
 // resume lets the client keep a lease alive again, if etcd still has it: it has all of
 // them extended when a leader was elected. When a lease is lost, the watch tells of the nodes
 // that have gone with it.
-func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) {
-	if lost, err := s.lost(ctx, client, u.stream, u.lease); err != nil || lost {
+func (s *Store) resume(ctx context.Context, client *clientv3.Client, u lent) {
+	if lost, err := s.lost(ctx, client, u); err != nil || lost {
 		return
 	}
 	alive, end, err := keepAlive(client, u.lease) //nolint:contextcheck // it outlives who asks for it
@@ -248,7 +228,7 @@ func (s *Store) resume(ctx context.Context, client *clientv3.Client, u unkept) {
 
 // hurry renews a lease beside the client's one stream for all leases. That may hang at a
 // member that does not answer until a ping is missed, which takes longer than short leases last.
-func (s *Store) hurry(ctx context.Context, client *clientv3.Client, u unkept) {
+func (s *Store) hurry(ctx context.Context, client *clientv3.Client, u lent) {
 	if s.renew(ctx, client, u.lease) != nil {
 		return
 	}

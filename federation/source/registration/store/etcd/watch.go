@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,19 +80,14 @@ func (s *Store) ask(ctx context.Context, client *clientv3.Client) (p probe) {
 
 // snapshot is all that etcd has, at one revision.
 type snapshot struct {
-	nodes    map[node.Key]versioned
+	nodes    []store.Versioned
+	former   []clientv3.LeaseID // those of streams of this owner that are not there any more
 	revision int64
 }
 
-type versioned struct {
-	store.Versioned
-
-	lease clientv3.LeaseID
-}
-
 // list reads all that etcd has.
-func (s *Store) list(ctx context.Context, client *clientv3.Client) (snapshot, error) {
-	all := snapshot{nodes: make(map[node.Key]versioned)}
+func (s *Store) list(ctx context.Context, client *clientv3.Client) (all snapshot, err error) {
+	former := make(map[clientv3.LeaseID]bool)
 	for from, end := s.nodes(), clientv3.GetPrefixRangeEnd(s.nodes()); ; {
 		reply, err := s.page(ctx, client, from, end, all.revision)
 		if err != nil {
@@ -100,11 +97,17 @@ func (s *Store) list(ctx context.Context, client *clientv3.Client) (snapshot, er
 			all.revision = reply.Header.GetRevision()
 		}
 		for _, kv := range reply.Kvs {
-			if n := s.parse(kv); n != nil {
-				all.nodes[n.Key] = versioned{store.Versioned{Node: n, Version: kv.GetModRevision()}, clientv3.LeaseID(kv.GetLease())}
+			n := s.parse(kv)
+			if n == nil {
+				continue
+			}
+			all.nodes = append(all.nodes, store.Versioned{Node: n, Version: kv.GetModRevision()})
+			if lease := clientv3.LeaseID(kv.GetLease()); n.Owner == s.config.Owner && lease != clientv3.NoLease {
+				former[lease] = true
 			}
 		}
 		if !reply.More || len(reply.Kvs) == 0 {
+			all.former = slices.Collect(maps.Keys(former))
 			return all, nil
 		}
 		from = string(reply.Kvs[len(reply.Kvs)-1].GetKey()) + "\x00"
@@ -142,11 +145,7 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 	if err != nil {
 		return err
 	}
-	missing := s.compare(all, s.replaced(p))
 	s.revision, s.begun = all.revision, p.begun
-	if _, err := s.restore(ctx, client, missing, func(v store.Versioned) { all.nodes[v.Node.Key] = versioned{Versioned: v} }); err != nil {
-		return err
-	}
 	s.tell(w, all)
 
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -170,9 +169,7 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 				return err
 			}
 			s.revision = max(s.revision, reply.Header.GetRevision())
-			if err := s.apply(ctx, client, w, reply.Events); err != nil {
-				return err
-			}
+			s.apply(w, reply.Events)
 		case p := <-probes:
 			if err := s.check(ctx, client, p, since); err != nil {
 				return err
@@ -234,188 +231,45 @@ func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 	return nil // the next probe has the value
 }
 
-// tell tells the watcher all that etcd has, and that it is there.
+// tell tells the watcher all that etcd has, and that it is there. For the first time, the
+// leases that an owner of this name has left behind are renewed: from now on its
+// providers have as long as a lease to come back.
 func (s *Store) tell(w store.Watcher, all snapshot) {
 	s.heard = time.Now()
-	nodes := make([]store.Versioned, 0, len(all.nodes))
-	for _, v := range all.nodes {
-		nodes = append(nodes, v.Versioned)
+	s.mu.Lock()
+	s.asleep = false
+	if !s.told {
+		s.former = all.former
 	}
-	s.adopt(all)
-	s.sleep(false)
-	w.State(nodes, s.begun != "")
+	s.mu.Unlock()
+	s.told = true
+	w.State(all.nodes, s.begun != "")
 	if s.away {
 		s.away = false
-		s.logger.Info("etcd is back", "nodes", len(nodes))
+		s.logger.Info("etcd is back", "nodes", len(all.nodes))
 		w.Away(nil)
 	}
 }
 
-// adopt has the leases that an owner of this name has left behind renewed, once: from now
-// on its providers have as long as a lease to come back.
-func (s *Store) adopt(all snapshot) {
-	if s.adopted {
-		return
-	}
-	s.adopted = true
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := make(map[clientv3.LeaseID]bool)
-	for _, v := range all.nodes {
-		if v.Node.Owner == s.config.Owner && s.streams[v.Node.Stream] == nil && v.lease != clientv3.NoLease && !seen[v.lease] {
-			seen[v.lease] = true
-			s.former = append(s.former, v.lease)
-		}
-	}
-}
-
-// compare brings what is held up to date with what etcd has, and returns what it should
-// have and has not. With replaced its versions are not comparable with those held.
-func (s *Store) compare(all snapshot, replaced bool) (missing []holding) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, held := range s.held {
-		switch now, ok := all.nodes[key]; {
-		case ok && (replaced || now.Version > held.version):
-			delete(s.held, key) // and comes back below, unless it has moved
-		case !ok && (replaced || held.version <= all.revision): // else it has just been put
-			missing = append(missing, held)
-		}
-	}
-	for key, now := range all.nodes {
-		if _, ok := s.held[key]; !ok && s.streams[now.Node.Stream] != nil {
-			s.held[key] = holding{now.Node, now.Version, now.lease}
-		}
-	}
-	return missing
-}
-
-// restore puts those nodes again that have gone with the leases of their streams, and
-// calls restored with each that is there again. It returns the others: somebody has
-// deleted them, or the stream has been released.
-func (s *Store) restore(ctx context.Context, client *clientv3.Client, missing []holding, restored func(store.Versioned)) (gone []node.Key, err error) {
-	if len(missing) == 0 {
-		return nil, nil
-	}
-	ended, err := s.endedLeases(ctx, client, missing)
-	if err != nil {
-		return nil, err
-	}
-	var changes []store.Change
-	for _, held := range missing {
-		s.mu.Lock()
-		if ended[held.lease] && s.streams[held.node.Stream] != nil {
-			changes = append(changes, store.Change{Key: held.node.Key, Node: held.node})
-		} else {
-			s.drop(held)
-			gone = append(gone, held.node.Key)
-		}
-		s.mu.Unlock()
-	}
-	if len(changes) == 0 {
-		return gone, nil
-	}
-	if err := s.grant(ctx, client, changes, false); err != nil {
-		return nil, err
-	}
-	outcomes, err := s.write(ctx, client, changes)
-	if err != nil {
-		return nil, err
-	}
-	for i, o := range outcomes {
-		if !o.Conflict { // else somebody has put it meanwhile, of which the watch tells
-			restored(store.Versioned{Node: changes[i].Node, Version: o.Version})
-		}
-	}
-	s.logger.Warn("leases in etcd were lost, their nodes are put again", "nodes", len(changes))
-	return gone, nil
-}
-
-// drop forgets that a node is held, if it is still that version of it.
-func (s *Store) drop(h holding) {
-	if s.held[h.node.Key].version == h.version {
-		delete(s.held, h.node.Key)
-	}
-}
-
-// endedLeases returns which leases of nodes have ended.
-func (s *Store) endedLeases(ctx context.Context, client *clientv3.Client, nodes []holding) (map[clientv3.LeaseID]bool, error) {
+// apply tells the watcher of events.
+func (s *Store) apply(w store.Watcher, events []*clientv3.Event) {
 	var (
-		mu    sync.Mutex
-		ended = make(map[clientv3.LeaseID]bool)
-		all   []unkept
-	)
-	for _, held := range nodes {
-		if _, ok := ended[held.lease]; !ok {
-			ended[held.lease] = false
-			all = append(all, unkept{held.node.Stream, held.lease})
-		}
-	}
-	err := parallel(len(all), leasesAtOnce, func(i int) error {
-		lost, err := s.lost(ctx, client, all[i].stream, all[i].lease)
-		mu.Lock()
-		ended[all[i].lease] = lost
-		mu.Unlock()
-		return err
-	})
-	return ended, err
-}
-
-// apply tells the watcher of events. What has gone with a lease of a stream that lives
-// is put again instead, and the watch tells of that.
-func (s *Store) apply(ctx context.Context, client *clientv3.Client, w store.Watcher, events []*clientv3.Event) error {
-	var (
-		nodes   []store.Versioned
-		gone    []store.Gone
-		missing []holding
-		since   = make(map[node.Key]int64) // versions of the deletions of what is missing
+		nodes []store.Versioned
+		gone  []store.Gone
 	)
 	for _, event := range events {
 		version := event.GetKv().GetModRevision()
 		if event.GetType() == clientv3.EventTypePut {
 			if n := s.parse(event.GetKv()); n != nil {
-				s.noticed(holding{n, version, clientv3.LeaseID(event.GetKv().GetLease())})
 				nodes = append(nodes, store.Versioned{Node: n, Version: version})
 			}
 			continue
 		}
-		key, err := s.parseKey(string(event.GetKv().GetKey()))
-		if err != nil {
-			continue // parse has told of it
-		}
-		s.mu.Lock()
-		held, ok := s.held[key]
-		s.mu.Unlock()
-		switch {
-		case !ok:
+		if key, err := s.parseKey(string(event.GetKv().GetKey())); err == nil { // else parse has told of it
 			gone = append(gone, store.Gone{Key: key, Version: version})
-		case held.version < version:
-			missing = append(missing, held)
-			since[key] = version
-		} // else it has been put again
-	}
-	deleted, err := s.restore(ctx, client, missing, func(store.Versioned) {})
-	if err != nil {
-		return err
-	}
-	for _, key := range deleted {
-		gone = append(gone, store.Gone{Key: key, Version: since[key]})
+		}
 	}
 	if len(nodes)+len(gone) > 0 {
 		w.Changed(nodes, gone)
-	}
-	return nil
-}
-
-// noticed notes that a node is there: whether a stream of this owner holds it.
-func (s *Store) noticed(now holding) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch held, ok := s.held[now.node.Key]; {
-	case ok && held.version >= now.version:
-	case s.streams[now.node.Stream] != nil:
-		s.held[now.node.Key] = now
-	default:
-		delete(s.held, now.node.Key)
 	}
 }
