@@ -168,8 +168,8 @@ profile: build ## profile CoreDNS for a minute, with queries of every kind over 
 CLUSTER_SERVICES ?= 10000
 
 .PHONY: e2e
-e2e: build e2e-tools ## run the tests against real control planes of Kubernetes, five minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./federation/source/kubernetes ./test/realserver ./test/deploy ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
+	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
