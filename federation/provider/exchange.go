@@ -1,0 +1,200 @@
+package provider
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// due returns what is to be said now, and when to ask again. It fails when the owner owes
+// an answer for too long.
+func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.RegisterRequest, next time.Time, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next = now.Add(time.Hour)
+	p.prune(now)
+	for k, o := range p.cleared {
+		if o.stream != s {
+			o.stream = s
+			messages = append(messages, &registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Clear{
+				Clear: &registrationv1.Clear{Service: k.service, Node: k.uri},
+			}})
+		} else if len(p.cleared) > maxCleared {
+			delete(p.cleared, k)
+		}
+	}
+	for _, e := range p.nodes {
+		interval := e.interval()
+		switch overdue := !e.due.Add(-e.slack).After(now); {
+		case e.fresh:
+		case overdue && e.awaits && (e.granted || !s.useful || now.Sub(s.heard) >= 2*interval):
+			return nil, next, errSilent
+		case overdue && e.awaits && e.status.State == Pending:
+			// Others are answered: what is new may wait for the owner's store.
+			e.due = now.Add(interval)
+			next = earlier(next, e.due)
+			continue
+		case !overdue:
+			next = earlier(next, e.due)
+			continue
+		}
+		messages = append(messages, e.active)
+		e.fresh, e.sent, e.awaits, e.last, e.slack = false, true, true, now, 0
+		e.due = now.Add(interval)
+		if !s.useful {
+			e.due = now.Add(max(interval, p.patience))
+		}
+		next = earlier(next, e.due)
+	}
+	s.next = next
+	return messages, next, nil
+}
+
+// untold reports whether something was cleared that the owner of the stream has not been
+// told.
+func (p *Provider) untold(s *session) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.cleared {
+		if o.stream != s {
+			return true
+		}
+	}
+	return false
+}
+
+// take applies what the owner says. An error ends the stream.
+func (p *Provider) take(s *session, m *registrationv1.RegisterResponse, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.heard = now
+	if open := m.GetOpen(); open != nil {
+		s.opened = true
+		if open.GetVersion() != version {
+			return &versionError{open.GetVersion()}
+		}
+		return nil
+	}
+	if closed := m.GetClose(); closed != nil {
+		return &closeError{closed.GetReason(), closed.GetText(), closed.GetRetryAfter().AsDuration()}
+	}
+	if !s.opened {
+		return errNotOpened
+	}
+	switch m := m.GetMessage().(type) {
+	case *registrationv1.RegisterResponse_Granted:
+		p.granted(s, m.Granted)
+	case *registrationv1.RegisterResponse_Refused:
+		p.refused(s, m.Refused, now)
+	case *registrationv1.RegisterResponse_Expired:
+		p.expired(s, m.Expired, now)
+	}
+	return nil
+}
+
+// granted applies that a node is registered. p.mu is held.
+func (p *Provider) granted(s *session, m *registrationv1.Granted) {
+	e := p.nodes[key{m.GetService(), m.GetNode()}]
+	if e == nil || !e.sent {
+		return
+	}
+	if !s.useful {
+		s.useful = true
+		p.answered = s.address
+	}
+	before := e.status
+	e.awaits, e.granted, e.retry = false, true, 0
+	e.status = Status{Node: e.node, State: Registered, Owner: s.address, URI: m.GetUri(), TTL: m.GetTtl().AsDuration()}
+	e.status.TTL = e.ttl() // where the owner has told none
+	e.status.Until = e.last.Add(e.status.TTL)
+	if before.State != Registered || before.Owner != s.address || before.URI != e.status.URI || before.TTL != e.status.TTL || e.told != e.active {
+		e.told = e.active
+		p.note(e)
+	}
+	interval := e.interval()
+	e.slack = interval / 20
+	p.plan(s, e, e.last.Add(interval-rand.N(interval/10))) //nolint:gosec // jitter is no secret
+}
+
+// refused applies that a node is not registered. p.mu is held.
+func (p *Provider) refused(s *session, m *registrationv1.Refused, now time.Time) {
+	e := p.nodes[key{m.GetService(), m.GetNode()}]
+	if e == nil {
+		return
+	}
+	s.useful = true
+	before := e.status
+	e.awaits, e.granted, e.slack = false, false, 0
+	e.status = Status{Node: e.node, State: Refused, Owner: s.address, Rule: m.GetRule(), Reason: m.GetReason()}
+	if before.State != Refused || before.Owner != s.address || before.Rule != e.status.Rule || before.Reason != e.status.Reason || e.told != e.active {
+		e.told = e.active
+		p.note(e)
+	}
+	e.retry = min(max(2*e.retry, minRetry), maxRetry)
+	p.plan(s, e, now.Add(e.retry+rand.N(e.retry/4))) //nolint:gosec // jitter is no secret
+}
+
+// expired applies that a node is not registered any more, although it was granted on this
+// stream. p.mu is held.
+func (p *Provider) expired(s *session, m *registrationv1.Expired, now time.Time) {
+	e := p.nodes[key{m.GetService(), m.GetNode()}]
+	if e == nil || e.status.State != Registered {
+		return
+	}
+	e.granted, e.awaits, e.slack = false, false, 0
+	e.status = Status{Node: e.node, Owner: s.address, Err: errExpired}
+	p.note(e)
+	due := e.last.Add(minInterval)
+	if due.Before(now) {
+		due = now
+	}
+	p.plan(s, e, due)
+}
+
+// plan sets when something is to be done about an entry. p.mu is held.
+func (p *Provider) plan(s *session, e *entry, due time.Time) {
+	e.due = due
+	if due.Before(s.next) {
+		signal(p.wake)
+	}
+}
+
+// lose makes everything ready for another stream.
+func (p *Provider) lose(s *session, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.nodes {
+		e.fresh, e.sent, e.awaits, e.granted = true, false, false, false
+		before := e.status.Err
+		switch e.status.State {
+		case Refused:
+			continue
+		case Registered:
+			e.status.State = Lost
+			p.note(e)
+		case Pending, Lost:
+			e.status.Owner = s.address
+			if before == nil || before.Error() != err.Error() {
+				p.note(e)
+			}
+		}
+		e.status.Err = err
+	}
+}
+
+// earlier returns the earlier of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// The reasons why a stream ends that no status says.
+var (
+	errSilent    = errors.New("the owner does not answer")
+	errNotOpened = errors.New("the owner does not begin with Open")
+	errExpired   = errors.New("it has expired, as the owner heard nothing of it")
+)

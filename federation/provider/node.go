@@ -1,0 +1,291 @@
+package provider
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// maxMessage is how large a message of either side may be, in bytes.
+const maxMessage = 64 << 10
+
+// Node is a place at which the program provides a service.
+type Node struct {
+	Service string // the fqdn of the service
+
+	// URI is scheme://host:port. The scheme is the protocol: http, https, grpc, http2,
+	// mongo, tcp, tls or mtls. Without a host, as in https://:8443, the host is the
+	// address that the program connects to the owner from.
+	URI string
+
+	TTL         time.Duration     // how long it stays registered when nothing is heard of it; default: what the owner's rule has
+	Metadata    map[string]string // told to clients of the service
+	Instance    string            // nodes that name the same are one instance of the service; default: one of its own
+	Description string            // for people
+}
+
+func (n *Node) equal(m *Node) bool {
+	return n.TTL == m.TTL && n.Instance == m.Instance && n.Description == m.Description && maps.Equal(n.Metadata, m.Metadata)
+}
+
+// active returns the message that registers the node. Its errors say what can never be
+// registered; the rest is for the owner to judge.
+func (n *Node) active() (*registrationv1.RegisterRequest, error) {
+	if _, err := federation.ParseFQDN(n.Service); err != nil {
+		return nil, fmt.Errorf("service %s: %w", federation.Quote(n.Service), err)
+	}
+	if n.URI == "" {
+		return nil, errors.New("node: no URI")
+	}
+	if n.TTL < 0 {
+		return nil, fmt.Errorf("ttl %v is negative", n.TTL)
+	}
+	texts := []string{n.URI, n.Instance, n.Description}
+	for name, value := range n.Metadata {
+		texts = append(texts, name, value)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return nil, fmt.Errorf("%s is not UTF-8", federation.Quote(text))
+		}
+	}
+	active := &registrationv1.Active{
+		Service: n.Service, Node: n.URI, Metadata: maps.Clone(n.Metadata), Instance: n.Instance, Description: n.Description,
+	}
+	if n.TTL > 0 {
+		active.Ttl = durationpb.New(n.TTL)
+	}
+	message := &registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Active{Active: active}}
+	if size := proto.Size(message); size > maxMessage {
+		return nil, fmt.Errorf("node %s takes %d bytes, more than %d", federation.Quote(n.URI), size, maxMessage)
+	}
+	return message, nil
+}
+
+// State says what has become of a node.
+type State uint8
+
+// The states of a node.
+const (
+	Pending    State = iota // no owner has answered yet, or the node has expired
+	Registered              // an owner publishes it
+	Lost                    // it was registered, and the stream to the owner is gone: it stays until Status.Until, and is registered again before if an owner can be reached
+	Refused                 // it breaks a rule of the owner, which is asked again now and then
+)
+
+// String returns the name of the state.
+func (s State) String() string {
+	return [...]string{"pending", "registered", "lost", "refused"}[s]
+}
+
+// Status says what has become of a node, and why. Texts of the owner are as it sent them:
+// show them quoted.
+type Status struct {
+	Node  Node
+	State State
+
+	Owner string // the address of the owner that has answered last
+
+	// While it is registered or lost.
+	URI   string        // the node as the owner understands it, with host and port
+	TTL   time.Duration // the one that counts
+	Until time.Time     // it is registered at least until then, if the owner hears nothing more
+
+	// While it is refused.
+	Rule   string // the rule that it breaks: a word, which stays the same
+	Reason string // for people
+
+	// Err is why there is no stream to an owner, while it is pending or lost. It is nil
+	// before the first attempt has failed, and while an owner is about to answer. Its
+	// text is safe to show.
+	Err error
+}
+
+// key tells nodes apart.
+type key struct{ service, uri string }
+
+// entry is a node that is to be registered. It is guarded by Provider.mu.
+type entry struct {
+	node    Node
+	active  *registrationv1.RegisterRequest // not changed once it is here
+	status  Status
+	told    *registrationv1.RegisterRequest // that the status was told of last
+	changed bool                            // in Provider.changed
+	retry   time.Duration                   // after the next refusal
+
+	// fresh says that an Active is to be sent at once; otherwise something is to be done
+	// when it is due: the answer to the last Active is overdue, or it is time for
+	// another one.
+	fresh bool
+	due   time.Time
+	slack time.Duration // by which it may be done earlier, with others
+
+	last    time.Time // when an Active was sent, on any stream
+	sent    bool      // an Active was sent on this stream
+	awaits  bool      // the answer to the last one
+	granted bool      // what was sent last was granted on this stream, so the Active that is awaited is no more than a heartbeat
+}
+
+// obsolete is a node that was cleared while an owner may hold it.
+type obsolete struct {
+	until  time.Time // when it has expired anyway
+	stream *session  // that has told its owner
+}
+
+// The bounds of times that depend on the ttl.
+const (
+	usualTTL    = 30 * time.Second // as long as none is known
+	minInterval = time.Second      // between two Actives of a node that has not changed, and for an answer
+
+	// The delays before a refused node is tried again, without its jitter: from the
+	// first to the longest they double.
+	minRetry = 30 * time.Second
+	maxRetry = 5 * time.Minute
+)
+
+// maxCleared bounds the nodes that were cleared, and are remembered although their owner
+// has been told.
+const maxCleared = 1000
+
+// ttl returns the ttl of the node, as far as it is known.
+func (e *entry) ttl() time.Duration { return cmp.Or(e.status.TTL, e.node.TTL, usualTTL) }
+
+// interval returns half of the ttl.
+func (e *entry) interval() time.Duration { return max(e.ttl()/2, minInterval) }
+
+// Set registers a node, or changes what is registered of the one with its service and
+// URI. It returns at once. Its errors say what can never be registered; what an owner
+// makes of it Config.OnChange is told. After the end of Run it returns ErrEnded.
+func (p *Provider) Set(n Node) error {
+	active, err := n.active()
+	if err != nil {
+		return err
+	}
+	n.Metadata = active.GetActive().GetMetadata()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left {
+		return ErrEnded
+	}
+	k := key{n.Service, n.URI}
+	e := p.nodes[k]
+	switch {
+	case e == nil:
+		e = &entry{}
+		p.nodes[k] = e
+		delete(p.cleared, k)
+	case e.node.equal(&n):
+		return nil
+	case e.status.State == Refused:
+		e.status = Status{Owner: e.status.Owner}
+	}
+	e.node, e.active, e.status.Node = n, active, n
+	e.fresh, e.granted, e.retry = true, false, 0
+	signal(p.wake)
+	return nil
+}
+
+// Clear withdraws a node. It returns at once, and does nothing without such a node.
+func (p *Provider) Clear(service, uri string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear(key{service, uri}, time.Now())
+	signal(p.wake)
+}
+
+// clear withdraws a node. p.mu is held.
+func (p *Provider) clear(k key, now time.Time) {
+	e := p.nodes[k]
+	if e == nil {
+		return
+	}
+	delete(p.nodes, k)
+	if e.changed {
+		p.changed = slices.DeleteFunc(p.changed, func(other *entry) bool { return other == e })
+	}
+	if e.last.IsZero() {
+		return
+	}
+	// A ttl is counted from half of one after the last Active, if not from the end of
+	// the stream.
+	if until := e.last.Add(e.ttl() + e.ttl()/2); until.After(now) {
+		p.cleared[k] = &obsolete{until: until}
+	}
+}
+
+// Statuses returns the status of each node, by service and URI.
+func (p *Provider) Statuses() []Status {
+	p.mu.Lock()
+	all := make([]Status, 0, len(p.nodes))
+	for _, e := range p.nodes {
+		all = append(all, e.status)
+	}
+	p.mu.Unlock()
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(a.Node.Service, b.Node.Service), cmp.Compare(a.Node.URI, b.Node.URI))
+	})
+	return all
+}
+
+// leave clears all nodes, for good.
+func (p *Provider) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left {
+		return
+	}
+	p.left = true
+	p.changed = nil
+	now := time.Now()
+	for k, e := range p.nodes {
+		e.changed = false
+		p.clear(k, now)
+	}
+	close(p.leaving)
+}
+
+// owes reports whether an owner may hold a node that was cleared.
+func (p *Provider) owes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.prune(time.Now())
+}
+
+// prune forgets the cleared nodes that have expired, and reports whether there are
+// others. p.mu is held.
+func (p *Provider) prune(now time.Time) bool {
+	maps.DeleteFunc(p.cleared, func(_ key, o *obsolete) bool { return !o.until.After(now) })
+	return len(p.cleared) > 0
+}
+
+// shortest returns the shortest ttl of all nodes, as far as it is known.
+func (p *Provider) shortest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shortest := time.Duration(0)
+	for _, e := range p.nodes {
+		if ttl := e.ttl(); shortest == 0 || ttl < shortest {
+			shortest = ttl
+		}
+	}
+	return cmp.Or(shortest, usualTTL)
+}
+
+// note marks the status of an entry as changed. p.mu is held.
+func (p *Provider) note(e *entry) {
+	if !e.changed {
+		e.changed = true
+		p.changed = append(p.changed, e)
+	}
+	signal(p.notify)
+}

@@ -1,0 +1,321 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+)
+
+// leaveTimeout bounds how long the end of Run waits for an owner to withdraw the nodes.
+const leaveTimeout = 5 * time.Second
+
+// ErrEnded is why a node cannot be set: Run has ended, or is about to.
+var ErrEnded = errors.New("the provider has ended")
+
+// Config says where to register, and who is told what became of it.
+type Config struct {
+	// Addresses are those of the owners, host:port, at least one. They must share what
+	// is registered. One is used at a time: a random one first, and the next one
+	// when it fails.
+	Addresses []string
+
+	// Identity is who the program is, and which owners it trusts.
+	Identity Identity
+
+	// OnChange is told when the status of a node has changed. It is called from one
+	// goroutine. Of several changes at once it may be told the last one only. Default:
+	// nobody is told.
+	OnChange func(Status)
+
+	Logger *slog.Logger // default: nothing is logged
+
+	// Dial opens a connection to an address; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Identity is who a program is, and which owners it trusts. mtls.Consumer implements it,
+// with certificates from files or from a SPIFFE agent.
+type Identity interface {
+	// Credentials returns those for a connection to one of the addresses of Config.
+	Credentials(address string) credentials.TransportCredentials
+
+	// Changed returns a channel that is closed when the credentials have changed: an
+	// owner that did not accept the program is tried again then. It never blocks. A
+	// nil channel says that they never change.
+	Changed() <-chan struct{}
+
+	// Run keeps the credentials current until ctx ends, and returns nil then. The
+	// Provider calls it when it runs itself, and waits for it.
+	Run(ctx context.Context) error
+}
+
+// Provider keeps the nodes of a program registered. It is safe for concurrent use.
+type Provider struct {
+	// read-only after New
+	config Config
+
+	wake    chan struct{} // holds a value when there is something to send
+	notify  chan struct{} // holds a value when changed is not empty
+	leaving chan struct{} // closed when everything is to be cleared; by leave
+	ended   chan struct{} // closed when Run has ended
+
+	mu       sync.Mutex
+	nodes    map[key]*entry    // that are to be registered; guarded by mu
+	cleared  map[key]*obsolete // that owners may hold still; guarded by mu
+	changed  []*entry          // whose status is to be told; guarded by mu
+	answered string            // the address of an owner that has granted something for the first time on its stream, to be logged; guarded by mu
+	runs     bool              // Run has been called; guarded by mu
+	left     bool              // leaving is closed; guarded by mu
+
+	// owned by Run
+	owners   []*owner
+	next     int           // the index in owners of the one to try next
+	patience time.Duration // with an owner that has not answered yet, if it is more than the ttl gives
+	silent   int           // streams without an answer, one after the other
+	spread   time.Duration // before the next stream
+}
+
+// New returns a Provider without nodes. Its errors name the field that is wrong.
+func New(config Config) (*Provider, error) {
+	if len(config.Addresses) == 0 {
+		return nil, errors.New("no address of an owner")
+	}
+	if config.Identity == nil {
+		return nil, errors.New("no identity: there is no unsecured mode")
+	}
+	if config.OnChange == nil {
+		config.OnChange = func(Status) {}
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	config.Logger = loglimit.Logger(config.Logger)
+	if config.Dial == nil {
+		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	p := &Provider{
+		config: config,
+		wake:   make(chan struct{}, 1), notify: make(chan struct{}, 1),
+		leaving: make(chan struct{}), ended: make(chan struct{}),
+		nodes: make(map[key]*entry), cleared: make(map[key]*obsolete),
+		next: rand.N(len(config.Addresses)), //nolint:gosec // spreads the programs over the owners
+	}
+	for _, address := range config.Addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, fmt.Errorf("address %q of an owner is not host:port: %w", address, err)
+		}
+		p.owners = append(p.owners, newOwner(address))
+	}
+	return p, nil
+}
+
+// Run keeps registered what is set, until ctx ends or Drain is called. It clears all
+// nodes then, waits until the owner has withdrawn them, five seconds at most, and returns
+// nil. Without a node it does not connect. It must be called only once.
+func (p *Provider) Run(ctx context.Context) error {
+	p.mu.Lock()
+	again, left := p.runs, p.left
+	p.runs = true
+	p.mu.Unlock()
+	if again {
+		return errors.New("the provider runs already")
+	}
+	defer close(p.ended)
+	if left {
+		return nil
+	}
+
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	// What runs beside, and the streams, outlive ctx until all nodes are cleared.
+	outliving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	beside.Go(func() {
+		if err := p.config.Identity.Run(outliving); err != nil {
+			p.config.Logger.Error("credentials are not kept current", "error", err)
+		}
+	})
+	beside.Go(func() { p.tell(outliving) })
+	beside.Go(func() {
+		select {
+		case <-ctx.Done():
+			p.leave()
+		case <-p.leaving:
+		case <-outliving.Done():
+			return
+		}
+		timer := time.NewTimer(leaveTimeout)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-outliving.Done():
+		}
+	})
+	p.stay(outliving)
+	p.depart(outliving)
+	return nil
+}
+
+// stay holds one stream after the other until it is time to leave. A stream that is open
+// then has cleared all nodes.
+func (p *Provider) stay(ctx context.Context) {
+	changed := p.config.Identity.Changed()
+	for p.awaitWork(ctx) {
+		o, delay := p.pick(time.Now())
+		if !p.pause(delay, o.fixable, &changed) {
+			return
+		}
+		useful, err := p.session(ctx, o)
+		if p.isLeaving() {
+			return
+		}
+		p.next = (p.next + 1) % len(p.owners)
+		p.judge(o, useful, err)
+	}
+}
+
+// depart clears what owners may hold still, with the first of them that does so.
+func (p *Provider) depart(ctx context.Context) {
+	p.leave() // in case that ctx has ended otherwise
+	for i := 0; i < len(p.owners) && ctx.Err() == nil && p.owes(); i++ {
+		o := p.owners[(p.next+i)%len(p.owners)]
+		if _, err := p.session(ctx, o); err != nil {
+			p.config.Logger.Warn("nodes are not cleared, and expire after their ttl", "address", o.address, "error", err)
+		}
+	}
+}
+
+// Drain ends Run: all nodes are cleared, and the owner withdraws them. It waits for that,
+// and then for as long as clients may have them in their caches. It returns early, with
+// the error of ctx, when ctx ends; nodes are cleared all the same.
+func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
+	p.mu.Lock()
+	runs := p.runs
+	p.mu.Unlock()
+	p.leave()
+	if !runs {
+		return nil
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	timer := time.NewTimer(caches)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// awaitWork waits until there is a node to tell an owner of, and reports whether there
+// is; otherwise it is time to leave.
+func (p *Provider) awaitWork(ctx context.Context) bool {
+	for {
+		p.mu.Lock()
+		work, left := len(p.nodes) > 0 || p.prune(time.Now()), p.left
+		p.mu.Unlock()
+		if work || left {
+			return !left
+		}
+		select {
+		case <-p.wake:
+		case <-p.leaving:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// pause waits for a duration or, if they may help, for new credentials, and reports
+// whether it is not time to leave.
+func (p *Provider) pause(d time.Duration, fixable bool, changed *<-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	fixed := *changed
+	if !fixable {
+		fixed = nil
+	}
+	select {
+	case <-timer.C:
+	case <-fixed:
+	case <-p.leaving:
+		return false
+	}
+	select {
+	case <-*changed:
+		*changed = p.config.Identity.Changed()
+		for _, o := range p.owners {
+			o.forgive()
+		}
+	default:
+	}
+	return !p.isLeaving()
+}
+
+func (p *Provider) isLeaving() bool {
+	select {
+	case <-p.leaving:
+		return true
+	default:
+		return false
+	}
+}
+
+// tell tells what has changed, until ctx ends.
+func (p *Provider) tell(ctx context.Context) {
+	for {
+		select {
+		case <-p.notify:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		changed := make([]Status, 0, len(p.changed))
+		for _, e := range p.changed {
+			e.changed = false
+			changed = append(changed, e.status)
+		}
+		address := p.answered
+		p.changed, p.answered = nil, ""
+		p.mu.Unlock()
+		if address != "" {
+			p.config.Logger.Info("registered with owner", "address", address)
+		}
+		for i := range changed {
+			p.log(&changed[i])
+			p.config.OnChange(changed[i])
+		}
+	}
+}
+
+// log logs that a node is refused. What else changes concerns all nodes.
+func (p *Provider) log(s *Status) {
+	if s.State == Refused {
+		p.config.Logger.Warn("node is refused", "service", s.Node.Service, "node", s.Node.URI, "address", s.Owner,
+			"rule", quote(s.Rule), "reason", quote(s.Reason))
+	}
+}
+
+// signal puts a value into a channel that holds one, unless it is there.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,201 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// version is that of the protocol.
+const version = 1
+
+const (
+	minKeepalive        = 10 * time.Second // gRPC's own floor for the pings of a client
+	minKeepaliveTimeout = 3 * time.Second  // for the answer to a ping
+)
+
+// session is one stream.
+type session struct {
+	address  string
+	stream   registrationv1.RegistrationService_RegisterClient
+	cancel   context.CancelCauseFunc
+	patience time.Duration // with an owner that does not read, or has said nothing yet
+	failed   chan error    // receives the end of the stream, once
+
+	// guarded by Provider.mu
+	opened bool      // the owner has sent its Open
+	useful bool      // something was granted or refused
+	heard  time.Time // when the owner has said something last
+	next   time.Time // when due is called again
+}
+
+// session holds one stream, from the connection to its end, and keeps everything
+// registered on it. It reports whether the owner has answered, and why the stream ended:
+// nil when everything is cleared.
+func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err error) {
+	ttl := p.shortest()
+	s := &session{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
+	witness := &witness{TransportCredentials: p.config.Identity.Credentials(o.address), address: o.address, dial: p.config.Dial}
+	defer func() {
+		err = witness.explain(err)
+		p.lose(s, err)
+	}()
+	conn, err := p.connect(ttl, witness)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, s.cancel = context.WithCancelCause(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer s.cancel(nil)
+
+	opening := time.AfterFunc(s.patience, func() { s.cancel(errSilent) })
+	defer opening.Stop()
+	s.stream, err = registrationv1.NewRegistrationServiceClient(conn).Register(ctx)
+	if err != nil {
+		return false, s.cause(ctx, err)
+	}
+	reading.Go(func() { s.failed <- p.read(s, opening) })
+	err = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: version}}})
+	if err == nil {
+		err = p.converse(ctx, s)
+	}
+	if _, ok := errors.AsType[*versionError](err); ok {
+		s.close(registrationv1.Close_VERSION_MISMATCH, fmt.Sprintf("this program speaks version %d", version))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.useful, s.cause(ctx, err)
+}
+
+// connect prepares a connection for one stream, so gRPC's own backoff between connections
+// never applies.
+func (p *Provider) connect(ttl time.Duration, w *witness) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
+		grpc.WithContextDialer(w.connect),
+		grpc.WithTransportCredentials(w),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
+		// Where the ttl is short, an Active without an answer tells earlier that a
+		// connection is dead.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: max(ttl/3, minKeepalive), Timeout: max(ttl/6, minKeepaliveTimeout)}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxMessage),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+	)
+}
+
+// converse tells the owner what is due, until the stream ends or everything is cleared.
+func (p *Provider) converse(ctx context.Context, s *session) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		messages, next, err := p.due(s, time.Now())
+		if err != nil {
+			return err
+		}
+		if err := s.send(messages...); err != nil {
+			return err
+		}
+		if p.isLeaving() && !p.untold(s) {
+			return p.part(ctx, s)
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-p.wake:
+		case <-p.leaving:
+		case err := <-s.failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// part ends the stream, on which everything was cleared, and waits until the owner has
+// done that.
+func (p *Provider) part(ctx context.Context, s *session) error {
+	s.close(registrationv1.Close_PARTING_FRIENDS, "")
+	var err error
+	select {
+	case err = <-s.failed:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if closed, ok := errors.AsType[*closeError](err); ok && closed.reason == registrationv1.Close_PARTING_FRIENDS && closed.retryAfter == 0 {
+		err = io.EOF // it parts as a friend, too
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, o := range p.cleared {
+		if o.stream == s {
+			delete(p.cleared, k)
+		}
+	}
+	return nil
+}
+
+// send sends messages. The owner has to read each of them in time. That the owner has
+// ended the stream is no error: read has the reason.
+func (s *session) send(messages ...*registrationv1.RegisterRequest) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	deadline := time.AfterFunc(s.patience, func() { s.cancel(errSilent) })
+	defer deadline.Stop()
+	for _, m := range messages {
+		if err := s.stream.Send(m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		deadline.Reset(s.patience)
+	}
+	return nil
+}
+
+// close sends the last message.
+func (s *session) close(reason registrationv1.Close_Reason, text string) {
+	_ = s.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Close{
+		Close: &registrationv1.Close{Reason: reason, Text: text},
+	}}) // what is wrong with the stream, read tells
+	_ = s.stream.CloseSend()
+}
+
+// cause returns why the stream has ended: err, unless this side has cancelled it.
+func (s *session) cause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errSilent) {
+		return cause
+	}
+	return err
+}
+
+// read takes what the owner says until the stream ends, and returns the reason. It never
+// waits for what is to be sent: an owner that waits for its answers to be read may read
+// nothing itself.
+func (p *Provider) read(s *session, opening *time.Timer) error {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			return err
+		}
+		opening.Stop()
+		if err := p.take(s, m, time.Now()); err != nil {
+			return err
+		}
+	}
+}
