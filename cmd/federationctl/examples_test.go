@@ -181,6 +181,10 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 			write(t, filepath.Join(dir, match[1]), pkiConsumerID+"\n")
 		}
 	}
+	if strings.HasPrefix(line, "federationctl register ") {
+		registerExample(t, dir, line)
+		return ""
+	}
 	if serves || strings.HasPrefix(line, "federationctl watch ") && !strings.Contains(line, "--once") {
 		return endlessExample(t, dir, script)
 	}

@@ -1,6 +1,6 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
-// publishes, lint checks catalog files, policy explains who is told of what, and pki
+// publishes, register has a program published while it runs, lint checks catalog files, policy explains who is told of what, and pki
 // makes certificates for a first try.
 package main
 
@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,15 +41,24 @@ const (
 // end of its streams.
 const shutdownGrace = 10 * time.Second
 
+// endsItself is the key of an *atomic.Bool in the context of a command, which sets it when
+// it ends in time without shutdownGrace, whatever time that is.
+type endsItself struct{}
+
 func main() {
 	klog.SetSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))) // the log of the Kubernetes client
 	signal.Ignore(syscall.SIGPIPE)                                    // a write to a closed pipe returns an error instead
+	var own atomic.Bool
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
-		stop()                                                        // a second signal ends the process at once
-		time.AfterFunc(shutdownGrace, func() { os.Exit(exitFailed) }) // without a message: writing one may be what blocks
+		stop() // a second signal ends the process at once
+		time.AfterFunc(shutdownGrace, func() {
+			if !own.Load() {
+				os.Exit(exitFailed) // without a message: writing one may be what blocks
+			}
+		})
 	})
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(context.WithValue(ctx, endsItself{}, &own), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run executes the command line in args until the command is done or ctx ends, and
@@ -65,6 +75,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if errors.Is(err, errNo) {
 		return exitFailed
+	}
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
 	}
 	fmt.Fprintf(stderr, "federationctl: %v\n", err)
 	if _, ok := errors.AsType[failure](err); ok {
@@ -100,7 +113,7 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }
@@ -114,6 +127,20 @@ func (f failure) Unwrap() error { return f.error }
 
 // errNo is the answer of a command that says yes or no. It is not printed.
 var errNo = errors.New("no")
+
+// exitError is the exit code of a command that has said everything itself.
+type exitError int
+
+// Error implements error.
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// ended returns the result of a command that has ended with an exit code.
+func ended(code int) error {
+	if code == exitDone {
+		return nil
+	}
+	return exitError(code)
+}
 
 // trouble is why a command that says yes or no does not. Its exit code is that of an
 // error of usage, as with diff and grep, so that no script takes it for an answer.

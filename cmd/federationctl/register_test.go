@@ -1,0 +1,447 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// registry is an owner that registers everything but what is refused.
+type registry struct {
+	registrationv1.UnimplementedRegistrationServiceServer
+
+	address string
+	refuses atomic.Bool
+
+	mu      sync.Mutex
+	nodes   map[string]*registrationv1.Active // by URI
+	changed chan struct{}                     // closed and replaced when nodes change
+	list    func(*registrationv1.ListRequest, registrationv1.RegistrationService_ListServer) error
+}
+
+// newRegistry serves one with the owner's certificate in dir, until the test ends.
+func newRegistry(t *testing.T, dir string) *registry {
+	t.Helper()
+	source, err := mtls.Load(mtls.Files{
+		Cert: filepath.Join(dir, "owner.pem"), Key: filepath.Join(dir, "owner-key.pem"), CA: filepath.Join(dir, "ca.pem"),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &registry{address: listener.Addr().String(), nodes: make(map[string]*registrationv1.Active), changed: make(chan struct{})}
+	server := grpc.NewServer(grpc.Creds(source.Server()), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
+	registrationv1.RegisterRegistrationServiceServer(server, r)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	return r
+}
+
+// List implements registrationv1.RegistrationServiceServer.
+func (r *registry) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
+	return r.list(request, stream)
+}
+
+// Register implements registrationv1.RegistrationServiceServer.
+func (r *registry) Register(stream registrationv1.RegistrationService_RegisterServer) error {
+	open := &registrationv1.RegisterResponse_Open{Open: &registrationv1.Open{Version: 1}}
+	if err := stream.Send(&registrationv1.RegisterResponse{Message: open}); err != nil {
+		return err
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		active := m.GetActive()
+		answer := &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Granted{Granted: &registrationv1.Granted{
+			Service: active.GetService(), Node: active.GetNode(), Ttl: durationpb.New(30 * time.Second),
+			Uri: strings.Replace(active.GetNode(), "://:", "://127.0.0.1:", 1),
+		}}}
+		switch {
+		case m.GetClose() != nil:
+			return nil
+		case m.GetClear() != nil:
+			r.set(m.GetClear().GetNode(), nil)
+			continue
+		case active == nil:
+			continue
+		case r.refuses.Load():
+			r.set(active.GetNode(), nil)
+			answer.Message = &registrationv1.RegisterResponse_Refused{Refused: &registrationv1.Refused{
+				Service: active.GetService(), Node: active.GetNode(), Rule: "no-rule", Reason: "nobody may",
+			}}
+		default:
+			r.set(active.GetNode(), active)
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *registry) set(uri string, active *registrationv1.Active) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.nodes, uri)
+	if active != nil {
+		r.nodes[uri] = active
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// await waits until a node is registered, or is not, and returns it.
+func (r *registry) await(t *testing.T, uri string, registered bool) *registrationv1.Active {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		r.mu.Lock()
+		active, changed := r.nodes[uri], r.changed
+		r.mu.Unlock()
+		if (active != nil) == registered {
+			return active
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			t.Fatalf("registered is %v still for %s", !registered, uri)
+		}
+	}
+}
+
+// has reports whether a node is registered now.
+func (r *registry) has(uri string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodes[uri] != nil
+}
+
+const registerURI = "http://:8080"
+
+// registering is register as a process.
+type registering struct {
+	*exec.Cmd
+	t      *testing.T
+	stdin  io.Closer
+	stdout *bufio.Scanner
+	stderr chan string // its lines
+}
+
+// register starts it with the certificates in dir.
+func (r *registry) register(t *testing.T, dir string, args ...string) *registering {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	t.Cleanup(cancel)
+	all := slices.Concat([]string{
+		"register", "--server", r.address, "--service", "shop.fed.example", "--node", registerURI,
+	}, files(dir, "consumer"), args)
+	p := &registering{Cmd: exec.CommandContext(ctx, realBinary(t), all...), t: t, stderr: make(chan string, 1000)}
+	errs, err := p.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	p.stdout = startWithOutput(t, p.Cmd)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(p.stderr)
+		for lines := bufio.NewScanner(errs); lines.Scan(); {
+			p.stderr <- lines.Text()
+		}
+	})
+	t.Cleanup(func() {
+		if p.ProcessState == nil {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+		reading.Wait()
+	})
+	return p
+}
+
+// says waits for a line on standard error that begins so, and fails the test at another
+// one.
+func (p *registering) says(prefix string) {
+	p.t.Helper()
+	line, ok := <-p.stderr
+	if !ok || !strings.HasPrefix(line, "federationctl: "+prefix) {
+		p.t.Fatalf("register says %q, expected %q", line, prefix)
+	}
+}
+
+// writes waits for the next line of its standard output, which is that of the command.
+func (p *registering) writes(want string) {
+	p.t.Helper()
+	if !p.stdout.Scan() || p.stdout.Text() != want {
+		p.t.Fatalf("the command writes %q, expected %q", p.stdout.Text(), want)
+	}
+}
+
+func (p *registering) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends waits for the end.
+func (p *registering) ends(code int) {
+	p.t.Helper()
+	for p.stdout.Scan() {
+		p.t.Errorf("the command writes %q at its end", p.stdout.Text())
+	}
+	for line := range p.stderr {
+		p.t.Errorf("register says %q at its end", line)
+	}
+	_ = p.Wait()
+	if got := p.ProcessState.ExitCode(); got != code {
+		p.t.Errorf("exit code %d, expected %d", got, code)
+	}
+}
+
+const isRegistered = "registered: shop.fed.example at http://127.0.0.1:8080, with owner 127.0.0.1:"
+
+// At SIGTERM the program is withdrawn first, then drained, and then gets the signal.
+func TestRegisterDrains(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	p := r.register(t, dir, "--drain", "1s", "--ttl", "20s", "--metadata", "tier=gold", "--instance", "v1", "--",
+		"sh", "-c", "trap 'echo ends; exit 7' TERM; echo begins; while :; do sleep 0.01; done")
+	p.writes("begins")
+	active := r.await(t, registerURI, true)
+	if active.GetTtl().AsDuration() != 20*time.Second || active.GetMetadata()["tier"] != "gold" || active.GetInstance() != "v1" {
+		t.Errorf("it registers %v", active)
+	}
+	p.says(isRegistered)
+	begun := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.says("withdrawing shop.fed.example, and waiting 1s for the caches of its clients")
+	r.await(t, registerURI, false)
+	p.writes("ends")
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("the command gets the signal after %v", took)
+	}
+	p.ends(7)
+}
+
+// A second signal is passed on at once, and so are others at any time. A command that
+// ignores SIGTERM runs on, withdrawn.
+func TestRegisterSignals(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	p := r.register(t, dir, "--drain", "1h", "--",
+		"sh", "-c", "trap 'echo usr1' USR1; trap 'echo term' TERM; trap 'exit 3' INT; echo begins; while :; do sleep 0.01; done")
+	p.writes("begins")
+	p.says(isRegistered)
+	p.signal(syscall.SIGUSR1)
+	p.writes("usr1")
+	if !r.has(registerURI) {
+		t.Error("it is withdrawn for another signal")
+	}
+	p.signal(syscall.SIGTERM)
+	p.says("withdrawing")
+	r.await(t, registerURI, false)
+	p.signal(syscall.SIGTERM)
+	p.writes("term")
+	p.signal(syscall.SIGINT)
+	p.ends(3)
+}
+
+// When the command ends by itself it is withdrawn at once. Its exit code is that of
+// register.
+func TestRegisterCommandEnds(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	for line, want := range map[string]int{"exit 0": 0, "exit 5": 5, "kill -KILL $$": 128 + 9} {
+		p := r.register(t, dir, "--drain", "1h", "--", "sh", "-c", "read line; "+line)
+		p.says(isRegistered)
+		p.stdin.Close()
+		p.says("withdrawing shop.fed.example")
+		p.ends(want)
+		if r.has(registerURI) {
+			t.Errorf("%s: it is registered still", line)
+		}
+	}
+}
+
+// Whatever keeps it from being registered, the command runs on.
+func TestRegisterRefused(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	r.refuses.Store(true)
+	p := r.register(t, dir, "--drain", "1h", "--", "sh", "-c", "trap 'exit 4' TERM; echo begins; while :; do sleep 0.01; done")
+	p.writes("begins")
+	p.says("refused by owner 127.0.0.1:")
+	p.signal(syscall.SIGTERM) // nobody has it in a cache
+	p.ends(4)
+}
+
+func TestRegisterNobody(t *testing.T) {
+	dir := pkiIn(t)
+	r := &registry{address: "127.0.0.1:1"}
+	p := r.register(t, dir, "--drain", "1h", "--", "sh", "-c", "read line; exit 4")
+	p.says("not registered with owner 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused; check --server")
+	p.stdin.Close()
+	p.ends(4)
+}
+
+// Without a command it stands beside, until a signal.
+func TestRegisterBeside(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	p := r.register(t, dir, "--drain", "100ms")
+	p.says(isRegistered)
+	p.signal(os.Interrupt)
+	p.says("withdrawing shop.fed.example, and waiting 100ms")
+	p.ends(0)
+	if r.has(registerURI) {
+		t.Error("it is registered still")
+	}
+}
+
+// A program that is not healthy is not registered, and one that was not for a moment stays.
+func TestRegisterCheck(t *testing.T) {
+	dir := pkiIn(t)
+	r := newRegistry(t, dir)
+	var failures atomic.Int32 // to come
+	checked := make(chan struct{}, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if failures.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		checked <- struct{}{}
+	}))
+	t.Cleanup(server.Close)
+	failures.Store(3)
+	p := r.register(t, dir, "--check", server.URL, "--check-interval", "10ms", "--check-timeout", "1m", "--drain", "0")
+	p.says("check fails: GET http://127.0.0.1:")
+	p.says("check succeeds; registering")
+	p.says(isRegistered)
+	failures.Store(2)
+	for range 10 {
+		<-checked
+	}
+	if !r.has(registerURI) {
+		t.Error("two failures withdraw it")
+	}
+	failures.Store(3)
+	p.says("check fails: GET http://127.0.0.1:")
+	p.says("check succeeds; registering")
+	p.says(isRegistered)
+	p.signal(syscall.SIGTERM)
+	p.says("withdrawing shop.fed.example")
+	p.ends(0)
+}
+
+func TestRegisterUsage(t *testing.T) {
+	t.Chdir(pkiIn(t))
+	good := append(files("", "consumer"), "--server", "127.0.0.1:1", "--service", "shop.fed.example", "--node", registerURI)
+	for want, args := range map[string][]string{
+		`required flag(s) "node", "server", "service" not set`:                             files("", "consumer"),
+		`--server: "owner" is not host:port`:                                               {"--server", "owner"},
+		`--service: name`:                                                                  {"--service", "a..b"},
+		`--node "8080": the scheme is not one of`:                                          {"--node", "8080"},
+		`--metadata: "a" is not key=value`:                                                 {"--metadata", "a"},
+		`--metadata: "a" is there twice`:                                                   {"--metadata", "a=1", "--metadata", "a=2"},
+		`--check: "localhost:80" is none of`:                                               {"--check", "localhost:80"},
+		`--ttl: 0s is not positive`:                                                        {"--ttl", "0s"},
+		`--check-timeout: -1s is not positive`:                                             {"--check-timeout", "-1s"},
+		`--check-failures: 0 is less than 1`:                                               {"--check-failures", "0"},
+		`--drain: -1s is negative`:                                                         {"--drain", "-1s"},
+		`register takes no argument, not "shop"; put -- before the command`:                {"shop"},
+		`there is no command after --`:                                                     {"--"},
+		`--spiffe needs --owner-id: the host of --server is no SPIFFE ID`:                  nil,
+		`exec: "no-such-command": executable file not found in $PATH`:                      {"--", "no-such-command"},
+		`--owner-id: identity "*": label has a character other than a-z, 0-9, '-' and '_'`: {"--owner-id", "*"},
+	} {
+		all := slices.Concat([]string{"register"}, good, args)
+		code := 2
+		switch {
+		case strings.HasPrefix(want, "required"):
+			all = append([]string{"register"}, args...)
+		case args == nil:
+			all = slices.Concat([]string{"register", "--spiffe", "unix:///a"}, good[6:])
+		case strings.HasPrefix(want, "exec"):
+			code = 127
+		}
+		got, _, stderr := ctl(t, all...)
+		if got != code || !strings.HasPrefix(stderr, "federationctl: "+want) {
+			t.Errorf("%v: exit code %d, standard error %q, expected %q", args, got, stderr, want)
+		}
+	}
+}
+
+var (
+	exampleServer  = regexp.MustCompile(`owner\.example\.org:8009(,owner-b\.example\.org:8009)?`)
+	exampleCheck   = regexp.MustCompile(`--check ('.*?'|\S+)`)
+	exampleCommand = regexp.MustCompile(`( -- .*)?$`)
+)
+
+// registerExample runs an example of register until it is registered.
+func registerExample(t *testing.T, dir, line string) {
+	t.Helper()
+	r := newRegistry(t, dir)
+	for _, suffix := range []string{".pem", "-key.pem"} {
+		data, err := os.ReadFile(filepath.Join(dir, "consumer"+suffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "provider"+suffix), string(data))
+	}
+	code := 0
+	script := exampleServer.ReplaceAllString(line, strings.Replace(r.address, "127.0.0.1", "localhost", 1))
+	script = exampleCheck.ReplaceAllString(script, "--check exec:true")
+	if _, _, command := strings.Cut(script, " -- "); command {
+		code = 128 + int(syscall.SIGTERM)
+		script = exampleCommand.ReplaceAllString(script, " --drain 0 -- sleep 60")
+	} else {
+		script += " --drain 0"
+	}
+	command := shellCommand(t.Context(), t, dir, "exec "+script+" 2>&1")
+	output := startWithOutput(t, command)
+	var said []string
+	for output.Scan() {
+		if said = append(said, output.Text()); strings.HasPrefix(output.Text(), "federationctl: registered: ") {
+			if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = command.Wait()
+	if got := command.ProcessState.ExitCode(); got != code {
+		t.Errorf("%s\nended with exit code %d, expected %d:\n%s", script, got, code, fmt.Sprint(strings.Join(said, "\n")))
+	}
+}
