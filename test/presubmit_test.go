@@ -147,7 +147,7 @@ var allowed = map[string][]string{
 		"plugin/corefile",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "plugin"},
-	"cmd/federationctl/": {"cmd/federationctl/", "federation", "federation/", "proto/types/"},
+	"cmd/federationctl/": {"cmd/federationctl/", "federation", "federation/", "proto/registration/", "proto/types/"},
 	"deploy/image":       nil, // a module of its own
 }
 
@@ -192,7 +192,7 @@ var larger = map[string]exception{
 	},
 	"federation/wire":   {limit{1050, 24}, "the whole border: two versions of the protocol in both directions, and what is encoded once for all"},
 	"federation/zone":   {limit{1130, 15}, "build, look-up, walk and differences of one zone; what can be read alone is in packages below it"},
-	"cmd/federationctl": {limit{2370, 15}, "seven commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
+	"cmd/federationctl": {limit{2460, 15}, "eight commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
 }
 
 // The reasons of the rules for statements.

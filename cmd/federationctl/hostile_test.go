@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -340,15 +338,6 @@ func TestOutputHasNoControls(t *testing.T) {
 	again, err := wire.DecodeService(&message, wire.Policy{})
 	if err != nil || !again.Equal(service) || object.Name != terrible {
 		t.Errorf("the line says %+v (%v) of %q, expected %+v", again, err, object.Name, service)
-	}
-	var plain bytes.Buffer
-	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if controls(r) && r > 0xffff {
-			fmt.Fprintf(&plain, "%U ", r)
-		}
-	}
-	if plain.Len() > 0 {
-		t.Errorf("%s have no short form in JSON", &plain)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -158,30 +157,5 @@ func jsonLine(op string, event federation.Event) (string, error) {
 	encoder := json.NewEncoder(&line) // compacts the service, whose space protojson varies
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(object)
-	return escapeControls(line.String()), err
-}
-
-// escapeControls escapes the characters in a line of JSON that a terminal obeys, or
-// that make it show text in another place than where it stands. encoding/json
-// escapes the control characters of ASCII except DEL.
-func escapeControls(line string) string {
-	if !strings.ContainsFunc(line, controls) {
-		return line
-	}
-	var safe strings.Builder
-	for _, r := range line {
-		if controls(r) {
-			fmt.Fprintf(&safe, `\u%04x`, r) // none of them is beyond U+FFFF
-		} else {
-			safe.WriteRune(r)
-		}
-	}
-	return safe.String()
-}
-
-// controls reports whether escapeControls escapes a character: C1 controls, DEL, line
-// and paragraph separators, and those that change the direction of text
-// (Unicode Standard Annex #9, section 2).
-func controls(r rune) bool {
-	return r > '~' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+	return board.EscapeControls(line.String()), err
 }

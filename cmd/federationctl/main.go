@@ -1,6 +1,7 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
-// publishes, register has a program published while it runs, lint checks catalog files, policy explains who is told of what, and pki
+// publishes, register has a program published while it runs, providers shows which
+// programs are, lint checks catalog files, policy explains who is told of what, and pki
 // makes certificates for a first try.
 package main
 
@@ -96,8 +97,8 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
-to check a catalog, to watch an owner, to explain who is told of what, and to make
-certificates for a first try.
+to check a catalog, to watch an owner, to register programs and see which are, to
+explain who is told of what, and to make certificates for a first try.
 
 While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
@@ -113,7 +114,7 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }

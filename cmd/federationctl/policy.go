@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
@@ -140,7 +141,7 @@ func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 		if err := encoder.Encode(answer); err != nil {
 			return trouble{err}
 		}
-		text = escapeControls(line.String())
+		text = board.EscapeControls(line.String())
 	}
 	if _, err := io.WriteString(stdout, text); err != nil {
 		return trouble{err}

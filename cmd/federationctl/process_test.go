@@ -166,7 +166,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "help", "lint", "pki", "policy", "serve", "watch"}, "no file"},
+		{[]string{""}, []string{"completion", "help", "lint", "pki", "policy", "providers", "register", "serve", "watch"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, shells, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},

@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -38,7 +40,6 @@ type registry struct {
 	mu      sync.Mutex
 	nodes   map[string]*registrationv1.Active // by URI
 	changed chan struct{}                     // closed and replaced when nodes change
-	list    func(*registrationv1.ListRequest, registrationv1.RegistrationService_ListServer) error
 }
 
 // newRegistry serves one with the owner's certificate in dir, until the test ends.
@@ -68,7 +69,20 @@ func newRegistry(t *testing.T, dir string) *registry {
 
 // List implements registrationv1.RegistrationServiceServer.
 func (r *registry) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
-	return r.list(request, stream)
+	if r.refuses.Load() {
+		return status.Error(codes.PermissionDenied, "nobody may")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uri, active := range r.nodes {
+		if request.GetService() != "" && request.GetService() != active.GetService() {
+			continue
+		}
+		if err := stream.Send(&registrationv1.ListResponse{Service: active.GetService(), Node: uri, Owner: "another"}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Register implements registrationv1.RegistrationServiceServer.
@@ -410,17 +424,66 @@ var (
 	exampleCommand = regexp.MustCompile(`( -- .*)?$`)
 )
 
-// registerExample runs an example of register until it is registered.
-func registerExample(t *testing.T, dir, line string) {
-	t.Helper()
+// TestProviders asks an owner as a process does.
+func TestProviders(t *testing.T) {
+	dir := pkiIn(t)
 	r := newRegistry(t, dir)
+	r.set("tcp://192.0.2.1:1", &registrationv1.Active{Service: "shop.fed.example"})
+	args := append([]string{"providers", "--server", r.address}, files(dir, "consumer")...)
+	for name, tt := range map[string]struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		"table": {nil, 0, "SERVICE           NODE               INSTANCE  PROVIDER  STATE       SINCE  UNTIL  TTL\n" +
+			"shop.fed.example  tcp://192.0.2.1:1  -                   on another  -      -      0s\n", ""},
+		"json":            {[]string{"-o", "json"}, 0, `{"service":"shop.fed.example","node":"tcp://192.0.2.1:1","provider":"","rule":"","owner":"another","state":"elsewhere","ttl":"0s"}` + "\n", ""},
+		"another service": {[]string{"--service", "a.example", "-o", "json"}, 0, "", ""},
+		"no service":      {[]string{"--service", "a..b"}, 2, "", "federationctl: --service: "},
+		"no format":       {[]string{"-o", "xml"}, 2, "", "federationctl: -o: \"xml\" is neither table nor json\n"},
+		"no address":      {[]string{"--server", "a"}, 2, "", "federationctl: --server: \"a\" is not host:port\n"},
+		"another owner":   {[]string{"--owner-id", "a.example"}, 1, "", "federationctl: owner " + r.address + ": Unavailable: "},
+		"an argument":     {[]string{"a"}, 2, "", "federationctl: providers takes no argument, not \"a\"; name the owner with --server\n"},
+	} {
+		code, stdout, stderr := ctl(t, slices.Concat(args, tt.args)...)
+		if code != tt.code || stdout != tt.stdout || !strings.HasPrefix(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
+			t.Errorf("%s: exit code %d, standard output %q, standard error %q", name, code, stdout, stderr)
+		}
+	}
+	r.refuses.Store(true)
+	code, _, stderr := ctl(t, append(args, "--watch")...)
+	if code != 1 || !strings.Contains(stderr, `PermissionDenied: "nobody may"; have the owner's rules name the identity of --cert as an observer`) {
+		t.Errorf("refused: exit code %d, standard error %q", code, stderr)
+	}
+}
+
+// copyOf gives the certificate of a consumer another name.
+func copyOf(t *testing.T, dir, name string) {
+	t.Helper()
 	for _, suffix := range []string{".pem", "-key.pem"} {
 		data, err := os.ReadFile(filepath.Join(dir, "consumer"+suffix))
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, "provider"+suffix), string(data))
+		write(t, filepath.Join(dir, name+suffix), string(data))
 	}
+}
+
+// providersExample returns an example of providers that asks an owner with one node.
+func providersExample(t *testing.T, dir, line string) string {
+	t.Helper()
+	r := newRegistry(t, dir)
+	r.set("tcp://192.0.2.1:1", &registrationv1.Active{Service: "shop.fed.example"})
+	copyOf(t, dir, "observer")
+	return exampleServer.ReplaceAllString(line, strings.Replace(r.address, "127.0.0.1", "localhost", 1))
+}
+
+// registerExample runs an example of register until it is registered.
+func registerExample(t *testing.T, dir, line string) {
+	t.Helper()
+	r := newRegistry(t, dir)
+	copyOf(t, dir, "provider")
 	code := 0
 	script := exampleServer.ReplaceAllString(line, strings.Replace(r.address, "127.0.0.1", "localhost", 1))
 	script = exampleCheck.ReplaceAllString(script, "--check exec:true")
