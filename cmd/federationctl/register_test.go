@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -45,6 +49,15 @@ type registry struct {
 // newRegistry serves one with the owner's certificate in dir, until the test ends.
 func newRegistry(t *testing.T, dir string) *registry {
 	t.Helper()
+	r := &registry{nodes: make(map[string]*registrationv1.Active), changed: make(chan struct{})}
+	r.address = serveRegistry(t, dir, r)
+	return r
+}
+
+// serveRegistry serves the service with the owner's certificate in dir, until the test
+// ends, and returns the address.
+func serveRegistry(t *testing.T, dir string, service registrationv1.RegistrationServiceServer) (address string) {
+	t.Helper()
 	source, err := mtls.Load(mtls.Files{
 		Cert: filepath.Join(dir, "owner.pem"), Key: filepath.Join(dir, "owner-key.pem"), CA: filepath.Join(dir, "ca.pem"),
 	}, nil)
@@ -55,16 +68,15 @@ func newRegistry(t *testing.T, dir string) *registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &registry{address: listener.Addr().String(), nodes: make(map[string]*registrationv1.Active), changed: make(chan struct{})}
 	server := grpc.NewServer(grpc.Creds(source.Server()), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
-	registrationv1.RegisterRegistrationServiceServer(server, r)
+	registrationv1.RegisterRegistrationServiceServer(server, service)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		server.Stop()
 		serving.Wait()
 	})
-	return r
+	return listener.Addr().String()
 }
 
 // List implements registrationv1.RegistrationServiceServer.
@@ -423,6 +435,59 @@ var (
 	exampleCheck   = regexp.MustCompile(`--check ('.*?'|\S+)`)
 	exampleCommand = regexp.MustCompile(`( -- .*)?$`)
 )
+
+// silent is the catalog of an owner that nobody subscribes to.
+type silent struct{}
+
+func (silent) Replace([]*wire.Encoded)          {}
+func (silent) Update([]*wire.Encoded, []string) {}
+func (silent) Away(error)                       {}
+func (silent) Refused(map[string]int)           {}
+
+// A real owner knows of a program that is registered, until it is withdrawn.
+func TestRegisterWithOwner(t *testing.T) {
+	dir := pkiIn(t)
+	parsed, problems := rules.Parse([]byte("rules:\n- name: shops\n  providers: [" + pkiConsumerID + "]\n  services: [shop.fed.example]\n" +
+		"  addresses: [peer]\n  ttl: {min: 1s, max: 1m, default: 10s}\nobservers: [" + pkiConsumerID + "]\n"))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	source, err := registration.New(registration.Config{
+		Owner: "real", Rules: parsed, Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { source.Run(ctx, silent{}) })
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	r := &registry{address: serveRegistry(t, dir, source)}
+	list := func() string {
+		code, stdout, stderr := ctl(t, append([]string{"providers", "--server", r.address}, files(dir, "consumer")...)...)
+		if code != 0 || stderr != "" {
+			t.Fatalf("exit code %d, standard error %q", code, stderr)
+		}
+		_, rows, _ := strings.Cut(stdout, "\n")
+		return strings.Join(strings.Fields(rows), " ")
+	}
+	p := r.register(t, dir, "--drain", "0", "--instance", "v1")
+	p.says(isRegistered)
+	if got, want := list(), "shop.fed.example http://127.0.0.1:8080 v1 "+pkiConsumerID+" connected "; !strings.HasPrefix(got, want) {
+		t.Errorf("registered is %q, expected %q", got, want)
+	}
+	other := r.register(t, dir, "--node", "http://192.0.2.1:8080", "--", "sh", "-c", "read line")
+	other.says("refused by owner 127.0.0.1:")
+	other.stdin.Close()
+	other.ends(1)
+	p.signal(syscall.SIGTERM)
+	p.says("withdrawing shop.fed.example")
+	p.ends(0)
+	if got := list(); got != "" {
+		t.Errorf("registered is %q still", got)
+	}
+}
 
 // TestProviders asks an owner as a process does.
 func TestProviders(t *testing.T) {

@@ -1,0 +1,156 @@
+package provider_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/provider"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// changes are the statuses that a provider tells.
+type changes chan provider.Status
+
+// await waits for a status of a node, and returns it.
+func (c changes) await(t *testing.T, uri string, state provider.State) provider.Status {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		select {
+		case s := <-c:
+			if s.Node.URI == uri && s.State == state {
+				return s
+			}
+		case <-deadline.C:
+			t.Fatalf("%s is not %v", uri, state)
+		}
+	}
+}
+
+// A provider of two real owners moves from one that ends to the other at once, although
+// the first one says that it should be left alone.
+func TestRealOwners(t *testing.T) {
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stops := make(map[string]func())
+	var addresses []string
+	for range 2 {
+		address, stop := exampleOwner(authority)
+		stops[address] = sync.OnceFunc(stop)
+		t.Cleanup(stops[address])
+		addresses = append(addresses, address)
+	}
+	told := make(changes, 100)
+	p, err := provider.New(provider.Config{
+		Addresses: addresses,
+		Identity: mtls.Consumer{
+			Source: certificates(authority, "spiffe://shop.example/web"), IDs: []mtls.ID{must(mtls.ParseID("spiffe://owner.example/owner"))},
+		},
+		OnChange: func(s provider.Status) { told <- s },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const one, two, other = "https://:8443", "tcp://:1", "tcp://192.0.2.1:1"
+	for _, uri := range []string{one, other} {
+		if err := p.Set(provider.Node{Service: "web.shop.example", URI: uri, TTL: 5 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+
+	first := told.await(t, one, provider.Registered)
+	if first.TTL != 5*time.Second || first.URI != "https://127.0.0.1:8443" {
+		t.Errorf("the status is %+v", first)
+	}
+	stops[first.Owner]()
+	if s := told.await(t, one, provider.Registered); s.Owner == first.Owner {
+		t.Errorf("it is registered with %s still", s.Owner)
+	}
+	if err := p.Set(provider.Node{Service: "web.shop.example", URI: two}); err != nil {
+		t.Fatal(err)
+	}
+	told.await(t, two, provider.Registered)
+	p.Clear("web.shop.example", one)
+	statuses := p.Statuses()
+	if len(statuses) != 2 || statuses[0].Rule != "address" || statuses[1].Node.URI != two {
+		t.Errorf("the status is %+v", statuses)
+	}
+}
+
+// What the end of Run has cleared is not registered any more when Run returns.
+func TestRealOwnerIsCleared(t *testing.T) {
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, stop := exampleOwner(authority)
+	t.Cleanup(stop)
+	identity := mtls.Consumer{
+		Source: certificates(authority, "spiffe://shop.example/web"), IDs: []mtls.ID{must(mtls.ParseID("spiffe://owner.example/owner"))},
+	}
+	told := make(changes, 100)
+	p, err := provider.New(provider.Config{Addresses: []string{address}, Identity: identity, OnChange: func(s provider.Status) { told <- s }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Set(provider.Node{Service: "web.shop.example", URI: "https://:8443"}); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(t.Context()) })
+	told.await(t, "https://:8443", provider.Registered)
+	if got := listed(t, address, identity); !slices.Equal(got, []string{"https://127.0.0.1:8443"}) {
+		t.Errorf("registered are %q", got)
+	}
+	if err := p.Drain(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if got := listed(t, address, identity); len(got) != 0 {
+		t.Errorf("after the end %q are registered", got)
+	}
+	running.Wait()
+}
+
+// listed returns the nodes that an owner has.
+func listed(t *testing.T, address string, identity mtls.Consumer) (nodes []string) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(identity.Credentials(address)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := registrationv1.NewRegistrationServiceClient(conn).List(t.Context(), &registrationv1.ListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nodes
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, m.GetNode())
+	}
+}
