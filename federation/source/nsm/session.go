@@ -1,0 +1,343 @@
+package nsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/networkservicemesh/api/pkg/api/registry"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+)
+
+const (
+	listInterval = 30 * time.Second       // between two lists while nothing expires
+	listGap      = time.Second            // between two lists at least, where endpoints expire
+	listTimeout  = 20 * time.Second       // of one list; a connection that takes longer is dead
+	firstGap     = 100 * time.Millisecond // between two lists until the state is whole
+	patience     = 5 * time.Second        // with a watch that does not tell of what is listed
+	maxWords     = 256                    // that are read before they are published
+)
+
+// errClosed is the end of a watch for which the registry gives no reason.
+var errClosed = errors.New("the registry has ended the watch")
+
+// session follows the registry over one connection.
+type session struct {
+	*Source
+
+	part   source.Part
+	client registry.NetworkServiceEndpointRegistryClient
+
+	words  chan word  // of the watch
+	lists  chan list  // one at a time
+	failed chan error // why the watch has ended
+
+	whole   bool                // the state of the registry is known
+	began   time.Time           // when the first list was asked for; zero before
+	tick    uint64              // counts the words of the watch
+	deleted map[string]uint64   // ticks of deletions that a list may not know of
+	number  uint64              // of the last list
+	listing bool                // one is under way
+	ended   time.Time           // when the last one came in
+	pending *list               // waits for the watch to tell of what it has
+	missing map[string]struct{} // of pending
+	told    bool                // the part was told that the registry is there
+}
+
+// list is what the registry has answered to a Find without watch.
+type list struct {
+	number  uint64
+	tick    uint64    // when it was asked for, in words of the watch
+	began   time.Time // likewise
+	words   []word
+	dropped int // for which there is no room
+	err     error
+}
+
+func newSession(s *Source, part source.Part, conn grpc.ClientConnInterface) *session {
+	return &session{
+		Source: s, part: part, client: registry.NewNetworkServiceEndpointRegistryClient(conn),
+		words: make(chan word, maxWords), lists: make(chan list), failed: make(chan error, 1),
+		deleted: make(map[string]uint64),
+	}
+}
+
+// run returns why the registry cannot be followed any more.
+func (x *session) run(ctx context.Context) error {
+	for _, e := range x.world.endpoints {
+		e.old, e.heard, e.listed = true, 0, 0
+	}
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching := make(chan struct{})
+	readers.Go(func() { x.failed <- x.watch(ctx, watching) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	timer.Stop() // until the watch is open
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-x.failed:
+			return explain(err)
+		case <-watching:
+			watching = nil
+		case w := <-x.words:
+			x.hear(w)
+		case l := <-x.lists:
+			if l.err != nil {
+				return explain(l.err)
+			}
+			x.take(&l)
+		case <-timer.C:
+		}
+		if watching != nil {
+			continue
+		}
+		x.publish()
+		next, now := x.nextList(), time.Now()
+		switch {
+		case x.listing:
+			timer.Stop()
+		case next.After(now):
+			timer.Reset(next.Sub(now))
+		default:
+			x.ask(ctx, &readers, now)
+		}
+	}
+}
+
+// explain returns an error of the registry with a text that is bounded and printable.
+func explain(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("%v: %s", s.Code(), federation.Quote(s.Message()))
+}
+
+// find asks for all endpoints.
+func (x *session) find(ctx context.Context, watch bool) (registry.NetworkServiceEndpointRegistry_FindClient, error) {
+	return x.client.Find(ctx, &registry.NetworkServiceEndpointQuery{
+		NetworkServiceEndpoint: new(registry.NetworkServiceEndpoint), Watch: watch,
+	})
+}
+
+// watch passes on what the registry tells until that ends, and closes open when the watch
+// is asked for.
+func (x *session) watch(ctx context.Context, open chan<- struct{}) error {
+	stream, err := x.find(ctx, true)
+	if err != nil {
+		return err
+	}
+	close(open)
+	for {
+		reply, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errClosed
+		case err != nil:
+			return err
+		}
+		select {
+		case x.words <- x.read(reply.GetNetworkServiceEndpoint(), reply.GetDeleted()):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ask begins a list.
+func (x *session) ask(ctx context.Context, readers *sync.WaitGroup, now time.Time) {
+	if x.began.IsZero() {
+		x.began = now
+	}
+	x.number++
+	x.listing = true
+	l := list{number: x.number, tick: x.tick, began: now}
+	readers.Go(func() {
+		l.err = x.readList(ctx, &l)
+		select {
+		case x.lists <- l:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// readList reads a list to its end.
+func (x *session) readList(ctx context.Context, l *list) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	stream, err := x.find(ctx, false)
+	if err != nil {
+		return err
+	}
+	for {
+		reply, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case len(l.words) >= maxEndpoints:
+			l.dropped++
+		case !reply.GetDeleted():
+			l.words = append(l.words, x.read(reply.GetNetworkServiceEndpoint(), false))
+		}
+	}
+}
+
+// hear takes a word of the watch, and those that have come in behind it.
+func (x *session) hear(w word) {
+	now := time.Now()
+	for n := 0; ; n++ {
+		x.tick++
+		if e := x.world.endpoints[w.key]; !w.deleted {
+			if e = x.world.tell(w, now); e != nil {
+				e.heard = x.tick
+			}
+		} else {
+			if e != nil {
+				x.world.forget(e)
+			}
+			if x.listing || !x.whole {
+				x.deleted[w.key] = x.tick // a list may still have it
+			}
+		}
+		delete(x.missing, w.key)
+		if n >= maxWords {
+			break
+		}
+		select {
+		case w = <-x.words:
+			continue
+		default:
+		}
+		break
+	}
+	if x.pending != nil && len(x.missing) == 0 {
+		x.apply(x.pending)
+	}
+}
+
+// take takes a list that has come in. Until the state is whole the list waits for the
+// watch to tell of all that it has: then the watch is known to be one from here on.
+func (x *session) take(l *list) {
+	x.listing, x.ended = false, time.Now()
+	if !x.whole {
+		x.pending, x.missing = l, make(map[string]struct{})
+		for _, w := range l.words {
+			if e := x.world.endpoints[w.key]; (e == nil || e.heard == 0) && x.deleted[w.key] == 0 {
+				x.missing[w.key] = struct{}{}
+			}
+		}
+		if len(x.missing) > 0 && x.ended.Sub(x.began) < patience {
+			return
+		}
+	}
+	x.apply(l)
+}
+
+// apply takes what a list says that the watch has not said since.
+func (x *session) apply(l *list) {
+	now := time.Now()
+	x.pending, x.missing = nil, nil
+	x.world.beyond = l.dropped
+	for _, w := range l.words {
+		e := x.world.endpoints[w.key]
+		if x.deleted[w.key] > l.tick {
+			continue
+		}
+		if e == nil || e.heard <= l.tick {
+			e = x.world.tell(w, now)
+		}
+		if e != nil {
+			e.listed = l.number
+		}
+	}
+	if !x.listing {
+		x.deleted = make(map[string]uint64)
+	}
+	for _, e := range x.world.endpoints {
+		x.judge(e, l, now)
+	}
+	for next := x.world.deadlines.next(); !next.IsZero() && !next.After(l.began); next = x.world.deadlines.next() {
+		x.world.forget(x.world.deadlines[0]) // the list has not renewed it
+	}
+	x.whole = true
+}
+
+// judge decides for how long an endpoint stays that the list does not have, or that was
+// old before it.
+func (x *session) judge(e *endpoint, l *list, now time.Time) {
+	absent := e.listed != l.number && e.heard <= l.tick
+	switch {
+	case len(e.offers) == 0:
+		if absent {
+			x.world.forget(e) // it was only counted
+		}
+	case e.old && !x.whole:
+		if limit := now.Add(x.convergence); e.deadline.Before(limit) {
+			x.world.due(e, limit)
+		}
+	case absent && e.deadline.IsZero():
+		x.world.due(e, now.Add(x.convergence))
+	}
+}
+
+// nextList returns when to ask for a list: the first one at once, the next ones at an
+// interval, and as soon as an endpoint is due. Nothing expires without one: the registry
+// may know better, and it may be away.
+func (x *session) nextList() time.Time {
+	switch {
+	case x.number == 0:
+		return time.Time{}
+	case !x.whole:
+		return x.ended.Add(firstGap)
+	}
+	next := x.ended.Add(listInterval)
+	if due := x.world.deadlines.next(); !due.IsZero() && due.Before(next) {
+		next = due
+		if soonest := x.ended.Add(listGap); next.Before(soonest) {
+			next = soonest
+		}
+	}
+	return next
+}
+
+// publish tells the part what has changed, once the state is whole.
+func (x *session) publish() {
+	if !x.whole {
+		return
+	}
+	changed, gone := x.world.render(&x.rules)
+	for _, r := range x.world.news {
+		x.logger.Warn("endpoint of the registry is not published", "endpoint", federation.Quote(r.key), "rule", r.rule)
+	}
+	x.world.news = nil
+	if counts := x.world.counts(); !maps.Equal(counts, x.refused) {
+		x.refused = counts
+		x.part.Refused(counts)
+	}
+	switch {
+	case !x.known:
+		x.known = true
+		x.part.Replace(x.world.all())
+	case len(changed)+len(gone) > 0:
+		x.part.Update(changed, gone)
+	}
+	if !x.told {
+		x.told = true
+		x.part.Away(nil)
+	}
+}
