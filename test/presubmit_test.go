@@ -99,7 +99,10 @@ var allowed = map[string][]string{
 	"federation/source/registration/store/etcd": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
 	},
-	"federation/source/nsm": {"federation", "federation/loglimit", "federation/source", "federation/wire"},
+	"federation/source/nsm/endpoint": {"federation", "federation/wire"},
+	"federation/source/nsm": {
+		"federation", "federation/loglimit", "federation/source", "federation/source/nsm/endpoint", "federation/wire",
+	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/pattern", "federation/policy",
 		"federation/problem", "federation/yamlvalue",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
 )
 
 const (
@@ -150,11 +151,25 @@ func (x *session) watch(ctx context.Context, open chan<- struct{}) error {
 			return err
 		}
 		select {
-		case x.words <- x.read(reply.GetNetworkServiceEndpoint(), reply.GetDeleted()):
+		case x.words <- x.read(reply):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// read returns what a message says.
+func (x *session) read(reply *registry.NetworkServiceEndpointResponse) word {
+	message := reply.GetNetworkServiceEndpoint()
+	w := word{key: endpoint.Key(message.GetName()), deleted: reply.GetDeleted()}
+	if w.deleted {
+		return w
+	}
+	if t := message.GetExpirationTime(); t.IsValid() {
+		w.until = t.AsTime()
+	}
+	w.said = x.rules.Read(message)
+	return w
 }
 
 // ask begins a list.
@@ -192,7 +207,7 @@ func (x *session) readList(ctx context.Context, l *list) error {
 		case len(l.words) >= maxEndpoints:
 			l.dropped++
 		case !reply.GetDeleted():
-			l.words = append(l.words, x.read(reply.GetNetworkServiceEndpoint(), false))
+			l.words = append(l.words, x.read(reply))
 		}
 	}
 }
@@ -279,10 +294,10 @@ func (x *session) apply(l *list) {
 
 // judge decides for how long an endpoint stays that the list does not have, or that was
 // old before it.
-func (x *session) judge(e *endpoint, l *list, now time.Time) {
+func (x *session) judge(e *known, l *list, now time.Time) {
 	absent := e.listed != l.number && e.heard <= l.tick
 	switch {
-	case len(e.offers) == 0:
+	case len(e.Offers) == 0:
 		if absent {
 			x.world.forget(e) // it was only counted
 		}

@@ -69,6 +69,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -98,7 +99,7 @@ const (
 // Source is what a registry holds. It implements [source.Source].
 type Source struct {
 	// read-only after New
-	rules
+	rules       endpoint.Rules
 	registry    string // as the configuration has it
 	credentials credentials.TransportCredentials
 	convergence time.Duration
@@ -135,7 +136,7 @@ func New(c Config) (*Source, error) {
 		authority = "localhost"
 	}
 	return &Source{
-		rules:    rules{prefix: cmp.Or(c.Name, defaultName) + "/", zone: c.Zone, policy: c.Policy},
+		rules:    endpoint.Rules{Prefix: cmp.Or(c.Name, defaultName) + "/", Zone: c.Zone, Policy: c.Policy},
 		registry: c.Registry, credentials: c.Credentials, authority: authority,
 		convergence: cmp.Or(c.Convergence, defaultConvergence),
 		logger:      loglimit.Logger(cmp.Or(c.Logger, slog.New(slog.DiscardHandler))),
@@ -173,7 +174,7 @@ func isLoopback(address string) bool {
 		return false
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback() || host == "localhost" // RFC 6761 section 6.3
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" // RFC 6761 section 6.3
 }
 
 // delays are those between two connections. All owners of a registry lose it at the same

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
 )
 
 const minute = time.Minute
@@ -122,12 +123,12 @@ func TestExpiration(t *testing.T) {
 		s.want(t, "web: forever")
 		s.at(3 * minute)
 		s.want(t, "web: forever")
-		if got := s.part.refused[ruleExpired]; got != 1 {
+		if got := s.part.refused[endpoint.Expired]; got != 1 {
 			t.Errorf("%d endpoints are counted as expired, want 1", got)
 		}
 		s.put(expiring(minute, "a", "web"))
 		s.want(t, "web: a forever")
-		if got := s.part.refused[ruleExpired]; got != 0 {
+		if got := s.part.refused[endpoint.Expired]; got != 0 {
 			t.Errorf("%d endpoints are counted as expired, want 0", got)
 		}
 		s.put(expiring(-time.Second, "a", "web"))
@@ -245,7 +246,7 @@ func TestClocks(t *testing.T) {
 		s.put(expiring(minute-ahead, "slow", "web"))
 		s.put(expiring(20*time.Second-ahead, "fast", "web"))
 		s.want(t, "web: slow")
-		if got := s.part.refused[ruleExpired]; got != 1 {
+		if got := s.part.refused[endpoint.Expired]; got != 1 {
 			t.Errorf("%d endpoints are counted as expired, want 1", got)
 		}
 	})
@@ -271,7 +272,7 @@ func TestManyEndpoints(t *testing.T) {
 		if n := len(big.Instances); n != federation.MaxInstances || big.Instances[n-1].ID != "nse-00999" {
 			t.Errorf("%d instances, the last is %s", n, big.Instances[n-1].ID)
 		}
-		if got := s.part.refused[ruleLimit]; got != 9000 {
+		if got := s.part.refused[endpoint.Limit]; got != 9000 {
 			t.Errorf("%d are refused, want 9000", got)
 		}
 		updates := s.part.updates
@@ -280,7 +281,7 @@ func TestManyEndpoints(t *testing.T) {
 		if big = s.part.services["nsm/big"].Service(); big.Instances[0].ID != "nse-00001" || big.Instances[999].ID != "nse-01000" {
 			t.Errorf("instances are %s to %s", big.Instances[0].ID, big.Instances[999].ID)
 		}
-		if got := s.part.refused[ruleLimit]; got != 8999 || s.part.updates != updates+1 {
+		if got := s.part.refused[endpoint.Limit]; got != 8999 || s.part.updates != updates+1 {
 			t.Errorf("%d are refused, want 8999; %d updates", got, s.part.updates-updates)
 		}
 	})

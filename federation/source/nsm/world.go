@@ -3,17 +3,19 @@ package nsm
 import (
 	"container/heap"
 	"maps"
+	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // maxEndpoints bounds what is kept of a registry. Endpoints beyond it are counted.
 const maxEndpoints = 100_000
 
-// endpoint is an endpoint that is known.
-type endpoint struct {
-	content
+// known is an endpoint that is known.
+type known struct {
+	endpoint.Endpoint
 
 	key      string
 	deadline time.Time // when it goes unless it is renewed; zero for never
@@ -25,15 +27,15 @@ type endpoint struct {
 
 // service is a network service that has endpoints.
 type service struct {
-	endpoints map[string]*endpoint // by key
-	encoded   *wire.Encoded        // as it is published; nil when it is not
-	over      int                  // endpoints for which there is no room
+	endpoints map[string]*known // by key
+	encoded   *wire.Encoded     // as it is published; nil when it is not
+	over      int               // endpoints for which there is no room
 }
 
 // world is what is known of a registry. It has no clock of its own.
 type world struct {
-	endpoints map[string]*endpoint // by key
-	services  map[string]*service  // by name of the network service
+	endpoints map[string]*known   // by key
+	services  map[string]*service // by name of the network service
 	deadlines deadlines
 	changed   map[string]struct{} // network services that are to be rendered
 	refused   map[string]int      // entries that are not published, by rule
@@ -49,34 +51,42 @@ const maxNews = 8
 
 func newWorld() *world {
 	return &world{
-		endpoints: make(map[string]*endpoint), services: make(map[string]*service),
+		endpoints: make(map[string]*known), services: make(map[string]*service),
 		changed: make(map[string]struct{}), refused: make(map[string]int),
 	}
 }
 
+// word is what the registry says of one endpoint.
+type word struct {
+	key     string // as of endpoint.Key
+	deleted bool
+	said    endpoint.Endpoint
+	until   time.Time // expiration_time; zero for none
+}
+
 // tell notes what the registry says of an endpoint at now, and returns the endpoint, or
 // nil where there is no room for it.
-func (w *world) tell(say word, now time.Time) *endpoint {
+func (w *world) tell(say word, now time.Time) *known {
 	e := w.endpoints[say.key]
 	expired := !say.until.IsZero() && !say.until.After(now)
 	switch {
-	case e != nil && e.old && expired && len(e.offers) > 0:
+	case e != nil && e.old && expired && len(e.Offers) > 0:
 		return e // it could not be refreshed while the registry was away
 	case e == nil && len(w.endpoints) >= maxEndpoints:
 		w.beyond++
 		return nil
 	case e == nil:
-		e = &endpoint{key: say.key, index: -1}
+		e = &known{key: say.key, index: -1}
 		w.endpoints[say.key] = e
 	}
 	e.old = false
 	if expired {
-		w.replace(e, content{name: say.content.name, refused: []string{ruleExpired}})
+		w.replace(e, endpoint.Endpoint{Refused: []string{endpoint.Expired}})
 	} else {
-		w.replace(e, say.content)
+		w.replace(e, say.said)
 	}
 	deadline := time.Time{}
-	if !say.until.IsZero() && len(e.offers) > 0 {
+	if !say.until.IsZero() && len(e.Offers) > 0 {
 		deadline = now.Add(say.until.Sub(now)) // a step of the clock does not move it
 	}
 	w.due(e, deadline)
@@ -84,7 +94,7 @@ func (w *world) tell(say word, now time.Time) *endpoint {
 }
 
 // due sets the deadline of an endpoint.
-func (w *world) due(e *endpoint, deadline time.Time) {
+func (w *world) due(e *known, deadline time.Time) {
 	e.deadline = deadline
 	switch {
 	case deadline.IsZero() && e.index >= 0:
@@ -98,35 +108,35 @@ func (w *world) due(e *endpoint, deadline time.Time) {
 }
 
 // forget removes an endpoint.
-func (w *world) forget(e *endpoint) {
+func (w *world) forget(e *known) {
 	w.due(e, time.Time{})
-	w.replace(e, content{})
+	w.replace(e, endpoint.Endpoint{})
 	delete(w.endpoints, e.key)
 }
 
-// replace makes c what is published of the endpoint.
-func (w *world) replace(e *endpoint, c content) {
-	if e.equal(&c) {
+// replace makes say what is published of the endpoint.
+func (w *world) replace(e *known, say endpoint.Endpoint) {
+	if e.Equal(&say) {
 		return
 	}
-	for _, o := range e.offers {
-		delete(w.services[o.service].endpoints, e.key)
-		w.changed[o.service] = struct{}{}
+	for _, o := range e.Offers {
+		delete(w.services[o.Service].endpoints, e.key)
+		w.changed[o.Service] = struct{}{}
 	}
-	w.count(e.refused, -1)
-	e.content = c
-	for _, o := range e.offers {
-		s := w.services[o.service]
+	w.count(e.Refused, -1)
+	e.Endpoint = say
+	for _, o := range e.Offers {
+		s := w.services[o.Service]
 		if s == nil {
-			s = &service{endpoints: make(map[string]*endpoint)}
-			w.services[o.service] = s
+			s = &service{endpoints: make(map[string]*known)}
+			w.services[o.Service] = s
 		}
 		s.endpoints[e.key] = e
-		w.changed[o.service] = struct{}{}
+		w.changed[o.Service] = struct{}{}
 	}
-	w.count(e.refused, 1)
-	if len(e.refused) > 0 && len(w.news) < maxNews {
-		w.news = append(w.news, refusal{e.key, e.refused[0]})
+	w.count(e.Refused, 1)
+	if len(e.Refused) > 0 && len(w.news) < maxNews {
+		w.news = append(w.news, refusal{e.key, e.Refused[0]})
 	}
 }
 
@@ -140,18 +150,22 @@ func (w *world) count(rules []string, n int) {
 
 // render returns the services that have changed since it was called last, and the names
 // of those that are gone.
-func (w *world) render(r *rules) (changed []*wire.Encoded, gone []string) {
-	for _, name := range sortedKeys(w.changed) {
+func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
+	for _, name := range slices.Sorted(maps.Keys(w.changed)) {
 		s := w.services[name]
 		before := s.encoded
-		w.refused[ruleLimit] -= s.over
+		w.refused[endpoint.Limit] -= s.over
 		if len(s.endpoints) == 0 {
 			s.encoded, s.over = nil, 0
 			delete(w.services, name)
 		} else {
-			s.encoded, s.over = r.encode(name, s)
+			endpoints := make([]*endpoint.Endpoint, 0, len(s.endpoints))
+			for _, e := range s.endpoints {
+				endpoints = append(endpoints, &e.Endpoint)
+			}
+			s.encoded, s.over = r.Encode(name, endpoints)
 		}
-		w.refused[ruleLimit] += s.over
+		w.refused[endpoint.Limit] += s.over
 		switch {
 		case s.encoded == nil && before != nil:
 			gone = append(gone, before.Name())
@@ -165,20 +179,10 @@ func (w *world) render(r *rules) (changed []*wire.Encoded, gone []string) {
 	return changed, gone
 }
 
-// encode returns a service, and how many of its endpoints it has no room for.
-func (r *rules) encode(name string, s *service) (*wire.Encoded, int) {
-	members, over := chosen(name, s.endpoints)
-	encoded, err := wire.NewEncoded(r.service(name, members[0].fqdn, members))
-	if err != nil { // cannot happen: each member is valid alone, and they have different IDs
-		return nil, len(s.endpoints)
-	}
-	return encoded, over
-}
-
 // all returns every service that is published, in the order of their names.
 func (w *world) all() []*wire.Encoded {
 	services := make([]*wire.Encoded, 0, len(w.services))
-	for _, name := range sortedKeys(w.services) {
+	for _, name := range slices.Sorted(maps.Keys(w.services)) {
 		if s := w.services[name]; s.encoded != nil {
 			services = append(services, s.encoded)
 		}
@@ -189,14 +193,14 @@ func (w *world) all() []*wire.Encoded {
 // counts returns how many entries of the registry are not published, by rule.
 func (w *world) counts() map[string]int {
 	counts := maps.Clone(w.refused)
-	if counts[ruleLimit] += w.beyond; counts[ruleLimit] == 0 {
-		delete(counts, ruleLimit)
+	if counts[endpoint.Limit] += w.beyond; counts[endpoint.Limit] == 0 {
+		delete(counts, endpoint.Limit)
 	}
 	return counts
 }
 
 // deadlines is a heap of the endpoints that have one, the first one on top.
-type deadlines []*endpoint
+type deadlines []*known
 
 // next returns the first deadline, or zero where there is none.
 func (d *deadlines) next() time.Time {
@@ -215,7 +219,7 @@ func (d deadlines) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (d *deadlines) Push(x any) {
-	e := x.(*endpoint) //nolint:forcetypeassert // there is nothing else
+	e := x.(*known) //nolint:forcetypeassert // there is nothing else
 	e.index = len(*d)
 	*d = append(*d, e)
 }

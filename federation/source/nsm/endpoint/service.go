@@ -1,26 +1,26 @@
-package nsm
+package endpoint
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // member is an endpoint in a service, with the ID of its instance.
 type member struct {
-	*content
-	*offer
+	*Endpoint
+	*Offer
 
 	id string
 }
 
 // service returns the service with these members, which is a function of nothing else.
-func (r *rules) service(name string, fqdn federation.FQDN, members []member) *federation.Service {
+func (r *Rules) service(name string, fqdn federation.FQDN, members []member) *federation.Service {
 	s := &federation.Service{
-		Name: r.prefix + name, FQDN: fqdn, Labels: common(members),
+		Name: r.Prefix + name, FQDN: fqdn, Labels: common(members),
 		Endpoints: make([]federation.Endpoint, 0, len(members)), Instances: make([]federation.Instance, 0, len(members)),
 	}
 	for _, m := range members {
@@ -49,21 +49,31 @@ func has(pairs []federation.Pair, pair federation.Pair) bool {
 	return found && pairs[i] == pair
 }
 
-// chosen returns the members that are published of the endpoints of a network service,
-// in the order of their names, and how many there is no room for.
-func chosen(service string, endpoints map[string]*endpoint) (members []member, over int) {
-	all := make([]member, 0, len(endpoints))
+// Encode returns the service that the network service is with these endpoints, which all
+// have an offer of it, in any order, and how many of them there is no room for. It returns
+// nil where nothing is published.
+func (r *Rules) Encode(service string, endpoints []*Endpoint) (encoded *wire.Encoded, over int) {
+	members := make([]member, 0, len(endpoints))
 	for _, e := range endpoints {
-		i, _ := slices.BinarySearchFunc(e.offers, service, func(o offer, s string) int { return strings.Compare(o.service, s) })
-		all = append(all, member{content: &e.content, offer: &e.offers[i]})
+		i, found := slices.BinarySearchFunc(e.Offers, service, func(o Offer, s string) int { return strings.Compare(o.Service, s) })
+		if found {
+			members = append(members, member{Endpoint: e, Offer: &e.Offers[i]})
+		}
 	}
-	slices.SortFunc(all, func(a, b member) int { return strings.Compare(a.name, b.name) })
-	if len(all) > federation.MaxEndpoints {
-		over = len(all) - federation.MaxEndpoints
-		all = all[:federation.MaxEndpoints]
+	if len(members) == 0 {
+		return nil, 0
 	}
-	identify(all)
-	return all, over
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	if len(members) > federation.MaxEndpoints {
+		over = len(members) - federation.MaxEndpoints
+		members = members[:federation.MaxEndpoints]
+	}
+	identify(members)
+	encoded, err := wire.NewEncoded(r.service(service, members[0].fqdn, members))
+	if err != nil { // cannot happen: each member is valid alone, and they have different IDs
+		return nil, len(endpoints)
+	}
+	return encoded, over
 }
 
 // identify gives the members their IDs. Who is called as names in DNS are has it as the
@@ -113,6 +123,3 @@ func derive(name string, digits int) string {
 	readable = strings.Trim(readable[:min(len(readable), readableBytes)], "-")
 	return cmp.Or(readable, "nse") + "-" + digest(name)[:digits]
 }
-
-// sortedKeys returns the keys of m, sorted.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,226 @@
+// Package endpoint says what an endpoint of a Network Service Mesh registry becomes in a
+// catalog, or by which rule it becomes nothing. It is pure: messages go in, services come
+// out. The package nsm says what the mapping is.
+package endpoint
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/networkservicemesh/api/pkg/api/registry"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// The words by which an entry of the registry is not published, beside the reasons of
+// package federation.
+const (
+	Expired     = "expired"     // its expiration_time is over, or the clocks differ
+	Scheme      = "scheme"      // of a URL, such as kernel or unix
+	URL         = "url"         // that is none
+	Interdomain = "interdomain" // it belongs to another domain
+	Missing     = string(federation.ReasonMissing)
+	Name        = string(federation.ReasonName)
+	Port        = string(federation.ReasonPort)
+	Address     = string(federation.ReasonAddress)
+	Limit       = string(federation.ReasonLimit)
+)
+
+// The limits of an endpoint, beside those of package federation.
+const (
+	maxServices      = 64      // network services that it names
+	maxMetadataBytes = 4 << 10 // of its labels for one network service
+)
+
+// protocols are what the schemes of URLs stand for.
+var protocols = map[string]federation.Protocol{
+	"tcp": federation.TCP, "tls": federation.TLS, "mtls": federation.MTLS,
+	"http": federation.HTTP, "https": federation.HTTPS, "http2": federation.HTTP2,
+	"grpc": federation.GRPC, "mongo": federation.MONGO,
+}
+
+// Offer is what is published of an endpoint in one service.
+type Offer struct {
+	Service string // network service
+
+	fqdn     federation.FQDN
+	metadata []federation.Pair
+}
+
+// Endpoint is what is published of an endpoint. The zero value is nothing. It is never
+// changed once it is shared.
+type Endpoint struct {
+	Offers  []Offer  // sorted by Service
+	Refused []string // the rule of each entry that is not published
+
+	name     string
+	label    string // the name as names in DNS have it; empty where it cannot be one
+	address  federation.Address
+	port     uint16
+	protocol federation.Protocol
+}
+
+// Equal reports whether the same is published of e and f.
+func (e *Endpoint) Equal(f *Endpoint) bool {
+	return e.name == f.name && e.address == f.address && e.port == f.port && e.protocol == f.protocol &&
+		slices.Equal(e.Refused, f.Refused) && slices.EqualFunc(e.Offers, f.Offers, func(a, b Offer) bool {
+		return a.Service == b.Service && a.fqdn == b.fqdn && slices.Equal(a.metadata, b.metadata)
+	})
+}
+
+// Rules say what is published. They are read-only.
+type Rules struct {
+	Prefix string // of the names of services
+	Zone   federation.FQDN
+	Policy wire.Policy
+}
+
+// Key returns by what endpoints are told apart: the name, or where that is too long to be
+// kept, what stands for it.
+func Key(name string) string {
+	if len(name) <= federation.MaxNameBytes {
+		return name
+	}
+	return "\x00" + digest(name)
+}
+
+func digest(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
+}
+
+// Read turns a message of the registry into what is published of it. A message says
+// anything; what Read returns is valid.
+func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
+	name, services := message.GetName(), message.GetNetworkServiceNames()
+	rule := r.refuse(name, services)
+	if rule != "" {
+		return Endpoint{Refused: []string{rule}}
+	}
+	e := Endpoint{name: name}
+	target, _ := cut(name)
+	if label, err := federation.ParseLabel(target); err == nil {
+		e.label = label.String()
+	}
+	if e.protocol, e.address, e.port, rule = parseURL(message.GetUrl()); rule != "" {
+		e.Refused = []string{rule}
+		return e
+	}
+	if len(services) > maxServices {
+		services = services[:maxServices]
+		e.Refused = []string{Limit}
+	}
+	for i, service := range services {
+		if slices.Contains(services[:i], service) {
+			continue
+		}
+		target, _ := cut(service)
+		o, rule := r.offer(&e, target, message.GetNetworkServiceLabels()[service].GetLabels())
+		switch {
+		case rule != "":
+			e.Refused = append(e.Refused, rule)
+		case !slices.ContainsFunc(e.Offers, func(other Offer) bool { return other.Service == o.Service }):
+			e.Offers = append(e.Offers, o)
+		}
+	}
+	slices.SortFunc(e.Offers, func(a, b Offer) int { return strings.Compare(a.Service, b.Service) })
+	return e
+}
+
+// refuse returns the rule by which an endpoint is not published at all, or "".
+func (r *Rules) refuse(name string, services []string) string {
+	switch {
+	case name == "" || len(services) == 0:
+		return Missing
+	case len(name) > federation.MaxNameBytes:
+		return Limit
+	case r.foreign(append([]string{name}, services[:min(len(services), maxServices)]...)):
+		return Interdomain
+	}
+	return ""
+}
+
+// foreign reports whether an endpoint belongs to another domain. As in the SDK, the
+// domain is what stands behind the first @ of its name, or of its first network service
+// that has one.
+func (r *Rules) foreign(names []string) bool {
+	for _, name := range names {
+		if _, domain := cut(name); strings.Contains(name, "@") {
+			fqdn, err := federation.ParseFQDN(domain)
+			return err != nil || fqdn != r.Zone
+		}
+	}
+	return false
+}
+
+// cut returns what stands before and behind the first @.
+func cut(name string) (target, domain string) {
+	target, domain, _ = strings.Cut(name, "@")
+	return target, domain
+}
+
+// offer returns what is published in one service of an endpoint that has an address, or
+// the rule by which that is nothing.
+func (r *Rules) offer(e *Endpoint, service string, labels map[string]string) (Offer, string) {
+	fqdn, err := federation.ParseFQDN(service + "." + strings.TrimSuffix(r.Zone.String(), "."))
+	if err != nil || !fqdn.Within(r.Zone) {
+		return Offer{}, Name
+	}
+	size := 0
+	for key, value := range labels {
+		size += len(key) + len(value)
+	}
+	if size > maxMetadataBytes || len(service) > federation.MaxNameBytes {
+		return Offer{}, Limit
+	}
+	o := Offer{Service: service, fqdn: fqdn, metadata: federation.Pairs(labels)}
+	alone := r.service(o.Service, o.fqdn, []member{{Endpoint: e, Offer: &o, id: cmp.Or(e.label, "nse")}})
+	if err := cmp.Or(alone.Validate(), asError(r.Policy.Check(alone))); err != nil {
+		invalid, _ := errors.AsType[*federation.InvalidError](err)
+		return Offer{}, string(invalid.Reason)
+	}
+	return o, ""
+}
+
+// asError keeps a nil pointer from becoming an error.
+func asError(err *federation.InvalidError) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}
+
+// parseURL returns what the URL of an endpoint says, or the rule by which that cannot be
+// published.
+func parseURL(text string) (protocol federation.Protocol, address federation.Address, port uint16, rule string) {
+	if text == "" {
+		return 0, federation.Address{}, 0, Missing
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		if strings.Contains(err.Error(), "invalid port") {
+			return 0, federation.Address{}, 0, Port
+		}
+		return 0, federation.Address{}, 0, URL
+	}
+	protocol, ok := protocols[strings.ToLower(u.Scheme)]
+	if !ok {
+		return 0, federation.Address{}, 0, Scheme
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || n == 0 {
+		return 0, federation.Address{}, 0, Port
+	}
+	address, err = federation.ParseAddress(u.Hostname())
+	if err != nil {
+		return 0, federation.Address{}, 0, Address
+	}
+	return protocol, address, uint16(n), ""
+}
