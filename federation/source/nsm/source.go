@@ -183,18 +183,26 @@ func delays() *wait.Backoff {
 	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: 5, Cap: 15 * time.Second}
 }
 
-// Run implements [source.Source].
+// steady is how long a connection must have been of use to be made anew at once.
+const steady = 10 * time.Second
+
+// Run implements [source.Source]. A connection that has been of use and ends, as all do
+// whose certificate expires, is made anew at once: the registry is away when that fails.
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	delay := delays()
 	for {
+		began := time.Now()
 		whole, err := s.connect(ctx, part)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
+		case whole:
+			delay = delays()
+			if time.Since(began) >= steady {
+				continue
+			}
 		}
 		part.Away(fmt.Errorf("registry %s: %w", s.registry, err))
-		if whole {
-			delay = delays()
-		}
 		if !sleep(ctx, delay.Step()) {
 			return
 		}

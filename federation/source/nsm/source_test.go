@@ -188,6 +188,29 @@ func TestAway(t *testing.T) {
 	})
 }
 
+// A connection that ends is made anew at once, and nobody notices; a registry that ends
+// each of them is away.
+func TestReconnect(t *testing.T) {
+	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*minute, "a", "web")) }, func(t *testing.T, s *stand) {
+		for i := range 3 {
+			s.at(time.Duration(i+1) * minute)
+			s.stop()
+			s.start()
+			s.want(t, "web: a")
+		}
+		if s.part.times > 0 {
+			t.Errorf("it was away %d times", s.part.times)
+		}
+		s.at(3*minute + 5*time.Second)
+		s.stop()
+		s.start()
+		s.wantAway(t, true)
+		s.at(4 * minute)
+		s.wantAway(t, false)
+		s.want(t, "web: a")
+	})
+}
+
 // A registry that has lost its state learns of its endpoints when they refresh. What does
 // not come back stays for the convergence period, and as long as it was to live.
 func TestRestart(t *testing.T) {
