@@ -73,6 +73,7 @@ KUBECTL            := bin/tools/kubectl-$(KUBERNETES_VERSION)
 KUBELET            := bin/tools/kubelet-$(KUBERNETES_VERSION)
 CONTAINERD         := $(patsubst %,bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2),containerd containerd-shim-runc-v2 ctr)
 SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/spiffe/spire),spire-server spire-agent)
+NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # The plugin's version is the module's, and Go takes it from git.
@@ -195,6 +196,10 @@ e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBEL
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
 	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
 
+.PHONY: e2e-nsm
+e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
+	REAL_SERVERS=required go test ./test/nsm -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
+
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
 	@BASE='$(BASE)' PACKAGE='$(PACKAGE)' BENCH='$(BENCH)' COUNT='$(COUNT)' BENCHTIME='$(BENCHTIME)' BENCHSTAT='$(BENCHSTAT)' test/benchcmp.sh
@@ -258,6 +263,11 @@ $(HELM):
 
 $(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
 	CGO_ENABLED=0 go -C test/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
+
+# The registry, a client and the resolver of the mesh, of its SDK, behind one command.
+$(NSM): $(wildcard test/tools/nsm/*.go)
+	@echo 'Building $@, once; it takes a minute of CPU time'
+	CGO_ENABLED=0 go -C test/tools/nsm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 # The server needs a C compiler, for SQLite. Some of its packages take 2.6 GB of memory
 # each to compile, so no more than two are compiled at a time.
