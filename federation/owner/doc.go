@@ -70,10 +70,10 @@
 // # What consumers can cost
 //
 // A connection has at most eight streams, and ends after a minute without any.
-// [Limits] bound the connections, in total and for each address. Package loglimit
-// bounds what consumers can make the server log. gRPC bounds the rest: the answers
-// to frames such as PING and SETTINGS that a peer does not read, and the streams
-// that it resets before they are served.
+// [Limits] bound the connections, in total and for each address. Package gate does
+// both, for other ports of the process as well where Config.Gate is shared, and says what
+// else it bounds. Package loglimit bounds what consumers can make the server log.
+// Config.Register adds services of others to the port.
 //
 // # Shutdown and health
 //

@@ -8,17 +8,15 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -37,41 +35,9 @@ const (
 	envelopeBytes = 2 << 10
 )
 
-// What a consumer may use.
-const (
-	maxStreams       = 8         // on one connection; a consumer needs one
-	maxRequestBytes  = 256 << 10 // an acknowledgement is far smaller; a consumer that is an owner as well sends services
-	maxHeaderBytes   = 16 << 10  // of the metadata of a stream
-	handshakeTimeout = 10 * time.Second
-
-	// readBufferBytes is the size of the read buffer of each connection. It holds
-	// acknowledgements, so a larger one makes nothing faster.
-	readBufferBytes = 4 << 10
-
-	// minPing is the smallest interval of a consumer's pings. The answer to a ping
-	// costs next to nothing, and an owner that refuses pings loses consumers: the
-	// reference owner insists on 40 s while its own consumers ping every 20 s. The
-	// interval is well below any in use, because the network can bring two pings
-	// closer together.
-	minPing = time.Second
-
-	// pingInterval and pingTimeout detect a consumer that disappeared without closing
-	// its connection.
-	pingInterval = time.Minute
-	pingTimeout  = 20 * time.Second
-
-	// maxIdle is how long a connection may be without a stream. Consumers open
-	// their stream at once.
-	maxIdle = time.Minute
-)
-
-// shutdownTimeout is how long consumers have to read the status of their streams
-// when the server stops.
-const shutdownTimeout = 5 * time.Second
-
-// errShutdown ends every stream of a server that stops. Hamlet, 'Error Codes':
-// consumers retry after Unavailable.
-var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
+// maxRequestBytes bounds what is received. An acknowledgement is far smaller; a consumer
+// that is an owner as well sends services.
+const maxRequestBytes = 256 << 10
 
 // errNoCertificate ends a stream whose credentials are not those that Config asks for.
 var errNoCertificate = status.Error(codes.Unauthenticated, "a client certificate is required")
@@ -108,6 +74,14 @@ type Config struct {
 	// Limits bound the connections.
 	Limits Limits
 
+	// Gate, where it is set, bounds the connections together with those of other ports, in
+	// place of Limits.
+	Gate *gate.Gate
+
+	// Register, where it is set, adds further services to those that are served. The
+	// others are the two versions of the API, and the health service.
+	Register func(to grpc.ServiceRegistrar)
+
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
 	// number of those that were left out. See package loglimit.
 	Logger *slog.Logger
@@ -116,12 +90,15 @@ type Config struct {
 	Audit *slog.Logger
 }
 
+// Limits bound the connections of a server.
+type Limits = gate.Limits
+
 // Server serves the Federated Service Discovery API to any number of consumers.
 type Server struct {
 	config     Config       // read-only after New
 	log        *slog.Logger // bounds what a peer can make it write
 	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
-	gate       *gate
+	gate       *gate.Gate
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 
@@ -152,12 +129,13 @@ func New(c Config) (*Server, error) {
 	case c.MaxMessage < 0:
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
-	limits, err := c.Limits.complete()
-	if err != nil {
-		return nil, err
+	s := &Server{config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, sessions: make(map[*session]struct{}), renewals: make(renewals)}
+	if s.gate == nil {
+		var err error
+		if s.gate, err = gate.New(c.Limits, s.log); err != nil {
+			return nil, err
+		}
 	}
-	s := &Server{config: c, log: loglimit.Logger(c.Logger), sessions: make(map[*session]struct{}), renewals: make(renewals)}
-	s.gate = newGate(limits, s.log)
 	if c.Registry != nil {
 		c.Catalogs = map[string]*Registry{"": c.Registry}
 	}
@@ -204,75 +182,18 @@ func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 // and connections that are still open 5 seconds later are closed. Serve fails when
 // the listener does.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	server := grpc.NewServer(
-		grpc.Creds(welcoming{s.config.Credentials}),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxRecvMsgSize(maxRequestBytes),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.ReadBufferSize(readBufferBytes),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: pingInterval, Timeout: pingTimeout, MaxConnectionIdle: maxIdle,
-		}),
-		grpc.WaitForHandlers(true),
-		grpc.StreamInterceptor(endWith(ctx, errShutdown)),
-	)
-	rdpb.RegisterDiscoveryServiceServer(server, v1alpha2{server: s})
-	rdpb1.RegisterDiscoveryServiceServer(server, v1alpha1{server: s})
-	healthpb.RegisterHealthServer(server, health{stopping: ctx})
-
-	var stopped sync.WaitGroup
-	stopped.Go(func() {
-		<-ctx.Done()
-		stop(server)
+	defer s.readers.Wait()
+	return s.gate.Serve(ctx, gate.Port{
+		Listener: listener, Credentials: s.config.Credentials, Role: "consumer", MaxMessage: maxRequestBytes,
+		Register: func(to grpc.ServiceRegistrar) {
+			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
+			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
+			if s.config.Register != nil {
+				s.config.Register(to)
+			}
+		},
 	})
-	err := server.Serve(gated{listener, s.gate})
-	cancel()
-	stopped.Wait()
-	s.readers.Wait()
-	if errors.Is(err, grpc.ErrServerStopped) { // ctx had ended before
-		return nil
-	}
-	return err
 }
-
-// stop ends the server gracefully, and by force after shutdownTimeout.
-func stop(server *grpc.Server) {
-	var graceful sync.WaitGroup
-	done := make(chan struct{})
-	graceful.Go(func() {
-		server.GracefulStop()
-		close(done)
-	})
-	defer graceful.Wait()
-	timer := time.NewTimer(shutdownTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		server.Stop() // some consumer does not read
-	}
-}
-
-// endWith ends the context of every stream with that cause when ctx ends.
-func endWith(ctx context.Context, cause error) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		streamCtx, cancel := context.WithCancelCause(stream.Context())
-		defer cancel(nil)
-		defer context.AfterFunc(ctx, func() { cancel(cause) })()
-		return handler(srv, endingStream{stream, streamCtx})
-	}
-}
-
-type endingStream struct {
-	grpc.ServerStream
-
-	ctx context.Context //nolint:containedctx // gRPC asks the stream for its context
-}
-
-func (s endingStream) Context() context.Context { return s.ctx }
 
 // dialect is what differs between the versions of the API.
 type dialect struct {

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -631,8 +632,8 @@ func TestShutdownEndsStreamsWithUnavailable(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		f.stop()
-		if took := time.Since(begun); took >= shutdownTimeout {
-			t.Errorf("the owner took %v to stop, expected less than %v", took, shutdownTimeout)
+		if took := time.Since(begun); took >= gate.ShutdownTimeout {
+			t.Errorf("the owner took %v to stop, expected less than %v", took, gate.ShutdownTimeout)
 		}
 		for name, c := range streams {
 			if got := c.status(); got.Code() != codes.Unavailable || got.Message() != "owner is shutting down" {
@@ -678,8 +679,8 @@ func TestShutdownDoesNotWaitForAHandshake(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		f.stop()
-		if took := time.Since(begun); took > handshakeTimeout {
-			t.Errorf("the owner took %v to stop, expected at most %v", took, handshakeTimeout)
+		if took := time.Since(begun); took > gate.HandshakeTimeout {
+			t.Errorf("the owner took %v to stop, expected at most %v", took, gate.HandshakeTimeout)
 		}
 	})
 }

@@ -15,6 +15,8 @@ type Stats struct {
 	// the default, which also counts the streams for which there is no catalog.
 	Catalogs map[string]CatalogStats
 
+	// Of the gate, and so of other ports as well where it is shared.
+
 	Connections int               // that are open, including those in their handshake
 	TurnedAway  map[string]uint64 // connections that were closed since New, by the limit of Limits that was reached
 }
@@ -52,7 +54,7 @@ type ClassStats struct {
 // of consumers. Where two catalogs are the same registry, Unsent is that of both.
 func (s *Server) Stats() Stats {
 	stats := Stats{Catalogs: make(map[string]CatalogStats)}
-	stats.Connections, stats.TurnedAway = s.gate.stats()
+	stats.Connections, stats.TurnedAway = s.gate.Stats()
 	registries := make(map[string]*Registry)
 	s.mu.Lock()
 	open := make(map[*catalog]CatalogStats)

@@ -1,4 +1,4 @@
-package owner
+package gate
 
 import (
 	"fmt"
@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Limits bound the connections of a server. A field that is 0 has its default. A
+// Limits bound the connections of a process. A field that is 0 has its default. A
 // consumer has one connection for its stream, and another one for a moment whenever it
-// renews its certificate.
+// renews its certificate; a provider has one.
 type Limits struct {
 	// Connections is how many may be open. The default is 8192, or fewer where the
 	// process may not open so many files: an eighth of these, and at least 32, is
-	// left for other uses, such as the files that the owner follows.
+	// left for other uses, such as the files that an owner follows.
 	Connections int
 
 	// ConnectionsPerAddress is how many one address may have open; in IPv6 a /64 is

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package owner
+package gate
 
 import "math"
 

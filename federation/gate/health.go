@@ -1,4 +1,4 @@
-package owner
+package gate
 
 import (
 	"context"
@@ -8,28 +8,22 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-
-	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// healthServices are those that the health service knows; the empty name stands
-// for the whole server.
-var healthServices = []string{"", rdpb.DiscoveryService_ServiceDesc.ServiceName, rdpb1.DiscoveryService_ServiceDesc.ServiceName}
-
 // health is the health service of gRPC. It answers every client whose certificate
-// the server accepts, since a prober need not be one of the allowed consumers. In
+// the server accepts, since a prober need not be one of the peers that it serves. In
 // package grpc/health, a watcher's stream ends with Canceled when the server stops,
 // and maybe before it has been sent NOT_SERVING.
 type health struct {
 	healthpb.UnimplementedHealthServer
 
+	services []string        // that it knows; the empty name stands for the whole server
 	stopping context.Context //nolint:containedctx // of Serve; its end is the state
 }
 
 // Check implements the health service.
 func (h health) Check(_ context.Context, request *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	if !slices.Contains(healthServices, request.GetService()) {
+	if !slices.Contains(h.services, request.GetService()) {
 		return nil, status.Error(codes.NotFound, "unknown service")
 	}
 	select {
@@ -43,7 +37,7 @@ func (h health) Check(_ context.Context, request *healthpb.HealthCheckRequest) (
 // Watch implements the health service.
 func (h health) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	now := healthpb.HealthCheckResponse_SERVING
-	if !slices.Contains(healthServices, request.GetService()) {
+	if !slices.Contains(h.services, request.GetService()) {
 		now = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 	}
 	if err := stream.Send(state(now)); err != nil {

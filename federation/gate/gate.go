@@ -1,4 +1,4 @@
-package owner
+package gate
 
 import (
 	"container/list"
@@ -15,10 +15,11 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// The limits that a connection can exceed, as metrics show them.
+// The limits that a connection can exceed, as Stats names them.
 const (
 	overConnections           = "connections"
 	overConnectionsPerAddress = "connections_per_address"
@@ -26,12 +27,12 @@ const (
 	overHandshakesPerAddress  = "handshakes_per_address"
 )
 
-// gate closes connections that exceed the limits before they cost more than an open
-// file. A peer that used up the open files of the process would keep consumers out,
-// and the owner from reading its own files. gRPC has no such
-// limits; netutil.LimitListener of golang.org/x/net makes connections wait instead of
-// closing them, and does not count by address.
-type gate struct {
+// Gate bounds the connections of a process, over all its ports: it closes those that
+// exceed the limits before they cost more than an open file. A peer that used up the
+// open files of the process would keep all others out, and the owner from reading its
+// own files. gRPC has no such limits; netutil.LimitListener of golang.org/x/net makes
+// connections wait instead of closing them, and does not count by address.
+type Gate struct {
 	limits Limits
 	log    *slog.Logger
 
@@ -48,14 +49,24 @@ type visitor struct {
 	handshakes list.List // of *guest, the oldest first
 }
 
-func newGate(limits Limits, log *slog.Logger) *gate {
-	return &gate{limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64)}
+// New returns a gate with these limits. It fails when one of them is negative. The logger
+// gets a bounded number of lines of each kind. See package loglimit.
+func New(limits Limits, logger *slog.Logger) (*Gate, error) {
+	limits, err := limits.complete()
+	if err != nil {
+		return nil, err
+	}
+	return newGate(limits, loglimit.Logger(logger)), nil
+}
+
+func newGate(limits Limits, log *slog.Logger) *Gate {
+	return &Gate{limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64)}
 }
 
 // enter counts the connection. When a limit is reached, over is that limit. The
 // oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
 // admitted is nil.
-func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
+func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	c := &guest{Conn: conn, gate: g, address: addressOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,16 +105,16 @@ func (g *gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 }
 
 // welcome records that the handshake of a connection is complete.
-func (g *gate) welcome(c *guest) {
+func (g *Gate) welcome(c *guest) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unqueue(c)
 }
 
-// refuse logs that the certificate of a consumer is not accepted: whoever looks after
-// that consumer sees an alert only, which has no reason. Other handshakes that fail say
-// nothing of a consumer.
-func (g *gate) refuse(c *guest, err error) {
+// refuse logs that the certificate of a peer is not accepted: whoever looks after
+// that peer sees an alert only, which has no reason. Other handshakes that fail say
+// nothing of a peer. Role is what peers of its port are called.
+func (g *Gate) refuse(c *guest, role string, err error) {
 	refusal, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	if !ok || len(refusal.UnverifiedCertificates) == 0 {
 		return
@@ -112,13 +123,13 @@ func (g *gate) refuse(c *guest, err error) {
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
-	g.log.Warn("consumer turned away: its certificate is not accepted", "address", c.RemoteAddr(),
+	g.log.Warn(role+" turned away: its certificate is not accepted", "address", c.RemoteAddr(),
 		"identities", federation.Quote(fmt.Sprint(mtls.PeerIDs(refusal.UnverifiedCertificates[0]))),
 		"reason", federation.Quote(reason.Error()))
 }
 
 // leave removes the connection from the counts. The caller holds the lock.
-func (g *gate) leave(c *guest) {
+func (g *Gate) leave(c *guest) {
 	if c.gone {
 		return
 	}
@@ -129,7 +140,7 @@ func (g *gate) leave(c *guest) {
 	g.forget(c.address)
 }
 
-func (g *gate) unqueue(c *guest) {
+func (g *Gate) unqueue(c *guest) {
 	if c.inAll != nil {
 		g.handshakes.Remove(c.inAll)
 		g.visitors[c.address].handshakes.Remove(c.inVisitor)
@@ -138,15 +149,15 @@ func (g *gate) unqueue(c *guest) {
 }
 
 // forget removes an address that has no connections.
-func (g *gate) forget(address netip.Prefix) {
+func (g *Gate) forget(address netip.Prefix) {
 	if g.visitors[address].open == 0 {
 		delete(g.visitors, address)
 	}
 }
 
-// stats returns how many connections are open, and how many were turned away over
-// each limit.
-func (g *gate) stats() (open int, turnedAway map[string]uint64) {
+// Stats returns how many connections are open, including those in their handshake, and
+// how many were closed at once, by the limit of Limits that was reached.
+func (g *Gate) Stats() (open int, turnedAway map[string]uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.open, maps.Clone(g.turnedAway)
@@ -157,13 +168,13 @@ type guest struct {
 	net.Conn
 
 	// read-only after enter
-	gate    *gate
+	gate    *Gate
 	address netip.Prefix
 	since   time.Time
 
-	// guarded by the mutex of gate
+	// guarded by the mutex of the gate
 	gone      bool
-	inAll     *list.Element // place in gate.handshakes; nil when its handshake is complete
+	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete
 	inVisitor *list.Element // place in visitor.handshakes
 }
 
@@ -179,7 +190,7 @@ func (c *guest) Close() error {
 type gated struct {
 	net.Listener
 
-	gate *gate
+	gate *Gate
 }
 
 // Accept implements net.Listener.
@@ -206,6 +217,8 @@ func (l gated) Accept() (net.Conn, error) {
 // welcoming are credentials that tell the gate how handshakes end.
 type welcoming struct {
 	credentials.TransportCredentials
+
+	role string // of the peers
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -215,7 +228,7 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		if err == nil {
 			c.gate.welcome(c)
 		} else {
-			c.gate.refuse(c, err)
+			c.gate.refuse(c, w.role, err)
 		}
 	}
 	return conn, info, err
@@ -223,7 +236,7 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 
 // Clone implements credentials.TransportCredentials.
 func (w welcoming) Clone() credentials.TransportCredentials {
-	return welcoming{w.TransportCredentials.Clone()}
+	return welcoming{w.TransportCredentials.Clone(), w.role}
 }
 
 // addressOf returns what counts as one address: an IPv4 address, or the /64 of an

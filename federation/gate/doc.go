@@ -1,0 +1,11 @@
+// Package gate serves gRPC services to peers that may be anyone who reaches a port.
+//
+// A [Gate] is for a process: what its [Limits] bound, the files that it may have open,
+// is shared by all its ports. On every port it bounds what one connection can cost:
+// handshakes, idle time, streams, pings, headers and messages. It answers the health
+// service of gRPC, and ends a port so that peers are told why.
+//
+// A connection has at most eight streams, and ends after a minute without any. gRPC
+// bounds the rest: the answers to frames such as PING and SETTINGS that a peer does not
+// read, and the streams that it resets before they are served.
+package gate

@@ -1,0 +1,188 @@
+package gate
+
+import (
+	"log/slog"
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+func TestDefaultLimits(t *testing.T) {
+	for files, want := range map[uint64]int{
+		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: 8192, math.MaxUint64: 8192,
+	} {
+		if got := connectionsFor(files); got != want {
+			t.Errorf("with %d files there are %d connections, expected %d", files, got, want)
+		}
+	}
+	for _, tt := range []struct{ given, want Limits }{
+		{Limits{Connections: 8192}, Limits{8192, 6144, 4096, 2048}}, // room for thousands of consumers behind one address
+		{Limits{Connections: 96}, Limits{96, 72, 48, 24}},
+		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
+		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
+	} {
+		if got, err := tt.given.complete(); err != nil || got != tt.want {
+			t.Errorf("%+v becomes %+v, %v, expected %+v", tt.given, got, err, tt.want)
+		}
+	}
+	for _, l := range []Limits{{Connections: -1}, {ConnectionsPerAddress: -1}, {Handshakes: -1}, {HandshakesPerAddress: -1}} {
+		if _, err := l.complete(); err == nil || !strings.Contains(err.Error(), "none may be negative") {
+			t.Errorf("%+v: error is %v", l, err)
+		}
+	}
+	if got, err := (Limits{}).complete(); err != nil || got.Connections < 1 || got.Connections > mostConnections {
+		t.Errorf("the default is %+v, %v", got, err)
+	}
+}
+
+// addressed is a connection from an address.
+type addressed struct {
+	net.Conn
+	from *net.TCPAddr
+}
+
+func (c addressed) RemoteAddr() net.Addr { return c.from }
+func (c addressed) Close() error         { return nil }
+
+func from(ip string) net.Conn { return addressed{from: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}} }
+
+// TestGate exceeds each limit: the connection is closed, unless a handshake that has
+// lasted long enough is displaced. A connection that is closed makes room.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
+		var inside []*guest
+		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *guest {
+			t.Helper()
+			in, displaced, over := g.enter(from(ip))
+			if over != wantOver || (in != nil) != wantIn || (displaced != nil) != wantDisplaced {
+				t.Errorf("%s: in %v, displaced %v, over %q, expected %v, %v, %q", ip, in != nil, displaced != nil, over, wantIn, wantDisplaced, wantOver)
+			}
+			if in != nil {
+				inside = append(inside, in)
+			}
+			return in
+		}
+		const a, b, c, d, e = "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"
+		expect(a, "", true, false)
+		expect(a, "", true, false)
+		expect(a, overHandshakesPerAddress, false, false)
+		expect("::ffff:"+a, overHandshakesPerAddress, false, false) // the same address
+		expect(c, "", true, false)
+		expect(d, "", true, false) // the last handshake that there is room for
+		expect(d, overHandshakesPerAddress, false, false)
+		expect(b, overHandshakes, false, false)
+		if len(g.visitors) != 2 {
+			t.Errorf("%d addresses are known, expected those with connections, 2", len(g.visitors))
+		}
+		time.Sleep(safeHandshake)
+		second := expect(b, overHandshakes, true, true) // in the place of the oldest, which is a's
+		expect(d, overHandshakesPerAddress, true, true) // of its own /64
+		for _, in := range inside {
+			if !in.gone {
+				g.welcome(in)
+			}
+		}
+		if g.handshakes.Len() != 0 || g.open != 4 {
+			t.Fatalf("%d handshakes and %d connections, expected 0 and 4", g.handshakes.Len(), g.open)
+		}
+		for range 4 {
+			if in := expect(a, "", true, false); in != nil {
+				g.welcome(in)
+			}
+		}
+		expect(a, overConnectionsPerAddress, false, false)
+		expect(e, overConnections, false, false)
+		second.Close()
+		second.Close()
+		last := expect(e, "", true, false)
+		time.Sleep(safeHandshake)
+		expect(b, overConnections, true, true) // in the place of last
+		if !last.gone {
+			t.Error("an unfinished handshake is kept, and a newcomer is not")
+		}
+		for _, in := range inside {
+			in.Close()
+		}
+		if g.open != 0 || len(g.visitors) != 0 || g.handshakes.Len() != 0 {
+			t.Errorf("%d connections, %d addresses and %d handshakes are left", g.open, len(g.visitors), g.handshakes.Len())
+		}
+		_, turnedAway := g.Stats()
+		want := map[string]uint64{overHandshakesPerAddress: 4, overHandshakes: 2, overConnectionsPerAddress: 1, overConnections: 2}
+		if diff := cmp.Diff(want, turnedAway); diff != "" {
+			t.Errorf("unexpected count (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestGateDisplacesTheOnlyConnectionOfAnAddress displaces the one handshake of an
+// address by another of the same address.
+func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, slog.New(slog.DiscardHandler))
+		first, _, _ := g.enter(from("192.0.2.1"))
+		time.Sleep(safeHandshake - 1)
+		if in, displaced, over := g.enter(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
+			t.Errorf("before a second is over: in %v, displaced %v, over %q", in, displaced, over)
+		}
+		time.Sleep(time.Nanosecond)
+		second, displaced, _ := g.enter(from("192.0.2.1"))
+		if displaced != first || second == nil {
+			t.Fatalf("in %v, displaced %v, expected the first one", second, displaced)
+		}
+		first.Close()
+		if open, _ := g.Stats(); open != 1 || g.visitors[second.address].open != 1 {
+			t.Errorf("%d connections are open, %d of the address, expected 1", open, g.visitors[second.address].open)
+		}
+		second.Close()
+		if len(g.visitors) != 0 {
+			t.Errorf("%d addresses are left", len(g.visitors))
+		}
+	})
+}
+
+func TestAddressOf(t *testing.T) {
+	for _, tt := range []struct {
+		address net.Addr
+		want    string
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
+		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
+		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
+	} {
+		if got := addressOf(tt.address).String(); got != tt.want {
+			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
+		}
+	}
+}
+
+// TestCloneOfWelcomingCredentials clones credentials, which go on telling the gate.
+func TestCloneOfWelcomingCredentials(t *testing.T) {
+	c, ok := welcoming{insecure.NewCredentials(), "consumer"}.Clone().(welcoming)
+	if !ok || c.TransportCredentials == nil || c.role != "consumer" || c.Info().SecurityProtocol != "insecure" {
+		t.Errorf("the clone is %+v", c)
+	}
+}
+
+// TestManyConsumersOfOneAddress connects a thousand consumers at once, from one
+// address. All are served.
+func TestManyConsumersOfOneAddress(t *testing.T) {
+	limits, err := Limits{Connections: mostConnections}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(limits, slog.New(slog.DiscardHandler))
+	for i := range 1000 {
+		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
+			t.Fatalf("consumer %d finds no room: %s", i, over)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+)
+
+// What a peer may use.
+const (
+	// HandshakeTimeout is how long a TLS handshake may last.
+	HandshakeTimeout = 10 * time.Second
+
+	// MaxIdle is how long a connection may be without a stream. Peers open their
+	// stream at once.
+	MaxIdle = time.Minute
+
+	maxStreams     = 8        // on one connection; a peer needs one
+	maxHeaderBytes = 16 << 10 // of the metadata of a stream
+
+	// readBufferBytes is the size of the read buffer of each connection. It holds
+	// acknowledgements or registrations, so a larger one makes nothing faster.
+	readBufferBytes = 4 << 10
+
+	// minPing is the smallest interval of a peer's pings. The answer to a ping
+	// costs next to nothing, and an owner that refuses pings loses consumers: the
+	// reference owner insists on 40 s while its own consumers ping every 20 s. The
+	// interval is well below any in use, because the network can bring two pings
+	// closer together.
+	minPing = time.Second
+
+	// pingInterval and pingTimeout detect a peer that disappeared without closing
+	// its connection.
+	pingInterval = time.Minute
+	pingTimeout  = 20 * time.Second
+)
+
+// ShutdownTimeout is how long peers have to read the status of their streams when a port
+// is not served any more.
+const ShutdownTimeout = 5 * time.Second
+
+// errShutdown ends every stream of a server that stops. Hamlet, 'Error Codes':
+// consumers retry after Unavailable.
+var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
+
+// Port is where services are offered to peers.
+type Port struct {
+	Listener    net.Listener
+	Credentials credentials.TransportCredentials
+	Role        string                         // what a peer is called in the log, such as consumer
+	MaxMessage  int                            // bytes of the largest message that is received
+	Register    func(to grpc.ServiceRegistrar) // adds the services, of which there is one at least
+}
+
+// Serve offers the services of a port, and the health service of gRPC, until ctx ends,
+// and then returns nil. It closes the listener. When ctx ends, so do the contexts of all
+// streams; their cause is a status of gRPC with the code Unavailable. Connections that
+// are still open 5 seconds later are closed. Serve returns when no handler runs any more.
+// It fails when the listener does. Several ports can be served at a time.
+func (g *Gate) Serve(ctx context.Context, p Port) error {
+	ctx, cancel := context.WithCancel(ctx)
+	server := grpc.NewServer(
+		grpc.Creds(welcoming{p.Credentials, p.Role}),
+		grpc.ConnectionTimeout(HandshakeTimeout),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(p.MaxMessage),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ReadBufferSize(readBufferBytes),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: pingInterval, Timeout: pingTimeout, MaxConnectionIdle: MaxIdle,
+		}),
+		grpc.WaitForHandlers(true),
+		grpc.StreamInterceptor(endWith(ctx, errShutdown)),
+	)
+	p.Register(server)
+	services := append(slices.Collect(maps.Keys(server.GetServiceInfo())), "") // the empty name is the whole server
+	healthpb.RegisterHealthServer(server, health{services: services, stopping: ctx})
+
+	var stopped sync.WaitGroup
+	stopped.Go(func() {
+		<-ctx.Done()
+		stop(server)
+	})
+	err := server.Serve(gated{p.Listener, g})
+	cancel()
+	stopped.Wait()
+	if errors.Is(err, grpc.ErrServerStopped) { // ctx had ended before
+		return nil
+	}
+	return err
+}
+
+// stop ends the server gracefully, and by force after ShutdownTimeout.
+func stop(server *grpc.Server) {
+	var graceful sync.WaitGroup
+	done := make(chan struct{})
+	graceful.Go(func() {
+		server.GracefulStop()
+		close(done)
+	})
+	defer graceful.Wait()
+	timer := time.NewTimer(ShutdownTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		server.Stop() // some peer does not read
+	}
+}
+
+// endWith ends the context of every stream with that cause when ctx ends.
+func endWith(ctx context.Context, cause error) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		streamCtx, cancel := context.WithCancelCause(stream.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(ctx, func() { cancel(cause) })()
+		return handler(srv, endingStream{stream, streamCtx})
+	}
+}
+
+type endingStream struct {
+	grpc.ServerStream
+
+	ctx context.Context //nolint:containedctx // gRPC asks the stream for its context
+}
+
+func (s endingStream) Context() context.Context { return s.ctx }

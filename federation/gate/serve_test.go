@@ -1,0 +1,111 @@
+package gate
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// unserved describes a service without methods.
+func unserved(name string) func(to grpc.ServiceRegistrar) {
+	return func(to grpc.ServiceRegistrar) {
+		to.RegisterService(&grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil)}, nil)
+	}
+}
+
+// TestPortsOfOneGate serves two ports. Their connections count together, each knows
+// its own service, and one ends without the other.
+func TestPortsOfOneGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var running sync.WaitGroup
+		serve := func(name string) (*bufconn.Listener, context.CancelFunc) {
+			listener := bufconn.Listen(1 << 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			running.Go(func() {
+				p := Port{Listener: listener, Credentials: insecure.NewCredentials(), Role: "peer", MaxMessage: 1 << 10, Register: unserved(name)}
+				if err := g.Serve(ctx, p); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+			return listener, cancel
+		}
+		dial := func(listener *bufconn.Listener) *grpc.ClientConn {
+			t.Helper()
+			conn, err := grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}
+		health := func(conn *grpc.ClientConn, service string) codes.Code {
+			_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			return status.Code(err)
+		}
+		first, endFirst := serve("first")
+		second, endSecond := serve("second")
+		toFirst, toSecond := dial(first), dial(second)
+		for _, tt := range []struct {
+			conn    *grpc.ClientConn
+			service string
+			want    codes.Code
+		}{
+			{toFirst, "", codes.OK},
+			{toFirst, "first", codes.OK},
+			{toFirst, "second", codes.NotFound},
+			{toSecond, "second", codes.OK},
+			{dial(first), "", codes.Unavailable}, // the third connection
+		} {
+			if got := health(tt.conn, tt.service); got != tt.want {
+				t.Errorf("health of %q: %v, expected %v", tt.service, got, tt.want)
+			}
+		}
+		if open, turnedAway := g.Stats(); open != 2 || turnedAway["connections_per_address"] == 0 {
+			t.Errorf("%d connections are open and %v were turned away", open, turnedAway)
+		}
+		endFirst()
+		synctest.Wait()
+		if open, _ := g.Stats(); open != 1 {
+			t.Errorf("%d connections are open after the first port has ended, expected that to the second", open)
+		}
+		if got := health(toSecond, "second"); got != codes.OK {
+			t.Errorf("health of the second port: %v", got)
+		}
+		endSecond()
+		running.Wait()
+	})
+}
+
+// TestServeFails closes the listener of a port.
+func TestServeFails(t *testing.T) {
+	g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := bufconn.Listen(1)
+	listener.Close()
+	if err := g.Serve(t.Context(), Port{Listener: listener, Credentials: insecure.NewCredentials(), Register: unserved("a")}); err == nil {
+		t.Error("a port whose listener is closed is served without an error")
+	}
+}
+
+func TestNewGateWithNegativeLimits(t *testing.T) {
+	if _, err := New(Limits{Handshakes: -1}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a negative limit is taken")
+	}
+}
