@@ -372,10 +372,26 @@ const exportsText = `  exports:
     to: ["` + pkiConsumerID + `", nobody.example]
 `
 
-// TestLintConfig checks configurations, and the catalogs that they name.
+// rulesText lets a provider register one service.
+const rulesText = `rules:
+- name: shop
+  providers: ["` + pkiConsumerID + `"]
+  services: [shop.fed.example]
+  addresses: [peer, 127.0.0.0/8]
+`
+
+// registered returns a configuration without catalog file, with a registration that has
+// these keys.
+func registered(keys string) string {
+	return strings.Replace(ownerText, "file: {path: catalog.yaml}", "registration: {rules: rules.yaml"+keys+"}", 1)
+}
+
+// TestLintConfig checks configurations, and the catalogs and the rules that they name.
 func TestLintConfig(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "catalog.yaml", strings.Replace(oneService("a"), "192.0.2.20", "127.0.0.1", 1))
+	write(t, "rules.yaml", rulesText)
+	write(t, "broken.yaml", rulesText+"  quotas: 1\n")
 	for _, tt := range []struct {
 		text, stdout, stderr string
 	}{
@@ -399,6 +415,13 @@ func TestLintConfig(t *testing.T) {
 			`owner.yaml:15: error: catalogs[0].exports[1].as.other.example: zone "a b": label has a character other than a-z, 0-9, '-' and '_'` + "\n" +
 			`owner.yaml:16: error: catalogs[0].exports[1].strip[0]: "everything" is none of description, tags, sans, labels.KEY and metadata.KEY, where '*' in a KEY stands for any characters` + "\n" +
 			"owner.yaml:17: error: catalogs[0].exports[2].match.fdqn: there is no such key; did you mean fqdn?\n", "federationctl: problems found: 7; fix them and check again\n"},
+		{registered(", store: {file: {path: nodes}}"), "owner.yaml: 1 catalog, fit to be served\nrules.yaml: rules, fit to be used\n", ""},
+		{strings.Replace(registered(", store: {file: {path: nodes}}"), "rules.yaml", "broken.yaml", 1), "owner.yaml: 1 catalog, fit to be served\n" +
+			"broken.yaml:6: error: rules[0].quotas: there is no such key; those that there are: addresses, name, providers, quota, services, ttl\n", "federationctl: problems found: 1; fix them and check again\n"},
+		{strings.Replace(registered(""), "rules.yaml", "none.yaml", 1), "owner.yaml:9: warning: catalogs[0].sources[0].registration: keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store\n" +
+			"owner.yaml: 1 catalog, fit to be served\nnone.yaml: warning: it is not checked: stat none.yaml: no such file or directory\n", ""},
+		{rulesText, "owner.yaml: rules, fit to be used\n", ""}, // whatever the file is called
+		{"observers: [\"\"]\n", "owner.yaml:1: error: observers[0]: identity pattern \"\": name is empty\nowner.yaml:1: error: rules: required\n", "federationctl: problems found: 2; fix them and check again\n"},
 	} {
 		write(t, "owner.yaml", tt.text)
 		code, stdout, stderr := ctl(t, "lint", "owner.yaml")
@@ -465,7 +488,7 @@ func TestOwnerDocument(t *testing.T) {
 	}
 	var configs []ownerconfig.Config
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
-		if !ownerconfig.Recognize(block[1]) {
+		if ownerconfig.Recognize(block[1]) != ownerconfig.FormConfiguration {
 			continue
 		}
 		config, problems, warnings := ownerconfig.Check(block[1])

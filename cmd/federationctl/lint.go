@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -22,28 +23,31 @@ func lintCommand(ctx context.Context) *cobra.Command {
 	limit := size(catalogfile.DefaultLimit)
 	command := &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Check catalog files and configuration files of owners",
+		Short: "Check catalog files, configuration files of owners and rules of registrations",
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
 them, and as consumers do when they get them. It prints each problem with its
 file, line, service and field, up to a hundred of each file.
 
 A file that has keys of a configuration at the top, such as catalogs or identity,
 and no services, is checked as the configuration of an owner is by 'federationctl
-serve --config'. The catalog files that it names are checked, too, with its
-allow_addresses and max_size, if they can be read. Certificates, the allow file and
-clusters are not looked at.
+serve --config'. The catalog files and the rules of registrations that it names are
+checked, too, with its allow_addresses and max_size, if they can be read.
+Certificates, the allow file, clusters and stores are not looked at. A file that has
+rules at the top, and neither services nor keys of a configuration, is checked as the
+rules of a registration.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
 of its own; a rule of exports that is never reached as an earlier one covers it,
 exports that are empty, an identity in allow.ids that no rule names, or one that a
-rule names and that may not subscribe. With warnings alone the exit code is 0.
+rule names and that may not subscribe; a registration without a store, or with an etcd
+elsewhere without TLS. With warnings alone the exit code is 0.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
   federationctl lint catalogs/*.json
 
-  # Check the configuration of an owner, and the catalog files that it names.
+  # Check the configuration of an owner, and the catalog files and rules that it names.
   federationctl lint owner.yaml
 
   # Check a catalog before it is copied to where an owner reads it.
@@ -89,10 +93,8 @@ func lint(files []string, policy wire.Policy, limit int64, stdin io.Reader, stdo
 		switch {
 		case err != nil:
 			l.errorf(file, "%v", err)
-		case ownerconfig.Recognize(data):
-			l.configuration(file, data)
 		default:
-			l.catalog(file, data, policy)
+			l.content(file, data, policy)
 		}
 	}
 	switch {
@@ -117,6 +119,28 @@ func (l *linter) errorf(file, format string, args ...any) {
 	fmt.Fprintf(l.stdout, "%s: error: %s\n", file, fmt.Sprintf(format, args...))
 }
 
+// content checks the content of a file, whose form is to be recognized.
+func (l *linter) content(file string, data []byte, policy wire.Policy) {
+	switch ownerconfig.Recognize(data) {
+	case ownerconfig.FormConfiguration:
+		l.configuration(file, data)
+	case ownerconfig.FormRules:
+		l.rules(file, data)
+	default:
+		l.catalog(file, data, policy)
+	}
+}
+
+// rules checks the content of a file with the rules of a registration.
+func (l *linter) rules(file string, data []byte) {
+	_, problems := rules.Parse(data)
+	l.problems += len(problems)
+	show(l.stdout, file, "error", problems)
+	if len(problems) == 0 {
+		fmt.Fprintf(l.stdout, "%s: rules, fit to be used\n", file)
+	}
+}
+
 // catalog checks the content of a catalog file.
 func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 	catalog := catalogfile.Parse(data, policy)
@@ -135,8 +159,8 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 	}
 }
 
-// configuration checks the content of a configuration file, and the catalog files that
-// it names and that can be read.
+// configuration checks the content of a configuration file, and the catalog files and
+// the rules that it names and that can be read.
 func (l *linter) configuration(file string, data []byte) {
 	config, problems, warnings := ownerconfig.Check(data)
 	l.problems += len(problems)
@@ -147,20 +171,30 @@ func (l *linter) configuration(file string, data []byte) {
 	}
 	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", file, board.Count(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
+	named := func(path string, limit int64, raise string, check func(data []byte)) {
+		if checked[path] {
+			return
+		}
+		checked[path] = true
+		data, _, err := regularfile.Read(path, limit)
+		switch {
+		case errors.Is(err, regularfile.ErrTooLarge):
+			l.errorf(path, "%v%s", err, raise)
+		case err != nil:
+			fmt.Fprintf(l.stdout, "%s: warning: it is not checked: %v\n", path, err)
+		default:
+			check(data)
+		}
+	}
 	for _, catalog := range config.In(filepath.Dir(file)).Catalogs {
 		for _, s := range catalog.Sources {
-			if s.File == nil || checked[s.File.Path] {
-				continue
-			}
-			checked[s.File.Path] = true
-			data, _, err := regularfile.Read(s.File.Path, s.File.MaxSize)
 			switch {
-			case errors.Is(err, regularfile.ErrTooLarge):
-				l.errorf(s.File.Path, "%v; max_size in %s raises it", err, file)
-			case err != nil:
-				fmt.Fprintf(l.stdout, "%s: warning: it is not checked: %v\n", s.File.Path, err)
-			default:
-				l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
+			case s.File != nil:
+				named(s.File.Path, s.File.MaxSize, "; max_size in "+file+" raises it", func(data []byte) {
+					l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
+				})
+			case s.Registration != nil:
+				named(s.Registration.Rules, rules.MaxBytes, "", func(data []byte) { l.rules(s.Registration.Rules, data) })
 			}
 		}
 	}

@@ -76,17 +76,43 @@ type Source struct {
 	Name     string        // in logs and metrics, of its own within the catalog
 	Lifetime time.Duration // how long its services outlive its origin; 0 for ever
 
-	File       *File
-	Kubernetes *Kubernetes
+	File         *File
+	Kubernetes   *Kubernetes
+	Registration *Registration
+	NSM          *NSM
 }
 
 // Key tells sources of a catalog apart: two that need not be started anew to take
 // each other's place have the same.
 func (s Source) Key() string {
-	if s.File != nil {
+	switch {
+	case s.File != nil:
 		return fmt.Sprintf("file %q %d", s.File.Path, s.File.MaxSize)
+	case s.Kubernetes != nil:
+		return fmt.Sprintf("kubernetes %q", fmt.Sprint(*s.Kubernetes))
+	case s.NSM != nil:
+		return fmt.Sprintf("nsm %q", fmt.Sprint(*s.NSM))
 	}
-	return fmt.Sprintf("kubernetes %q", fmt.Sprint(*s.Kubernetes))
+	g, etcd := *s.Registration, ""
+	if g.Etcd != nil {
+		etcd = fmt.Sprint(*g.Etcd)
+	}
+	g.Rules, g.Etcd = "", nil // rules can be set at any time
+	return fmt.Sprintf("registration %q %q", fmt.Sprint(g), etcd)
+}
+
+// Prefix returns what the names of the services of the source begin with; empty where
+// they may begin with anything.
+func (s Source) Prefix() string {
+	switch {
+	case s.Kubernetes != nil:
+		return s.Kubernetes.Cluster + "/"
+	case s.Registration != nil:
+		return s.Registration.Name + "/"
+	case s.NSM != nil:
+		return s.NSM.Name + "/"
+	}
+	return ""
 }
 
 // File is a catalog file.
@@ -183,6 +209,17 @@ func parse(data []byte) (*yaml.Node, problem.Problem) {
 	return root, problem.Problem{}
 }
 
+// in returns the registration with other paths.
+func (g Registration) in(in func(path string) string) *Registration {
+	g.Rules, g.Store = in(g.Rules), in(g.Store)
+	if g.Etcd != nil {
+		e := *g.Etcd
+		e.TLS, e.PasswordFile = mtls.Files{Cert: in(e.TLS.Cert), Key: in(e.TLS.Key), CA: in(e.TLS.CA)}, in(e.PasswordFile)
+		g.Etcd = &e
+	}
+	return &g
+}
+
 // In returns the configuration with relative paths taken from a directory, that of the
 // configuration file.
 func (c Config) In(dir string) Config {
@@ -208,6 +245,9 @@ func (c Config) In(dir string) Config {
 				kubernetes := *s.Kubernetes
 				kubernetes.Kubeconfig = in(kubernetes.Kubeconfig)
 				sources[j].Kubernetes = &kubernetes
+			}
+			if s.Registration != nil {
+				sources[j].Registration = s.Registration.in(in)
 			}
 		}
 		c.Catalogs[i].Sources = sources

@@ -62,6 +62,25 @@ catalogs:
   exports: []
   sources:
   - kubernetes: {cluster: east, zone: east.fed.example.}
+  - registration:
+      name: fleet
+      listen: ":8009"
+      rules: registrations.yaml
+      owner: owner-a
+      store:
+        etcd:
+          endpoints: ["https://etcd-0.example:2379", "https://[2001:db8::1]:2379"]
+          prefix: /fleet/
+          tls: {cert: etcd.pem, key: etcd-key.pem, ca: /run/etcd-ca.pem}
+          username: owner
+          password_file: etcd-password
+      convergence: 5m
+      linger: 0
+      max_nodes: 1000
+      lifetime: 2h
+  - registration: {rules: others.yaml, store: {file: {path: others.db}}}
+  - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m}
+  - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none}
 `
 
 const spiffe = `identity:
@@ -129,7 +148,27 @@ func TestParse(t *testing.T) {
 				}}, {Line: 31, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
-					Sources: []ownerconfig.Source{{Name: "kubernetes:east", Lifetime: time.Hour, Kubernetes: east}},
+					Sources: []ownerconfig.Source{
+						{Name: "kubernetes:east", Lifetime: time.Hour, Kubernetes: east},
+						{Name: "registration:fleet", Lifetime: 2 * time.Hour, Registration: &ownerconfig.Registration{
+							Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a",
+							Etcd: &ownerconfig.Etcd{
+								Endpoints: []string{"https://etcd-0.example:2379", "https://[2001:db8::1]:2379"}, Prefix: "/fleet/",
+								TLS: mtls.Files{Cert: "etcd.pem", Key: "etcd-key.pem", CA: "/run/etcd-ca.pem"}, Username: "owner", PasswordFile: "etcd-password",
+							},
+							Convergence: 5 * time.Minute, MaxNodes: 1000,
+						}},
+						{Name: "registration:registration", Lifetime: time.Hour, Registration: &ownerconfig.Registration{
+							Name: "registration", Rules: "others.yaml", Store: "others.db",
+							Convergence: 2 * time.Minute, Linger: 30 * time.Second, MaxNodes: 1_000_000,
+						}},
+						{Name: "nsm:nsm", Lifetime: 5 * time.Minute, NSM: &ownerconfig.NSM{
+							Name: "nsm", Registry: "tcp://registry.nsm-system:5002", IDs: ids(t, "spiffe://nsm.example/registry"), Zone: "nsm.fed.example",
+						}},
+						{Name: "nsm:lab", Lifetime: time.Hour, NSM: &ownerconfig.NSM{
+							Name: "lab", Registry: "tcp://localhost:5002", Zone: "lab.fed.example", Plain: true,
+						}},
+					},
 				},
 			},
 		},
@@ -156,18 +195,23 @@ func TestParse(t *testing.T) {
 func TestIn(t *testing.T) {
 	c, _ := ownerconfig.Parse([]byte(most))
 	at := c.In("/etc/owner")
+	fleet, others := at.Catalogs[1].Sources[1].Registration, at.Catalogs[1].Sources[2].Registration
 	got := []string{
+		fleet.Rules, fleet.Store, fleet.Etcd.TLS.Cert, fleet.Etcd.TLS.Key, fleet.Etcd.TLS.CA, fleet.Etcd.PasswordFile, others.Rules, others.Store,
 		at.Identity.Files.Cert, at.Identity.Files.Key, at.Identity.Files.CA, at.Allow.File,
 		at.Catalogs[0].Sources[0].File.Path, at.Catalogs[0].Sources[1].Kubernetes.Kubeconfig, at.Catalogs[1].Sources[0].Kubernetes.Kubeconfig,
 	}
 	want := []string{
+		"/etc/owner/registrations.yaml", "", "/etc/owner/etcd.pem", "/etc/owner/etcd-key.pem", "/run/etcd-ca.pem", "/etc/owner/etcd-password",
+		"/etc/owner/others.yaml", "/etc/owner/others.db",
 		"/etc/owner/owner.pem", "/run/owner-key.pem", "/etc/owner/ca.pem", "/etc/owner/consumers.txt",
 		"/etc/owner/catalog.yaml", "/etc/owner/west.conf", "",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("unexpected paths (-want +got):\n%s", diff)
 	}
-	if c.Catalogs[0].Sources[0].File.Path != "catalog.yaml" {
+	if c.Catalogs[0].Sources[0].File.Path != "catalog.yaml" || c.Catalogs[1].Sources[1].Registration.Etcd.TLS.Cert != "etcd.pem" ||
+		c.Catalogs[1].Sources[2].Registration.Store != "others.db" {
 		t.Error("In has changed the configuration itself")
 	}
 }
@@ -193,6 +237,20 @@ func TestKey(t *testing.T) {
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example, namespaces: [b, c]}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, pods: routable}", false},
+		{"registration: {rules: a}", "registration: {rules: b, lifetime: 2h}", true},
+		{"registration: {rules: a}", "registration: {rules: a, listen: \":1\"}", false},
+		{"registration: {rules: a}", "registration: {rules: a, linger: 0}", false},
+		{"registration: {rules: a}", "registration: {rules: a, store: {file: {path: a}}}", false},
+		{
+			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
+			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration/}}}", true,
+		},
+		{
+			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
+			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:2\"]}}}", false,
+		},
+		{"nsm: {registry: \"tcp://a:1\", zone: a.example}", "nsm: {registry: \"tcp://a:1\", zone: A.example., lifetime: 5m}", true},
+		{"nsm: {registry: \"tcp://a:1\", zone: a.example}", "nsm: {registry: \"tcp://a:1\", zone: a.example, registry_ids: [a]}", false},
 	} {
 		if got := source(tt.before).Key() == source(tt.after).Key(); got != tt.same {
 			t.Errorf("%q and %q are the same: %v, expected %v", tt.before, tt.after, got, tt.same)
@@ -242,9 +300,72 @@ func TestMistakes(t *testing.T) {
 		"nobody by omission":      {`ids: ["spiffe://consumer.example/coredns"]`, `{}`, []string{"3: allow: needs ids, file or both; 'ids: []' lets nobody subscribe"}},
 		"no sources":              {"sources:\n  - file: {path: catalog.yaml}", "sources: []", []string{"6: catalogs[0].sources: at least one is required"}},
 		"no catalogs":             {"- sources:\n  - file: {path: catalog.yaml}", "  []", []string{"5: catalogs: at least one is required"}},
-		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: is empty; it needs an origin: file or kubernetes"}},
+		"a source of nothing":     {"file: {path: catalog.yaml}", "{}", []string{"7: catalogs[0].sources[0]: is empty; it needs an origin: file, kubernetes, registration or nsm"}},
 		"two origins in one":      {"file: {path: catalog.yaml}", "file: {path: a}\n    kubernetes: {cluster: a, zone: b.example}", []string{"7: catalogs[0].sources[0]: has 2 origins; give each a '-' of its own"}},
-		"sources of later":        {"file: {path: catalog.yaml}", "registration: {}\n  - nsm: {}", []string{"7: catalogs[0].sources[0].registration: this version has no such source; it has file and kubernetes", "8: catalogs[0].sources[1].nsm: this version has no such source; it has file and kubernetes"}},
+		"registrations of slips": {"file: {path: catalog.yaml}", "registration: {name: A, listen: 1, rule: a, owner: a b, convergence: 0s, linger: 2h, max_nodes: 0, store: {}}\n  - nsm: {}", []string{
+			`7: catalogs[0].sources[0].registration.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
+			`7: catalogs[0].sources[0].registration.listen: "1" is not host:port, such as localhost:9153, or :8008 for all addresses of this machine`,
+			"7: catalogs[0].sources[0].registration.rule: there is no such key; did you mean rules?",
+			`7: catalogs[0].sources[0].registration.owner: "a b" is not 1 to 255 characters of ASCII without blanks`,
+			`7: catalogs[0].sources[0].registration.convergence: "0s" is not a duration of 1s to 1h0m0s, such as 2m`,
+			`7: catalogs[0].sources[0].registration.linger: "2h" is not a duration of 0s to 1h0m0s, such as 30s`,
+			`7: catalogs[0].sources[0].registration.max_nodes: "0" is not a whole number from 1 to 1000000`,
+			"7: catalogs[0].sources[0].registration.store: needs file or etcd; leave it out to keep what is registered in memory only",
+			"7: catalogs[0].sources[0].registration.rules: required",
+			"8: catalogs[0].sources[1].nsm.registry: required",
+			"8: catalogs[0].sources[1].nsm.zone: required",
+		}},
+		"stores of slips": {"file: {path: catalog.yaml}", "registration: {rules: a, listen: \":1\", store: {file: {}, etcd: {}}}\n" +
+			"  - registration: {name: b, rules: a, store: {etcd: {endpoints: [a, \"http://a\", \"http://:1\", \"http://a:1/b\"], prefix: a b, tls: {}, username: a}}}\n" +
+			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://a:1\", \"https://a:1\", \"http://a:1\"], password_file: a, tls: {cert: a}}}}\n" +
+			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://a:1\"], tls: {ca: a}}}}", []string{
+			"7: catalogs[0].sources[0].registration.store.file.path: required",
+			"7: catalogs[0].sources[0].registration.store.etcd.endpoints: required",
+			"7: catalogs[0].sources[0].registration.store.etcd: cannot be used with file, which is on line 7: what is registered is in one store",
+			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[0]: "a" is not the URL of a member, such as https://etcd-0.example:2379`,
+			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[1]: "http://a" is not the URL of a member, such as https://etcd-0.example:2379`,
+			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[2]: "http://:1" is not the URL of a member, such as https://etcd-0.example:2379`,
+			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[3]: "http://a:1/b" is not the URL of a member, such as https://etcd-0.example:2379`,
+			`8: catalogs[0].sources[1].registration.store.etcd.prefix: "a b" is not 1 to 255 characters of ASCII without blanks`,
+			"8: catalogs[0].sources[1].registration.store.etcd.tls: is empty; leave it out for the authorities of the system and no certificate",
+			"8: catalogs[0].sources[1].registration.store.etcd: needs both of username and password_file, or none of them",
+			`9: catalogs[0].sources[2].registration.store.etcd.endpoints[2]: "http://a:1" is there twice, first on line 9`,
+			"9: catalogs[0].sources[2].registration.store.etcd.tls: needs both of cert and key, or none of them",
+			"9: catalogs[0].sources[2].registration.store.etcd.endpoints: are all of http or all of https",
+			"9: catalogs[0].sources[2].registration.store.etcd: needs both of username and password_file, or none of them",
+			"10: catalogs[0].sources[3].registration.store.etcd.tls: has no effect, as the endpoints are of http",
+		}},
+		"registrations in each other's way": {"- sources:\n  - file: {path: catalog.yaml}\n", "- sources:\n" +
+			"  - registration: {rules: a, listen: \":1\", store: {file: {path: a}}}\n" +
+			"  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: ./a}}}\n" +
+			"  - registration: {name: c, rules: a, store: {etcd: {endpoints: [\"http://a:1\", \"http://b:1\"], prefix: a}}}\n" +
+			"  - registration: {name: d, rules: a, store: {etcd: {endpoints: [\"http://b:1\", \"http://a:1\"], prefix: a}}}\n" +
+			"  - registration: {name: d, rules: a, listen: \":0\"}\n  - registration: {name: e, rules: a, listen: \":0\"}\n" +
+			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\"}\n", []string{
+			"8: catalogs[0].sources[1].registration.listen: is that of the registration on line 7 as well",
+			"8: catalogs[0].sources[1].registration.store.file.path: is that of the registration on line 7 as well",
+			"10: catalogs[0].sources[3]: has no listen, and neither has the registration on line 9; the port of the owner leads to one registration of each catalog",
+			"10: catalogs[0].sources[3].registration.store.etcd: is that of the registration on line 9 as well",
+			`11: catalogs[0].sources[4]: "registration:d" is there twice, first on line 10`,
+			"16: catalogs[1].sources[1].registration.listen: is that of listen as well",
+		}},
+		"registries of slips": {"file: {path: catalog.yaml}", "nsm: {name: A, registry: \"registry:5002\", zone: a b, tls: any}\n" +
+			"  - nsm: {name: b, registry: \"tcp://192.0.2.1:5002\", zone: b, tls: none}\n" +
+			"  - nsm: {name: c, registry: \"tcp://127.0.0.1:5002\", registry_ids: [a], zone: b, tls: none}\n" +
+			"  - nsm: {name: c, registry: \"tcp://[::1]:5002\", zone: b, registry_ids: [\"http://a\"]}", []string{
+			`7: catalogs[0].sources[0].nsm.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
+			`7: catalogs[0].sources[0].nsm.registry: "registry:5002" is not the address of a registry, such as tcp://registry.nsm-system:5002`,
+			`7: catalogs[0].sources[0].nsm.zone: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`,
+			"7: catalogs[0].sources[0].nsm.tls: must be none; leave it out for mutual TLS with the identity of the owner",
+			"8: catalogs[0].sources[1].nsm.tls: is for a registry on this machine only: its address must be one of loopback",
+			"9: catalogs[0].sources[2].nsm.registry_ids: has no effect with 'tls: none'",
+			`10: catalogs[0].sources[3].nsm.registry_ids[0]: identity "http://a": only the scheme spiffe:// is an identity`,
+			`10: catalogs[0].sources[3]: "nsm:c" is there twice, first on line 9`,
+		}},
+		"a registry without ID": {least, "identity: {spiffe: {socket: \"unix:///a\"}}\nallow: {ids: []}\ncatalogs:\n- sources:\n" +
+			"  - nsm: {registry: \"tcp://a:1\", zone: a}\n  - nsm: {name: b, registry: \"tcp://localhost:1\", zone: a, tls: none}\n", []string{
+			"5: catalogs[0].sources[0].nsm: needs registry_ids: where identities come from a SPIFFE agent the registry is known by its SPIFFE ID",
+		}},
 		"exports of slips": {"- sources:", "- exports:\n  - match: {fqdns: [a.example], fqdn: [], labels: {}, tag: [a]}\n    too: [a]\n  - 5\n  - to: \"*\"\n  - to: [5, \"*\", \"*\"]\n    endpoints: [a]\n    as: [a]\n    strip: []\n  sources:", []string{
 			"7: catalogs[0].exports[0].match.fqdns: there is no such key; did you mean fqdn?",
 			"7: catalogs[0].exports[0].match.fqdn: at least one is required; leave it out for all",
@@ -326,6 +447,14 @@ func TestWarnings(t *testing.T) {
 			"11: catalogs[0].exports[0].to[0]: is nobody in allow.ids",
 			"12: catalogs[0].exports[1]: is never reached: the rule on line 11 covers it",
 		}},
+		"registrations": {"allow: {file: a}\ncatalogs:\n- sources:\n" +
+			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: a}}}\n" +
+			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://localhost:1\", \"http://[::1]:1\"]}}}\n" +
+			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://a:1\"]}}}\n" +
+			"  - registration: {name: e, rules: a, listen: \":4\", store: {etcd: {endpoints: [\"https://a:1\"]}}}\n", []string{
+			"6: catalogs[0].sources[0].registration: keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store",
+			"9: catalogs[0].sources[3].registration.store.etcd: is asked without TLS: whoever is on the way can register and withdraw services",
+		}},
 		"one catalog for everybody": {"allow:\n  ids:\n" + three + "  file: a\ncatalogs:\n- server_name: a\n  sources: [file: {path: a}]\n" +
 			"- sources: [file: {path: a}]\n  exports: [{to: [b.example]}]\n", nil},
 		"SPIFFE": {"allow:\n  ids:\n" + three + "catalogs:\n- sources: [file: {path: a}]\n  exports: [{to: [\"*\", dns.acme.example]}]\n", []string{
@@ -357,19 +486,26 @@ func TestManyMistakes(t *testing.T) {
 }
 
 func TestRecognize(t *testing.T) {
-	for text, want := range map[string]bool{
-		least:                       true,
-		"catalogs:\n- [":            true,
-		`{"catalogs": []}`:          true,
-		"services: []\n":            false,
-		"services: []\nlisten: a\n": false,
-		"services: [\n":             false,
-		"":                          false,
-		"- catalogs: a\n":           false,
-		"other: 1\n":                false,
+	for text, want := range map[string]string{
+		least:                       "configuration",
+		"catalogs:\n- [":            "configuration",
+		`{"catalogs": []}`:          "configuration",
+		"rules: []\nlisten: a\n":    "configuration",
+		"services: []\n":            "catalog",
+		"services: []\nlisten: a\n": "catalog",
+		"services: []\nrules: []\n": "catalog",
+		"services: [\n":             "catalog",
+		"":                          "catalog",
+		"- catalogs: a\n":           "catalog",
+		"other: 1\n":                "catalog",
+		"rules: []\n":               "rules",
+		"observers: []\nrules: [\n": "rules",
+		`{"rules": []}`:             "rules",
+		"- rules: a\n":              "catalog",
+		"rules: " + strings.Repeat(" ", ownerconfig.MaxBytes): "catalog",
 	} {
 		if got := ownerconfig.Recognize([]byte(text)); got != want {
-			t.Errorf("%q is recognized: %v, expected %v", text, got, want)
+			t.Errorf("%.40q is recognized as %s, expected %s", text, got, want)
 		}
 	}
 }
@@ -441,6 +577,10 @@ func spelled(c ownerconfig.Config) string {
 				fmt.Fprintf(&b, "  - file: {path: %s, lifetime: %s, max_size: %s}\n", quote(s.File.Path), lifetime(s.Lifetime), ownerconfig.FormatSize(s.File.MaxSize))
 				continue
 			}
+			if s.Registration != nil || s.NSM != nil {
+				fmt.Fprintf(&b, "  - %s\n", spelledSource(s, lifetime(s.Lifetime)))
+				continue
+			}
 			k := s.Kubernetes
 			fmt.Fprintf(&b, "  - kubernetes:\n      cluster: %s\n      zone: %s\n      lifetime: %s\n      endpoints: %s\n",
 				quote(k.Cluster), quote(k.Zone), lifetime(s.Lifetime), quote(k.Endpoints))
@@ -472,6 +612,56 @@ func spelled(c ownerconfig.Config) string {
 		}
 	}
 	return b.String()
+}
+
+// spelledSource returns a registration or a registry as it stands in a file.
+func spelledSource(s ownerconfig.Source, lifetime string) string {
+	in := map[string]any{"lifetime": lifetime}
+	set := func(in map[string]any, key, text string) {
+		if text != "" {
+			in[key] = text
+		}
+	}
+	kind := "nsm"
+	if n := s.NSM; n != nil {
+		in["name"], in["registry"], in["zone"] = n.Name, n.Registry, n.Zone
+		if n.Plain {
+			in["tls"] = "none"
+		}
+		var ids []string
+		for _, id := range n.IDs {
+			ids = append(ids, id.String())
+		}
+		if len(ids) > 0 {
+			in["registry_ids"] = ids
+		}
+	} else {
+		kind = "registration"
+		g := s.Registration
+		in["name"], in["rules"], in["convergence"], in["linger"], in["max_nodes"] = g.Name, g.Rules, g.Convergence.String(), g.Linger.String(), g.MaxNodes
+		set(in, "listen", g.Listen)
+		set(in, "owner", g.Owner)
+		if g.Store != "" {
+			in["store"] = map[string]any{"file": map[string]any{"path": g.Store}}
+		}
+		if e := g.Etcd; e != nil {
+			etcd, tls := map[string]any{"endpoints": e.Endpoints, "prefix": e.Prefix}, map[string]any{}
+			set(etcd, "username", e.Username)
+			set(etcd, "password_file", e.PasswordFile)
+			set(tls, "cert", e.TLS.Cert)
+			set(tls, "key", e.TLS.Key)
+			set(tls, "ca", e.TLS.CA)
+			if len(tls) > 0 {
+				etcd["tls"] = tls
+			}
+			in["store"] = map[string]any{"etcd": etcd}
+		}
+	}
+	data, err := json.Marshal(map[string]any{kind: in})
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }
 
 // spelledRule returns a rule as it stands in a file.

@@ -44,6 +44,7 @@ func (r *reader) config(v value) Config {
 	if c.Metrics == c.Listen && !strings.HasSuffix(c.Metrics, ":0") {
 		r.wrongf(metrics, "is the address of listen as well")
 	}
+	r.apart(c)
 	return c
 }
 
@@ -82,23 +83,7 @@ func (r *reader) identity(v value, c *Config) {
 
 func (r *reader) allow(v value, allow *Allow) {
 	lines, ok := r.mapping(v, map[string]func(v value){
-		"ids": func(v value) {
-			first := r.unique()
-			r.list(v, func(v value) {
-				text := r.text(v)
-				if text == "" {
-					return
-				}
-				id, err := mtls.ParseID(text)
-				switch {
-				case err != nil:
-					r.wrongf(v, "%v", err)
-				case first(v, id.String()):
-					r.places[fmt.Sprintf("allow.ids[%d]", len(allow.IDs))] = v
-					allow.IDs = append(allow.IDs, id)
-				}
-			})
-		},
+		"ids":  func(v value) { r.ids(v, &allow.IDs) },
 		"file": r.store(&allow.File),
 	})
 	if ok && lines["ids"]+lines["file"] == 0 {
@@ -165,16 +150,25 @@ func parseServerName(text string) (string, error) {
 
 func (r *reader) sources(v value, sources *[]Source) {
 	first := r.unique()
+	portless := 0 // the line of the registration that has no port of its own
 	r.list(v, func(v value) {
 		s := Source{Lifetime: DefaultLifetime}
 		lines, ok := r.mapping(v, map[string]func(v value){
-			"file":       func(v value) { r.file(v, &s) },
-			"kubernetes": func(v value) { r.kubernetes(v, &s) },
+			"file":         func(v value) { r.file(v, &s) },
+			"kubernetes":   func(v value) { r.kubernetes(v, &s) },
+			"registration": func(v value) { r.registration(v, &s) },
+			"nsm":          func(v value) { r.nsm(v, &s) },
 		})
+		if g := s.Registration; g != nil && g.Listen == "" && r.places[v.field+".registration.listen"].node == nil {
+			if portless > 0 {
+				r.wrongf(v, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
+			}
+			portless = v.line
+		}
 		switch {
 		case !ok:
 		case len(v.node.Content) == 0:
-			r.wrongf(v, "is empty; it needs an origin: file or kubernetes")
+			r.wrongf(v, "is empty; it needs an origin: file, kubernetes, registration or nsm")
 		case len(lines) > 1:
 			r.wrongf(v, "has %d origins; give each a '-' of its own", len(lines))
 		case s.Name != "" && first(v, s.Name):

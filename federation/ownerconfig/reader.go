@@ -19,17 +19,16 @@ import (
 // notYet has the keys of later versions, each with what this version does instead. A
 // key that were ignored would leave services unprotected, or unpublished.
 var notYet = map[string]string{
-	"registration": noSource,
-	"nsm":          noSource,
-	"relay":        "this version has no relay; a catalog needs sources",
+	"relay": "this version has no relay; a catalog needs sources",
 }
-
-const noSource = "this version has no such source; it has file and kubernetes"
 
 // reader makes values of nodes, and keeps all that is wrong with them.
 type reader struct {
 	found  problem.List
 	places map[string]value // of what may turn out to be wrong or not meant when all has been read, by field
+
+	registrations []placedRegistration // in the order of the file
+	registries    []placedNSM
 }
 
 // value is a node at its place in the file.

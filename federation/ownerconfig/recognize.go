@@ -10,15 +10,26 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
-// keyLine matches a key of the outermost mapping of a file in YAML.
-var keyLine = regexp.MustCompile(`(?m)^["']?(services|` + strings.Join(topKeys, "|") + `)["']?[ \t]*:`)
+// The forms that the content of a file can have.
+const (
+	FormCatalog       = "catalog"       // of services
+	FormConfiguration = "configuration" // of an owner
+	FormRules         = "rules"         // of a registration
+)
 
-// Recognize reports whether the content of a file looks like a configuration rather
-// than a catalog: its outermost mapping has a key of a configuration, and no services.
-// It may be broken.
-func Recognize(data []byte) bool {
+// ruleKeys are the keys at the top of a file of rules.
+var ruleKeys = []string{"rules", "observers"}
+
+// keyLine matches a key of the outermost mapping of a file in YAML.
+var keyLine = regexp.MustCompile(`(?m)^["']?(services|` + strings.Join(slices.Concat(topKeys, ruleKeys), "|") + `)["']?[ \t]*:`)
+
+// Recognize returns the form that the content of a file looks most like, by the keys of
+// its outermost mapping: a catalog has services, and where there are none, a
+// configuration has a key of a configuration, and rules have one of rules. Everything
+// else counts as a catalog. The content may be broken.
+func Recognize(data []byte) (form string) {
 	if len(data) > MaxBytes {
-		return false
+		return FormCatalog
 	}
 	var keys []string
 	if root, wrong := parse(data); wrong == (problem.Problem{}) {
@@ -30,6 +41,15 @@ func Recognize(data []byte) bool {
 			keys = append(keys, string(match[1]))
 		}
 	}
-	return !slices.Contains(keys, "services") &&
-		slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(topKeys, key) })
+	has := func(some []string) bool {
+		return slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(some, key) })
+	}
+	switch {
+	case slices.Contains(keys, "services"):
+	case has(topKeys):
+		return FormConfiguration
+	case has(ruleKeys):
+		return FormRules
+	}
+	return FormCatalog
 }

@@ -3,6 +3,7 @@ package ownerconfig
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
@@ -25,6 +26,15 @@ func (r *reader) warnings(c Config) problem.List {
 			warnf(field, noSPIFFE)
 		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tells(of, id) }):
 			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
+		}
+	}
+	for _, at := range r.registrations {
+		g := at.registration
+		if g.Store == "" && g.Etcd == nil {
+			warnf(at.field, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
+		}
+		if e := g.Etcd; e != nil && slices.ContainsFunc(e.Endpoints, func(endpoint string) bool { return strings.HasPrefix(endpoint, "http:") && !isLoopback(endpoint) }) {
+			warnf(at.field+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 	}
 	for i, of := range c.Catalogs {

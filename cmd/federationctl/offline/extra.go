@@ -47,11 +47,8 @@ func ReadExtra(files []string, limit int64) (*Extra, error) {
 
 // of parts services into those of a source, which their names tell, and the others.
 func (e *Extra) of(s *ownerconfig.Source, services []*wire.Encoded) (its, others []*wire.Encoded) {
-	if s.Kubernetes == nil {
-		return nil, services
-	}
 	for _, service := range services {
-		if strings.HasPrefix(service.Name(), s.Kubernetes.Cluster+"/") {
+		if strings.HasPrefix(service.Name(), s.Prefix()) {
 			its = append(its, service)
 		} else {
 			others = append(others, service)
