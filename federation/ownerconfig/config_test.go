@@ -70,7 +70,7 @@ catalogs:
       store:
         etcd:
           endpoints: ["https://etcd-0.example:2379", "https://[2001:db8::1]:2379"]
-          prefix: /fleet/
+          prefix: /fleet
           tls: {cert: etcd.pem, key: etcd-key.pem, ca: /run/etcd-ca.pem}
           username: owner
           password_file: etcd-password
@@ -81,6 +81,7 @@ catalogs:
   - registration: {rules: others.yaml, store: {file: {path: others.db}}}
   - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m}
   - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none}
+  - nsm: {name: socket, registry: "unix:///run/nsm.sock", zone: lab.fed.example, tls: none}
 `
 
 const spiffe = `identity:
@@ -153,7 +154,7 @@ func TestParse(t *testing.T) {
 						{Name: "registration:fleet", Lifetime: 2 * time.Hour, Registration: &ownerconfig.Registration{
 							Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a",
 							Etcd: &ownerconfig.Etcd{
-								Endpoints: []string{"https://etcd-0.example:2379", "https://[2001:db8::1]:2379"}, Prefix: "/fleet/",
+								Endpoints: []string{"https://etcd-0.example:2379", "https://[2001:db8::1]:2379"}, Prefix: "/fleet",
 								TLS: mtls.Files{Cert: "etcd.pem", Key: "etcd-key.pem", CA: "/run/etcd-ca.pem"}, Username: "owner", PasswordFile: "etcd-password",
 							},
 							Convergence: 5 * time.Minute, MaxNodes: 1000,
@@ -167,6 +168,9 @@ func TestParse(t *testing.T) {
 						}},
 						{Name: "nsm:lab", Lifetime: time.Hour, NSM: &ownerconfig.NSM{
 							Name: "lab", Registry: "tcp://localhost:5002", Zone: "lab.fed.example", Plain: true,
+						}},
+						{Name: "nsm:socket", Lifetime: time.Hour, NSM: &ownerconfig.NSM{
+							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: "lab.fed.example", Plain: true,
 						}},
 					},
 				},
@@ -243,7 +247,7 @@ func TestKey(t *testing.T) {
 		{"registration: {rules: a}", "registration: {rules: a, store: {file: {path: a}}}", false},
 		{
 			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
-			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration/}}}", true,
+			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration}}}", true,
 		},
 		{
 			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
@@ -318,7 +322,8 @@ func TestMistakes(t *testing.T) {
 		"stores of slips": {"file: {path: catalog.yaml}", "registration: {rules: a, listen: \":1\", store: {file: {}, etcd: {}}}\n" +
 			"  - registration: {name: b, rules: a, store: {etcd: {endpoints: [a, \"http://a\", \"http://:1\", \"http://a:1/b\"], prefix: a b, tls: {}, username: a}}}\n" +
 			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://a:1\", \"https://a:1\", \"http://a:1\"], password_file: a, tls: {cert: a}}}}\n" +
-			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://a:1\"], tls: {ca: a}}}}", []string{
+			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://a:1\"], tls: {ca: a}}}}\n" +
+			"  - registration: {name: e, rules: a, listen: \":4\", store: {etcd: {endpoints: [\"http://a:1\"], prefix: /a/, username: a, password_file: a}}}", []string{
 			"7: catalogs[0].sources[0].registration.store.file.path: required",
 			"7: catalogs[0].sources[0].registration.store.etcd.endpoints: required",
 			"7: catalogs[0].sources[0].registration.store.etcd: cannot be used with file, which is on line 7: what is registered is in one store",
@@ -326,7 +331,7 @@ func TestMistakes(t *testing.T) {
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[1]: "http://a" is not the URL of a member, such as https://etcd-0.example:2379`,
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[2]: "http://:1" is not the URL of a member, such as https://etcd-0.example:2379`,
 			`8: catalogs[0].sources[1].registration.store.etcd.endpoints[3]: "http://a:1/b" is not the URL of a member, such as https://etcd-0.example:2379`,
-			`8: catalogs[0].sources[1].registration.store.etcd.prefix: "a b" is not 1 to 255 characters of ASCII without blanks`,
+			`8: catalogs[0].sources[1].registration.store.etcd.prefix: "a b" is not a prefix of keys, such as /federation/west: at most 255 characters, the first of them '/' and the last another one`,
 			"8: catalogs[0].sources[1].registration.store.etcd.tls: is empty; leave it out for the authorities of the system and no certificate",
 			"8: catalogs[0].sources[1].registration.store.etcd: needs both of username and password_file, or none of them",
 			`9: catalogs[0].sources[2].registration.store.etcd.endpoints[2]: "http://a:1" is there twice, first on line 9`,
@@ -334,12 +339,14 @@ func TestMistakes(t *testing.T) {
 			"9: catalogs[0].sources[2].registration.store.etcd.endpoints: are all of http or all of https",
 			"9: catalogs[0].sources[2].registration.store.etcd: needs both of username and password_file, or none of them",
 			"10: catalogs[0].sources[3].registration.store.etcd.tls: has no effect, as the endpoints are of http",
+			`11: catalogs[0].sources[4].registration.store.etcd.prefix: "/a/" is not a prefix of keys, such as /federation/west: at most 255 characters, the first of them '/' and the last another one`,
+			"11: catalogs[0].sources[4].registration.store.etcd: needs endpoints of https: a password is sent over TLS, or to this machine, only",
 		}},
 		"registrations in each other's way": {"- sources:\n  - file: {path: catalog.yaml}\n", "- sources:\n" +
 			"  - registration: {rules: a, listen: \":1\", store: {file: {path: a}}}\n" +
 			"  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: ./a}}}\n" +
-			"  - registration: {name: c, rules: a, store: {etcd: {endpoints: [\"http://a:1\", \"http://b:1\"], prefix: a}}}\n" +
-			"  - registration: {name: d, rules: a, store: {etcd: {endpoints: [\"http://b:1\", \"http://a:1\"], prefix: a}}}\n" +
+			"  - registration: {name: c, rules: a, store: {etcd: {endpoints: [\"http://a:1\", \"http://b:1\"], prefix: /a}}}\n" +
+			"  - registration: {name: d, rules: a, store: {etcd: {endpoints: [\"http://b:1\", \"http://a:1\"], prefix: /a}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":0\"}\n  - registration: {name: e, rules: a, listen: \":0\"}\n" +
 			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\"}\n", []string{
 			"8: catalogs[0].sources[1].registration.listen: is that of the registration on line 7 as well",
@@ -354,7 +361,7 @@ func TestMistakes(t *testing.T) {
 			"  - nsm: {name: c, registry: \"tcp://127.0.0.1:5002\", registry_ids: [a], zone: b, tls: none}\n" +
 			"  - nsm: {name: c, registry: \"tcp://[::1]:5002\", zone: b, registry_ids: [\"http://a\"]}", []string{
 			`7: catalogs[0].sources[0].nsm.name: "A" is not a name of up to 63 lower-case letters, digits and '-'`,
-			`7: catalogs[0].sources[0].nsm.registry: "registry:5002" is not the address of a registry, such as tcp://registry.nsm-system:5002`,
+			`7: catalogs[0].sources[0].nsm.registry: "registry:5002" is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock`,
 			`7: catalogs[0].sources[0].nsm.zone: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`,
 			"7: catalogs[0].sources[0].nsm.tls: must be none; leave it out for mutual TLS with the identity of the owner",
 			"8: catalogs[0].sources[1].nsm.tls: is for a registry on this machine only: its address must be one of loopback",

@@ -48,7 +48,7 @@ type Etcd struct {
 // NSM is the registry of a Network Service Mesh.
 type NSM struct {
 	Name     string
-	Registry string    // tcp://host:port
+	Registry string    // tcp://host:port or unix:///path
 	IDs      []mtls.ID // that the registry must have one of; empty for its host name
 	Zone     string    // that fqdns are in, as in the file
 	Plain    bool      // whether the registry is asked without TLS; it is on this machine
@@ -103,7 +103,7 @@ func (r *reader) registration(v value, s *Source) {
 		r.require(v, lines, "rules")
 	}
 	if g.Etcd != nil && g.Etcd.Prefix == "" {
-		g.Etcd.Prefix = "/federation/" + g.Name + "/"
+		g.Etcd.Prefix = "/federation/" + g.Name
 	}
 	s.Name = "registration:" + g.Name
 }
@@ -147,7 +147,7 @@ func (r *reader) etcd(v value, e *Etcd) {
 			endpoints = v
 			r.words(v, &e.Endpoints, "none", parseEndpoint)
 		},
-		"prefix": parsed(r, &e.Prefix, "a string", parseWord),
+		"prefix": parsed(r, &e.Prefix, "a string", parsePrefix),
 		"tls": func(v value) {
 			files = v
 			lines, ok := r.mapping(v, map[string]func(v value){
@@ -179,9 +179,25 @@ func (r *reader) etcd(v value, e *Etcd) {
 	case secured == 0 && len(e.Endpoints) > 0 && files.node != nil:
 		r.wrongf(files, "has no effect, as the endpoints are of http")
 	}
-	if (lines["username"] > 0) != (lines["password_file"] > 0) {
+	switch {
+	case (lines["username"] > 0) != (lines["password_file"] > 0):
 		r.wrongf(v, "needs both of username and password_file, or none of them")
+	case lines["username"] > 0 && slices.ContainsFunc(e.Endpoints, isPlainElsewhere):
+		r.wrongf(v, "needs endpoints of https: a password is sent over TLS, or to this machine, only")
 	}
+}
+
+// isPlainElsewhere reports whether a URL leads to another machine without TLS.
+func isPlainElsewhere(endpoint string) bool {
+	return strings.HasPrefix(endpoint, "http:") && !isLoopback(endpoint)
+}
+
+// parsePrefix takes what keys of etcd begin with.
+func parsePrefix(text string) (string, error) {
+	if _, err := parseWord(text); err != nil || text[0] != '/' || strings.HasSuffix(text, "/") {
+		return "", fmt.Errorf("%s is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", federation.Quote(text), mostText)
+	}
+	return text, nil
 }
 
 // parseEndpoint takes the URL of a member of an etcd cluster.
@@ -254,10 +270,10 @@ func (r *reader) nsm(v value, s *Source) {
 // parseRegistry takes the address of an NSM registry.
 func parseRegistry(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "tcp" || !isHostPort(u) {
-		return "", fmt.Errorf("%s is not the address of a registry, such as tcp://registry.nsm-system:5002", federation.Quote(text))
+	if err == nil && (u.Scheme == "tcp" && isHostPort(u) || *u == url.URL{Scheme: "unix", Path: u.Path} && len(u.Path) > 1) {
+		return text, nil
 	}
-	return text, nil
+	return "", fmt.Errorf("%s is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", federation.Quote(text))
 }
 
 // isLoopback reports whether the host of a URL is this machine.
@@ -267,7 +283,7 @@ func isLoopback(text string) bool {
 		return false
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
-	return u.Hostname() == "localhost" || err == nil && addr.Unmap().IsLoopback()
+	return u.Scheme == "unix" || u.Hostname() == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // ids reads a list of different identities.

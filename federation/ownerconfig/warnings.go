@@ -3,7 +3,6 @@ package ownerconfig
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
@@ -33,7 +32,7 @@ func (r *reader) warnings(c Config) problem.List {
 		if g.Store == "" && g.Etcd == nil {
 			warnf(at.field, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
 		}
-		if e := g.Etcd; e != nil && slices.ContainsFunc(e.Endpoints, func(endpoint string) bool { return strings.HasPrefix(endpoint, "http:") && !isLoopback(endpoint) }) {
+		if e := g.Etcd; e != nil && slices.ContainsFunc(e.Endpoints, isPlainElsewhere) {
 			warnf(at.field+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 	}
