@@ -3,20 +3,33 @@ package deploy
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 )
 
 // The owner accepts the configuration that each example gives it.
 func TestOwnerConfig(t *testing.T) {
 	helm := helm(t, "")
-	texts := make(map[string]string)
+	texts, registrations := make(map[string]string), make(map[string]string)
 	for example := range examples(t) {
 		for _, o := range ofKind(objects(t, helm.template(t, example)), "ConfigMap") {
 			if text, ok := at(o, "data", "owner.yaml").(string); ok {
 				texts[example] = text
 			}
+			if text, ok := at(o, "data", "registrations.yaml").(string); ok {
+				registrations[example] = text
+			}
+		}
+	}
+	if len(registrations) != 1 {
+		t.Errorf("%d examples have registrations, expected 1", len(registrations))
+	}
+	for name, text := range registrations {
+		if _, wrong := rules.Parse([]byte(text)); len(wrong) > 0 {
+			t.Errorf("%s: %v, in\n%s", name, wrong, text)
 		}
 	}
 	if len(texts) < 3 {
@@ -30,6 +43,42 @@ func TestOwnerConfig(t *testing.T) {
 	for name, text := range texts {
 		if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 {
 			t.Errorf("%s: %v, in\n%s", name, wrong, text)
+		}
+	}
+}
+
+// A registration is the whole way from the Service to the pod, with what its store
+// needs: a volume or, for several replicas, a way to etcd and a Secret.
+func TestRegistration(t *testing.T) {
+	helm := helm(t, "")
+	const etcd = `{"etcd":{"endpoints":["https://etcd.example:2379"],"tls":{"ca":"/etc/federation/registration/ca.crt"}}}`
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string // in what is rendered
+		not  string
+	}{
+		{"owner", nil, nil, "registration"},
+		{"owner-registration", nil, []string{
+			"{name: registration, port: 8009, targetPort: registration, protocol: TCP, appProtocol: grpc}",
+			"{name: registration, containerPort: 8009, protocol: TCP}", "ports: [{protocol: TCP, port: registration}]",
+			"{name: registrations, mountPath: /var/lib/federation}", "claimName: registrations", "strategy: {type: Recreate}",
+			"path: /var/lib/federation/registrations.journal",
+		}, "2379"},
+		{"owner-registration", []string{"--set", "owner.registration.volume=null"}, []string{"emptyDir:\n            sizeLimit: 1Gi"}, "claimName"},
+		{"owner-registration", []string{"--set", "owner.replicas=2,owner.registration.secretName=etcd", "--set-json", "owner.registration.settings.store=" + etcd}, []string{
+			"https://etcd.example:2379", "{protocol: TCP, port: 2379}", "secretName: etcd", "{name: registration-secret, mountPath: /etc/federation/registration, readOnly: true}",
+			"maxSurge: 1",
+		}, "/var/lib/federation"},
+	} {
+		rendered := helm.template(t, tt.name, tt.args...)
+		for _, text := range tt.want {
+			if !strings.Contains(rendered, text) {
+				t.Errorf("%s %v: %q is not rendered", tt.name, tt.args, text)
+			}
+		}
+		if strings.Contains(rendered, tt.not) {
+			t.Errorf("%s %v: %q is rendered", tt.name, tt.args, tt.not)
 		}
 	}
 }

@@ -125,9 +125,10 @@ func namespaceOf(example string) string {
 }
 
 // template renders the chart with an example, as the release federation.
-func (c command) template(t *testing.T, example string) string {
+func (c command) template(t *testing.T, example string, args ...string) string {
 	t.Helper()
-	return c.must(t, "", "template", "federation", chart, "--namespace", namespaceOf(example), "--values", examples(t)[example])
+	args = append([]string{"template", "federation", chart, "--namespace", namespaceOf(example), "--values", examples(t)[example]}, args...)
+	return c.must(t, "", args...)
 }
 
 // object is an object of Kubernetes, or a part of one.

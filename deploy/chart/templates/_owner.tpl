@@ -22,6 +22,23 @@ catalogs:
   - sources:
       - kubernetes:
           {{- toYaml .Values.owner.kubernetes | nindent 10 }}
+      {{- if .Values.owner.registration.enabled }}
+      {{- $settings := .Values.owner.registration.settings }}
+      {{- if not $settings.store }}
+      {{- $settings = merge (dict "store" (dict "file" (dict "path" "/var/lib/federation/registrations.journal"))) $settings }}
+      {{- end }}
+      - registration:
+          listen: ":8009"
+          rules: /etc/federation/config/registrations.yaml
+          {{- toYaml $settings | nindent 10 }}
+      {{- end }}
+{{- end -}}
+
+{{/* "etcd" where what is registered is in etcd, "file" where it is in a file, or nothing. */}}
+{{- define "federation.store" -}}
+{{- with .Values.owner.registration -}}
+{{- if and .enabled (dig "store" "etcd" "" .settings) -}}etcd{{- else if .enabled -}}file{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The kinds of endpoints that the owner looks for, with commas on both sides. */}}
