@@ -5,7 +5,9 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,18 +60,23 @@ var errShutdown = status.Error(codes.Unavailable, "owner is shutting down")
 type Port struct {
 	Listener    net.Listener
 	Credentials credentials.TransportCredentials
-	Role        string                         // what a peer is called in the log, such as consumer
-	MaxMessage  int                            // bytes of the largest message that is received
-	Register    func(to grpc.ServiceRegistrar) // adds the services, of which there is one at least
+	Role        string // what a peer is called in the log, such as consumer
+	MaxMessage  int    // bytes of the largest message that is received
+
+	// Register adds services whose streams end with the port. Lasting adds those whose
+	// streams end by themselves soon after, so that they can say more than a status does.
+	// One of the two may be nil.
+	Register, Lasting func(to grpc.ServiceRegistrar)
 }
 
 // Serve offers the services of a port, and the health service of gRPC, until ctx ends,
 // and then returns nil. It closes the listener. When ctx ends, so do the contexts of all
-// streams; their cause is a status of gRPC with the code Unavailable. Connections that
-// are still open 5 seconds later are closed. Serve returns when no handler runs any more.
+// streams but the lasting ones; their cause is a status of gRPC with the code
+// Unavailable. Connections that are still open 5 seconds later are closed. Serve returns when no handler runs any more.
 // It fails when the listener does. Several ports can be served at a time.
 func (g *Gate) Serve(ctx context.Context, p Port) error {
 	ctx, cancel := context.WithCancel(ctx)
+	ending := make(map[string]bool) // the services of Register
 	server := grpc.NewServer(
 		grpc.Creds(welcoming{p.Credentials, p.Role}),
 		grpc.ConnectionTimeout(HandshakeTimeout),
@@ -82,9 +89,18 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 			Time: pingInterval, Timeout: pingTimeout, MaxConnectionIdle: MaxIdle,
 		}),
 		grpc.WaitForHandlers(true),
-		grpc.StreamInterceptor(endWith(ctx, errShutdown)),
+		grpc.StreamInterceptor(endWith(ctx, errShutdown, ending)),
 	)
-	p.Register(server)
+	if p.Register != nil {
+		p.Register(server)
+	}
+	for name := range server.GetServiceInfo() {
+		ending[name] = true
+	}
+	if p.Lasting != nil {
+		p.Lasting(server)
+	}
+	ending[healthpb.Health_ServiceDesc.ServiceName] = true
 	services := append(slices.Collect(maps.Keys(server.GetServiceInfo())), "") // the empty name is the whole server
 	healthpb.RegisterHealthServer(server, health{services: services, stopping: ctx})
 
@@ -120,9 +136,13 @@ func stop(server *grpc.Server) {
 	}
 }
 
-// endWith ends the context of every stream with that cause when ctx ends.
-func endWith(ctx context.Context, cause error) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// endWith ends the context of every stream of these services with that cause when ctx
+// ends.
+func endWith(ctx context.Context, cause error, services map[string]bool) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if !services[strings.TrimPrefix(path.Dir(info.FullMethod), "/")] {
+			return handler(srv, stream)
+		}
 		streamCtx, cancel := context.WithCancelCause(stream.Context())
 		defer cancel(nil)
 		defer context.AfterFunc(ctx, func() { cancel(cause) })()

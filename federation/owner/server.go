@@ -79,7 +79,8 @@ type Config struct {
 	Gate *gate.Gate
 
 	// Register, where it is set, adds further services to those that are served. The
-	// others are the two versions of the API, and the health service.
+	// others are the two versions of the API, and the health service. Streams of further
+	// services have to end by themselves soon after the context of Serve.
 	Register func(to grpc.ServiceRegistrar)
 
 	// Logger gets a bounded number of lines of each kind for each consumer, and the
@@ -188,10 +189,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Register: func(to grpc.ServiceRegistrar) {
 			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
 			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
-			if s.config.Register != nil {
-				s.config.Register(to)
-			}
 		},
+		Lasting: s.config.Register,
 	})
 }
 
