@@ -508,7 +508,8 @@ func TestOwnerDocument(t *testing.T) {
 		switch {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
-		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
+		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
+			v.Type() == reflect.TypeFor[ownerconfig.Registration](), v.Type() == reflect.TypeFor[ownerconfig.Etcd](), v.Type() == reflect.TypeFor[ownerconfig.NSM](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
 			for i := range v.NumField() {
 				look(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
@@ -519,8 +520,15 @@ func TestOwnerDocument(t *testing.T) {
 	look("", reflect.ValueOf(config))
 	look("file", reflect.ValueOf(config.Catalogs[0].Sources[0].File))
 	look("kubernetes", reflect.ValueOf(config.Catalogs[0].Sources[1].Kubernetes))
+	look("registration", reflect.ValueOf(config.Catalogs[0].Sources[2].Registration))
+	look("nsm", reflect.ValueOf(config.Catalogs[0].Sources[3].NSM))
 	look("exports", reflect.ValueOf(config.Catalogs[0].Exports[0].Rule))
-	if len(empty) > 0 || len(config.Catalogs) != 2 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
-		t.Errorf("the configuration in docs/owner.md leaves %q out: %+v", empty, config)
+	// These exclude others, and another catalog has them.
+	others := config.Catalogs[1].Sources
+	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
+		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
+	}
+	if len(config.Catalogs) != 2 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
+		t.Errorf("the configuration in docs/owner.md is too short: %+v", config)
 	}
 }

@@ -35,6 +35,10 @@ catalogs:
 - sources:                         # the default; the first source wins
   - file: {path: catalog.yaml}
   - kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}
+  - registration:                  # programs register, as the rules say
+      listen: ":8009"              # without it on the port above
+      rules: registrations.yaml
+      store: {file: {path: registrations.journal}}
   exports:                         # the first rule that fits; none: not told
   - match: {fqdn: ["*.west.fed.example"], labels: {tier: public}}
     to: ["spiffe://consumer.example/*"]
@@ -68,11 +72,11 @@ func serveCommand(ctx context.Context) *cobra.Command {
 		Use:   "serve {--config FILE | --catalog FILE {--cert FILE --key FILE --ca FILE | --spiffe SOCKET}}",
 		Short: "Publish services: of a catalog file, or as a configuration file says",
 		Long: `serve publishes the services of a catalog file to consumers or, with --config,
-those of any number of catalogs, each filled by files and Kubernetes clusters. A
-consumer needs a certificate of an authority in --ca and, if --allow-id or
---allow-file is given, one of the identities named there. Others get
-Unauthenticated. Both versions of the API, v1alpha2 and v1alpha1, are served on
-the same address.
+those of any number of catalogs, each filled by files, Kubernetes clusters, programs
+that register and registries of the Network Service Mesh. A consumer needs a
+certificate of an authority in --ca and, if --allow-id or --allow-file is given, one
+of the identities named there. Others get Unauthenticated. Both versions of the
+API, v1alpha2 and v1alpha1, are served on the same address.
 
 With --spiffe a SPIFFE agent issues the certificate and says which authorities to
 trust, in place of the three files. A consumer then is its SPIFFE ID, of the same
@@ -92,6 +96,10 @@ and the log names them; the rest is applied. A file with a mistake changes nothi
 all mistakes are logged, and 'federationctl lint' shows them, too. Until all sources of a catalog have been read once, its consumers
 get Unavailable, and so they do when one has been away for its lifetime. docs/owner.md
 in the source has every key.
+
+A registration takes programs that tell of themselves, on a port of its own or on
+that of the owner. The rules say which identity may register what; they are
+followed. Without a store what is registered is in memory only.
 
 A catalog is a YAML or JSON file:
 
@@ -176,10 +184,27 @@ a page that shows the state of each source, and /metrics is for Prometheus:
                                            open streams, by the rules for them: 1+3
   federation_owner_class_services{catalog,class}
                                            services that each of them is told
+  federation_owner_registration_nodes{catalog,source}
+                                           nodes that are registered
+  federation_owner_registration_providers{catalog,source}
+                                           open streams of providers
+  federation_owner_registration_old_nodes{catalog,source}
+                                           from before the start, and their
+                                           providers are not back yet
+  federation_owner_registration_convergence_seconds{catalog,source}
+                                           for how long these may come back
+  federation_owner_registration_pending_changes{catalog,source}
+                                           that are not stored yet
+  federation_owner_registration_store_away{catalog,source}
+                                           1 while the store cannot be asked
+  federation_owner_registration_granted_total{catalog,source}
+  federation_owner_registration_cleared_total{catalog,source}
+  federation_owner_registration_expired_total{catalog,source,cause}
+  federation_owner_registration_refused_total{catalog,source,rule}
   federation_owner_connections             open connections
   federation_owner_connections_turned_away_total{limit}
   federation_owner_file_broken{file}       1 while a file is not used: config,
-                                           allow or catalog
+                                           allow, catalog or rules
   federation_owner_certificate_expiry_timestamp_seconds{file}
 
 The label catalog is the server name, and empty for the default catalog.
@@ -255,6 +280,9 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 			fmt.Fprintf(stdout, "serving %d services on %s\n", p.Status().Server.Catalogs[""].Services, p.Addr())
 		} else {
 			fmt.Fprintf(stdout, "serving %s on %s\n", o.config, p.Addr())
+		}
+		for _, line := range p.Ports() {
+			fmt.Fprintln(stdout, line)
 		}
 		if p.WebAddr() != nil {
 			fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", p.WebAddr())

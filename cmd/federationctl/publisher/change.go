@@ -2,8 +2,10 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,6 +24,9 @@ type catalog struct {
 	exports  ownerconfig.Catalog      // whose exports are in effect
 	known    map[string]source.Source // that Set was given last, by key
 	stop     context.CancelFunc       // ends its sources; nil before they run
+
+	registered []*registered // of known, in the order of the configuration
+	running    []*registered // these, and those that have left it and run on until the next list is complete
 }
 
 // plan is a configuration with everything opened that it needs and that does not run
@@ -31,42 +36,112 @@ type plan struct {
 	allowed *allowance                // nil when the file stays the same
 	entries map[string][]source.Entry // by server name
 	anew    map[string]bool           // the catalogs that are replaced although they stay, by server name
+
+	opened  []*registered            // registrations that are new
+	rules   map[*registered]*ruleset // of registrations that stay, and have another file of rules
+	waiting []string                 // keys whose new values wait for a restart
 }
 
 // prepare opens what a configuration needs beside what runs already.
 func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, error) {
-	next := &plan{config: c, entries: make(map[string][]source.Entry), anew: make(map[string]bool)}
+	if p.pending != nil {
+		p.discard(p.pending) // it was not applied, as the file had changed again
+	}
+	next := &plan{
+		config: c, entries: make(map[string][]source.Entry), anew: make(map[string]bool),
+		rules: make(map[*registered]*ruleset),
+	}
 	if p.allowed == nil || c.Allow.File != p.config.Allow.File {
 		var err error
 		if next.allowed, err = openAllowance(ctx, c.Allow.File, p.logger); err != nil {
 			return nil, Error{"allow.file", err}
 		}
 	}
-	policy, widened := wire.Policy{AllowAddresses: c.AllowAddresses}, p.widens(c.Allow, next.allowed)
-	for _, of := range c.Catalogs {
-		current := p.catalogs[of.ServerName]
-		entries := make([]source.Entry, 0, len(of.Sources))
-		for _, s := range of.Sources {
-			entries = append(entries, source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), c.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime})
+	widened := p.widens(c.Allow, next.allowed)
+	for i := range c.Catalogs {
+		if err := p.prepareCatalog(ctx, next, i, widened); err != nil {
+			p.discard(next)
+			return nil, err
 		}
-		if current != nil && current.mayReveal(of, entries, widened) {
-			next.anew[of.ServerName], current = true, nil
+	}
+	p.pending = next
+	return next, nil
+}
+
+// prepareCatalog opens what a catalog of the plan needs.
+func (p *Publisher) prepareCatalog(ctx context.Context, next *plan, i int, widened bool) error {
+	of, policy := next.config.Catalogs[i], wire.Policy{AllowAddresses: next.config.AllowAddresses}
+	current := p.catalogs[of.ServerName]
+	entries, waiting := p.entries(current, of, policy)
+	if current != nil && current.mayReveal(of, entries, widened) {
+		next.anew[of.ServerName], current = true, nil
+		entries, waiting = p.entries(current, of, policy)
+	}
+	for _, j := range waiting {
+		next.waiting = append(next.waiting, keyOf(i, j, of.Sources[j]))
+	}
+	for j, s := range of.Sources {
+		entry := &entries[j]
+		if entry.Source == nil && current != nil {
+			entry.Source = current.known[entry.Key]
 		}
-		for i, s := range of.Sources {
-			entry := &entries[i]
-			if current != nil {
-				entry.Source = current.known[entry.Key]
+		stays := entry.Source != nil
+		if !stays {
+			var err error
+			if entry.Source, err = p.openSource(ctx, s, of.ServerName, policy); err != nil {
+				key := keyOf(i, j, s)
+				if _, ok := errors.AsType[*net.OpError](err); ok {
+					key += ".listen"
+				}
+				return Error{key, err}
 			}
-			if entry.Source == nil {
-				var err error
-				if entry.Source, err = p.openSource(ctx, s, policy); err != nil {
-					return nil, Error{"catalogs", err}
+		}
+		g, ok := entry.Source.(*registered)
+		switch {
+		case ok && !stays:
+			g.key = entry.Key
+			next.opened = append(next.opened, g)
+		case ok && g.rules.path != s.Registration.Rules:
+			changed, err := p.openRules(ctx, s.Registration.Rules)
+			if err != nil {
+				return Error{keyOf(i, j, s), fmt.Errorf("source %s: %w", s.Name, err)}
+			}
+			next.rules[g] = changed
+		}
+	}
+	next.entries[of.ServerName] = entries
+	return nil
+}
+
+// keyOf returns the key of the configuration that describes a source.
+func keyOf(catalog, i int, s ownerconfig.Source) string {
+	if s.Registration == nil {
+		return "catalogs"
+	}
+	return fmt.Sprintf("catalogs[%d].sources[%d].registration", catalog, i)
+}
+
+// entries returns the entries of a catalog when its next configuration is of, and the
+// indices of its sources that stay as they are until a restart. The catalog is nil where
+// it is new.
+func (p *Publisher) entries(c *catalog, of ownerconfig.Catalog, policy wire.Policy) (entries []source.Entry, waiting []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var taken []*registered
+	for i, s := range of.Sources {
+		entry := source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), policy.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime}
+		if c != nil && s.Registration != nil {
+			if g := c.inPlaceOf(entry.Key, *s.Registration, taken); g != nil {
+				taken, entry.Source = append(taken, g), g
+				if g.key != entry.Key {
+					entry.Key, entry.Name = g.key, g.name
+					waiting = append(waiting, i)
 				}
 			}
 		}
-		next.entries[of.ServerName] = entries
+		entries = append(entries, entry)
 	}
-	return next, nil
+	return entries, waiting
 }
 
 // mayReveal reports whether the next configuration of the catalog may tell more than the
@@ -112,7 +187,7 @@ func (c *catalog) export(next ownerconfig.Catalog) {
 func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.config, p.applied = next.config, time.Now()
+	p.config, p.applied, p.pending = next.config, time.Now(), nil
 	for _, of := range next.config.Catalogs {
 		name, entries := of.ServerName, next.entries[of.ServerName]
 		c := p.catalogs[name]
@@ -128,6 +203,12 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog)
 		c.known = make(map[string]source.Source, len(entries))
 		for _, e := range entries {
 			c.known[e.Key] = e.Source
+		}
+		c.register(entries)
+		for _, g := range c.registered {
+			if g.port != nil {
+				g.port.source = g
+			}
 		}
 		c.sources.Set(entries)
 		if p.started && c.stop == nil {
@@ -152,6 +233,21 @@ func (p *Publisher) registries() map[string]*owner.Registry {
 	return registries
 }
 
+// setRules gives registrations that stay the rules that a plan has for them, and lets those
+// begin that are new.
+func (p *Publisher) setRules(ctx context.Context, next *plan) {
+	for g, changed := range next.rules {
+		p.mu.Lock()
+		g.rules.stop()
+		g.rules = changed
+		p.mu.Unlock()
+		g.enforce(changed, changed.rules)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attend(ctx)
+}
+
 // prepareChange returns the function that applies a new version of the configuration
 // file.
 func (p *Publisher) prepareChange(ctx context.Context, c ownerconfig.Config) (func(), error) {
@@ -169,7 +265,7 @@ func (p *Publisher) prepareChange(ctx context.Context, c ownerconfig.Config) (fu
 // exports hide. Who may subscribe newly comes last, and so finds nothing of before.
 func (p *Publisher) change(ctx context.Context, next *plan) {
 	p.Ready() // what is new must not make an owner unready that was ready
-	waiting := p.keep(&next.config)
+	waiting := slices.Concat(p.keep(&next.config), next.waiting)
 	p.narrow(next.config.Allow, next.allowed)
 	p.identity.SetGrace(next.config.Grace)
 	p.audit(next.config.Audit)
@@ -192,6 +288,7 @@ func (p *Publisher) change(ctx context.Context, next *plan) {
 	for _, c := range gone {
 		c.stop()
 	}
+	p.setRules(ctx, next)
 	p.allow(next.config.Allow, next.allowed)
 	if next.allowed != nil {
 		p.follow(ctx, next.allowed)

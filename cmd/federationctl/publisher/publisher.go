@@ -12,10 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // Config is what a Publisher needs.
@@ -54,6 +58,7 @@ type Publisher struct {
 	listener net.Listener
 	web      net.Listener // of metrics, health and the status page; nil when there is none
 	began    time.Time
+	gate     *gate.Gate // of all ports
 
 	running sync.WaitGroup // what Run has started, and what follows the configuration
 
@@ -66,6 +71,8 @@ type Publisher struct {
 	restart  []string           // keys whose new values wait for a restart
 	allowed  *allowance
 	catalogs map[string]*catalog // by server name
+	ports    map[string]*port    // for providers, by key
+	pending  *plan               // that was prepared and is not in effect; nil when there is none
 	started  bool                // whether the catalogs run
 	serving  bool
 	ready    bool // whether the catalogs have all been complete, and served, at one time
@@ -74,7 +81,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, began: time.Now(), catalogs: make(map[string]*catalog)}
+	p := &Publisher{file: c.File, logger: c.Logger, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port)}
 	first := c.Owner
 	if c.File != "" {
 		p.settings = newSettings(c.File, c.Logger, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
@@ -94,8 +101,16 @@ func New(ctx context.Context, c Config) (*Publisher, error) {
 }
 
 // begin makes the server with its first configuration.
-func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
-	var err error
+func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) (err error) {
+	defer func() {
+		if err != nil {
+			p.closeListeners()
+		}
+	}()
+	if p.gate, err = gate.New(gate.Limits{}, p.logger); err != nil {
+		return Error{Err: err}
+	}
+	p.config.Listen = c.Listen
 	if p.identity, err = mtls.Open(c.Identity, p.logger); err != nil {
 		return Error{identityKey(c.Identity), err}
 	}
@@ -107,6 +122,7 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
 	p.adopt(ctx, next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
+		Gate: p.gate, Register: p.register,
 	})
 	if err != nil {
 		return Error{Err: err}
@@ -119,10 +135,26 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) error {
 	if c.Metrics == "" {
 		return nil
 	}
-	if p.web, err = listen(ctx, "metrics", c.Metrics); err != nil {
-		return errors.Join(err, p.listener.Close())
+	p.web, err = listen(ctx, "metrics", c.Metrics)
+	return err
+}
+
+// closeListeners closes what New has opened before it fails.
+func (p *Publisher) closeListeners() {
+	if p.listener != nil {
+		p.listener.Close()
 	}
-	return nil
+	for _, opened := range p.ports {
+		opened.listener.Close()
+	}
+}
+
+// register adds the registration service to the port of the owner, where there may be
+// registrations.
+func (p *Publisher) register(to grpc.ServiceRegistrar) {
+	if p.file != "" {
+		registrationv1.RegisterRegistrationServiceServer(to, desk{find: p.atOwner})
+	}
 }
 
 // identityKey returns the key that names the origin of an identity.
@@ -198,6 +230,7 @@ func (p *Publisher) start(ctx context.Context) {
 		p.run(ctx, c)
 	}
 	p.follow(ctx, p.allowed)
+	p.attend(ctx)
 }
 
 func (p *Publisher) setServing(serving bool) {

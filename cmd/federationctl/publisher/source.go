@@ -10,9 +10,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// openSource returns the source that the configuration describes. It does not run yet.
+// openSource returns the source that the configuration describes, for the catalog with
+// that server name. It does not run yet.
 // This is the one place that knows all kinds of sources.
-func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, policy wire.Policy) (source.Source, error) {
+func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, serverName string, policy wire.Policy) (source.Source, error) {
 	var opened source.Source
 	var err error
 	switch {
@@ -20,6 +21,10 @@ func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, policy
 		opened, err = p.openFile(ctx, s.File, policy)
 	case s.Kubernetes != nil:
 		opened, err = p.openKubernetes(s)
+	case s.Registration != nil:
+		opened, err = p.openRegistration(ctx, s, serverName, policy)
+	case s.NSM != nil:
+		opened, err = p.openNSM(s, policy)
 	}
 	if err != nil && p.file != "" {
 		return nil, fmt.Errorf("source %s: %w", s.Name, err)

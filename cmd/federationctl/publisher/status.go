@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 )
 
 // Status is what there is to say of an owner at one moment, for metrics, probes and
@@ -22,8 +24,8 @@ type Status struct {
 	Applied time.Time // when what is in effect of it was applied
 	Restart []string  // keys whose new values wait for a restart
 
-	// Broken has the files that are followed: config, allow and catalog, which stands
-	// for all catalog files. It says why what a file holds now is not used, or nil.
+	// Broken has the files that are followed: config, allow, catalog and rules, of which the
+	// last two stand for all catalog files and for all rules of registrations. It says why what a file holds now is not used, or nil.
 	Broken map[string]error
 
 	// When the owner's certificate expires, and the next authority. Both are zero while
@@ -32,6 +34,17 @@ type Status struct {
 
 	Server   owner.Stats
 	Catalogs map[string]source.Status // by server name
+
+	// Registrations has the sources in which programs register, by the server name of
+	// their catalog and their name.
+	Registrations map[string]map[string]Registration
+}
+
+// Registration is what there is to say of a source in which programs register.
+type Registration struct {
+	registration.Stats
+
+	Address net.Addr // that providers connect to
 }
 
 // Ready returns what the owner waits for before it is ready: it must have a certificate,
@@ -75,7 +88,7 @@ func Shown(serverName string) string {
 func (p *Publisher) Status() Status {
 	s := Status{
 		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
-		Broken: make(map[string]error), Catalogs: make(map[string]source.Status),
+		Broken: make(map[string]error), Catalogs: make(map[string]source.Status), Registrations: make(map[string]map[string]Registration),
 	}
 	if p.settings != nil {
 		s.Broken["config"] = p.settings.Err()
@@ -89,6 +102,15 @@ func (p *Publisher) Status() Status {
 	}
 	for name, c := range p.catalogs {
 		s.Catalogs[name] = c.sources.Status()
+		s.Registrations[name] = make(map[string]Registration)
+		for _, g := range c.registered {
+			at := Registration{g.Stats(), p.listener.Addr()}
+			if g.port != nil {
+				at.Address = g.port.listener.Addr()
+			}
+			s.Registrations[name][g.name] = at
+			s.Broken["rules"] = cmp.Or(s.Broken["rules"], g.rules.file.Err())
+		}
 		for _, of := range c.known {
 			if f, ok := of.(*file.File); ok {
 				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], f.Err())

@@ -22,7 +22,7 @@ type Collector struct {
 var (
 	connectionsDesc = ownerDesc(nil, "connections", "Open connections, including those without a stream.")
 	turnedAwayDesc  = ownerDesc(nil, "connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
-	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, or a catalog file.", "file")
+	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, a catalog file, or the rules of a registration.", "file")
 	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", "file")
 )
 
@@ -33,6 +33,9 @@ type catalogDescs struct {
 	classConsumers, classServices *prometheus.Desc
 
 	complete, away, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
+
+	// of those in which programs register
+	nodes, providers, oldNodes, pending, convergence, granted, cleared, expired, refusedNodes, storeAway *prometheus.Desc
 }
 
 // describe returns the descriptions for the catalog with that server name, which is the
@@ -62,6 +65,17 @@ func describe(serverName string) catalogDescs {
 		ofSource:       ownerDesc(fixed, "source_services", "Services of a source, with those that are hidden.", "source"),
 		hidden:         ownerDesc(fixed, "source_hidden_services", "Services of a source that a source before it hides.", "source"),
 		refusedEntries: ownerDesc(fixed, "source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", "source", "rule"),
+
+		nodes:        ownerDesc(fixed, "registration_nodes", "Nodes that are registered.", "source"),
+		providers:    ownerDesc(fixed, "registration_providers", "Open streams of providers to this owner.", "source"),
+		oldNodes:     ownerDesc(fixed, "registration_old_nodes", "Nodes from before the start of the owner whose providers are not back yet.", "source"),
+		pending:      ownerDesc(fixed, "registration_pending_changes", "Changes of nodes that are not stored yet.", "source"),
+		convergence:  ownerDesc(fixed, "registration_convergence_seconds", "For how long providers may still come back after the start of the owner; 0 when that is over.", "source"),
+		granted:      ownerDesc(fixed, "registration_granted_total", "Registrations and changes of nodes that were granted, without heartbeats.", "source"),
+		cleared:      ownerDesc(fixed, "registration_cleared_total", "Nodes that their providers have withdrawn.", "source"),
+		expired:      ownerDesc(fixed, "registration_expired_total", "Nodes that have expired, by the cause: silent for their ttl, broken stream, or not back when convergence ended.", "source", "cause"),
+		refusedNodes: ownerDesc(fixed, "registration_refused_total", "Registrations that were refused, by the rule that they break.", "source", "rule"),
+		storeAway:    ownerDesc(fixed, "registration_store_away", "1 while the store cannot be asked: nothing is withdrawn then, and nothing new is published.", "source"),
 	}
 }
 
@@ -76,6 +90,7 @@ func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable,
 		c.classConsumers, c.classServices, c.complete, c.away, c.ofSource, c.hidden, c.refusedEntries,
+		c.nodes, c.providers, c.oldNodes, c.pending, c.convergence, c.granted, c.cleared, c.expired, c.refusedNodes, c.storeAway,
 		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
@@ -140,6 +155,25 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(d.hidden, float64(of.Hidden), of.Name)
 			for rule, n := range of.Refused {
 				gauge(d.refusedEntries, float64(n), of.Name, rule)
+			}
+		}
+	}
+	for name, registrations := range status.Registrations {
+		d := describe(name)
+		for source, of := range registrations {
+			gauge(d.nodes, float64(of.Nodes), source)
+			gauge(d.providers, float64(of.Streams), source)
+			gauge(d.oldNodes, float64(of.Old), source)
+			gauge(d.pending, float64(of.Pending), source)
+			gauge(d.convergence, of.Convergence.Seconds(), source)
+			gauge(d.storeAway, oneIf(of.StoreAway), source)
+			count(d.granted, of.Granted, source)
+			count(d.cleared, of.Cleared, source)
+			for cause, n := range of.Expired {
+				count(d.expired, n, source, cause)
+			}
+			for rule, n := range of.Refused {
+				count(d.refusedNodes, n, source, rule)
 			}
 		}
 	}

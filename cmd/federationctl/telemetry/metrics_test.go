@@ -1,14 +1,17 @@
 package telemetry
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 )
 
 // TestMetricsOfSeveralCatalogs scrapes an owner with a default catalog, whose metrics
@@ -84,5 +87,38 @@ func TestClasses(t *testing.T) {
 	}
 	if page := get("/"); !strings.Contains(page, "  class none: 1 consumers, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services\n") {
 		t.Errorf("the status page does not show the classes:%s", page)
+	}
+}
+
+// TestRegistrations shows a source in which programs register.
+func TestRegistrations(t *testing.T) {
+	at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8009}
+	status := publisher.Status{
+		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
+		Catalogs: map[string]source.Status{"b": {Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}}},
+		Registrations: map[string]map[string]publisher.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{
+			Nodes: 7, Streams: 3, Old: 4, Pending: 2, Convergence: 90 * time.Second, Granted: 8, Cleared: 1, StoreAway: true,
+			Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
+		}}}},
+	}
+	get := func(path string) string {
+		response := httptest.NewRecorder()
+		Handler("v1", func() publisher.Status { return status }).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		return "\n" + response.Body.String()
+	}
+	scraped := get("/metrics")
+	const labels = `{catalog="b",source="registration:a"} `
+	for _, line := range []string{
+		"nodes" + labels + "7", "providers" + labels + "3", "old_nodes" + labels + "4", "pending_changes" + labels + "2", "convergence_seconds" + labels + "90",
+		"granted_total" + labels + "8", "cleared_total" + labels + "1", "store_away" + labels + "1",
+		`expired_total{catalog="b",cause="silent",source="registration:a"} 5`, `refused_total{catalog="b",rule="quota",source="registration:a"} 6`,
+	} {
+		if !strings.Contains(scraped, "\nfederation_owner_registration_"+line+"\n") {
+			t.Errorf("there is no line federation_owner_registration_%s", line)
+		}
+	}
+	const line = "\n    registered on 192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 1m30s, the store is away\n"
+	if page := get("/"); !strings.Contains(page, line) {
+		t.Errorf("the status page has no line %s:%s", line, page)
 	}
 }

@@ -96,6 +96,9 @@ func write(w io.Writer, version string, s publisher.Status, now time.Time) {
 		}
 		for _, of := range s.Catalogs[name].Sources {
 			writeSource(w, of, now)
+			if of.Staying {
+				writeRegistration(w, s.Registrations[name], of.Name)
+			}
 		}
 	}
 }
@@ -126,6 +129,29 @@ func writeSource(w io.Writer, of source.SourceStatus, now time.Time) {
 	if of.Away != "" {
 		fmt.Fprintf(w, "    %s\n", problem.Printable(of.Away))
 	}
+}
+
+// writeRegistration writes what there is to say of a source in which programs register,
+// if it is one.
+func writeRegistration(w io.Writer, registrations map[string]publisher.Registration, source string) {
+	of, ok := registrations[source]
+	if !ok {
+		return
+	}
+	fmt.Fprintf(w, "    registered on %s: %d nodes, %d providers", of.Address, of.Nodes, of.Streams)
+	if of.Old > 0 {
+		fmt.Fprintf(w, ", %d nodes whose providers are not back yet", of.Old)
+	}
+	if of.Pending > 0 {
+		fmt.Fprintf(w, ", %d changes not stored yet", of.Pending)
+	}
+	if of.Convergence > 0 {
+		fmt.Fprintf(w, ", converging for another %v", of.Convergence.Round(time.Second))
+	}
+	if of.StoreAway {
+		fmt.Fprint(w, ", the store is away")
+	}
+	fmt.Fprintln(w)
 }
 
 // since says when something began.
