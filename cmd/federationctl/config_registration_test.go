@@ -43,17 +43,24 @@ func serveRegistrations(t *testing.T, text string, files map[string]string) (c *
 		write(t, filepath.Join(dir, name), content)
 	}
 	c = &configured{dir: dir, file: write(t, filepath.Join(dir, "owner.yaml"), text)}
-	c.running = background(t, "serve", "--config", c.file)
+	c.running = &running{t: t}
+	c.start(&port)
+	return c, port
+}
+
+// start starts the owner, and sets its addresses and that of its port for providers.
+func (c *configured) start(port *string) {
+	c.t.Helper()
+	c.running = background(c.t, "serve", "--config", c.file)
 	for _, want := range []struct {
 		format string
 		into   *string
-	}{{"serving " + c.file + " on %s", &c.address}, {"registration:registration on %s", &port}, {"metrics on %s", &c.web}} {
+	}{{"serving " + c.file + " on %s", &c.address}, {"registration:registration on %s", port}, {"metrics on %s", &c.web}} {
 		if _, err := fmt.Sscanf(c.line(), want.format, want.into); err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
 	}
 	c.web = strings.TrimSuffix(c.web, "metrics")
-	return c, port
 }
 
 // on returns the owner at another of its addresses.
@@ -260,6 +267,30 @@ func TestConfigKeepsRegistrations(t *testing.T) {
 	if text := c.errs.String(); !strings.Contains(text, `keys=catalogs[0].sources[0].registration`) {
 		t.Errorf("the log does not say what waits for a restart:\n%s", text)
 	}
+}
+
+// TestConfigRegistrationRestart restarts an owner. What was registered is published again
+// from the file of the store, and is old until its provider is back.
+func TestConfigRegistrationRestart(t *testing.T) {
+	text := strings.Replace(registrations, "convergence: 1s", "store: {file: {path: nodes}}, convergence: 1s", 1)
+	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules})
+	provider := c.on(port).enroll("partner", "owner.example")
+	provider.active("shop.fed.example")
+	provider.expect("granted https://192.0.2.7:443")
+	c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example") // convergence is over
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+	provider.expect("*registrationv1.RegisterResponse_Close")
+
+	write(t, c.file, strings.Replace(text, "convergence: 1s", "convergence: 1h", 1))
+	c.start(&port)
+	c.gets(c.as("consumer", "owner.example"), "UPSERT registration/shop.fed.example")
+	c.metrics(map[string]float64{`registration_old_nodes{source="registration:registration"}`: 1})
+	provider = c.on(port).enroll("partner", "owner.example")
+	provider.active("shop.fed.example")
+	provider.expect("granted https://192.0.2.7:443")
+	c.metrics(map[string]float64{`registration_old_nodes{source="registration:registration"}`: 0, `registration_nodes{source="registration:registration"}`: 1})
 }
 
 // TestConfigRegistrationRefused starts owners whose registrations cannot be opened.

@@ -109,3 +109,64 @@ func TestNewGateWithNegativeLimits(t *testing.T) {
 		t.Error("a negative limit is taken")
 	}
 }
+
+// TestLastingStreams ends a port with two streams: the one of a service of Register ends
+// with it, and that of a lasting one by itself.
+func TestLastingStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		streaming := func(name string) func(to grpc.ServiceRegistrar) {
+			return func(to grpc.ServiceRegistrar) {
+				to.RegisterService(&grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+					StreamName: "Talk", ServerStreams: true, ClientStreams: true,
+					Handler: func(_ any, stream grpc.ServerStream) error {
+						select {
+						case <-stream.Context().Done():
+							return context.Cause(stream.Context())
+						case <-release:
+							return status.Error(codes.Aborted, "goodbye")
+						}
+					},
+				}}}, nil)
+			}
+		}
+		listener := bufconn.Listen(1 << 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			p := Port{Listener: listener, Credentials: insecure.NewCredentials(), Role: "peer", Register: streaming("a.Ending"), Lasting: streaming("a.Lasting")}
+			if err := g.Serve(ctx, p); err != nil {
+				t.Error(err)
+			}
+		})
+		conn, err := grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		open := func(method string) (ended func() error) {
+			t.Helper()
+			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() error { return stream.RecvMsg(new(healthpb.HealthCheckResponse)) }
+		}
+		ending, lasting := open("/a.Ending/Talk"), open("/a.Lasting/Talk")
+		synctest.Wait()
+		cancel()
+		if err := ending(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the stream that ends with the port ended with %v, expected Unavailable", err)
+		}
+		close(release)
+		if err := lasting(); status.Code(err) != codes.Aborted {
+			t.Errorf("the lasting stream ended with %v, expected Aborted, its own status", err)
+		}
+		running.Wait()
+	})
+}
