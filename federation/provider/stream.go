@@ -21,6 +21,11 @@ const version = 1
 const (
 	minKeepalive        = 10 * time.Second // gRPC's own floor for the pings of a client
 	minKeepaliveTimeout = 3 * time.Second  // for the answer to a ping
+
+	// Whatever the ttl, a dead owner is noticed well within the convergence period, as
+	// no other one keeps its nodes for longer.
+	maxKeepalive        = 30 * time.Second
+	maxKeepaliveTimeout = 10 * time.Second
 )
 
 // session is one stream.
@@ -87,7 +92,10 @@ func (p *Provider) connect(ttl time.Duration, w *witness) (*grpc.ClientConn, err
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: max(ttl/2, p.patience, minInterval)}),
 		// Where the ttl is short, an Active without an answer tells earlier that a
 		// connection is dead.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: max(ttl/3, minKeepalive), Timeout: max(ttl/6, minKeepaliveTimeout)}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:    min(max(ttl/3, minKeepalive), maxKeepalive),
+			Timeout: min(max(ttl/6, minKeepaliveTimeout), maxKeepaliveTimeout),
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithMaxHeaderListSize(maxMessage),
 		grpc.WithDisableServiceConfig(),

@@ -178,7 +178,7 @@ func (p *Publisher) openRegistration(ctx context.Context, s ownerconfig.Source, 
 		return nil, err
 	}
 	logger := p.logger.With("source", s.Name)
-	kept, err := openStore(s, name, g.rules.rules, logger)
+	kept, err := openStore(s, name, logger)
 	if err != nil {
 		return nil, err
 	}

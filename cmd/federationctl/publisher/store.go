@@ -10,7 +10,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
@@ -21,7 +20,7 @@ const maxPassword = 4 << 10
 
 // openStore returns what keeps the nodes of a registration, for the owner of that name, or
 // nil for memory only.
-func openStore(source ownerconfig.Source, owner string, r *rules.Rules, logger *slog.Logger) (store.Store, error) {
+func openStore(source ownerconfig.Source, owner string, logger *slog.Logger) (store.Store, error) {
 	s := source.Registration
 	switch {
 	case s.Store != "":
@@ -35,7 +34,7 @@ func openStore(source ownerconfig.Source, owner string, r *rules.Rules, logger *
 	}
 	c := etcd.Config{
 		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Owner: owner, Logger: logger,
-		Lease: leaseOf(s.Convergence, r.MaxTTL()),
+		Lease: max(s.Convergence, leastLease),
 	}
 	if s.Etcd.PasswordFile != "" {
 		password, _, err := regularfile.Read(s.Etcd.PasswordFile, maxPassword)
@@ -59,10 +58,5 @@ func openStore(source ownerconfig.Source, owner string, r *rules.Rules, logger *
 	return opened, nil
 }
 
-// leaseOf returns how long nodes outlive their owner in etcd. A provider that is silent is
-// kept for its ttl, and for the half of it after which it was to be heard.
-func leaseOf(convergence, ttl time.Duration) time.Duration {
-	return max(convergence, ttl*3/2, leastLease)
-}
-
-const leastLease = 2 * time.Second // of etcd
+// leastLease is the shortest lease of etcd.
+const leastLease = 2 * time.Second

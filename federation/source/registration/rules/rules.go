@@ -109,15 +109,6 @@ func (r *Rules) Observes(ids []mtls.ID) bool {
 	return false
 }
 
-// MaxTTL returns the largest ttl that a rule allows.
-func (r *Rules) MaxTTL() time.Duration {
-	var most time.Duration
-	for i := range r.rules {
-		most = max(most, r.rules[i].max)
-	}
-	return most
-}
-
 // judge is Judge, and Stands with anyPeer.
 func (r *Rules) judge(q Request, anyPeer bool) (Grant, error) {
 	if q.Service.IsZero() || q.URI == (node.URI{}) {

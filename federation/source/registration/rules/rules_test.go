@@ -310,14 +310,3 @@ func TestDeepPaths(t *testing.T) {
 		}
 	}
 }
-
-func TestMaxTTL(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"rules: []": 0,
-		"rules:\n- {name: a, providers: [a], services: [a], ttl: {max: 1m}}\n- {name: b, providers: [a], services: [a], ttl: {max: 10m}}\n": 10 * time.Minute,
-	} {
-		if got := parsed(t, text).MaxTTL(); got != want {
-			t.Errorf("the largest ttl is %v, expected %v, in\n%s", got, want, text)
-		}
-	}
-}

@@ -63,8 +63,9 @@ type Config struct {
 	Owner string
 
 	// Lease is how long nodes outlive their owner: two thirds of it at least, as leases
-	// are renewed when a third is over. It is the convergence period, and not less
-	// than one and a half times the largest ttl. Etcd counts in whole seconds.
+	// are renewed when a third is over. It is the convergence period: whatever
+	// their ttl, providers notice at once, or by pings, that an owner is gone. Etcd
+	// counts in whole seconds.
 	Lease time.Duration
 
 	// Logger may be nil.
@@ -221,7 +222,6 @@ func (s *Store) fail(ctx context.Context, client *clientv3.Client, w store.Watch
 	s.mu.Lock()
 	s.asleep = true
 	s.mu.Unlock()
-	s.logger.Warn("etcd is away, registrations stay as they are", "error", err)
 	w.Away(fmt.Errorf("etcd: %w", err))
 }
 
@@ -243,6 +243,9 @@ func (s *Store) reason(ctx context.Context, client *clientv3.Client, err error) 
 	}
 	return errNoAnswer
 }
+
+// Shared is that of store.Shared: other owners have nodes here as well.
+func (*Store) Shared() {}
 
 // connected returns the client, or an error while etcd is away.
 func (s *Store) connected() (*clientv3.Client, error) {

@@ -246,7 +246,6 @@ func (s *Store) tell(w store.Watcher, all snapshot) {
 	w.State(all.nodes, s.begun != "")
 	if s.away {
 		s.away = false
-		s.logger.Info("etcd is back", "nodes", len(all.nodes))
 		w.Away(nil)
 	}
 }
