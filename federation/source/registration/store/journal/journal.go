@@ -246,10 +246,17 @@ func (s *Store) Release(uint64) {}
 func (s *Store) keep(ctx context.Context) {
 	stamps := time.NewTicker(stampEvery)
 	defer stamps.Stop()
+	whole := time.NewTimer(time.Until(s.partial)) // when nothing is missing any more
+	defer whole.Stop()
+	if s.partial.IsZero() {
+		whole.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-whole.C:
+			s.stamp(stamp)
 		case <-stamps.C:
 			s.stamp(stamp)
 			s.find()

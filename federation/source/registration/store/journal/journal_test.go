@@ -236,6 +236,30 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestConverged kills the owner of a new file as soon as its convergence is over: from
+// then on nothing is missing in it.
+func TestConverged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := configIn(t)
+		c.Convergence = stampEvery * 3 / 2
+		r := started(t, c, state{map[string]int64{}, false})
+		n := testNode(t, 1, "a")
+		r.commit(t, putOf(n, 0))
+		time.Sleep(c.Convergence + 2*syncEvery)
+		synctest.Wait()
+		data, err := os.ReadFile(c.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := configIn(t)
+		if err := os.WriteFile(copied.Path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		started(t, copied, state{map[string]int64{textOf(n): 1}, true}).stop()
+		r.stop()
+	})
+}
+
 // TestCompaction has nodes that change all the time.
 func TestCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
