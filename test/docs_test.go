@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -17,7 +18,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
 // document is one Markdown file of the repository. What is read of it is what the
@@ -330,11 +335,11 @@ func receiver(t ast.Expr) string {
 // functions.
 var walkStep = regexp.MustCompile("(?m)^\\d+\\. (\\[`[^`]*\\.go`\\].*)$")
 
-// TestDocumentWalks checks that the walks of an update and of a query go one way:
+// TestDocumentWalks checks that the walks of an update, a query and a registration go one way:
 // no function is come to twice, and each step names one.
 func TestDocumentWalks(t *testing.T) {
 	text := documentAt(t, "docs/architecture.md").prose
-	for _, title := range []string{"The way of an update", "The way of a query"} {
+	for _, title := range []string{"The way of an update", "The way of a query", "The way of a registration"} {
 		_, section, ok := strings.Cut(text, "## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		steps := walkStep.FindAllStringSubmatch(section, -1)
@@ -635,6 +640,87 @@ func sources(t *testing.T, folder string) string {
 	return text.String()
 }
 
+// TestDocumentedRegistration compares the messages of registration, and the words by which
+// it refuses, that docs/protocol.md has with those of the code.
+func TestDocumentedRegistration(t *testing.T) {
+	_, text, _ := strings.Cut(documentAt(t, "docs/protocol.md").prose, "\n## Registration\n")
+	documented := make(map[string]bool) // Message.field = number
+	message := ""
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Za-z]*) ?\| ([a-z_, ]+) \| ([0-9, ]+) \|`).FindAllStringSubmatch(text, -1) {
+		message = cmp.Or(row[1], message)
+		fields, numbers := strings.Split(row[2], ", "), strings.Split(row[3], ", ")
+		if len(fields) != len(numbers) {
+			t.Errorf("%s has the fields %v with the numbers %v", message, fields, numbers)
+			continue
+		}
+		for i := range fields {
+			documented[message+"."+fields[i]+" = "+numbers[i]] = true
+		}
+	}
+	declared := make(map[string]bool)
+	messages := registrationv1.File_registration_v1_registration_proto.Messages()
+	for i := range messages.Len() {
+		m := messages.Get(i)
+		if name := string(m.Name()); name == "Stored" || strings.HasPrefix(name, "List") {
+			continue // no provider sees them
+		}
+		for j := range m.Fields().Len() {
+			f := m.Fields().Get(j)
+			declared[fmt.Sprintf("%s.%s = %d", m.Name(), f.Name(), f.Number())] = true
+		}
+	}
+	if diff := gocmp.Diff(declared, documented); diff != "" {
+		t.Errorf("messages (-declared +documented):\n%s", diff)
+	}
+	_, refusals, _ := strings.Cut(text, "\n### Refusals\n")
+	refusals, _, _ = strings.Cut(refusals, "\n### ")
+	values := func(pattern, text string) []string {
+		var found []string
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			found = append(found, match[1])
+		}
+		slices.Sort(found)
+		return found
+	}
+	words := values(`(?m)^\t[A-Z][A-Za-z]+ += "([a-z-]+)"`, sources(t, "federation/source/registration/rules"))
+	if diff := gocmp.Diff(words, values("(?m)^\\| `([a-z-]+)` \\|", refusals)); diff != "" {
+		t.Errorf("refusals (-declared +documented):\n%s", diff)
+	}
+}
+
+// TestDocumentedRules parses the rules of registration in the documents and the examples,
+// and the configuration of the example. Those of documents are parsed by the tests of
+// federationctl.
+func TestDocumentedRules(t *testing.T) {
+	texts := make(map[string]string)
+	for _, d := range documents(t) {
+		for _, b := range d.blocks {
+			if b.language == "yaml" && regexp.MustCompile(`(?m)^rules:`).MatchString(b.text) {
+				texts[fmt.Sprintf("%s:%d", d.path, b.line)] = b.text
+			}
+		}
+	}
+	example := func(name string) string {
+		text, err := os.ReadFile("../corefile-examples/registration/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	texts["registrations.yaml of the example"] = example("registrations.yaml")
+	if len(texts) < 3 {
+		t.Errorf("only %d files of rules were found", len(texts))
+	}
+	for where, text := range texts {
+		if _, problems := rules.Parse([]byte(text)); len(problems) > 0 {
+			t.Errorf("%s: %v", where, problems)
+		}
+	}
+	if _, problems, warnings := ownerconfig.Check([]byte(example("owner.yaml"))); len(problems)+len(warnings) > 0 {
+		t.Errorf("owner.yaml of the example has the problems %v and the warnings %v", problems, warnings)
+	}
+}
+
 // TestDocumentedProperties compares the properties that the README explains, and
 // those in its syntax, with those that the parser takes.
 func TestDocumentedProperties(t *testing.T) {
@@ -663,11 +749,11 @@ func TestDocumentedProperties(t *testing.T) {
 		return found
 	}
 	parsed := names(`(?m)^\tcase ("[a-z_]+"):$`, properties)
-	if diff := cmp.Diff(parsed, names(`(?m)^    ([a-z_]+)`, syntax)); diff != "" {
+	if diff := gocmp.Diff(parsed, names(`(?m)^    ([a-z_]+)`, syntax)); diff != "" {
 		t.Errorf("properties in the syntax (-parser +README):\n%s", diff)
 	}
 	explained := names("(?m)^\\* (`[a-z_]+`(?:, `[a-z_]+`)*)", section)
-	if diff := cmp.Diff(parsed, explained); diff != "" {
+	if diff := gocmp.Diff(parsed, explained); diff != "" {
 		t.Errorf("properties that are explained (-parser +README):\n%s", diff)
 	}
 }
@@ -686,7 +772,7 @@ func TestManPage(t *testing.T) {
 			found = append(found, title)
 		}
 	}
-	if diff := cmp.Diff(manPage, found); diff != "" {
+	if diff := gocmp.Diff(manPage, found); diff != "" {
 		t.Errorf("sections (-want +README):\n%s", diff)
 	}
 }
@@ -697,7 +783,7 @@ func TestParseDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"a-b-c", "a-b-c-1"}, d.anchors()); diff != "" {
+	if diff := gocmp.Diff([]string{"a-b-c", "a-b-c-1"}, d.anchors()); diff != "" {
 		t.Errorf("anchors:\n%s", diff)
 	}
 	var links []string
@@ -705,11 +791,11 @@ func TestParseDocument(t *testing.T) {
 		file, fragment := d.target(match[2])
 		links = append(links, file+"#"+fragment)
 	}
-	if diff := cmp.Diff([]string{"b.md#c", "f/g.go#"}, links); diff != "" {
+	if diff := gocmp.Diff([]string{"b.md#c", "f/g.go#"}, links); diff != "" {
 		t.Errorf("links:\n%s", diff)
 	}
 	match := goFile.FindStringSubmatch(d.prose)
-	if diff := cmp.Diff([]string{"`T.M`", "`f`"}, code.FindAllString(match[3], -1)); diff != "" {
+	if diff := gocmp.Diff([]string{"`T.M`", "`f`"}, code.FindAllString(match[3], -1)); diff != "" {
 		t.Errorf("names:\n%s", diff)
 	}
 	if len(d.blocks) != 1 || d.blocks[0].language != "sh" || d.blocks[0].line != 5 {
