@@ -136,6 +136,12 @@ soak: ## run the whole fault matrix with one seed after another, from SEED on, f
 mutate: ## run the tests against mutants of the core, 45 minutes at most; 90 % must be killed (MUTANTS=0 for all of them)
 	go run ./test/mutate -n $(MUTANTS) $(if $(filter 0,$(MUTANTS)),-limit 0) $(MUTATE)
 
+.PHONY: bench-register
+bench-register: $(ETCD) ## measure one owner with INSTANCES (100000) registered by PROGRAMS (1000): rate, memory, CPU time, changes
+	REAL_SERVERS=required go test ./test/register -run '^$$' -bench Register -benchtime 1x -timeout 20m \
+		-instances $(INSTANCES) -streams $(PROGRAMS) | tee bin/bench-register.txt
+	@! grep -E '^(--- )?FAIL' bin/bench-register.txt && grep -q '^Benchmark' bin/bench-register.txt
+
 # Sets results side by side: first CoreDNS's own plugins against federation, then
 # what has no counterpart. With -alpha 1 every difference is shown beside its p, even
 # that of a single run. It fails when there are failures or no results.
@@ -165,12 +171,21 @@ profile: build ## profile CoreDNS for a minute, with queries of every kind over 
 	go test ./test -run '^$$' -bench E2EMixedProfile -benchtime 1x -timeout 5m -e2e-seconds 60 -e2e-mixed '$(abspath $(PROFILE))'
 	go tool pprof -top -nodecount 20 $(PROFILE)
 
+.PHONY: run-register
+run-register: build ## run an owner, CoreDNS and two programs that register, one of which is killed, until Ctrl-C (ONCE=1: end after that)
+	go build -o bin/ ./test/lookup ./test/register/hello
+	@test/run-register.sh
+
+# How many instances `make bench-register` registers, and from how many programs.
+INSTANCES ?= 100000
+PROGRAMS  ?= 1000
+
 # How many Services are exported in `make bench-clusters`.
 CLUSTER_SERVICES ?= 10000
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)

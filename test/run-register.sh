@@ -1,0 +1,199 @@
+#!/bin/sh
+# Run an owner with which programs register, CoreDNS, which answers for it on
+# 127.0.0.1:1053, and two small programs. One of them is killed, and the answers are shown
+# over the seconds. It runs until Ctrl-C; with ONCE=1 it ends after that.
+# Run it in the root of the repository, after `make build`.
+set -eu
+
+sample=corefile-examples/registration
+owner_address=127.0.0.1:8008
+dns_address=127.0.0.1:1053
+first_address=127.0.0.1:8081
+second_address=127.0.0.1:8082
+service=hello.fed.example
+ttl=4 # seconds
+run=run # where the Corefile looks for certificates; ignored by git
+
+owner=
+coredns=
+first=
+second=
+nap=
+
+# stop ends the processes that were started here, and waits for them. Programs go
+# first, so that they can say goodbye to the owner.
+stop() {
+	status=$?
+	trap '' HUP INT TERM
+	for pid in $nap $first $second; do
+		kill "$pid" 2>/dev/null || :
+	done
+	for pid in $nap $first $second; do
+		wait "$pid" 2>/dev/null || :
+	done
+	for pid in $coredns $owner; do
+		kill "$pid" 2>/dev/null || :
+	done
+	for pid in $coredns $owner; do
+		wait "$pid" 2>/dev/null || :
+	done
+	exit "$status"
+}
+trap stop EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# must_live NAME PID ends the script when the process has ended, and prints its log.
+must_live() {
+	if kill -0 "$2" 2>/dev/null; then
+		return
+	fi
+	echo "run-register: $1 has ended; it wrote:" >&2
+	sed 's/^/  /' "$run/$1.log" >&2
+	exit 1
+}
+
+# pause SECONDS waits; a signal interrupts it, as it interrupts only wait.
+pause() {
+	sleep "$1" &
+	nap=$!
+	wait "$nap" || :
+	nap=
+}
+
+# ports prints the ports at which the service is now, in order.
+ports() {
+	bin/lookup -server "$dns_address" "_http._tcp.$service" SRV 2>/dev/null |
+		awk '$4 == "SRV" { print $7 }' | sort | tr '\n' ' '
+}
+
+# await WHAT PORTS waits until the service is at these ports.
+await() {
+	tries=0
+	until [ "$(ports)" = "$2" ]; do
+		must_live owner "$owner"
+		must_live coredns "$coredns"
+		tries=$((tries + 1))
+		if [ "$tries" -ge 300 ]; then
+			echo "run-register: $1 is not so after 30 seconds; the logs are in $run:" >&2
+			tail -n 5 "$run"/*.log | sed 's/^/  /' >&2
+			exit 1
+		fi
+		pause 0.1
+	done
+}
+
+# start NAME ADDRESS runs a program, registered, in the background: its process is in
+# $started. It is the child of federationctl register.
+start() {
+	bin/federationctl register --server "$owner_address" \
+		--cert "$run/consumer.pem" --key "$run/consumer-key.pem" --ca "$run/ca.pem" \
+		--service "$service" --node "http://$2" --instance "$1" --ttl "${ttl}s" \
+		--check "http://$2/" --check-interval 1s --drain 1s -- bin/hello -listen "$2" -name "$1" >"$run/$1.log" 2>&1 &
+	started=$!
+}
+
+if ! bin/lookup -free "$owner_address" "$dns_address" "$first_address" "$second_address"; then
+	echo "run-register: these addresses are in use; stop what uses them, perhaps another make run" >&2
+	exit 1
+fi
+rm -rf "$run"
+mkdir -p "$run"
+
+echo "Making throwaway certificates in $run/"
+bin/federationctl pki "$run" >"$run/pki.log" 2>&1 || {
+	cat "$run/pki.log" >&2
+	exit 1
+}
+
+echo "Starting an owner on $owner_address, with which programs may register"
+cp "$sample/owner.yaml" "$sample/registrations.yaml" "$run/"
+bin/federationctl serve --config "$run/owner.yaml" >"$run/owner.log" 2>&1 &
+owner=$!
+
+echo "Starting CoreDNS on $dns_address with $sample/Corefile"
+bin/coredns -conf "$sample/Corefile" >"$run/coredns.log" 2>&1 &
+coredns=$!
+
+echo "Starting two programs on $first_address and $second_address, which know nothing of all that:"
+echo "federationctl register starts each of them, checks it over HTTP, and tells the owner of it"
+start first "$first_address"
+first=$started
+start second "$second_address"
+second=$started
+
+# An owner that has never run is silent until programs had the time to come back.
+await "the service at both programs" "8081 8082 "
+echo
+echo "Both are registered. What DNS says of the service, and where its programs are:"
+bin/lookup -server "$dns_address" "$service" A SRV TXT
+echo
+echo "What the owner says of them:"
+echo
+bin/federationctl providers --server "$owner_address" \
+	--cert "$run/consumer.pem" --key "$run/consumer-key.pem" --ca "$run/ca.pem"
+
+echo
+echo "Now the second program dies, with all that stood beside it, as if its machine had lost its power."
+echo "It had promised to say every $((ttl / 2)) seconds that it lives, and it is believed for $ttl seconds:"
+pids=$(ps -A -o pid= -o ppid= | awk -v parent="$second" '$2 == parent { print $1 }')
+# shellcheck disable=SC2086 # several processes are several words
+kill -9 "$second" $pids 2>/dev/null || :
+wait "$second" 2>/dev/null || :
+second=
+for elapsed in 0 1 2 3 4 5 6; do
+	printf '  %s s after it died, the service is at the ports %s\n' "$elapsed" "$(ports)"
+	pause 1
+done
+await "the service at the first program only" "8081 "
+echo "Nobody had to clean up behind it."
+
+echo
+echo "Now the second program starts again, and then is stopped as one should be, with SIGTERM:"
+start second "$second_address"
+second=$started
+await "the service at both programs" "8081 8082 "
+printf '  it has started:     the service is at the ports %s\n' "$(ports)"
+kill -TERM "$second"
+await "the service at the first program only" "8081 "
+printf '  it is told to stop: the service is at the ports %s\n' "$(ports)"
+wait "$second" 2>/dev/null || :
+second=
+echo "It said goodbye, so nobody waited for anything."
+
+echo
+echo "Now the owner dies, and starts again. CoreDNS keeps what it knows, and the first program comes back:"
+kill -9 "$owner"
+wait "$owner" 2>/dev/null || :
+printf '  the owner is dead:  the service is at the ports %s\n' "$(ports)"
+bin/federationctl serve --config "$run/owner.yaml" >>"$run/owner.log" 2>&1 &
+owner=$!
+for elapsed in 1 2 3; do
+	pause 1
+	printf '  %s s after its start: the service is at the ports %s\n' "$elapsed" "$(ports)"
+done
+await "the service at the first program only" "8081 "
+
+if [ "${ONCE:-}" = 1 ]; then
+	exit 0
+fi
+cat <<END
+
+All of it is up, but for the second program. In another terminal:
+
+  dig @127.0.0.1 -p 1053 _http._tcp.$service SRV     (where dig is installed; or bin/lookup _http._tcp.$service SRV)
+  bin/federationctl providers --server $owner_address --watch --cert $run/consumer.pem --key $run/consumer-key.pem --ca $run/ca.pem
+  kill -STOP $first; sleep 3; kill -CONT $first     (a hiccup that nobody notices)
+
+Edit $run/registrations.yaml, which says who may register what, and watch the program go.
+The logs are in $run. Ctrl-C ends it.
+END
+
+# Until Ctrl-C, or until one of them ends by itself.
+while :; do
+	must_live owner "$owner"
+	must_live coredns "$coredns"
+	must_live first "$first"
+	pause 1
+done
