@@ -1,0 +1,152 @@
+package register
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/register/fleet"
+)
+
+// oneEtcd starts an etcd of one member, and returns the store of each owner in it.
+func oneEtcd(t testing.TB) func(int) string {
+	t.Helper()
+	return storeIn(realserver.StartEtcd(t))
+}
+
+// storeIn returns the store, the same for each owner, in an etcd of some members.
+func storeIn(members ...*realserver.Etcd) func(int) string {
+	var urls []string
+	for _, e := range members {
+		urls = append(urls, e.URL)
+	}
+	return func(int) string {
+		return fmt.Sprintf(`{etcd: {endpoints: ["%s"], prefix: /registrations}}`, strings.Join(urls, `", "`))
+	}
+}
+
+// upTo are the usual rules with another bound of the ttl. In etcd nodes outlive their owner for
+// as long as that.
+func upTo(ttl time.Duration) string {
+	return strings.Replace(usual, "max: 1h, default: 30s", fmt.Sprintf("max: %[1]v, default: %[1]v", ttl), 1)
+}
+
+// leader returns the member of an etcd that leads, once there is one.
+func leader(t testing.TB, members ...*realserver.Etcd) *realserver.Etcd {
+	t.Helper()
+	var found *realserver.Etcd
+	eventually(t, func() string {
+		for _, e := range members {
+			if leads, err := e.Leads(t.Context()); err == nil && leads {
+				found = e
+				return ""
+			}
+		}
+		return "no member leads"
+	})
+	return found
+}
+
+// TestOwnersShareEtcd has three owners on an etcd of three members, with the providers
+// spread over them. The owner that CoreDNS follows is killed, and then members of etcd are,
+// the leader first: providers move, nothing blinks, and in the end all owners
+// publish the same.
+func TestOwnersShareEtcd(t *testing.T) {
+	const (
+		nodes       = 600
+		services    = 300
+		convergence = 15 * time.Second
+		ttl         = 10 * time.Second
+	)
+	members := realserver.StartEtcdCluster(t, t.TempDir(), t.TempDir(), t.TempDir())
+	w := start(t, options{owners: 3, store: storeIn(members...), convergence: convergence, rules: upTo(ttl)})
+	all := w.register(t, fleet.Config{Nodes: nodes, Services: services, Streams: 59, TTL: ttl})
+	victim := w.register(t, fleet.Config{First: 1 << 20, Nodes: 10, Services: 1 << 21, TTL: ttl})
+	var followers []*follower
+	for _, o := range w.owners {
+		followers = append(followers, w.follow(t, o.address))
+	}
+	for _, f := range followers {
+		f.synced(t, services+10)
+	}
+	resolved(t, w.dns, all.answers())
+	p := probe(t, w.dns, all.answers())
+	p.more(t)
+
+	// An owner dies. Its providers go to the others, and what is left of it in etcd,
+	// the leases of its streams, runs out without an effect.
+	w.owners[0].Kill()
+	killed := time.Now()
+	lost := all.Streams / len(w.owners)
+	eventually(t, func() string {
+		if s, _ := all.now(); s.Lost < lost || s.Granted != nodes {
+			return fmt.Sprintf("providers have not moved: %+v", s)
+		}
+		return ""
+	})
+	t.Logf("all providers of the owner that was killed were with others after %v", time.Since(killed).Round(time.Millisecond))
+	passes(t, killed.Add(convergence+ttl))
+	p.more(t)
+
+	// A provider dies: the owner that it is with tells the others by way of etcd.
+	gone := victim.kill()
+	for name := range victim.answers() {
+		for _, f := range followers[1:] {
+			if took := f.gone(t, name).Sub(gone); took < ttl-time.Second || took > ttl+2*time.Second {
+				t.Errorf("%s was withdrawn %v after its provider was killed, want %v", name, took, ttl)
+			}
+		}
+	}
+
+	// Members of etcd die, first the leader. Somebody registers meanwhile.
+	late := w.open(t, w.owners[1], "fleet")
+	for i := range 2 {
+		e := members[i]
+		if i == 0 {
+			e = leader(t, members...)
+		}
+		e.Kill()
+		begin := time.Now()
+		name, at := fmt.Sprintf("late-%d.%s", i, zone), fleet.Address(1<<21+i)
+		late.active(t, name, node(at), ttl)
+		late.grants(t, node(at))
+		t.Logf("a node was registered %v after a member of etcd was killed", time.Since(begin).Round(time.Millisecond))
+		resolvedTo(t, w, name, short([]string{at.String()}))
+		p.more(t)
+		must(t, e.Start(t.Context()))
+	}
+
+	for i := range 2 {
+		late.clear(t, fmt.Sprintf("late-%d.%s", i, zone), node(fleet.Address(1<<21+i)))
+	}
+
+	// The owner comes back, to nodes that are all with others.
+	must(t, w.owners[0].Start(t.Context()))
+	passes(t, time.Now().Add(convergence+ttl))
+	p.more(t)
+	p.check(t)
+	want := followers[1].synced(t, services)
+	for i, f := range followers {
+		eventually(t, func() string {
+			got := f.synced(t, services)
+			for name, s := range want {
+				if got[name] == nil || !s.Equal(got[name]) {
+					return fmt.Sprintf("%s is %+v at %s, and %+v at %s", name, got[name], w.owners[i].Name, s, w.owners[1].Name)
+				}
+			}
+			return ""
+		})
+	}
+	for i, f := range followers[1:] {
+		if f.withdraws != 12 {
+			t.Errorf("%s has withdrawn %d services, want the 10 of the provider that was killed, and 2 that were cleared", w.owners[i+1].Name, f.withdraws)
+		}
+	}
+	for _, o := range w.owners[1:] {
+		if n := o.metric(t, "expired_total"); n > 12 {
+			t.Errorf("%s counts %v nodes that have expired", o.Name, n)
+		}
+	}
+}
