@@ -52,7 +52,7 @@ func BenchmarkRegister(b *testing.B) {
 }
 
 func benchmarkRegister(b *testing.B, store func(int) string) {
-	w := start(b, options{store: store, convergence: 2 * time.Second, rules: upTo(benchTTL)})
+	w := start(b, options{store: store, convergence: 2 * time.Second})
 	o := w.owners[0]
 	fleets := make([]*providers, processes)
 	for i := range fleets {

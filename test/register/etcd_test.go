@@ -27,12 +27,6 @@ func storeIn(members ...*realserver.Etcd) func(int) string {
 	}
 }
 
-// upTo are the usual rules with another bound of the ttl. In etcd nodes outlive their owner for
-// as long as that.
-func upTo(ttl time.Duration) string {
-	return strings.Replace(usual, "max: 1h, default: 30s", fmt.Sprintf("max: %[1]v, default: %[1]v", ttl), 1)
-}
-
 // leader returns the member of an etcd that leads, once there is one.
 func leader(t testing.TB, members ...*realserver.Etcd) *realserver.Etcd {
 	t.Helper()
@@ -54,14 +48,15 @@ func leader(t testing.TB, members ...*realserver.Etcd) *realserver.Etcd {
 // the leader first: providers move, nothing blinks, and in the end all owners
 // publish the same.
 func TestOwnersShareEtcd(t *testing.T) {
+	enabled(t)
 	const (
 		nodes       = 600
 		services    = 300
-		convergence = 15 * time.Second
-		ttl         = 10 * time.Second
+		convergence = 8 * time.Second
+		ttl         = 6 * time.Second
 	)
 	members := realserver.StartEtcdCluster(t, t.TempDir(), t.TempDir(), t.TempDir())
-	w := start(t, options{owners: 3, store: storeIn(members...), convergence: convergence, rules: upTo(ttl)})
+	w := start(t, options{owners: 3, store: storeIn(members...), convergence: convergence})
 	all := w.register(t, fleet.Config{Nodes: nodes, Services: services, Streams: 59, TTL: ttl})
 	victim := w.register(t, fleet.Config{First: 1 << 20, Nodes: 10, Services: 1 << 21, TTL: ttl})
 	var followers []*follower

@@ -318,7 +318,10 @@ func (s *Source) watchClock(ctx context.Context) {
 		case <-s.clock:
 		}
 		now := time.Now()
-		due = s.expire(now, now.Sub(due) > late)
+		next := s.expire(now, now.Sub(due) > late)
+		// To wait for the mutex is not to be stopped.
+		now = time.Now()
+		due = now.Add(max(next.Sub(now), 0))
 		timer.Reset(due.Sub(now))
 	}
 }
