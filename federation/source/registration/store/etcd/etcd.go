@@ -80,7 +80,7 @@ const (
 	maxRedial   = time.Second     // between attempts to connect to a member
 	pingEvery   = 10 * time.Second
 	pingTimeout = 3 * time.Second
-	oneCall     = 5 * time.Second  // bounds a request, but for a page of a list
+	oneCall     = 3 * time.Second  // bounds a request, but for a page of a list: one to a leader that dies has no answer
 	onePage     = 20 * time.Second // bounds a page of a list
 )
 
