@@ -192,6 +192,18 @@ func (c *cluster) drop(filter func(*node.Node) bool) {
 	}
 }
 
+// lose loses everything, as etcd does whose disk is replaced: it counts anew.
+func (c *cluster) lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.nodes)
+	c.revision, c.complete = 0, false
+	for _, s := range c.stores {
+		s.state, s.events = true, nil
+		s.rouse()
+	}
+}
+
 func (c *cluster) has() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

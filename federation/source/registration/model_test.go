@@ -138,6 +138,9 @@ func (m *model) check() {
 			continue
 		}
 		shown := m.shown(p.at)
+		if shown == nil {
+			continue // it has started with a store that has lost its data, and is silent
+		}
 		for key := range p.grants {
 			if !shown[key] {
 				m.failf("%s of program %d was granted by owner %d, which does not publish it: %v", key, p.id, p.at, slices.Sorted(maps.Keys(shown)))
@@ -146,12 +149,15 @@ func (m *model) check() {
 	}
 }
 
-// shown returns the nodes that an owner publishes.
+// shown returns the nodes that an owner publishes, or nil while it is silent.
 func (m *model) shown(i int) map[string]bool {
 	nodes := make(map[string]bool)
 	part := m.owners[i].part
 	part.mu.Lock()
 	defer part.mu.Unlock()
+	if !part.whole {
+		return nil
+	}
 	for _, s := range part.services {
 		for _, e := range s.Service().Endpoints {
 			nodes[fmt.Sprintf("%s tcp://%s:%d", s.FQDN(), e.Address, e.Port)] = true
@@ -216,6 +222,9 @@ func (m *model) act() {
 		m.stores[i].fail(1 + m.random.IntN(3))
 	case n < 98:
 		m.restart(i)
+	case n < 99:
+		m.notef("the data of the store is lost")
+		m.cluster.lose()
 	}
 }
 

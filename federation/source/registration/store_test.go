@@ -120,6 +120,90 @@ func TestStoreLosesNodes(t *testing.T) {
 	})
 }
 
+// The node of a provider whose stream has broken stays for its ttl, also when the store
+// loses it before.
+func TestStoreLosesBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCluster().store(true)
+		w := settled(t, registration.Config{Store: s})
+		p := w.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		p.breakStream()
+		time.Sleep(5 * time.Second)
+		s.drop(func(*node.Node) bool { return true })
+		time.Sleep(5*time.Second - time.Nanosecond)
+		w.expect("just before the end of the ttl", "web.acme.example 192.0.2.1:8443")
+		time.Sleep(time.Second)
+		w.expect("after it")
+		if s.has() != 0 || w.source.Stats().Expired["broken"] != 1 {
+			t.Errorf("the store has %d, %+v", s.has(), w.source.Stats())
+		}
+	})
+}
+
+// When the store has lost its data, each owner keeps the nodes of the others until these
+// had time to put them again.
+func TestStoreLosesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		sa, sb := c.store(true), c.store(false)
+		a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+		b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: time.Minute})
+		p, q := a.connect("web"), b.connect("web")
+		p.active(web, one)
+		q.active(web, two)
+		q.active(web, three)
+		const all = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443 192.0.2.3:8443"
+		a.expect("all", all)
+		b.expect("all", all)
+		p.told()
+
+		sb.setAway(true, true) // b cannot put its nodes again
+		synctest.Wait()
+		c.lose()
+		a.expect("lost", all)
+		if s := a.source.Stats(); s.Old != 2 || s.Convergence != time.Minute {
+			t.Errorf("%+v", s)
+		}
+		for range 5 {
+			time.Sleep(9 * time.Second)
+			p.active(web, one)
+			q.active(web, two)
+			q.active(web, three)
+		}
+		if got := p.told(); len(got) != 5 {
+			t.Errorf("told %q", got)
+		}
+		c.lose() // which is not another convergence
+		sb.setAway(false, true)
+		synctest.Wait()
+		sb.setAway(true, true)
+		q.clear(web, three)
+		p.active(web, three) // the provider has moved
+		a.expect("put again", all)
+		b.expect("put again", all)
+		if s := a.source.Stats(); s.Old != 0 || s.Pending != 0 || c.has() != 3 {
+			t.Errorf("the store has %d, %+v", c.has(), s)
+		}
+
+		c.lose()
+		synctest.Wait()
+		for range 6 {
+			time.Sleep(9 * time.Second)
+			p.active(web, one)
+			p.active(web, three)
+		}
+		time.Sleep(6*time.Second - time.Nanosecond)
+		a.expect("just before the end of the convergence", all)
+		time.Sleep(time.Second)
+		a.expect("after it", "web.acme.example 192.0.2.1:8443 192.0.2.3:8443")
+		if s := a.source.Stats(); s.Old != 0 || s.Expired["convergence"] != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestTwoOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()

@@ -9,11 +9,15 @@ import (
 )
 
 // State takes all that the store holds. What this owner keeps for its providers and is
-// not there is put again, and stays published.
+// not there is put again, and stays published. Where the store has lost nodes of other
+// owners, they stay for the convergence period, in which these put them again.
 func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 	first := !t.known
 	t.known, t.complete = true, t.complete || complete
 	t.state++
+	if !complete {
+		t.graves = newGraves() // the store may have begun to count anew
+	}
 	for _, v := range nodes {
 		e := t.recall(v, first, now)
 		if e != nil {
@@ -21,13 +25,34 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 		}
 	}
 	for _, e := range t.all() {
-		if e.state == t.state || e.flying != nil {
+		if e.state == t.state {
+			continue
+		}
+		e.version = 0 // whatever the store has from now on is later
+		if e.flying != nil {
+			e.missing = true
 			continue
 		}
 		t.setTried(e, nil)
-		t.lose(e, e.ours && e.wanted() != nil)
+		if !complete && e.stored != nil && e.wanted() != nil && t.isForeign(e.stored) {
+			t.keep(e, now)
+		} else {
+			t.lose(e)
+		}
 		t.unblock(e)
 	}
+}
+
+// keep lets a node stay that another owner has stored, and the store has lost.
+func (t *Table) keep(e *entry, now time.Time) {
+	e.missing = true
+	if _, ok := e.due.Deadline(); ok {
+		return
+	}
+	e.ours = true
+	t.age(e)
+	t.converge = now.Add(t.config.Convergence)
+	t.setDue(e, t.converge)
 }
 
 // all returns the entries, so that they can be changed on the way.
@@ -42,8 +67,12 @@ func (t *Table) all() []*entry {
 // recall takes a node of a state, and returns its entry, or nil where it is gone.
 func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
 	e := t.entries[v.Node.Key]
-	if e != nil && v.Version < e.version && e.flying == nil {
+	if e != nil && v.Version < e.version {
 		// The state is that of a moment before, or the store has begun to count anew.
+		if e.flying != nil {
+			e.version = v.Version
+			return e
+		}
 		e.version = v.Version - 1
 		if e.holder != nil && e.stored != nil {
 			e.version, e.missing = v.Version, false
@@ -82,7 +111,7 @@ func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Tim
 		}
 		e.version = g.Version
 		t.setTried(e, nil)
-		t.lose(e, e.holder != nil)
+		t.lose(e)
 		t.unblock(e)
 	}
 }
@@ -170,14 +199,14 @@ func (t *Table) isFresh(e *entry, n *node.Node, now time.Time) bool {
 	return ok && at-now.Sub(t.start) >= n.TTL
 }
 
-// lose notes that the store does not hold the entry any more. With keep it is put
-// again, if it was this owner's.
-func (t *Table) lose(e *entry, keep bool) {
+// lose notes that the store does not hold the entry any more. What this owner keeps for a
+// provider is put again: it has a deadline.
+func (t *Table) lose(e *entry) {
 	c := e.next
 	switch {
 	case e.stored == nil:
 		return
-	case keep && e.wanted() != nil && !t.isForeign(e.stored):
+	case e.ours && e.wanted() != nil && !t.isForeign(e.stored):
 		e.missing = true
 		if c == nil && e.flying == nil {
 			t.request(e, &change{node: e.stored})
@@ -249,7 +278,7 @@ func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 		t.set(e, nil, nil, nil)
 		t.finish(c, nil)
 		return false
-	case c.node == nil || e.stored == nil:
+	case c.node == nil || e.stored == nil || e.missing:
 		return true
 	case c.seen != e.version && !e.lingering && c.stream != nil && !slices.Contains(c.stream.ids, e.stored.Provider):
 		// Somebody else was first, at another owner.
@@ -265,7 +294,7 @@ func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 		t.cede(e, now)
 		t.finish(c, nil)
 		return false
-	case !e.missing && !c.again && identical(c.node, e.stored):
+	case !c.again && identical(c.node, e.stored):
 		t.set(e, e.stored, nil, nil)
 		t.finish(c, e.stored)
 		return false
@@ -301,7 +330,7 @@ func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
 func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
 	c := e.flying
 	switch {
-	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || t.isForeign(e.stored)):
+	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || !e.missing && t.isForeign(e.stored)):
 		// Somebody has it now, or nobody.
 		t.set(e, e.stored, nil, e.next)
 		t.finish(c, nil)
