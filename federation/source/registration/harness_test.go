@@ -189,7 +189,7 @@ type provider struct {
 	eof   chan struct{}
 	ended chan struct{} // closed when the handler has returned
 	err   error         // of the handler, after ended
-	end   context.CancelFunc
+	end   context.CancelCauseFunc
 }
 
 func contextOf(id, address string) (context.Context, context.CancelFunc) {
@@ -207,8 +207,9 @@ func contextOf(id, address string) (context.Context, context.CancelFunc) {
 // dial opens a stream that takes room responses before it blocks. It sends nothing.
 func (w *world) dial(id string, room int) *provider {
 	ctx, cancel := contextOf(id, "192.0.2.200")
+	ctx, end := context.WithCancelCause(ctx)
 	p := &provider{
-		t: w.t, ctx: ctx, end: cancel, in: make(chan *registrationv1.RegisterRequest),
+		t: w.t, ctx: ctx, end: end, in: make(chan *registrationv1.RegisterRequest),
 		out: make(chan *registrationv1.RegisterResponse, room), eof: make(chan struct{}), ended: make(chan struct{}),
 	}
 	w.open = append(w.open, p)
@@ -283,7 +284,7 @@ func (p *provider) close() {
 
 // breakStream ends the stream as the end of the program does, or of the network.
 func (p *provider) breakStream() {
-	p.end()
+	p.end(nil)
 	<-p.ended
 }
 

@@ -61,7 +61,7 @@ func (s *Source) List(request *registrationv1.ListRequest, stream registrationv1
 	select {
 	case <-s.began:
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		return endOf(ctx)
 	}
 	keys, err := s.enlist(l)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Source) follow(ctx context.Context, l *list, ids []mtls.ID, stream regi
 	for {
 		select {
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return endOf(ctx)
 		case <-s.closing:
 			return status.Error(codes.Unavailable, "the owner ends")
 		case <-l.wake:

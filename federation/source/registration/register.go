@@ -96,6 +96,16 @@ func callerOf(ctx context.Context) ([]mtls.ID, netip.Addr, error) {
 	return ids, address, nil
 }
 
+// endOf returns the status of a stream whose context has ended: the reason of whoever
+// ended it, where there is one.
+func endOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) {
+		return status.FromContextError(cause).Err()
+	}
+	return cause
+}
+
 // Register implements registrationv1.RegistrationServiceServer.
 func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServer) error {
 	ctx := stream.Context()
@@ -106,7 +116,7 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	select {
 	case <-s.began:
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		return endOf(ctx)
 	}
 	c := &session{
 		source: s, stream: stream, log: s.log.With("provider", ids[0], "address", address), opened: make(chan struct{}),
@@ -118,7 +128,9 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 	}
 	defer s.sessions.Done()
 	c.log.Info("provider connected")
-	err = c.run(ctx)
+	if err = c.run(ctx); err != nil && ctx.Err() != nil {
+		err = endOf(ctx)
+	}
 	s.leave(c)
 	c.log.Info("provider gone", "code", status.Code(err))
 	return err
@@ -157,7 +169,7 @@ func (c *session) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return ctx.Err()
 		case err := <-c.sent:
 			return err
 		case <-opened:
@@ -190,7 +202,7 @@ func (c *session) finish(ctx context.Context) error {
 	case err := <-c.sent:
 		return err
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		return ctx.Err()
 	case <-c.source.closing:
 		return nil
 	}
@@ -234,7 +246,7 @@ func (c *session) receive(ctx context.Context) ending {
 	opened := false
 	for {
 		if !c.hasRoom(ctx) {
-			return ending{err: status.FromContextError(ctx.Err()).Err()}
+			return ending{err: ctx.Err()}
 		}
 		request, err := c.stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -358,7 +370,7 @@ func (c *session) write(ctx context.Context) error {
 		select {
 		case <-c.wake:
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return ctx.Err()
 		}
 		c.mu.Lock()
 		batch, c.queue = c.queue, batch[:0]

@@ -2,6 +2,7 @@ package registration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -274,6 +275,21 @@ func TestList(t *testing.T) {
 		w.stop()
 		if err := <-watch.done; status.Code(err) != codes.Unavailable {
 			t.Error(err)
+		}
+	})
+}
+
+// A stream that the owner ends says why.
+func TestEndedForAReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p, broken := w.connect("web"), w.connect("broken")
+		reason := status.Error(codes.PermissionDenied, "not any more")
+		p.end(reason)
+		broken.breakStream()
+		<-p.ended
+		if !errors.Is(p.err, reason) || status.Code(broken.err) != codes.Canceled {
+			t.Errorf("the streams ended with %v and %v", p.err, broken.err)
 		}
 	})
 }
