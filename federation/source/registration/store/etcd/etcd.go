@@ -110,11 +110,12 @@ type Store struct {
 	logger *slog.Logger
 
 	// Owned by Run.
-	heard    time.Time // when etcd was there last
-	away     bool      // and the watcher knows
-	revision int64     // the last one that etcd has told of
-	begun    string    // the last value of the marker; empty: none
-	told     bool      // the watcher has had a state
+	heard      time.Time // when etcd was there last
+	away       bool      // and the watcher knows
+	revision   int64     // the last one that etcd has told of
+	begun      string    // the last value of the marker; empty: none
+	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
+	told       bool      // the watcher has had a state
 
 	mu      sync.Mutex
 	client  *clientv3.Client // nil before Run has connected, and after its end

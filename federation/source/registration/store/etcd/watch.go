@@ -145,6 +145,9 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 	if err != nil {
 		return err
 	}
+	if s.replaced(p) {
+		s.replacedAt = time.Now()
+	}
 	s.revision, s.begun = all.revision, p.begun
 	s.tell(w, all)
 
@@ -243,7 +246,8 @@ func (s *Store) tell(w store.Watcher, all snapshot) {
 	}
 	s.mu.Unlock()
 	s.told = true
-	w.State(all.nodes, s.begun != "")
+	// An older copy of the data has the marker, but not what came after it.
+	w.State(all.nodes, s.begun != "" && time.Since(s.replacedAt) >= s.config.Lease)
 	if s.away {
 		s.away = false
 		w.Away(nil)
