@@ -33,15 +33,17 @@ type Store interface {
 type Watcher interface {
 	// State says what the store holds now: everything. It is called before Changed,
 	// and again when changes may have been missed. With complete the store knows that
-	// nothing is missing in it: it is false for a store that is new or was damaged,
-	// where providers that live may not be in it yet.
+	// nothing is missing in it: it is false for a store that is new, was damaged, or has lost
+	// its data, where providers that live may not be in it yet. Its versions may have
+	// begun anew then.
 	State(nodes []Versioned, complete bool)
 
 	// Changed says what has changed since. Of what Commit has stored the version tells
 	// that it is known.
 	Changed(nodes []Versioned, gone []Gone)
 
-	// Away says why the store cannot be asked, or with nil that it can be again.
+	// Away says why the store cannot be asked, or with nil that it can be again. A store
+	// that has said nothing can be asked.
 	Away(reason error)
 }
 

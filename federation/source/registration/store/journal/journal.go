@@ -118,9 +118,10 @@ func New(c Config) (*Store, error) {
 // has it for example, it tries again each second.
 func (s *Store) Run(ctx context.Context, w store.Watcher) {
 	opened, err := s.open()
-	for last := ""; err != nil; opened, err = s.open() {
-		if err.Error() != last {
-			last = err.Error()
+	var away string // as the watcher was told
+	for ; err != nil; opened, err = s.open() {
+		if err.Error() != away {
+			away = err.Error()
 			w.Away(err)
 		}
 		if !sleep(ctx, openEvery) {
@@ -128,7 +129,9 @@ func (s *Store) Run(ctx context.Context, w store.Watcher) {
 		}
 	}
 	defer opened.close()
-	w.Away(nil)
+	if away != "" {
+		w.Away(nil)
+	}
 	w.State(opened.nodes, opened.complete)
 	s.keep(ctx)
 	s.end()
