@@ -142,6 +142,33 @@ func TestStoreLosesBroken(t *testing.T) {
 	})
 }
 
+// A provider whose stream to one owner has broken clears its node with another one.
+func TestClearElsewhere(t *testing.T) {
+	for _, echo := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster()
+			a := settled(t, registration.Config{Store: c.store(echo), Owner: "a"})
+			b := settled(t, registration.Config{Store: c.store(echo), Owner: "b"})
+			p := a.connect("web")
+			p.active(web, one)
+			p.expect(granted(web, one))
+			p.breakStream()
+			p = b.connect("web")
+			p.clear(web, one)
+			p.close()
+			<-p.ended
+			for range 20 {
+				a.expect("cleared")
+				b.expect("cleared")
+				time.Sleep(time.Second)
+			}
+			if sa, sb := a.source.Stats(), b.source.Stats(); c.has() != 0 || sa.Pending+sb.Pending != 0 || sa.Expired["broken"] != 0 {
+				t.Errorf("the store has %d, %+v, %+v", c.has(), sa, sb)
+			}
+		})
+	}
+}
+
 // When the store has lost its data, each owner keeps the nodes of the others until these
 // had time to put them again.
 func TestStoreLosesAll(t *testing.T) {

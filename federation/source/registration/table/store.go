@@ -261,7 +261,12 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 			continue
 		}
 		c.seen = e.version
-		t.set(e, e.stored, c, nil)
+		if other := t.takeover(e, c); other != nil {
+			t.set(e, e.stored, other, c)
+			c = other
+		} else {
+			t.set(e, e.stored, c, nil)
+		}
 		t.batch = append(t.batch, e)
 		changes = append(changes, store.Change{Key: e.key, Node: c.node, Before: e.before()})
 	}
@@ -269,6 +274,18 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 		t.queue = nil
 	}
 	return changes
+}
+
+// takeover returns what is to be stored before a provider's deletion of a node that another
+// owner has stored, or nil. That owner would not know that the node is cleared, and put it
+// again.
+func (t *Table) takeover(e *entry, c *change) *change {
+	if c.node != nil || c.stream == nil || e.stored == nil || e.missing || !t.isForeign(e.stored) {
+		return nil
+	}
+	n := *e.stored
+	n.Owner, n.Stream = t.config.Owner, c.stream.number
+	return &change{node: &n, seen: c.seen}
 }
 
 // stillDue reports whether a change is still to be made. If not, it ends it.
