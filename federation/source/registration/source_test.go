@@ -311,3 +311,23 @@ func TestCloseOfOwner(t *testing.T) {
 // sleepHalf waits for less than what a provider may be silent for, with the usual ttl: seven
 // of them are longer than any ttl of the rules.
 func sleepHalf() { time.Sleep(14 * time.Second) }
+
+// A node that lingers goes at once when the rules do not allow it any more.
+func TestLingeringNodeMayNotStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{Linger: 30 * time.Second})
+		p := w.connect("web")
+		p.active(web, one)
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(11 * time.Second)
+		w.expect("it lingers", "web.acme.example 192.0.2.1:8443")
+		w.source.SetRules(rulesOf(t, anyone))
+		w.expect("rules that allow it", "web.acme.example 192.0.2.1:8443")
+		w.source.SetRules(rulesOf(t, strings.ReplaceAll(anyone, "acme.example", "corp.example")))
+		w.expect("rules that do not")
+		if s := w.source.Stats(); s.Refused["no-rule"] != 1 || s.Nodes != 0 || s.Pending != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -93,7 +93,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	var held []*entry
 	for _, e := range t.all() {
 		switch {
-		case !e.ours || e.wanted() == nil || e.lingering:
+		case !e.ours || e.wanted() == nil:
 		case e.holder != nil:
 			held = append(held, e)
 		default:
