@@ -21,7 +21,8 @@ import (
 // The bounds of lists. Each remembers every key once at most.
 const (
 	maxLists  = 16
-	listChunk = 256 // nodes that are read under one lock
+	listChunk = 256     // nodes that are read under one lock
+	maxBehind = 1 << 16 // keys that one may be behind, beside those of the nodes there are
 )
 
 // list is what somebody has yet to be told who watches nodes.
@@ -30,15 +31,22 @@ type list struct {
 	watch bool                  // whether changes are wanted
 	wake  chan struct{}         // holds one value when keys is not empty
 	keys  map[node.Key]struct{} // that have changed; guarded by the mutex of the source
+	lost  bool                  // whether there were too many of them; likewise
 }
 
-// note is called with the mutex of the source held.
-func (l *list) note(key node.Key) {
-	if l.watch && (l.of.IsZero() || l.of == key.Service) {
-		l.keys[key] = struct{}{}
-		rouse(l.wake)
+// note is called with the mutex of the source held. There are so many nodes.
+func (l *list) note(key node.Key, nodes int) {
+	if !l.watch || l.lost || !l.of.IsZero() && l.of != key.Service {
+		return
 	}
+	l.keys[key] = struct{}{}
+	if len(l.keys) > maxBehind+nodes { // it does not read, and nodes come and go
+		l.keys, l.lost = nil, true
+	}
+	rouse(l.wake)
 }
+
+var errBehind = status.Error(codes.ResourceExhausted, "you read more slowly than nodes change: list them again")
 
 var errNoObserver = status.Error(codes.PermissionDenied, "the rules of this owner do not name you as an observer")
 
@@ -112,9 +120,12 @@ func (s *Source) follow(ctx context.Context, l *list, ids []mtls.ID, stream regi
 			return errNoObserver
 		}
 		s.mu.Lock()
-		keys := slices.Collect(maps.Keys(l.keys))
+		keys, lost := slices.Collect(maps.Keys(l.keys)), l.lost
 		l.keys = make(map[node.Key]struct{})
 		s.mu.Unlock()
+		if lost {
+			return errBehind
+		}
 		if err := s.list(stream, keys, true); err != nil {
 			return err
 		}

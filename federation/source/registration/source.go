@@ -264,7 +264,7 @@ func (s *Source) away() error { return cmp.Or(s.stored, s.commit) }
 // changed tells those who list nodes of a change. It is called with mu held.
 func (s *Source) changed(key node.Key) {
 	for l := range s.lists {
-		l.note(key)
+		l.note(key, s.table.Numbers().Nodes)
 	}
 }
 
