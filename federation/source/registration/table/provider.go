@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Text is how a provider names a node.
@@ -212,28 +213,33 @@ func (t *Table) Judge(r *rules.Rules, s *Stream, a *Active) *Offer {
 		Key: node.Key{Service: service, URI: uri}, Instance: a.Instance, Metadata: federation.Pairs(a.Metadata),
 		Description: a.Description, Owner: t.config.Owner, Stream: s.number, Since: time.Unix(0, 0).UTC(),
 	}
-	o.judge(r, s)
-	if o.err != nil {
-		return o
-	}
-	if err := o.node.Validate(); err != nil {
-		o.err = malformed(err.Error())
-		return o
-	}
-	endpoint := [1]federation.Endpoint{{Address: uri.Address, Port: uri.Port}}
-	if invalid := t.config.Policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
-		o.err = rules.Refusal{Rule: rules.Address, Reason: invalid.Rule}
-	}
+	o.judge(r, s, t.config.Policy)
 	return o
 }
 
 func malformed(reason string) error { return rules.Refusal{Rule: rules.Malformed, Reason: reason} }
 
-func (o *Offer) judge(r *rules.Rules, s *Stream) {
+// judge asks the rules, and then looks at what they do not speak of.
+func (o *Offer) judge(r *rules.Rules, s *Stream, policy wire.Policy) {
 	var grant rules.Grant
 	o.rules = r
-	grant, o.err = r.Judge(s.request(o.node.Key, o.TTL))
+	if grant, o.err = r.Judge(s.request(o.node.Key, o.TTL)); o.err != nil {
+		return
+	}
 	o.node.TTL, o.node.Provider, o.node.Rule, o.quota = grant.TTL, grant.Provider, grant.Rule, grant.Quota
+	o.err = inspect(o.node, policy)
+}
+
+// inspect returns the rules.Refusal by which a node is refused whatever the rules say.
+func inspect(n *node.Node, policy wire.Policy) error {
+	if err := n.Validate(); err != nil {
+		return malformed(err.Error())
+	}
+	endpoint := [1]federation.Endpoint{{Address: n.URI.Address, Port: n.URI.Port}}
+	if invalid := policy.Check(&federation.Service{Endpoints: endpoint[:]}); invalid != nil {
+		return rules.Refusal{Rule: rules.Address, Reason: invalid.Rule}
+	}
+	return nil
 }
 
 // isNode reports whether the offer says what the node says, on the same stream.
@@ -267,7 +273,7 @@ func (t *Table) Register(s *Stream, o *Offer, now time.Time) error {
 	if o.node != nil {
 		e = t.entries[o.node.Key]
 		if o.rules != t.config.Rules {
-			o.judge(t.config.Rules, s)
+			o.judge(t.config.Rules, s, t.config.Policy)
 		}
 	}
 	if err := t.check(s, e, o); err != nil {

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -340,11 +341,23 @@ func (t *Table) remove(e *entry) {
 
 // put lets the entry be in the queue of those with changes to take.
 func (t *Table) put(e *entry) {
-	if !e.queued && !e.waiting && e.flying == nil && e.next != nil {
-		e.queued = true
-		t.queue = append(t.queue, e)
+	if e.queued || e.waiting || e.flying != nil || e.next == nil {
+		return
 	}
+	if len(t.queue) > spareQueue+2*t.numbers.Pending {
+		t.queue = slices.DeleteFunc(t.queue, func(e *entry) bool {
+			e.queued = e.next != nil
+			return !e.queued
+		})
+	}
+	e.queued = true
+	t.queue = append(t.queue, e)
 }
+
+// spareQueue is how many entries the queue may have that have no change any more, beside
+// as many as those that have one: a provider that registers and clears leaves one each
+// time, and while the store is away nobody takes them.
+const spareQueue = 1024
 
 // request has the entry changed. A change that waits makes room for it.
 func (t *Table) request(e *entry, c *change) {
