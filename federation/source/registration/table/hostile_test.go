@@ -1,13 +1,18 @@
 package table
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 )
 
 func rulesFor(t *testing.T, services string) *rules.Rules {
@@ -78,5 +83,65 @@ func TestQueueIsBounded(t *testing.T) {
 	table.State(nil, true, time.Now())
 	if changes := table.Take(10, time.Now()); len(changes) != 1 || changes[0].Key.URI.String() != other.Node {
 		t.Errorf("to be stored: %+v", changes)
+	}
+}
+
+// What somebody else has written to the store is published only where the rules of this
+// owner and its policy allow it, and is left where it is.
+func TestStoreThatLies(t *testing.T) {
+	id, err := mtls.ParseID("spiffe://acme.example/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func(version int64, service, uri string) store.Versioned {
+		name, wrong := federation.ParseFQDN(service)
+		at, invalid := node.ParseURI(uri, netip.Addr{})
+		if err := cmp.Or(wrong, invalid); err != nil {
+			t.Fatal(err)
+		}
+		return store.Versioned{Version: version, Node: &node.Node{
+			Key: node.Key{Service: name, URI: at}, TTL: 100 * time.Hour, Provider: id, Rule: "all", Owner: "owner-2", Stream: 7, Since: time.Unix(1, 0).UTC(),
+		}}
+	}
+	state := []store.Versioned{
+		stored(1, "web.acme.example", "tcp://192.0.2.1:1"), stored(2, "web.acme.example", "tcp://127.0.0.1:1"),
+		stored(3, "web.acme.example", "tcp://10.0.0.1:1"), stored(4, "bank.example", "tcp://192.0.2.1:1"),
+	}
+	published := func(table *Table) (uris []string) {
+		for _, s := range table.Dirty() {
+			for _, n := range s.Nodes {
+				uris = append(uris, s.Name.String()+" "+n.URI.String())
+			}
+		}
+		return uris
+	}
+	allowed := []string{"web.acme.example. tcp://192.0.2.1:1"}
+	for _, shared := range []bool{true, false} {
+		table := New(Config{Owner: "owner-1", Shared: shared, Rules: rulesFor(t, "*.acme.example")}, time.Now())
+		if !shared {
+			state[0].Node.TTL = time.Minute
+		}
+		table.State(state, true, time.Now())
+		if !shared {
+			table.Take(10, time.Now())
+			table.Settle([]store.Outcome{{Version: 11}, {Version: 12}, {Version: 13}}, time.Now())
+		}
+		if got := published(table); !slices.Equal(got, allowed) {
+			t.Errorf("shared: %t, published: %q", shared, got)
+		}
+		if !shared {
+			continue
+		}
+		if changes := table.Take(10, time.Now()); len(changes) > 0 {
+			t.Errorf("what others have stored is changed: %+v", changes)
+		}
+		table.SetRules(rulesFor(t, "*.other.example"), nil)
+		if got := published(table); len(got) > 0 || len(table.Keys(federation.FQDN{})) != len(state) {
+			t.Errorf("with other rules: %q", got)
+		}
+		table.SetRules(rulesFor(t, "*.acme.example"), nil)
+		if got := published(table); !slices.Equal(got, allowed) {
+			t.Errorf("with the first rules again: %q", got)
+		}
 	}
 }

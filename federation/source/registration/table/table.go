@@ -102,6 +102,7 @@ type entry struct {
 	ours      bool // whether this owner sees to the deadline
 	old       bool // whether the node is known from before, and its provider is not back
 	lingering bool // whether the node has expired, and stays as the last one of its service
+	barred    bool // whether another owner has stored what is not published here
 	queued    bool // whether it is in queue
 	waiting   bool // for the store to tell what a change was in conflict with
 }
@@ -198,7 +199,9 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 		if t.config.Changed != nil {
 			t.config.Changed(e.key)
 		}
-		if stored == nil || before == nil || !sameNode(stored, before) {
+		barred := e.barred
+		e.barred = stored != nil && t.isForeign(stored) && t.bars(stored)
+		if stored == nil || before == nil || !sameNode(stored, before) || e.barred != barred {
 			t.soil(e.service)
 		}
 	}
@@ -425,7 +428,7 @@ func (t *Table) Dirty() []Service {
 		s.dirty = false
 		nodes := make([]*node.Node, 0, len(s.entries))
 		for _, e := range s.entries {
-			if e.stored != nil {
+			if e.stored != nil && !e.barred {
 				nodes = append(nodes, e.stored)
 			}
 		}

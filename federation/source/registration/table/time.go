@@ -93,7 +93,12 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	var held []*entry
 	for _, e := range t.all() {
 		switch {
-		case !e.ours || e.wanted() == nil:
+		case e.wanted() == nil:
+		case !e.ours:
+			if barred := e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored); barred != e.barred {
+				e.barred = barred
+				t.soil(e.service)
+			}
 		case e.holder != nil:
 			held = append(held, e)
 		default:
@@ -138,11 +143,24 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 // stand has a node deleted that is stored and may not be registered any more, whose
 // provider is not there. It returns why.
 func (t *Table) stand(e *entry) *rules.Refusal {
-	refusal, ok := t.config.Rules.Stands(e.wanted()).(rules.Refusal) //nolint:errorlint // the rules return nothing else
+	err := t.config.Rules.Stands(e.wanted())
+	if err == nil {
+		err = inspect(e.wanted(), t.config.Policy)
+	}
+	refusal, ok := err.(rules.Refusal) //nolint:errorlint // the rules and this package return nothing else
 	if !ok {
 		return nil
 	}
 	t.numbers.Refused[refusal.Rule]++
 	t.request(e, &change{})
 	return &refusal
+}
+
+// bars reports whether a node of another owner may not be published by this one: a store
+// that is shared holds what anybody has written there. The ttl does not matter: owners
+// read their rules anew one after the other.
+func (t *Table) bars(n *node.Node) bool {
+	asked := *n
+	asked.TTL = 0
+	return t.config.Rules.Stands(&asked) != nil || inspect(n, t.config.Policy) != nil
 }
