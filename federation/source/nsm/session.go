@@ -225,7 +225,7 @@ func (x *session) hear(w word) {
 			if e != nil {
 				x.world.forget(e)
 			}
-			if x.listing || !x.whole {
+			if (x.listing || !x.whole) && len(x.deleted) < maxEndpoints { // no list has more
 				x.deleted[w.key] = x.tick // a list may still have it
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -366,4 +367,16 @@ func numbered(n int, services ...string) []*registry.NetworkServiceEndpoint {
 		all[i] = expiring(time.Minute, fmt.Sprintf("nse-%05d", i), services...)
 	}
 	return all
+}
+
+// A registry that deletes without end while it lists without end takes no memory without
+// bound.
+func TestDeletionsAreBounded(t *testing.T) {
+	x := &session{Source: &Source{world: newWorld()}, deleted: make(map[string]uint64), listing: true}
+	for i := range maxEndpoints + 1000 {
+		x.hear(word{key: strconv.Itoa(i), deleted: true})
+	}
+	if len(x.deleted) != maxEndpoints {
+		t.Errorf("%d deletions are remembered", len(x.deleted))
+	}
 }
