@@ -24,6 +24,9 @@ import (
 // Forms are those of a check, for the help of a command.
 const Forms = "http://HOST:PORT/PATH, https://..., tcp://HOST:PORT, grpc://HOST:PORT[/SERVICE] or exec:COMMAND"
 
+// errUser does not show the URL, as the rest of the errors do: it may have a password.
+var errUser = errors.New("a URL with a user is none of " + Forms)
+
 // Parse returns the check that text describes, in one of the Forms:
 //
 //   - http or https: a GET is answered with a status from 200 to 399. Redirections are
@@ -41,7 +44,10 @@ func Parse(text string) (Check, error) {
 		return func(ctx context.Context) error { return execute(ctx, line) }, nil
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil {
+	if err == nil && u.User != nil {
+		return nil, errUser
+	}
+	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("%q is none of %s", text, Forms)
 	}
 	switch u.Scheme {
@@ -86,12 +92,16 @@ func get(ctx context.Context, client *http.Client, target string) error {
 	}
 	request.Header.Set("User-Agent", "federationctl-register")
 	response, err := client.Do(request)
+	name, _, _ := strings.Cut(target, "?") // what is behind it may be secret
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = fmt.Errorf("GET %s: %w", name, failed.Err)
+	}
 	if err != nil {
 		return shown(ctx, err)
 	}
 	response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 399 {
-		return fmt.Errorf("GET %s: status %d", target, response.StatusCode)
+		return fmt.Errorf("GET %s: status %d", name, response.StatusCode)
 	}
 	return nil
 }

@@ -210,7 +210,7 @@ func TestParseErrors(t *testing.T) {
 		"localhost:80":           `"localhost:80" is none of`,
 		"exec:":                  "exec: has no command",
 		"ftp://localhost":        `"ftp://localhost" is none of`,
-		"http://user@localhost/": `"http://user@localhost/" is none of`,
+		"http://user@localhost/": `a URL with a user is none of`,
 		"tcp://localhost":        `"tcp://localhost" has no host:port`,
 		"tcp://:80":              `"tcp://:80" has no host:port`,
 		"tcp://localhost:80/a":   `"tcp://localhost:80/a" has more than host:port`,
@@ -220,5 +220,24 @@ func TestParseErrors(t *testing.T) {
 		if _, err := Parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// What may be secret in a URL stands in no error.
+func TestSecretsAreNotShown(t *testing.T) {
+	if _, err := Parse("http://user:secret@localhost/"); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	check, err := Parse(server.URL + "/health?token=secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"/health: status 404", "/health: dial tcp"} {
+		if err := check(t.Context()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v, want %q", err, want)
+		}
+		server.Close()
 	}
 }
