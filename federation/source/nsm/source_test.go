@@ -194,7 +194,6 @@ func TestReconnect(t *testing.T) {
 	runStand(t, func(f *fakeRegistry) { f.put(expiring(10*minute, "a", "web")) }, func(t *testing.T, s *stand) {
 		for i := range 3 {
 			s.at(time.Duration(i+1) * minute)
-			s.stop()
 			s.start()
 			s.want(t, "web: a")
 		}
@@ -202,7 +201,6 @@ func TestReconnect(t *testing.T) {
 			t.Errorf("it was away %d times", s.part.times)
 		}
 		s.at(3*minute + 5*time.Second)
-		s.stop()
 		s.start()
 		s.wantAway(t, true)
 		s.at(4 * minute)

@@ -56,13 +56,19 @@ func newFakeRegistry(t *testing.T) *fakeRegistry {
 	return f
 }
 
+// start starts the registry. If it runs, it takes connections all the time, and those that
+// there are end.
 func (f *fakeRegistry) start() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	listener, server := bufconn.Listen(1<<16), grpc.NewServer()
-	f.listener, f.server = listener, server
 	registry.RegisterNetworkServiceEndpointRegistryServer(server, f)
 	f.serving.Go(func() { _ = server.Serve(listener) })
+	f.mu.Lock()
+	former := f.server
+	f.listener, f.server = listener, server
+	f.mu.Unlock()
+	if former != nil {
+		former.Stop()
+	}
 }
 
 func (f *fakeRegistry) stop() {
