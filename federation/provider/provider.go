@@ -177,6 +177,9 @@ func (p *Provider) stay(ctx context.Context) {
 		if !p.pause(delay, o.fixable, &changed) {
 			return
 		}
+		if !p.hasWork() { // what was cleared has expired meanwhile
+			continue
+		}
 		useful, err := p.session(ctx, o)
 		if p.isLeaving() {
 			return
@@ -227,11 +230,11 @@ func (p *Provider) Drain(ctx context.Context, caches time.Duration) error {
 // is; otherwise it is time to leave.
 func (p *Provider) awaitWork(ctx context.Context) bool {
 	for {
-		p.mu.Lock()
-		work, left := len(p.nodes) > 0 || p.prune(time.Now()), p.left
-		p.mu.Unlock()
-		if work || left {
-			return !left
+		if p.isLeaving() {
+			return false
+		}
+		if p.hasWork() {
+			return true
 		}
 		select {
 		case <-p.wake:
@@ -240,6 +243,13 @@ func (p *Provider) awaitWork(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// hasWork reports whether there is a node to tell an owner of.
+func (p *Provider) hasWork() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.nodes) > 0 || p.prune(time.Now())
 }
 
 // pause waits for a duration or, if they may help, for new credentials, and reports
