@@ -478,6 +478,9 @@ func (x *Active) GetDescription() string {
 }
 
 // Granted answers an Active: the node is registered and its owner has stored that.
+// Answers for different nodes come in any order: some wait for the store, others do not.
+// Of one node the last answer is what holds; Actives of it that follow each other quickly
+// may have one answer together.
 type Granted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in Active.

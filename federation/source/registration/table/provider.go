@@ -57,11 +57,11 @@ type hold struct {
 	uri    string        // as this owner spells it
 }
 
-// delivery is an answer that may be told once the table was published. With kind 0 it
-// says only that a change is done.
+// delivery is a change that is done. An answer may be told once the table was published.
 type delivery struct {
 	*Stream
 
+	hold   *hold // for which the answer is; nil: there is none
 	answer Answer
 }
 
@@ -404,7 +404,7 @@ func (t *Table) finish(c *change, stored *node.Node) {
 	d := delivery{Stream: c.stream}
 	if h := c.hold; h != nil && stored != nil && h.entry.holder == h {
 		t.numbers.Granted++
-		d.answer = Answer{Kind: Granted, Text: h.text, TTL: stored.TTL, URI: h.uri}
+		d.hold, d.answer = h, Answer{Kind: Granted, Text: h.text, TTL: stored.TTL, URI: h.uri}
 	}
 	t.answers = append(t.answers, d)
 }
@@ -427,10 +427,11 @@ func (t *Table) Answers() Deliveries {
 	return list
 }
 
-// Deliver tells the answers.
+// Deliver tells the answers, except for Granted of a node that the stream does not hold
+// any more: it was told Refused since, which is to be the last that it is told.
 func (t *Table) Deliver(list Deliveries) {
 	for _, d := range list {
-		if d.answer.Kind != 0 {
+		if d.hold != nil && d.hold.entry.holder == d.hold {
 			d.tell(d.answer)
 		}
 		t.done(d.Stream)
