@@ -77,6 +77,7 @@ func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err erro
 	}
 	if _, ok := errors.AsType[*versionError](err); ok {
 		s.close(registrationv1.Close_VERSION_MISMATCH, fmt.Sprintf("this program speaks version %d", version))
+		s.await()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,6 +183,21 @@ func (s *session) close(reason registrationv1.Close_Reason, text string) {
 		Close: &registrationv1.Close{Reason: reason, Text: text},
 	}}) // what is wrong with the stream, read tells
 	_ = s.stream.CloseSend()
+}
+
+// closeWithin bounds how long an owner may take to read a Close that ends the stream.
+const closeWithin = 2 * time.Second
+
+// await waits until the owner has ended the stream, which nobody else reads any more: to
+// cancel it may drop what was sent last.
+func (s *session) await() {
+	timer := time.AfterFunc(closeWithin, func() { s.cancel(nil) })
+	defer timer.Stop()
+	for {
+		if _, err := s.stream.Recv(); err != nil {
+			return
+		}
+	}
 }
 
 // cause returns why the stream has ended: err, unless this side has cancelled it.
