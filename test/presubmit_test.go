@@ -184,7 +184,7 @@ var larger = map[string]exception{
 	"federation/mtls":                      {limit{1250, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, with an authority to try it"},
 	"federation/owner":                     {limit{1830, 16}, "one server of several catalogs, which may be unavailable, for two versions of the protocol and classes of consumers that are told different things"},
 	"federation/ownerconfig":               {limit{1230, 16}, "every key of one file, from listen to four kinds of sources and exports, with what finds all mistakes in it and what is probably not meant"},
-	"federation/provider":                  {limit{1010, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
+	"federation/provider":                  {limit{1030, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
 	"federation/source":                    {limit{850, 15}, "the rules of every source, all of them about the same parts and their list"},
 	"federation/source/registration":       {limit{960, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
 	"federation/source/registration/table": {limit{1250, 19}, "one state machine: providers, store, deadlines and rules work on the same entries, and a store may lose them"},
