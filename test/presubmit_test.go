@@ -186,8 +186,8 @@ var larger = map[string]exception{
 	"federation/ownerconfig":               {limit{1230, 16}, "every key of one file, from listen to four kinds of sources and exports, with what finds all mistakes in it and what is probably not meant"},
 	"federation/provider":                  {limit{1030, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
 	"federation/source":                    {limit{850, 15}, "the rules of every source, all of them about the same parts and their list"},
-	"federation/source/registration":       {limit{960, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
-	"federation/source/registration/table": {limit{1250, 19}, "one state machine: providers, store, deadlines and rules work on the same entries, and a store may lose them"},
+	"federation/source/registration":       {limit{975, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
+	"federation/source/registration/table": {limit{1260, 19}, "one state machine: providers, store, deadlines and rules work on the same entries, and a store may lose them"},
 	"federation/source/kubernetes":         {limit{1670, 15}, "one cluster: client, watches, what is known of it, and what is published of that"},
 	"federation/source/kubernetes/export": {
 		limit{1400, 15}, "everything by which a Service can be reached, read from nine kinds of objects, and what of them is kept and told",
