@@ -28,7 +28,6 @@ const (
 	Quota     = "quota"     // the identity has as many nodes as the rule allows
 	Taken     = "taken"     // the node is registered by another identity
 	Full      = "full"      // the service, or the owner, has as many nodes as it can have
-	Closing   = "closing"   // the provider has sent Close before, or the owner is about to
 )
 
 // Request is what a provider asks for.
