@@ -24,6 +24,7 @@ func TestProviderKilled(t *testing.T) {
 	const (
 		killed    = 8
 		tolerance = time.Second
+		busy      = 10 * time.Second // by which one of them may be late on a busy machine
 	)
 	w := start(t, options{})
 	f := w.follow(t, w.owners[0].address)
@@ -46,13 +47,16 @@ func TestProviderKilled(t *testing.T) {
 	for i, victim := range all {
 		name := victim.Service(i)
 		took := f.gone(t, name).Sub(at[i])
-		if took < shortTTL-tolerance || took > shortTTL+tolerance {
+		if took < shortTTL-tolerance || took > shortTTL+busy {
 			t.Errorf("%s was withdrawn %v after its provider was killed, want %v", name, took, shortTTL)
 		}
 		late = append(late, took-shortTTL)
 		resolvedTo(t, w, name, "NXDOMAIN")
 	}
 	slices.Sort(late)
+	if late[killed/2] > tolerance {
+		t.Errorf("most providers were withdrawn more than %v after their ttl: %v", tolerance, late)
+	}
 	t.Logf("%d providers were withdrawn %v to %v after their ttl", killed, late[0], late[killed-1])
 	p.more(t)
 	p.check(t)
@@ -79,6 +83,7 @@ func TestClear(t *testing.T) {
 		p.active(t, name, node(fleet.Address(i)), ttl)
 		p.grants(t, node(fleet.Address(i)))
 		resolvedTo(t, w, name, short([]string{fleet.Address(i).String()}))
+		f.synced(t, 1)
 		begin := time.Now()
 		p.clear(t, name, node(fleet.Address(i)))
 		took = append(took, f.gone(t, name).Sub(begin))
@@ -92,17 +97,21 @@ func TestClear(t *testing.T) {
 // times since they were heard last: nobody notices.
 func TestProviderStopped(t *testing.T) {
 	t.Parallel()
-	const stops = 3
+	const (
+		stops = 3
+		ttl   = 10 * time.Second
+		stop  = 6 * time.Second // an Active may be late by a ttl
+	)
 	w := start(t, options{})
 	f := w.follow(t, w.owners[0].address)
-	fleet := w.register(t, fleet.Config{Nodes: 20, Streams: 5, TTL: shortTTL})
+	fleet := w.register(t, fleet.Config{Nodes: 20, Streams: 5, TTL: ttl})
 	f.synced(t, 20)
 	resolved(t, w.dns, fleet.answers())
 	p := probe(t, w.dns, fleet.answers())
 	for i := range stops {
 		answers := func() int { s, _ := fleet.now(); return s.Answers }
 		fleet.signal(syscall.SIGSTOP)
-		passes(t, time.Now().Add(shortTTL*3/4))
+		passes(t, time.Now().Add(stop))
 		fleet.signal(syscall.SIGCONT)
 		// It is heard again before the next stop, which comes at another time.
 		before := answers()
@@ -112,7 +121,7 @@ func TestProviderStopped(t *testing.T) {
 			}
 			return ""
 		})
-		passes(t, time.Now().Add(time.Duration(i)*shortTTL/10))
+		passes(t, time.Now().Add(time.Duration(i)*ttl/10))
 	}
 	p.more(t)
 	p.check(t)
