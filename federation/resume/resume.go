@@ -1,0 +1,239 @@
+// Package resume finds out in which parts two copies of a catalog differ, so that a
+// consumer that comes back is sent these and not the whole.
+//
+// Both sides distribute the services over [Leaves] buckets by their names, and take a
+// digest of each bucket. A consumer sends its digests with the request for a stream. The
+// owner compares them with those of what the consumer may be told, and answers which
+// buckets differ: it sends these whole, and the others are what the consumer holds. So
+// neither side remembers anything of the other, and it does not matter which replica the
+// consumer comes back to, whether that was started anew meanwhile, and what either of
+// them has missed.
+//
+// A consumer with few services folds the digests to fewer buckets, which makes the header
+// short. The package is pure.
+package resume
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+const (
+	// Leaves is the number of buckets over which services are distributed, and the
+	// largest number of digests in a header.
+	Leaves = 512
+
+	// Size is the size of a digest in bytes. Nobody can find services with the digest
+	// of others (2^64 attempts for a pair of one's own making), so that a service
+	// which is different is never taken for one that a consumer holds.
+	Size = 16
+
+	// perBucket is how many services a bucket has on average, up to as many buckets as
+	// there can be: what is sent again for one that has changed.
+	perBucket = 32
+)
+
+// Digests are those of a catalog, one for each bucket. Their number is a power of two,
+// up to Leaves.
+type Digests []Digest
+
+// Digest is that of one service, or of a bucket.
+type Digest [Size]byte
+
+// Of returns the digest of a service, of which resource is what stands in its message: the
+// value of the resource. The name of the service is a part of that.
+func Of(resource []byte) Digest {
+	hash := sha256.Sum256(resource)
+	return Digest(hash[:Size])
+}
+
+// Sum takes the digests of a catalog. The zero value is ready to use.
+type Sum struct {
+	services int
+	leaves   [Leaves][]Digest
+}
+
+// Add adds the service of that name, of which resource is what stands in its message: see
+// [Of]. Each name is added once. Neither is kept.
+func (s *Sum) Add(name string, resource []byte) { s.AddDigest(Leaf(name), Of(resource)) }
+
+// AddDigest adds a service of which nothing is known but its bucket and its digest.
+func (s *Sum) AddDigest(leaf int, digest Digest) {
+	s.leaves[leaf] = append(s.leaves[leaf], digest)
+	s.services++
+}
+
+// Len returns how many services were added.
+func (s *Sum) Len() int { return s.services }
+
+// Digests returns a digest for each leaf: the first octets of the SHA-256 of the digests
+// of its services, in the order of these, so that no name has to be known for it.
+func (s *Sum) Digests() Digests {
+	digests := make(Digests, Leaves)
+	for i, members := range s.leaves {
+		slices.SortFunc(members, func(a, b Digest) int { return bytes.Compare(a[:], b[:]) })
+		digests[i] = Of(Digests(members).octets())
+	}
+	return digests
+}
+
+// Leaf returns the bucket of a name, of Leaves: the first nine bits of the SHA-256 of
+// the name.
+func Leaf(name string) int {
+	hash := sha256.Sum256([]byte(name))
+	return int(binary.BigEndian.Uint16(hash[:])) * Leaves >> 16
+}
+
+// Buckets returns how many digests a consumer sends that holds so many services.
+func Buckets(services int) int {
+	wanted := max(1, services/perBucket)
+	return min(Leaves, 1<<(bits.Len(uint(wanted))-1))
+}
+
+// Fold returns digests of fewer buckets, each of as many as belong to it. The number must
+// be a power of two, and not larger than that of d.
+func (d Digests) Fold(buckets int) Digests {
+	each := len(d) / buckets
+	if each == 1 {
+		return d
+	}
+	folded := make(Digests, buckets)
+	octets := d.octets()
+	for i := range folded {
+		folded[i] = Of(octets[i*each*Size : (i+1)*each*Size])
+	}
+	return folded
+}
+
+func (d Digests) octets() []byte {
+	octets := make([]byte, 0, len(d)*Size)
+	for i := range d {
+		octets = append(octets, d[i][:]...)
+	}
+	return octets
+}
+
+// Header returns the value of the request header: the digests in base64 without padding
+// (RFC 4648 section 4).
+func (d Digests) Header() string {
+	return base64.RawStdEncoding.EncodeToString(d.octets())
+}
+
+// ParseDigests reads the value of the request header.
+func ParseDigests(header string) (Digests, error) {
+	if len(header) > base64.RawStdEncoding.EncodedLen(Leaves*Size) {
+		return nil, fmt.Errorf("there are more than %d digests", Leaves)
+	}
+	octets, err := decode(header)
+	if err != nil {
+		return nil, fmt.Errorf("digests: %w", err)
+	}
+	n := len(octets) / Size
+	if n*Size != len(octets) || bits.OnesCount(uint(n)) != 1 {
+		return nil, fmt.Errorf("%d bytes are not digests of %d bytes each, as many as a power of two", len(octets), Size)
+	}
+	d := make(Digests, n)
+	for i := range d {
+		copy(d[i][:], octets[i*Size:])
+	}
+	return d, nil
+}
+
+// errLines is the error for line ends, which package base64 passes over.
+var errLines = errors.New("there are line ends")
+
+// decode decodes what only one text stands for.
+func decode(text string) ([]byte, error) {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, errLines
+	}
+	return base64.RawStdEncoding.Strict().DecodeString(text)
+}
+
+// Selection is some of the buckets of a catalog. The zero value selects nothing of any
+// catalog.
+type Selection struct {
+	buckets int // a power of two
+	bits    []byte
+}
+
+// Differ returns the buckets in which d differs from the digests of a consumer, of which
+// there are as many or fewer: d is folded.
+func (d Digests) Differ(theirs Digests) Selection {
+	s := Selection{buckets: len(theirs), bits: make([]byte, (len(theirs)+7)/8)}
+	for i, digest := range d.Fold(len(theirs)) {
+		if digest != theirs[i] {
+			s.add(i)
+		}
+	}
+	return s
+}
+
+// Add selects the bucket of a leaf.
+func (s Selection) Add(leaf int) { s.add(leaf * s.buckets / Leaves) }
+
+func (s Selection) add(bucket int) { s.bits[bucket/8] |= 0x80 >> (bucket % 8) }
+
+// Has reports whether the bucket is selected that the name is in.
+func (s Selection) Has(name string) bool {
+	return s.buckets > 0 && s.HasLeaf(Leaf(name))
+}
+
+// HasLeaf reports whether the bucket of a leaf is selected.
+func (s Selection) HasLeaf(leaf int) bool {
+	if s.buckets == 0 {
+		return false
+	}
+	bucket := leaf * s.buckets / Leaves
+	return s.bits[bucket/8]&(0x80>>(bucket%8)) != 0
+}
+
+// Len returns how many buckets are selected, and Of how many there are.
+func (s Selection) Len() int {
+	n := 0
+	for _, b := range s.bits {
+		n += bits.OnesCount8(b)
+	}
+	return n
+}
+
+// Of returns how many buckets there are.
+func (s Selection) Of() int { return s.buckets }
+
+// accepted begins the value of the response header.
+const accepted = "accepted"
+
+// Accepts reports whether the value of a response header says that only what is selected
+// is sent. It may be malformed after that: see [ParseSelection].
+func Accepts(header string) bool { return strings.HasPrefix(header, accepted) }
+
+// Header returns the value of the response header of an owner that sends only what is
+// selected: "accepted", a space, the number of buckets, a slash, and a bit for each of
+// them in base64 without padding, from the highest bit of the first byte on.
+func (s Selection) Header() string {
+	return fmt.Sprintf("%s %d/%s", accepted, s.buckets, base64.RawStdEncoding.EncodeToString(s.bits))
+}
+
+// ParseSelection reads the value of the response header, for a consumer that has sent so
+// many digests.
+func ParseSelection(header string, buckets int) (Selection, error) {
+	rest, ok := strings.CutPrefix(header, fmt.Sprintf("%s %d/", accepted, buckets))
+	if !ok || len(rest) > Leaves {
+		return Selection{}, fmt.Errorf("it does not say that %d digests are accepted", buckets)
+	}
+	octets, err := decode(rest)
+	if err != nil {
+		return Selection{}, fmt.Errorf("buckets: %w", err)
+	}
+	if len(octets) != (buckets+7)/8 || buckets < 8 && octets[0]<<buckets != 0 {
+		return Selection{}, fmt.Errorf("%d bytes do not have a bit for each of %d buckets", len(octets), buckets)
+	}
+	return Selection{buckets, octets}, nil
+}
