@@ -24,6 +24,7 @@ const (
 // string of the peer.
 type InvalidError struct {
 	Service string // name of the service, as far as it is known
+	FQDN    string // of the service, as the owner says it, as far as it is known: absolute and in lower case if it is valid
 	Field   string // path of the field, such as endpoints[2].address
 	Reason  Reason
 	Rule    string // the rule that was broken, with the value

@@ -45,6 +45,17 @@ func (p Service) Name() string {
 	return name
 }
 
+// FQDN returns the fqdn of the service, in the memory of p.
+func (p Service) FQDN() string {
+	r := p.fields()
+	for r.more() {
+		if field, text, _ := r.next(); field == serviceFQDN {
+			return text
+		}
+	}
+	return ""
+}
+
 // Count returns how many endpoints and instances the service has.
 func (p Service) Count() (endpoints, instances int) {
 	r := p.fields()

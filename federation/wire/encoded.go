@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -12,7 +13,7 @@ import (
 
 // Encoded is a valid service in the form in which v1alpha2 sends it, which also takes
 // the least memory. It never changes, so goroutines and messages share it. Only
-// [NewEncoded] makes one.
+// [NewEncoded] and [EncodedOf] make one.
 type Encoded struct {
 	name    string
 	value   []byte              // of the resource
@@ -32,6 +33,18 @@ func NewEncoded(s *federation.Service) (*Encoded, error) {
 	}
 	var room [usualBytes]byte
 	return &Encoded{name: s.Name, value: bytes.Clone(packed.AppendMessage(room[:0], s))}, nil
+}
+
+// EncodedOf is [NewEncoded] for a service that is packed, and so valid, without unpacking
+// it: the two forms have most of their octets in common. Of a service with an unnamed
+// instance it keeps the memory of p. p must not be zero.
+func EncodedOf(p packed.Service) *Encoded {
+	var room [usualBytes]byte
+	value, ok := p.AppendMessage(room[:0])
+	if !ok {
+		return &Encoded{name: p.Name(), service: p.Unpack()}
+	}
+	return &Encoded{name: strings.Clone(p.Name()), value: bytes.Clone(value)} // so that whoever keeps it does not keep p
 }
 
 // usualBytes is room for most services, so that they are encoded on the stack.

@@ -3,11 +3,14 @@ package wire_test
 import (
 	"bytes"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -22,9 +25,21 @@ func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
 	return e
 }
 
+// checkEncodedOf packs the service and compares what is encoded of that with what is
+// encoded of the service.
+func checkEncodedOf(t *testing.T, s *federation.Service) {
+	t.Helper()
+	p := packed.Of(s)
+	got, want := wire.EncodedOf(p), encoded(t, p.Unpack())
+	if !got.Equal(want) || got.Name() != want.Name() || got.FQDN() != want.FQDN() || !got.Service().Equal(s) {
+		t.Errorf("%+v, packed, is encoded as %+v", s, got.Service())
+	}
+}
+
 // checkEncoded compares the encoded service with what package proto makes of it.
 func checkEncoded(t *testing.T, s *federation.Service) {
 	t.Helper()
+	checkEncodedOf(t, s)
 	e := encoded(t, s)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(wire.EncodeService(s))
 	if err != nil {
@@ -88,12 +103,44 @@ func TestEncodedThatV1Alpha2CannotExpress(t *testing.T) {
 	}
 }
 
+// Names of all lengths lose their final dot, also where the length then takes an octet
+// less.
+func TestEncodedOfLongNames(t *testing.T) {
+	for length := 1; length <= 253; length++ {
+		var b strings.Builder
+		for i := range length {
+			b.WriteByte("abcdefg.."[min(i%8, 7)])
+		}
+		name := b.String()
+		if strings.HasSuffix(name, ".") {
+			continue
+		}
+		host, err := federation.ParseAddress(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := wantService(t)
+		if fqdn, err := federation.ParseFQDN(name); err == nil { // one label is too few
+			s.FQDN = fqdn
+		}
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: host, Port: 1, Labels: []string{"eu", "."}, Description: "."}, s.Endpoints[0])
+		checkEncoded(t, s)
+		s.Instances = append(s.Instances, federation.Instance{Protocol: federation.TCP, Unnamed: true})
+		checkEncodedOf(t, s)
+	}
+}
+
 func FuzzEncoded(f *testing.F) {
 	f.Add(goldenService)
 	f.Fuzz(func(t *testing.T, value []byte) {
 		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource(value)}, wire.AnyAddress())
 		if err == nil {
 			checkEncoded(t, event.Service)
+			s := *event.Service
+			s.Instances = append(slices.Clone(s.Instances), federation.Instance{Protocol: federation.TCP, Unnamed: true})
+			if s.Validate() == nil {
+				checkEncodedOf(t, &s)
+			}
 		}
 	})
 }
@@ -106,5 +153,35 @@ func BenchmarkNewEncoded(b *testing.B) {
 				encoded(b, service)
 			}
 		})
+	}
+}
+
+// BenchmarkRelay makes what is sent of a service out of what a catalog holds of it, in
+// ways of which a relay takes the first.
+func BenchmarkRelay(b *testing.B) {
+	for name, service := range benchmarkServices(b) {
+		p := packed.Of(service)
+		resource, err := encoded(b, service).Resource()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for way, relay := range map[string]func(){
+			"octets":        func() { wire.EncodedOf(p) },
+			"unpack+encode": func() { encoded(b, p.Unpack()) },
+			"decode+encode": func() {
+				event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}, wire.AnyAddress())
+				if err != nil {
+					b.Fatal(err)
+				}
+				encoded(b, event.Service)
+			},
+		} {
+			b.Run(name+"/"+way, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					relay()
+				}
+			})
+		}
 	}
 }

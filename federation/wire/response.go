@@ -29,6 +29,15 @@ const (
 	// RenewHeader is the request header with the token of another stream. The handshake
 	// of the connection vouches for that stream from now on, and nothing is subscribed.
 	RenewHeader = "federation-renew"
+
+	// ResumeHeader is the request header with the digests of what a consumer holds
+	// already, and the response header in which the owner says which part of that it
+	// sends; see package resume.
+	ResumeHeader = "federation-resume"
+
+	// PathHeader is the response header that says through which owners the services of a
+	// stream have come: see [Path].
+	PathHeader = "federation-path"
 )
 
 // Decode returns what m says. The error is always a
@@ -47,6 +56,7 @@ func Decode(m *rdpb.StreamResponse, policy Policy) (federation.Event, error) {
 	if invalid != nil {
 		name, _ := stringIn(m.GetResource().GetValue(), nameField)
 		invalid.Service = cut(cmp.Or(name, m.GetResourceId()), federation.MaxNameBytes)
+		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
 		return federation.Event{ID: cut(m.GetResourceId(), federation.MaxNameBytes)}, invalid
 	}
 	return event, nil
@@ -121,6 +131,16 @@ func decodeDelete(resource *anypb.Any, id string) (federation.Event, *federation
 		return federation.Event{}, invalid
 	}
 	return federation.Event{Operation: federation.Delete, Name: name, ID: id}, nil
+}
+
+// fqdnIn returns the fqdn of the service in a resource that is refused, as far as it is
+// known.
+func fqdnIn(resource []byte) string {
+	text, _ := stringIn(resource, fqdnField)
+	if fqdn, err := federation.ParseFQDN(text); err == nil {
+		return fqdn.String()
+	}
+	return cut(text, federation.MaxNameBytes)
 }
 
 // undecodable returns the error for malformed bytes. It does not show the error of

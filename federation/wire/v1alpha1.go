@@ -31,6 +31,7 @@ func DecodeV1Alpha1(m *rdpb1.StreamResponse, policy Policy) (federation.Event, e
 	if invalid != nil {
 		id, _ := stringIn(m.GetResource().GetValue(), idField)
 		invalid.Service = cut(id, federation.MaxNameBytes)
+		invalid.FQDN = fqdnIn(m.GetResource().GetValue())
 		return federation.Event{}, invalid
 	}
 	return event, nil

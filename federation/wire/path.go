@@ -1,0 +1,45 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// MaxHops is through how many owners a service may come.
+const MaxHops = 16
+
+// maxHopBytes bounds what one owner is called in a path.
+const maxHopBytes = 64
+
+// Path is through which owners services have come, from their origin to the one that
+// the consumer has its stream with. Each is called by a word that only it has, made of
+// letters and digits: it tells nothing, but is the same wherever its services come to. The
+// path of an owner that says nothing about it is empty.
+type Path []string
+
+// Header returns the value of [PathHeader].
+func (p Path) Header() string { return strings.Join(p, ",") }
+
+// ParsePath reads the value of [PathHeader].
+func ParsePath(header string) (Path, error) {
+	if header == "" {
+		return nil, nil
+	}
+	p := Path(strings.Split(header, ","))
+	if len(p) > MaxHops {
+		return nil, fmt.Errorf("%s names %d owners, more than %d", PathHeader, len(p), MaxHops)
+	}
+	for _, hop := range p {
+		if hop == "" || len(hop) > maxHopBytes || strings.IndexFunc(hop, notInHop) >= 0 {
+			return nil, fmt.Errorf("%s has %s, which is not a word of letters and digits up to %d bytes",
+				PathHeader, federation.Quote(hop), maxHopBytes)
+		}
+	}
+	return p, nil
+}
+
+func notInHop(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+}
