@@ -1,0 +1,105 @@
+// Package recent remembers what happened lately to the services of one catalog: which were
+// refused, and which are gone. It answers what the catalog itself cannot, as it forgets
+// both.
+//
+// It is bounded, whatever peers send: so many entries of each kind, so many octets in each.
+// It is pure: the time comes in as an argument, and the caller has the lock.
+package recent
+
+import (
+	"container/list"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+const (
+	// Limit is how many entries of each kind are remembered. The oldest go.
+	Limit = 1000
+
+	maxName = 512 // octets of a name; the longest that package wire accepts is shorter
+	maxText = 1024
+)
+
+// Memory is what happened lately. The zero value is empty.
+type Memory struct {
+	refusals list.List // of report.Refusal, oldest first
+	places   map[refused]*list.Element
+
+	gone []report.Gone // a ring, once it is full
+	next int           // where the next one goes then
+}
+
+// refused is what there is at most one refusal of.
+type refused struct{ consumer, service string }
+
+// Refused notes a refusal. It takes the place of an earlier one of the service by the
+// same consumer.
+func (m *Memory) Refused(r report.Refusal) {
+	r.Service, r.FQDN, r.Consumer = cut(r.Service, maxName), cut(r.FQDN, maxName), cut(r.Consumer, maxName)
+	r.Field, r.Rule = cut(r.Field, maxText), cut(r.Rule, maxText)
+	m.remove(refused{r.Consumer, r.Service})
+	if m.refusals.Len() >= Limit {
+		oldest, _ := m.refusals.Front().Value.(report.Refusal)
+		m.remove(refused{oldest.Consumer, oldest.Service})
+	}
+	if m.places == nil {
+		m.places = make(map[refused]*list.Element)
+	}
+	m.places[refused{r.Consumer, r.Service}] = m.refusals.PushBack(r)
+}
+
+// Accepted ends the refusal of a service by a consumer, which accepts it now.
+func (m *Memory) Accepted(consumer, service string) {
+	if len(m.places) > 0 {
+		m.remove(refused{cut(consumer, maxName), cut(service, maxName)})
+	}
+}
+
+func (m *Memory) remove(key refused) {
+	if at, ok := m.places[key]; ok {
+		m.refusals.Remove(at)
+		delete(m.places, key)
+	}
+}
+
+// Gone notes that a service is gone.
+func (m *Memory) Gone(g report.Gone) {
+	g.Service, g.FQDN = cut(g.Service, maxName), cut(g.FQDN, maxName)
+	if len(m.gone) < Limit {
+		m.gone = append(m.gone, g)
+		return
+	}
+	m.gone[m.next] = g
+	m.next = (m.next + 1) % Limit
+}
+
+// AllRefusals returns the refusals, newest first.
+func (m *Memory) AllRefusals() []report.Refusal {
+	all := make([]report.Refusal, 0, m.refusals.Len())
+	for at := m.refusals.Back(); at != nil; at = at.Prev() {
+		r, _ := at.Value.(report.Refusal)
+		all = append(all, r)
+	}
+	return all
+}
+
+// AllGone returns the services that are gone, newest first.
+func (m *Memory) AllGone() []report.Gone {
+	all := slices.Concat(m.gone[m.next:], m.gone[:m.next])
+	slices.Reverse(all)
+	return all
+}
+
+// cut returns a copy of at most so many octets of a text.
+func cut(s string, most int) string {
+	if len(s) > most {
+		for most > 0 && !utf8.RuneStart(s[most]) {
+			most--
+		}
+		s = s[:most]
+	}
+	return strings.Clone(s)
+}

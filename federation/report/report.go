@@ -1,0 +1,168 @@
+// Package report is what a CoreDNS with the plugin, or an owner, says of itself to the
+// person on call: its status, its services, and why a name is answered as it is. The types
+// are the JSON of the status endpoint, whose paths begin with /v1: package statuspage
+// serves them, and federationctl reads them.
+//
+// Version 1 stays as it is, but for fields that are added: readers ignore those that they
+// do not know. Times are in UTC, as RFC 3339 has them. Text that peers have chosen is as
+// they sent it, and whoever shows it has to escape it.
+package report
+
+import "time"
+
+// Role is what a process is.
+type Role string
+
+// The roles.
+const (
+	Consumer Role = "consumer" // a CoreDNS with the plugin
+	Owner    Role = "owner"    // federationctl serve
+)
+
+// Status is a process at a glance. It is the answer to GET /v1/status.
+type Status struct {
+	Role    Role      `json:"role"`
+	Version string    `json:"version"`
+	Now     time.Time `json:"now"`
+	Began   time.Time `json:"began"` // when the process was started
+
+	Ready   bool     `json:"ready"`
+	Waiting []string `json:"waiting,omitempty"` // what it waits for before it is ready
+
+	Upstreams []Upstream `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
+	Zones     []Zone     `json:"zones,omitempty"`    // of a consumer, by name
+	Publisher *Publisher `json:"publish,omitempty"`  // of an owner
+	Catalogs  []Catalog  `json:"catalogs,omitempty"` // of an owner, by server name
+}
+
+// Upstream is an owner that is followed: one that a Corefile names, or the one of a relay.
+type Upstream struct {
+	ID    string    `json:"id"`
+	State string    `json:"state"`           // connecting, syncing, synced, stale, expired or parked
+	Since time.Time `json:"since,omitzero"`  // of the state
+	Known bool      `json:"known,omitempty"` // a catalog was complete once, or was restored
+
+	Failure     string    `json:"failure,omitempty"` // why there is no stream
+	Remedy      string    `json:"remedy,omitempty"`  // what can be done about it here
+	LastAttempt time.Time `json:"lastAttempt,omitzero"`
+	LastSync    time.Time `json:"lastSync,omitzero"`
+	Lost        time.Time `json:"lost,omitzero"`    // when the retention began to count
+	Expires     time.Time `json:"expires,omitzero"` // when stale records go; zero while none are, and where they stay without limit
+	Retention   string    `json:"retention"`        // as configured, a duration or "forever"
+
+	Services    int    `json:"services"`
+	Instances   int    `json:"instances"`
+	Octets      int64  `json:"octets"` // of the catalog
+	Stale       int    `json:"stale,omitempty"`
+	Held        int    `json:"held,omitempty"`        // of those, what a complete catalog has left out and the guard keeps
+	NotAdmitted int    `json:"notAdmitted,omitempty"` // services whose newest version this side refuses
+	NotImported int    `json:"notImported,omitempty"` // services that the import filter leaves out
+	Hops        int    `json:"hops,omitempty"`        // owners that the services come through; 0: not known
+	Path        string `json:"path,omitempty"`
+	Resumes     uint64 `json:"resumes,omitempty"`
+
+	Updates   Rate           `json:"updates"`             // updates that were accepted
+	Refusals  []Refusal      `json:"refusals,omitempty"`  // the newest, newest first, 20 at most
+	Conflicts map[string]int `json:"conflicts,omitempty"` // what is not published, by reason
+
+	Certificate time.Time `json:"certificateExpires,omitzero"` // this side's, for this owner
+	Authority   time.Time `json:"authorityExpires,omitzero"`   // the next of the authorities that are trusted
+}
+
+// Rate is how often something happened.
+type Rate struct {
+	LastMinute int       `json:"lastMinute"`
+	LastHour   int       `json:"lastHour"`
+	Last       time.Time `json:"last,omitzero"` // when it happened last
+}
+
+// Refusal is a service that one side has refused.
+type Refusal struct {
+	At       time.Time `json:"at"`
+	Service  string    `json:"service,omitempty"`
+	FQDN     string    `json:"fqdn,omitempty"`
+	Consumer string    `json:"consumer,omitempty"` // who refuses it, at an owner
+	Field    string    `json:"field,omitempty"`
+	Reason   string    `json:"reason,omitempty"` // the kind of rule, as in metrics
+	Rule     string    `json:"rule"`             // with the value that breaks it
+}
+
+// Zone is a zone that a consumer answers.
+type Zone struct {
+	Name    string   `json:"name"`
+	Servers []string `json:"servers"`          // server blocks of the Corefile that have it
+	Serial  uint32   `json:"serial,omitempty"` // of its SOA
+	Owners  []string `json:"owners"`           // which may publish in it, the first wins
+}
+
+// Publisher is what there is to say of an owner as a whole.
+type Publisher struct {
+	Config  string            `json:"config,omitempty"` // the file
+	Applied time.Time         `json:"applied,omitzero"` // when what is in effect was applied
+	Restart []string          `json:"restart,omitempty"`
+	Broken  map[string]string `json:"broken,omitempty"` // files that are not used as they are now, and why
+
+	Listen      string    `json:"listen"`
+	Connections int       `json:"connections"`
+	Certificate time.Time `json:"certificateExpires,omitzero"`
+	Authority   time.Time `json:"authorityExpires,omitzero"`
+}
+
+// Catalog is what an owner publishes under one server name.
+type Catalog struct {
+	Name        string         `json:"name"` // the server name; empty for the default
+	Unavailable string         `json:"unavailable,omitempty"`
+	Services    int            `json:"services"`
+	Consumers   map[string]int `json:"consumers,omitempty"` // open streams, by version of the API
+	Classes     []Class        `json:"classes,omitempty"`
+	Unsent      int            `json:"unsent,omitempty"`   // services that consumers have yet to be sent
+	InFlight    int            `json:"inFlight,omitempty"` // responses that are not acknowledged
+	Oldest      time.Time      `json:"oldest,omitzero"`    // of the changes that some consumer has not acknowledged
+	Updates     Rate           `json:"updates"`            // changes of the catalog
+	Refusals    []Refusal      `json:"refusals,omitempty"` // by consumers, newest first, 20 at most
+	Sources     []Source       `json:"sources"`
+}
+
+// Class is the consumers for which the same rules of exports are.
+type Class struct {
+	Name      string `json:"name"` // the numbers of the rules, or none
+	Consumers int    `json:"consumers"`
+	Services  int    `json:"services"`
+}
+
+// Source is what fills a catalog.
+type Source struct {
+	Name      string         `json:"name"`
+	State     string         `json:"state"` // current, away or waiting
+	Away      string         `json:"away,omitempty"`
+	Since     time.Time      `json:"since,omitzero"` // when it went away
+	Lifetime  string         `json:"lifetime,omitempty"`
+	Published bool           `json:"published"`
+	Leaving   bool           `json:"leaving,omitempty"` // until the next configuration is complete
+	Services  int            `json:"services"`
+	Hidden    int            `json:"hidden,omitempty"`
+	Refused   map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
+
+	Registration *Registration `json:"registration,omitempty"`
+	Relay        *Upstream     `json:"relay,omitempty"`
+}
+
+// Registration is a source in which programs register.
+type Registration struct {
+	Address     string  `json:"address"`
+	Nodes       int     `json:"nodes"`
+	Providers   int     `json:"providers"`
+	Old         int     `json:"old,omitempty"` // nodes whose providers are not back yet
+	Pending     int     `json:"pending,omitempty"`
+	Convergence float64 `json:"convergenceSeconds,omitempty"` // that are left
+	StoreAway   bool    `json:"storeAway,omitempty"`
+}
+
+// Services is a page of the services of a catalog, in the order of their names. It is the
+// answer to GET /v1/services.
+type Services struct {
+	Of       string    `json:"of"`             // the owner that is followed, or the server name of the catalog
+	Total    int       `json:"total"`          // in the catalog
+	Services []Service `json:"services"`       // of this page
+	Next     string    `json:"next,omitempty"` // the value of after for the next page; empty: this was the last one
+}

@@ -1,0 +1,35 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Service is one service of a catalog.
+type Service struct {
+	Name    string          `json:"name"`
+	FQDN    string          `json:"fqdn"`
+	Service json.RawMessage `json:"service"`          // as in a catalog file: the protobuf JSON mapping
+	Updated time.Time       `json:"updated,omitzero"` // when this version came; zero: at a consumer restored from a file, at an owner there at the start
+	Stale   bool            `json:"stale,omitempty"`
+}
+
+// NewService returns the report of a service, which must be valid.
+func NewService(s *federation.Service, updated time.Time, stale bool) (Service, error) {
+	text, err := protojson.Marshal(wire.EncodeService(s))
+	if err != nil {
+		return Service{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+	}
+	var compact bytes.Buffer // protojson varies the space between tokens, on purpose
+	if err := json.Compact(&compact, text); err != nil {
+		return Service{}, fmt.Errorf("service %s: %w", federation.Quote(s.Name), err)
+	}
+	return Service{Name: s.Name, FQDN: s.FQDN.String(), Service: compact.Bytes(), Updated: updated.UTC(), Stale: stale}, nil
+}

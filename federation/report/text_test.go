@@ -1,0 +1,374 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// now is when the reports of the tests were made, and ago a time before it.
+var now = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// checkGolden compares a text with the golden file of that name.
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", path, diff)
+	}
+}
+
+// checkText fails if a line could do harm to whoever reads it.
+func checkText(t *testing.T, lines []string) {
+	t.Helper()
+	for _, line := range lines {
+		if len(line) > maxLine {
+			t.Errorf("a line has %d bytes: %.100s", len(line), line)
+		}
+		if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("a line is not printable: %q", line)
+		}
+	}
+}
+
+// TestLines has an explanation for each verdict, and for what an owner says.
+func TestLines(t *testing.T) {
+	servers, synced := []string{"dns://.:53"}, Part{ID: "o1:8008", State: "synced", Since: ago(2 * time.Hour)}
+	holder := &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(3 * time.Minute)}
+	lost := Part{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused"}
+	tests := []struct {
+		name   string
+		answer Answer
+	}{
+		{"live", Answer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced},
+			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1", "web.fed.example.\t30\tIN\tA\t192.0.2.2"},
+		}},
+		{"live-instance-renamed", Answer{
+			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced},
+			Records: []string{"v1.web.fed.example.\t30\tIN\tTXT\t\"protocol=HTTP2\" \"a\\\"b\""},
+			Holder: &Holder{
+				Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Original: "web.o1.example.", Instance: "v1",
+				Faults: map[string]int{"name_too_long": 2, "txt_dropped": 1},
+			},
+			Rivals: []Rival{{"o2:8008", "web-2", "web.fed.example.", "its owner comes later in the Corefile"}},
+		}},
+		{"stale", Answer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Errors: []string{"3 (Stale Answer): owner o2:8008 is lost"},
+			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{lost},
+			Holder: &Holder{
+				Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(72 * time.Hour),
+				Stale: true, StaleFrom: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute),
+			},
+		}},
+		{"stale-forever", Answer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Owners: []Part{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
+			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
+		}},
+		{"held", Answer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{synced, lost},
+			Holder: &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+		}},
+		{"stale-syncing", Answer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Owners: []Part{{ID: "o2:8008", State: "syncing", Known: true, Since: ago(4 * time.Second)}},
+			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+		}},
+		{"stale-parked", Answer{
+			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+			Owners: []Part{{ID: "o2:8008", State: "parked", Known: true, Since: ago(time.Minute), Expires: now.Add(23 * time.Hour), Failure: "Unauthenticated: not allowed"}},
+			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
+		}},
+		{"expired-parked", Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+			{
+				ID: "o2:8008", State: "parked", Known: true, Since: ago(25 * time.Hour), Failure: "Unauthenticated: not allowed",
+				Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}, {ago(26 * time.Hour), "web", "web.fed.example.", "moved"}},
+			},
+		}}},
+		{"not-known-one", Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+			{ID: "o1:8008", State: "stale", Known: true, Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
+			{ID: "o3:8008", State: "connecting", Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
+		}}},
+		{"zone", Answer{
+			Verdict: OwnData, Is: "zone", Rcode: "NOERROR", Serial: 7, Owners: []Part{synced},
+			Records: []string{"fed.example.\t5\tIN\tSOA\tns.dns.fed.example. hostmaster.fed.example. 7 7200 1800 86400 5"},
+		}},
+		{"no-data", Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}}},
+		{"no-data-empty", Answer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []Part{synced}}},
+		{"no-name", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{synced}}},
+		{"no-name-refused", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{{
+			ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotAdmitted: `"web.fed.example" is outside the zones given to this owner`,
+			Refusals: []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`}},
+			Gone:     []Gone{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}, {ago(2 * time.Hour), "web", "web.fed.example.", "excluded"}},
+		}}}},
+		{"no-name-not-imported", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+			{ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotImported: "import_names *.pay.example"},
+			{ID: "o2:8008", State: "synced", Since: ago(time.Hour)},
+			{ID: "o3:8008", State: "synced", Since: ago(time.Hour)},
+		}}},
+		{"no-name-lost", Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Errors: []string{"19 (Stale NXDOMAIN Answer)"}, Owners: []Part{
+			lost, {ID: "o3:8008", State: "expired", Since: ago(25 * time.Hour), Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}}},
+		}}},
+		{"not-known", Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Errors: []string{"14 (Not Ready)"}, Owners: []Part{
+			{ID: "o1:8008", State: "connecting", Since: ago(20 * time.Second), Failure: "TLS handshake: unknown authority"},
+			{ID: "o2:8008", State: "syncing", Since: ago(4 * time.Second)},
+		}}},
+		{"unresolved", Answer{
+			Verdict: Unresolved, Is: "service", Rcode: "SERVFAIL", Holder: holder, Owners: []Part{synced},
+			Hosts: []Host{{Name: "db.example.", Failure: "SERVFAIL from 192.0.2.53"}, {Name: "old.example.", Addresses: []string{"192.0.2.9"}, Stale: true}, {Name: "none.example."}},
+		}},
+		{"denied", Answer{
+			Verdict: Denied, Is: "service", Rcode: "NOERROR", Errors: []string{"15 (Blocked)"}, Holder: holder, Owners: []Part{synced},
+			Hosts: []Host{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
+		}},
+		{"passed-on", Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
+		{"unknown-verdict", Answer{Verdict: "later version", Is: "cloud", Rcode: "NOERROR"}},
+	}
+	seen := make(map[Verdict]bool)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.answer.Servers, test.answer.Zone = servers, "fed.example."
+			why := Why{Role: Consumer, Now: now, Name: "web.fed.example.", Type: "A", Answers: []Answer{test.answer}}
+			lines := why.Lines()
+			checkText(t, lines)
+			checkGolden(t, "why-"+test.name, strings.Join(lines, "\n")+"\n")
+		})
+		seen[test.answer.Verdict] = true
+	}
+	for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Unresolved, Denied, PassedOn} {
+		if !seen[verdict] {
+			t.Errorf("no test has the verdict %s", verdict)
+		}
+	}
+}
+
+// TestLinesOfOwner has what an owner says of a name.
+func TestLinesOfOwner(t *testing.T) {
+	file := Source{Name: "catalog.yaml", State: "current", Published: true, Services: 3}
+	tests := []struct {
+		name string
+		Publication
+	}{
+		{"published", Publication{Sources: []Source{file}, Services: []Offered{{
+			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Updated: ago(time.Hour), Endpoints: 2, Instances: 1,
+			Withheld: []string{"v1alpha1: it has no SAN"},
+			Told: []Told{
+				{Class: "1", Consumers: 3, Rule: 1},
+				{Class: "2+3", Consumers: 1, Rule: 3, As: "web.partner.example."},
+				{Class: "4", Rule: 4, Hidden: true},
+				{Class: "none", Consumers: 2, Hidden: true},
+			},
+		}}, Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Rule: "fqdn: outside the zones"}}}},
+		{"everybody", Publication{Catalog: "east", Sources: []Source{file}, Services: []Offered{{
+			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Told: []Told{{Class: "everybody", Consumers: 1}},
+		}}}},
+		{"hidden", Publication{Sources: []Source{file}, Services: []Offered{{
+			Name: "web", FQDN: "web.fed.example.", Source: "b.yaml", Hidden: "source catalog.yaml has the fqdn",
+		}}}},
+		{"missing", Publication{Sources: []Source{file}}},
+		{"gone", Publication{Sources: []Source{file}, Gone: []Gone{{ago(time.Minute), "web", "web.fed.example.", "withdrawn"}}}},
+		{"unavailable", Publication{
+			Unavailable: "source cluster: waiting for its first state", Sources: []Source{
+				{Name: "cluster", State: "waiting"},
+				{Name: "old", State: "away", Away: "connection refused", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 5},
+			}, Services: []Offered{{Name: "web", FQDN: "web.fed.example.", Source: "old"}},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			why := Why{Role: Owner, Now: now, Name: "web.fed.example.", Type: "A", Catalogs: []Publication{test.Publication}}
+			lines := why.Lines()
+			checkText(t, lines)
+			checkGolden(t, "owner-"+test.name, strings.Join(lines, "\n")+"\n")
+		})
+	}
+}
+
+// TestLinesOfNothing has explanations without an answer.
+func TestLinesOfNothing(t *testing.T) {
+	for role, want := range map[Role]string{
+		Consumer: "web.example A: not answered here: the name is in none of the zones of the federation blocks",
+		Owner:    "web.example: this owner has no catalog",
+	} {
+		why := Why{Role: role, Now: now, Name: "web.example.", Type: "A"}
+		if got := why.Lines(); got[0] != want {
+			t.Errorf("of role %s: %q, expected %q", role, got, want)
+		}
+	}
+}
+
+func testStatus(role Role) *Status {
+	s := &Status{Role: role, Version: "v1.2.3", Now: now, Began: ago(50 * time.Hour), Ready: true}
+	lost := Upstream{
+		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
+		LastAttempt: ago(10 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
+		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4,
+		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1},
+		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},
+		Certificate: now.Add(100 * time.Hour), Authority: now.Add(1000 * time.Hour),
+	}
+	if role == Consumer {
+		s.Ready, s.Waiting = false, []string{"the first catalog of o3:8008"}
+		s.Upstreams = []Upstream{
+			{ID: "o1:8008", State: "synced", Since: ago(time.Minute), Known: true, LastSync: ago(time.Minute), Retention: "forever", Services: 1, Instances: 1, Octets: 700},
+			lost,
+			{ID: "o3:8008", State: "connecting", Retention: "24h0m0s"},
+		}
+		s.Zones = []Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 12, Owners: []string{"o1:8008", "o2:8008/east"}}}
+		return s
+	}
+	s.Publisher = &Publisher{
+		Config: "owner.yaml", Applied: ago(time.Hour), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: bad"},
+		Listen: "[::]:8008", Connections: 4, Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour),
+	}
+	s.Catalogs = []Catalog{{
+		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
+		Oldest: ago(70 * time.Second), Updates: Rate{LastHour: 2, Last: ago(30 * time.Minute)},
+		Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
+		Sources: []Source{
+			{Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
+				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,
+			}},
+			{Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100, Relay: &lost},
+			{Name: "cluster", State: "waiting"},
+		},
+	}, {Name: "east", Unavailable: "source x has had no state yet"}}
+	return s
+}
+
+func TestWriteStatus(t *testing.T) {
+	for _, role := range []Role{Consumer, Owner} {
+		t.Run(string(role), func(t *testing.T) {
+			var text bytes.Buffer
+			if err := WriteStatus(&text, testStatus(role)); err != nil {
+				t.Fatal(err)
+			}
+			checkText(t, strings.Split(text.String(), "\n"))
+			checkGolden(t, "status-"+string(role), text.String())
+		})
+	}
+}
+
+// hostile is what a peer could send to hurt a terminal or a page.
+const hostile = "\x1b[2J\u202eevil\u0085\r\n<script>\xff\u2028"
+
+// fill sets a value and everything below it: lists and maps to n entries.
+func fill(v reflect.Value, text string, n int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), text, n)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(ago(time.Hour)))
+			return
+		}
+		for _, field := range v.Fields() {
+			fill(field, text, n)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			fill(v.Index(i), text, n)
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for i := range n {
+			value := reflect.New(v.Type().Elem()).Elem()
+			fill(value, text, n)
+			v.SetMapIndex(reflect.ValueOf(fmt.Sprint(text, i)), value)
+		}
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1 << 30)
+	case reflect.Uint32, reflect.Uint64:
+		v.SetUint(1 << 30)
+	case reflect.Float64:
+		v.SetFloat(1e9)
+	default:
+		panic(v.Kind())
+	}
+}
+
+// TestHostileText fills every field with what a peer must not get on to a terminal.
+func TestHostileText(t *testing.T) {
+	for text, n := range map[string]int{hostile: maxShown + 1, strings.Repeat(hostile, 1000): 1} {
+		var why Why
+		fill(reflect.ValueOf(&why.Catalogs).Elem(), text, min(n, 6))
+		checkText(t, why.Lines())
+		why = Why{Name: text, Type: text}
+		checkText(t, why.Lines())
+		fill(reflect.ValueOf(&why.Answers).Elem(), text, n)
+		checkText(t, why.Lines())
+		why.Answers = why.Answers[:1]
+		for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Unresolved, Denied, PassedOn, Verdict(text)} {
+			why.Answers[0].Verdict = verdict
+			checkText(t, why.Lines())
+		}
+		var status Status
+		fill(reflect.ValueOf(&status).Elem(), text, min(n, 6))
+		var written strings.Builder
+		if err := WriteStatus(&written, &status); err != nil {
+			t.Fatal(err)
+		}
+		checkText(t, strings.Split(written.String(), "\n"))
+	}
+}
+
+// FuzzText reads what a process says, as federationctl does, and shows it.
+func FuzzText(f *testing.F) {
+	for _, seed := range []any{testStatus(Consumer), testStatus(Owner)} {
+		data, err := json.Marshal(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	var why Why
+	fill(reflect.ValueOf(&why).Elem(), "x", 2)
+	data, err := json.Marshal(why)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var why Why
+		if json.Unmarshal(data, &why) == nil {
+			checkText(t, why.Lines())
+		}
+		var status Status
+		if json.Unmarshal(data, &status) == nil {
+			var written strings.Builder
+			if err := WriteStatus(&written, &status); err != nil {
+				t.Fatal(err)
+			}
+			checkText(t, strings.Split(written.String(), "\n"))
+		}
+	})
+}

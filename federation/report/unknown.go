@@ -1,0 +1,14 @@
+package report
+
+import "fmt"
+
+// UnknownError says that there is no owner or no catalog with that name.
+type UnknownError struct {
+	Of    string   // what was asked for
+	Known []string // what there is
+}
+
+// Error names both.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("there is no owner or catalog %q; there are %q", e.Of, e.Known)
+}

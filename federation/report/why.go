@@ -1,0 +1,163 @@
+package report
+
+import "time"
+
+// Why says how a process comes to its answer for a name. It is the answer to GET /v1/why.
+// A consumer fills Answers, an owner Catalogs.
+type Why struct {
+	Role Role      `json:"role"`
+	Now  time.Time `json:"now"`
+	Name string    `json:"name"` // lower case, absolute
+	Type string    `json:"type"` // such as A; an owner looks at names only
+
+	// Answers has one for each server block that has the name in one of its zones. It is
+	// empty when none has.
+	Answers []Answer `json:"answers,omitempty"`
+
+	// Catalogs has those of an owner, in which the name is looked for as an fqdn, as the
+	// name of a service, and as a name below an fqdn.
+	Catalogs []Publication `json:"catalogs,omitempty"`
+}
+
+// Answer is what one server block answers, and why.
+type Answer struct {
+	Servers []string `json:"servers"` // the keys of the server block, such as dns://.:53
+	Zone    string   `json:"zone"`    // the longest of its zones that contains the name
+	Serial  uint32   `json:"serial,omitempty"`
+
+	// The reply that a client with EDNS gets over TCP.
+	Rcode   string   `json:"rcode"`            // as dig shows it
+	Records []string `json:"records"`          // of the answer section, in presentation form
+	Errors  []string `json:"errors,omitempty"` // extended errors (RFC 8914), as CODE (NAME): TEXT
+	Passed  bool     `json:"passed,omitempty"` // the query goes to the next plugin (fallthrough), which has not been asked
+
+	// Is says what the name is: "service", "instance", "protocol" (service labels before a
+	// name), "address", "zone" (its apex), "name server", "empty" (an empty non-terminal),
+	// or "missing".
+	Is string `json:"is"`
+
+	// Verdict is why the answer is what it is, in one word: see the constants.
+	Verdict Verdict `json:"verdict"`
+
+	Holder *Holder `json:"holder,omitempty"` // the service that has the name; nil when none has
+	Hosts  []Host  `json:"hosts,omitempty"`  // endpoints that are host names, and how they were resolved
+
+	// Rivals are the other services that want the name, in order of precedence, and do not
+	// have it.
+	Rivals     []Rival `json:"rivals,omitempty"`     // 100 at most
+	MoreRivals int     `json:"moreRivals,omitempty"` // how many there are beside
+
+	// Owners has every owner that may publish in the zone, the first wins, with what it
+	// says of the name.
+	Owners []Part `json:"owners"`
+}
+
+// Verdict is why a consumer answers as it does.
+type Verdict string
+
+// The verdicts.
+const (
+	Live        Verdict = "live"         // from a service whose owner vouches for it
+	Stale       Verdict = "stale"        // from a service of an owner that is lost
+	OwnData     Verdict = "zone"         // a name of the zone itself
+	NoData      Verdict = "no-data"      // the name exists and has no records of the type
+	NoName      Verdict = "no-name"      // nobody publishes the name, and all owners are known
+	NoNameLost  Verdict = "no-name-lost" // nobody publishes the name now, and an owner that may is lost
+	NotKnownYet Verdict = "not-known"    // an owner that may publish the name has had no complete catalog yet
+	Unresolved  Verdict = "unresolved"   // an endpoint's host cannot be resolved
+	Denied      Verdict = "denied"       // every address of the endpoints' hosts is one that the owner may not publish
+	PassedOn    Verdict = "passed-on"    // the next plugin answers
+)
+
+// Holder is the service that has a name.
+type Holder struct {
+	Owner     string    `json:"owner"`
+	Service   string    `json:"service"`
+	FQDN      string    `json:"fqdn"`               // where it is published
+	Original  string    `json:"original,omitempty"` // as the owner says it, where rename has changed it
+	Instance  string    `json:"instance,omitempty"` // the ID of the instance that has the name
+	Updated   time.Time `json:"updated,omitzero"`   // when this version came; zero: it was restored from a file
+	Stale     bool      `json:"stale,omitempty"`
+	StaleFrom time.Time `json:"staleSince,omitzero"`
+	Expires   time.Time `json:"expires,omitzero"` // when it goes, if stale; zero: it stays
+
+	// Faults are records and names of the service that are not published, by reason, as
+	// in the metric coredns_federation_conflicts.
+	Faults map[string]int `json:"faults,omitempty"`
+}
+
+// Host is an endpoint that is looked up.
+type Host struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses,omitempty"`
+	Stale     bool     `json:"stale,omitempty"`   // they are the last ones that were known
+	Failure   string   `json:"failure,omitempty"` // why there are none
+}
+
+// Rival is a service that wants a name and does not have it.
+type Rival struct {
+	Owner   string `json:"owner"`
+	Service string `json:"service"`
+	FQDN    string `json:"fqdn"`
+	Rule    string `json:"rule"` // why it does not have it, a clause such as "its owner comes later in the Corefile"
+}
+
+// Part is what one owner has to do with a name.
+type Part struct {
+	ID      string    `json:"id"`
+	State   string    `json:"state"`           // as Upstream.State
+	Known   bool      `json:"known,omitempty"` // as Upstream.Known
+	Since   time.Time `json:"since,omitzero"`
+	Expires time.Time `json:"expires,omitzero"` // as Upstream.Expires
+	Failure string    `json:"failure,omitempty"`
+
+	// NotImported says which import filter leaves services of this name out, if one does.
+	NotImported string `json:"notImported,omitempty"`
+
+	// NotAdmitted says which rule of the configuration refuses services of this name from this
+	// owner, such as that the name is reserved; empty where none does.
+	NotAdmitted string `json:"notAdmitted,omitempty"`
+
+	Refusals []Refusal `json:"refusals,omitempty"` // of services with this name, newest first
+	Gone     []Gone    `json:"gone,omitempty"`     // services that had this name, newest first
+}
+
+// Gone is a service that was there, and is no more.
+type Gone struct {
+	At      time.Time `json:"at"`
+	Service string    `json:"service"`
+	FQDN    string    `json:"fqdn"`
+	Cause   string    `json:"cause"` // withdrawn, absent (from a catalog that was complete), expired, excluded (by this side's rules), unproven (a file that was not read to its end), or moved (to another fqdn)
+}
+
+// Publication is what one catalog of an owner has under a name.
+type Publication struct {
+	Catalog     string    `json:"catalog"`               // the server name; empty for the default
+	Unavailable string    `json:"unavailable,omitempty"` // why consumers cannot have it
+	Services    []Offered `json:"services,omitempty"`    // those with the name; none: nobody publishes it
+	Sources     []Source  `json:"sources"`
+	Refusals    []Refusal `json:"refusals,omitempty"` // by consumers, of services with the name
+	Gone        []Gone    `json:"gone,omitempty"`
+}
+
+// Offered is a service of a source of an owner.
+type Offered struct {
+	Name      string    `json:"name"`
+	FQDN      string    `json:"fqdn"`
+	Source    string    `json:"source"`
+	Updated   time.Time `json:"updated,omitzero"`
+	Hidden    string    `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
+	Withheld  []string  `json:"withheld,omitempty"` // versions of the API that cannot say it, with the reason
+	Told      []Told    `json:"told,omitempty"`     // to whom; empty where it is hidden
+	Endpoints int       `json:"endpoints"`
+	Instances int       `json:"instances"`
+}
+
+// Told is what a class of consumers is told of a service.
+type Told struct {
+	Class     string `json:"class"`            // as Class.Name; "everybody" without exports
+	Consumers int    `json:"consumers"`        // open streams
+	Rule      int    `json:"rule,omitempty"`   // of exports, that decides; 0: none does
+	As        string `json:"as,omitempty"`     // the fqdn, where a rule renames it
+	Hidden    bool   `json:"hidden,omitempty"` // they are not told
+}
