@@ -47,7 +47,7 @@ func (c Config) follow() livefile.Config {
 		ids, problems := parse(data)
 		return func() {
 			c.Set(ids)
-			c.Logger.Info("allow file applied", "file", c.Path, "identities", len(ids))
+			c.Logger.Info("allow file applied", "file", c.Path, "allowed", len(ids))
 		}, problem.Error(problems, 0)
 	}
 	return livefile.Config{

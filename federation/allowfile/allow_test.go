@@ -157,7 +157,7 @@ func TestFollows(t *testing.T) {
 				t.Errorf("step %d: trouble is %s, expected %q", i, got, step.trouble)
 			}
 		}
-		if n := logged.count("allow file is not used, the same consumers as before may subscribe: fix the file"); n != 3 {
+		if n := logged.count(`"file is not used: fix it" what="allow file"`); n != 3 {
 			t.Errorf("%d log lines tell of a broken file, expected 3:\n%s", n, logged)
 		}
 	})

@@ -10,13 +10,13 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
 )
 
 // The limits that a connection can exceed, as Stats names them.
@@ -25,6 +25,7 @@ const (
 	overConnectionsPerAddress = "connections_per_address"
 	overHandshakes            = "handshakes"
 	overHandshakesPerAddress  = "handshakes_per_address"
+	overWait                  = "handshake_wait"
 )
 
 // Gate bounds the connections of a process, over all its ports: it closes those that
@@ -35,17 +36,20 @@ const (
 type Gate struct {
 	limits Limits
 	log    *slog.Logger
+	turns  *turnstile.Turnstile[netip.Prefix] // of handshakes
 
 	mu         sync.Mutex // guards the fields below, and those of each guest
 	open       int
 	visitors   map[netip.Prefix]*visitor
-	handshakes list.List // of *guest, the oldest first
+	waiting    int       // connections that wait for their turn
+	handshakes list.List // of *guest, of the other handshakes, the oldest first
 	turnedAway map[string]uint64
 }
 
 // visitor is an address with connections.
 type visitor struct {
 	open       int
+	waiting    int
 	handshakes list.List // of *guest, the oldest first
 }
 
@@ -60,7 +64,10 @@ func New(limits Limits, logger *slog.Logger) (*Gate, error) {
 }
 
 func newGate(limits Limits, log *slog.Logger) *Gate {
-	return &Gate{limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64)}
+	return &Gate{
+		limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64),
+		turns: turnstile.New[netip.Prefix](turnstile.Config{Slots: handshakeSlots(), Hold: slotHold, Wait: longestWait}),
+	}
 }
 
 // enter counts the connection. When a limit is reached, over is that limit. The
@@ -77,11 +84,11 @@ func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	}
 	queue := &v.handshakes
 	switch {
-	case queue.Len() >= g.limits.HandshakesPerAddress:
+	case v.waiting+queue.Len() >= g.limits.HandshakesPerAddress:
 		over = overHandshakesPerAddress
 	case v.open >= g.limits.ConnectionsPerAddress:
 		over = overConnectionsPerAddress
-	case g.handshakes.Len() >= g.limits.Handshakes:
+	case g.waiting+g.handshakes.Len() >= g.limits.Handshakes:
 		over, queue = overHandshakes, &g.handshakes
 	case g.open >= g.limits.Connections:
 		over, queue = overConnections, &g.handshakes
@@ -100,8 +107,14 @@ func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
 	}
 	g.open++
 	v.open++
-	c.inAll, c.inVisitor = g.handshakes.PushBack(c), v.handshakes.PushBack(c)
+	g.enlist(c)
 	return c, displaced, over
+}
+
+// enlist adds a connection to those that are in their handshake. The caller holds the
+// lock.
+func (g *Gate) enlist(c *guest) {
+	c.inAll, c.inVisitor = g.handshakes.PushBack(c), g.visitors[c.address].handshakes.PushBack(c)
 }
 
 // welcome records that the handshake of a connection is complete.
@@ -123,9 +136,9 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
-	g.log.Warn(role+" turned away: its certificate is not accepted", "address", c.RemoteAddr(),
+	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
 		"identities", federation.Quote(fmt.Sprint(mtls.PeerIDs(refusal.UnverifiedCertificates[0]))),
-		"reason", federation.Quote(reason.Error()))
+		"error", federation.Quote(reason.Error()))
 }
 
 // leave removes the connection from the counts. The caller holds the lock.
@@ -141,7 +154,12 @@ func (g *Gate) leave(c *guest) {
 }
 
 func (g *Gate) unqueue(c *guest) {
-	if c.inAll != nil {
+	switch {
+	case c.waits:
+		g.waiting--
+		g.visitors[c.address].waiting--
+		c.waits = false
+	case c.inAll != nil:
 		g.handshakes.Remove(c.inAll)
 		g.visitors[c.address].handshakes.Remove(c.inVisitor)
 		c.inAll, c.inVisitor = nil, nil
@@ -170,12 +188,30 @@ type guest struct {
 	// read-only after enter
 	gate    *Gate
 	address netip.Prefix
-	since   time.Time
 
 	// guarded by the mutex of the gate
+	since     time.Time // when it came, or had its turn
 	gone      bool
-	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete
+	waits     bool          // for its turn
+	inAll     *list.Element // place in Gate.handshakes; nil when its handshake is complete, and while it waits
 	inVisitor *list.Element // place in visitor.handshakes
+
+	cut atomic.Bool // a write has failed
+}
+
+// Write implements net.Conn. After one that failed, nothing is sent any more: crypto/tls
+// would still send its alert when the connection is closed, and the peer, which misses
+// the record before it, would say that the record has a bad MAC. That is what a peer saw
+// whose connection was closed because its handshake took too long.
+func (c *guest) Write(p []byte) (int, error) {
+	if c.cut.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.cut.Store(true)
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
@@ -212,31 +248,6 @@ func (l gated) Accept() (net.Conn, error) {
 		}
 		conn.Close()
 	}
-}
-
-// welcoming are credentials that tell the gate how handshakes end.
-type welcoming struct {
-	credentials.TransportCredentials
-
-	role string // of the peers
-}
-
-// ServerHandshake implements credentials.TransportCredentials.
-func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
-	if c, ok := raw.(*guest); ok {
-		if err == nil {
-			c.gate.welcome(c)
-		} else {
-			c.gate.refuse(c, w.role, err)
-		}
-	}
-	return conn, info, err
-}
-
-// Clone implements credentials.TransportCredentials.
-func (w welcoming) Clone() credentials.TransportCredentials {
-	return welcoming{w.TransportCredentials.Clone(), w.role}
 }
 
 // addressOf returns what counts as one address: an IPv4 address, or the /64 of an

@@ -1,9 +1,12 @@
 package gate
 
 import (
+	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,14 +18,14 @@ import (
 
 func TestDefaultLimits(t *testing.T) {
 	for files, want := range map[uint64]int{
-		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: 8192, math.MaxUint64: 8192,
+		0: 0, 16: 8, 64: 32, 128: 96, 256: 224, 1024: 896, 4096: 3584, 16384: 14336, 20000: 16384, math.MaxUint64: 16384,
 	} {
 		if got := connectionsFor(files); got != want {
 			t.Errorf("with %d files there are %d connections, expected %d", files, got, want)
 		}
 	}
 	for _, tt := range []struct{ given, want Limits }{
-		{Limits{Connections: 8192}, Limits{8192, 6144, 4096, 2048}}, // room for thousands of consumers behind one address
+		{Limits{Connections: 16384}, Limits{16384, 12288, 8192, 4096}}, // room for thousands of consumers behind one address
 		{Limits{Connections: 96}, Limits{96, 72, 48, 24}},
 		{Limits{Connections: 1}, Limits{1, 1, 1, 1}},
 		{Limits{10, 9, 8, 7}, Limits{10, 9, 8, 7}},
@@ -166,7 +169,7 @@ func TestAddressOf(t *testing.T) {
 
 // TestCloneOfWelcomingCredentials clones credentials, which go on telling the gate.
 func TestCloneOfWelcomingCredentials(t *testing.T) {
-	c, ok := welcoming{insecure.NewCredentials(), "consumer"}.Clone().(welcoming)
+	c, ok := welcoming{insecure.NewCredentials(), "consumer", t.Context()}.Clone().(welcoming)
 	if !ok || c.TransportCredentials == nil || c.role != "consumer" || c.Info().SecurityProtocol != "insecure" {
 		t.Errorf("the clone is %+v", c)
 	}
@@ -184,5 +187,36 @@ func TestManyConsumersOfOneAddress(t *testing.T) {
 		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
 			t.Fatalf("consumer %d finds no room: %s", i, over)
 		}
+	}
+}
+
+// TestNothingIsSentAfterAFailedWrite lets the time of a connection pass in a write. What
+// is written afterwards, as the alert of TLS is, does not reach the peer.
+func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
+	g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	defer near.Close()
+	c, _, over := g.enter(far)
+	if over != "" {
+		t.Fatalf("there is no room: %s", over)
+	}
+	if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("lost")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write that is too late: %v, expected %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("alert")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the write after it: %v, expected %v", err, net.ErrClosed)
+	}
+	c.Close()
+	if got, err := io.ReadAll(near); len(got) > 0 || err != nil {
+		t.Errorf("the peer got %q and %v, expected nothing", got, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // consumer has one connection for its stream, and another one for a moment whenever it
 // renews its certificate; a provider has one.
 type Limits struct {
-	// Connections is how many may be open. The default is 8192, or fewer where the
+	// Connections is how many may be open. The default is 16384, or fewer where the
 	// process may not open so many files: an eighth of these, and at least 32, is
 	// left for other uses, such as the files that an owner follows.
 	Connections int
@@ -23,13 +23,14 @@ type Limits struct {
 	// Handshakes is how many connections may be in their TLS handshake, and
 	// HandshakesPerAddress how many of one address. The defaults are a half and a
 	// quarter of Connections. When there are as many, a new connection displaces the
-	// oldest one if that has been in its handshake for a second.
+	// oldest one whose peer has not got on with it for a second. Those that wait for
+	// their turn because others are worked on count, and are not displaced.
 	Handshakes           int
 	HandshakesPerAddress int
 }
 
 const (
-	mostConnections = 8192
+	mostConnections = 16384
 
 	// spareFiles is the least number of open files that is left for other uses.
 	spareFiles = 32

@@ -33,7 +33,7 @@ const (
 
 	// readBufferBytes is the size of the read buffer of each connection. It holds
 	// acknowledgements or registrations, so a larger one makes nothing faster.
-	readBufferBytes = 4 << 10
+	readBufferBytes = 2 << 10
 
 	// minPing is the smallest interval of a peer's pings. The answer to a ping
 	// costs next to nothing, and an owner that refuses pings loses consumers: the
@@ -78,7 +78,7 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ending := make(map[string]bool) // the services of Register
 	server := grpc.NewServer(
-		grpc.Creds(welcoming{p.Credentials, p.Role}),
+		grpc.Creds(welcoming{p.Credentials, p.Role, ctx}),
 		grpc.ConnectionTimeout(HandshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(p.MaxMessage),

@@ -112,10 +112,10 @@ func (f *File) Run(ctx context.Context) error { return f.watch.Run(ctx) }
 // is watched again.
 func (f *File) logWatching(err error) {
 	if err != nil {
-		f.config.Logger.Warn("no notifications of changes; the "+f.config.What+" is polled",
-			"file", f.config.Path, "interval", pollInterval, "error", err)
+		f.config.Logger.Warn("no notifications of changes; the file is polled",
+			"what", f.config.What, "file", f.config.Path, "interval", pollInterval, "error", err)
 	} else {
-		f.config.Logger.Info("notifications of changes of the "+f.config.What+" arrive again", "file", f.config.Path)
+		f.config.Logger.Info("notifications of changes of the file arrive again", "what", f.config.What, "file", f.config.Path)
 	}
 }
 
@@ -129,12 +129,12 @@ func (f *File) reload(ctx context.Context) {
 	case ctx.Err() != nil: // which is no trouble of the file
 	case err == nil && before != nil:
 		f.trouble.Store(nil)
-		f.config.Logger.Info(f.config.What+" is in order again", "file", f.config.Path)
+		f.config.Logger.Info("file is in order again", "what", f.config.What, "file", f.config.Path)
 		f.report(nil)
 	case err != nil && (before == nil || err.Error() != *before):
 		trouble := err.Error()
 		f.trouble.Store(&trouble)
-		f.config.Logger.Error(f.config.What+" is not used, "+f.config.Keeps+": fix the file", "error", err)
+		f.config.Logger.Error("file is not used: fix it", "what", f.config.What, "file", f.config.Path, "meanwhile", f.config.Keeps, "error", err)
 		f.report(err)
 	}
 }

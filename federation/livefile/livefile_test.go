@@ -221,7 +221,7 @@ func TestReports(t *testing.T) {
 				t.Errorf("%s: the trouble is %v, expected %v", step.name, f.Err(), broken)
 			}
 		}
-		for text, want := range map[string]int{"test file is not used, all stays: fix the file": 3, "test file is in order again": 1} {
+		for text, want := range map[string]int{`"file is not used: fix it" what="test file" file=` + path + ` meanwhile="all stays" error=`: 3, `"file is in order again" what="test file"`: 1} {
 			if n := f.logged.count(text); n != want {
 				t.Errorf("%d log lines have %q, expected %d:\n%s", n, text, want, f.logged)
 			}
@@ -241,11 +241,11 @@ func TestWithoutNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := f.run(t)
-	f.logged.await("no notifications of changes; the test file is polled")
+	f.logged.await(`no notifications of changes; the file is polled" what="test file"`)
 	end()
 
 	f.logWatching(nil)
-	if f.logged.count("notifications of changes of the test file arrive again") != 1 {
+	if f.logged.count("notifications of changes of the file arrive again") != 1 {
 		t.Errorf("the end of the trouble is not logged:\n%s", f.logged)
 	}
 }

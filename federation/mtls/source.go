@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +130,7 @@ func (s *Source) Run(ctx context.Context) error {
 // watched again.
 func (s *Source) logWatching(err error) {
 	if err != nil {
-		s.logger.Error("certificate files cannot be watched; they are read every "+pollInterval.String()+" instead", "error", err)
+		s.logger.Error("certificate files cannot be watched; they are polled", "interval", pollInterval, "error", err)
 	} else {
 		s.logger.Info("certificate files can be watched again")
 	}
@@ -149,7 +150,7 @@ func (s *Source) Reload() {
 	if err != nil || m.sum == s.material.Load().sum {
 		return
 	}
-	s.use(m, "certificate", s.files.Cert)
+	s.use(m, "file", s.files.Cert)
 }
 
 // use puts m in the place of the material in use. origin says in the log where it is from.
@@ -197,6 +198,16 @@ func (s *Source) Missing() error {
 		return nil
 	}
 	return s.agent.missing()
+}
+
+// ForClients reports whether the certificate in use may identify the client of a
+// connection: a server refuses any other, mostly without saying why. It is true while
+// there is no certificate.
+func (s *Source) ForClients() bool {
+	leaf := s.material.Load().certificate.Leaf
+	return leaf == nil || len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0 || slices.ContainsFunc(leaf.ExtKeyUsage, func(usage x509.ExtKeyUsage) bool {
+		return usage == x509.ExtKeyUsageAny || usage == x509.ExtKeyUsageClientAuth
+	})
 }
 
 // SetGrace sets how long a connection outlives the certificate that its peer has shown

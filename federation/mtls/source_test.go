@@ -3,6 +3,7 @@ package mtls
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/pem"
 	"io"
 	"log/slog"
@@ -544,3 +545,31 @@ func writeFiles(t *testing.T, issued Issued, dir string) {
 }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func TestForClients(t *testing.T) {
+	authority := newAuthority(t)
+	for _, tt := range []struct {
+		usage []x509.ExtKeyUsage
+		want  bool
+	}{
+		{nil, true}, // both
+		{[]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, true},
+		{[]x509.ExtKeyUsage{x509.ExtKeyUsageAny}, true},
+		{[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageCodeSigning}, false},
+	} {
+		f := files(t.TempDir())
+		if err := issue(t, authority, Leaf{Usage: tt.usage}).WriteFiles(f); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.ForClients(); got != tt.want {
+			t.Errorf("with the usages %v ForClients is %t, expected %t", tt.usage, got, tt.want)
+		}
+	}
+	if agent, err := Open(Origin{SPIFFE: SPIFFE{Socket: "unix:///nobody"}}, nil); err != nil || !agent.ForClients() {
+		t.Errorf("before there is a certificate ForClients is false, or Open returned %v", err)
+	}
+}

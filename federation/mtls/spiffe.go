@@ -219,9 +219,9 @@ func (a *agent) report(s *Source, trouble error) {
 	a.trouble = trouble
 	a.mu.Unlock()
 	log := s.logger.With("socket", a.socket)
-	kept := "there is no certificate yet, and connections fail"
+	meanwhile := "there is no certificate yet, and connections fail"
 	if m := s.material.Load(); m.held() {
-		kept = "the old certificate stays in use until it expires at " + m.expiry.Format(time.RFC3339)
+		meanwhile = "the old certificate stays in use until it expires at " + m.expiry.Format(time.RFC3339)
 	}
 	switch {
 	case trouble == nil && errors.Is(before, errBroken):
@@ -229,11 +229,11 @@ func (a *agent) report(s *Source, trouble error) {
 	case trouble == nil && before != nil && !errors.Is(before, errNotAsked):
 		log.Info("the SPIFFE agent is back")
 	case errors.Is(trouble, errBroken) && (before == nil || before.Error() != trouble.Error()):
-		log.Error("what the SPIFFE agent sends cannot be used; "+kept, "error", trouble)
+		log.Error("what the SPIFFE agent sends cannot be used", "meanwhile", meanwhile, "error", trouble)
 	case errors.Is(trouble, errNothing) && !errors.Is(before, errNothing):
-		log.Warn("the SPIFFE agent issues no identity; "+kept, "error", trouble)
+		log.Warn("the SPIFFE agent issues no identity", "meanwhile", meanwhile, "error", trouble)
 	case errors.Is(trouble, errAway) && !errors.Is(before, errAway):
-		log.Warn("the SPIFFE agent is away; "+kept, "error", trouble)
+		log.Warn("the SPIFFE agent is away", "meanwhile", meanwhile, "error", trouble)
 	}
 }
 

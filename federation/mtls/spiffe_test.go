@@ -194,7 +194,7 @@ func TestAgentIsAwayLater(t *testing.T) {
 			}
 			changed = w.Changed()
 		}
-		w.logged(t, "the SPIFFE agent is away; the old certificate stays in use until it expires at 2000-", 6)
+		w.logged(t, "the SPIFFE agent is away\" socket="+socket+" meanwhile=\"the old certificate stays in use until it expires at 2000-", 6)
 		w.logged(t, "the SPIFFE agent is back", 6)
 		station.leave()
 		time.Sleep(time.Hour)
@@ -243,7 +243,7 @@ func TestBrokenUpdate(t *testing.T) {
 				if closed(changed) {
 					t.Error("a broken update is used")
 				}
-				w.logged(t, "what the SPIFFE agent sends cannot be used; the old certificate stays in use", 1)
+				w.logged(t, "what the SPIFFE agent sends cannot be used\" socket="+socket+" meanwhile=\"the old certificate stays in use", 1)
 				w.logged(t, tc.want, 1)
 				station.Issue(nil, svid(t, one, alice, time.Hour))
 				synctest.Wait()

@@ -113,6 +113,22 @@ func (s *Source) Server() credentials.TransportCredentials {
 	return guarded{credentials.NewTLS(&tls.Config{}), s, x509.ExtKeyUsageClientAuth, s.serverConfig}
 }
 
+// ServerConfig returns the configuration of a TLS server that is no owner, such as one of
+// HTTPS. Each handshake uses the newest material, and succeeds as those of Server do. It
+// does not end connections: they are to be short.
+func (s *Source) ServerConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			m := s.material.Load() // once, so that a handshake sees one generation
+			if !m.held() {
+				return nil, s.agent.missing()
+			}
+			return s.serverConfig(m), nil
+		},
+	}
+}
+
 func (s *Source) serverConfig(m *material) *tls.Config {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS13,

@@ -1,0 +1,186 @@
+package gate
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+)
+
+// Nothing of a connection costs a processor as much as its handshake, and most of that is
+// due when the first message of the peer is there. When thousands of peers come at once,
+// all of these handshakes would get on so slowly together that all would fail together,
+// and come again. So they take turns: a few are worked on, and the others cost an open
+// file, a goroutine and the message.
+//
+// The oldest of an address is the next one, although its peer has the least time left: the
+// order is fair, and a peer whose turn comes after longestWait at the latest has time
+// enough left. One that has waited for longer is closed before anything is spent on it,
+// and so the work never goes to peers that have given up. The newest first would serve
+// whoever comes again most often.
+const (
+	// slotsPerProcessor is how many handshakes are worked on at a time: more than one,
+	// so that a processor has something to do when one of them is read or written.
+	slotsPerProcessor = 4
+
+	// slotHold is how long a handshake may keep out others.
+	slotHold = time.Second
+
+	// longestWait is well below the ten seconds after which consumers give up. See also
+	// HandshakeTimeout.
+	longestWait = 6 * time.Second
+)
+
+func handshakeSlots() int { return slotsPerProcessor * runtime.GOMAXPROCS(0) }
+
+// What a TLS connection begins with (RFC 8446 section 5.1): the type, the version and the
+// length of a record.
+const (
+	recordHeaderBytes = 5
+	recordLength      = 3 // where the length is
+	recordHandshake   = 22
+
+	// largestHello is larger than the first message of any client known. What is longer
+	// is left to crypto/tls, which reads the rest of it after the slot has been given up.
+	largestHello = 4 << 10
+)
+
+// welcoming are credentials whose handshakes take turns, and that tell the gate how they
+// end.
+type welcoming struct {
+	credentials.TransportCredentials
+
+	role    string          // of the peers
+	serving context.Context //nolint:containedctx // gRPC has no context for a handshake
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, ok := raw.(*guest)
+	if !ok {
+		return w.TransportCredentials.ServerHandshake(raw)
+	}
+	hello, err := readHello(c) // a peer that says nothing takes no turn
+	if err != nil {
+		return nil, nil, err
+	}
+	visit, err := c.gate.turn(w.serving, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer visit.Leave()
+	conn, info, err := w.TransportCredentials.ServerHandshake(&greeted{Conn: c, hello: hello, visit: visit})
+	if err == nil {
+		c.gate.welcome(c)
+	} else {
+		c.gate.refuse(c, w.role, err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (w welcoming) Clone() credentials.TransportCredentials {
+	w.TransportCredentials = w.TransportCredentials.Clone()
+	return w
+}
+
+// turn waits for the turn of a connection. It fails when ctx ends, and when that takes too
+// long.
+func (g *Gate) turn(ctx context.Context, c *guest) (*turnstile.Visit, error) {
+	g.await(c)
+	visit := g.turns.Enter(c.address)
+	var err error
+	select {
+	case <-visit.Turn:
+		if err = visit.Err(); err != nil {
+			g.late(c)
+		}
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		visit.Leave()
+		return nil, err
+	}
+	g.begin(c)
+	return visit, nil
+}
+
+// await notes that a connection waits for its turn, and begin that it has it. One that
+// waits is not displaced: it is not the peer that takes its time.
+func (g *Gate) await(c *guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.gone {
+		return
+	}
+	g.unqueue(c)
+	c.waits = true
+	g.waiting++
+	g.visitors[c.address].waiting++
+}
+
+func (g *Gate) begin(c *guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.gone {
+		return
+	}
+	g.unqueue(c)
+	c.since = time.Now()
+	g.enlist(c)
+}
+
+// late counts a connection that has waited for too long.
+func (g *Gate) late(c *guest) {
+	g.mu.Lock()
+	g.turnedAway[overWait]++
+	g.mu.Unlock()
+	g.log.Warn("connection turned away: there are too many", "limit", overWait, "address", c.RemoteAddr())
+}
+
+// readHello reads the first record of a TLS connection, or the beginning of what is none.
+func readHello(from io.Reader) ([]byte, error) {
+	header := make([]byte, recordHeaderBytes)
+	if _, err := io.ReadFull(from, header); err != nil {
+		return nil, err
+	}
+	size := int(binary.BigEndian.Uint16(header[recordLength:]))
+	if header[0] != recordHandshake || size > largestHello {
+		return header, nil
+	}
+	hello := make([]byte, recordHeaderBytes+size)
+	_, err := io.ReadFull(from, hello[copy(hello, header):])
+	return hello, err
+}
+
+// greeted is a connection of which the beginning has been read. It gives up its slot when
+// it has to wait for the peer: what is left of the handshake then cannot come faster than
+// the slots let it begin.
+type greeted struct {
+	net.Conn
+
+	// owned by whoever reads
+	hello []byte
+	visit *turnstile.Visit // nil once the slot has been given up
+}
+
+// Read implements net.Conn.
+func (g *greeted) Read(p []byte) (int, error) {
+	if len(g.hello) > 0 {
+		n := copy(p, g.hello)
+		g.hello = g.hello[n:]
+		return n, nil
+	}
+	if g.visit != nil {
+		g.visit.Leave()
+		g.hello, g.visit = nil, nil
+	}
+	return g.Conn.Read(p)
+}
