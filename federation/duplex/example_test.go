@@ -1,0 +1,122 @@
+package duplex_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+)
+
+// Two domains exchange their catalogs on one stream: berlin listens, and paris dials. Each
+// has an owner.Server for what it publishes, and a mirror for what it gets.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	authority := must(mtls.NewAuthority("example", 24*time.Hour))
+	berlin, paris := certificate(authority, "berlin.example"), certificate(authority, "paris.example")
+
+	// Berlin subscribes on the streams that paris opens.
+	acceptor := consumer.NewAcceptor()
+	listening := must(owner.New(owner.Config{
+		Registry: publishes("shop.berlin.example"), Credentials: berlin.Server(), Logger: slog.New(slog.DiscardHandler),
+		Consume: func(ids []mtls.ID) owner.Subscriber {
+			if ids[0].String() != "paris.example" {
+				return nil // a consumer like any other
+			}
+			return acceptor
+		},
+	}))
+	inBerlin, ofParis := follow("paris", mirror.Subscription{Accept: acceptor})
+
+	// Paris publishes on the stream that it opens. It does not listen, so its server has
+	// no Serve.
+	publishing := must(owner.New(owner.Config{
+		Registry: publishes("bank.paris.example"), Credentials: paris.Server(), Logger: slog.New(slog.DiscardHandler),
+	}))
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	inParis, ofBerlin := follow("berlin", mirror.Subscription{
+		Addresses: []string{listener.Addr().String()},
+		Identity:  mtls.Consumer{Source: paris, ServerName: "berlin.example"},
+		Publisher: publishing,
+	})
+
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{
+		func(ctx context.Context) error { return listening.Serve(ctx, listener) }, inBerlin.Run, inParis.Run,
+	} {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				panic(err)
+			}
+		})
+	}
+	fmt.Println("berlin has", <-ofParis)
+	fmt.Println("paris has", <-ofBerlin)
+	stop()
+	running.Wait()
+	// Output:
+	// berlin has bank.paris.example.
+	// paris has shop.berlin.example.
+}
+
+// follow returns a mirror, and what its catalog has once that is complete.
+func follow(name string, subscription mirror.Subscription) (m *mirror.Mirror, complete <-chan string) {
+	services, told := make(chan string, 1), false
+	var fqdn string
+	return must(mirror.New(mirror.Config{
+		Name: name, Subscription: subscription, Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Publish: func(c mirror.Changes) {
+			for _, change := range c.Services {
+				if !change.Service.IsZero() {
+					fqdn = change.Service.Unpack().FQDN.String()
+				}
+			}
+			if c.Status.State == catalog.Synced && !told {
+				told = true
+				services <- fqdn
+			}
+		},
+	})), services
+}
+
+// publishes returns a registry with one service.
+func publishes(fqdn string) *owner.Registry {
+	registry := owner.NewRegistry()
+	must(registry.Upsert(&federation.Service{
+		Name: fqdn, FQDN: must(federation.ParseFQDN(fqdn)),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}))
+	return registry
+}
+
+// certificate returns the certificate of a domain.
+func certificate(authority *mtls.Authority, name string) *mtls.Source {
+	dir := must(os.MkdirTemp("", "example"))
+	defer os.RemoveAll(dir)
+	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	issued := must(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))
+	if err := issued.WriteFiles(files); err != nil {
+		panic(err)
+	}
+	return must(mtls.Load(files, nil))
+}
+
+// must returns v; an example does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
