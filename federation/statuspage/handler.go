@@ -1,0 +1,208 @@
+// Package statuspage serves what package report says of a process over HTTP, for people,
+// for federationctl and for scripts. Nothing that it serves changes anything.
+package statuspage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+// Source is the process that the pages are about. Its methods are called by many
+// goroutines at once, and wait for no peer. Services and Catalog may have what was so a few
+// seconds ago, where there is much of it.
+type Source interface {
+	Status() report.Status
+
+	// Why explains the answer to a query. The name is absolute and in lower case.
+	Why(ctx context.Context, name string, qtype uint16) (report.Why, error)
+
+	// Services returns up to limit services of a catalog whose names come after a name.
+	// Of is the ID of an owner that is followed, or the server name of a catalog.
+	Services(of, after string, limit int) (report.Services, error)
+
+	// Catalog yields all services of a catalog, in the order of their names.
+	Catalog(of string) (iter.Seq2[report.Service, error], error)
+}
+
+// The bounds of a page of services.
+const (
+	DefaultLimit = 100
+	MaxLimit     = 1000
+)
+
+// Handler serves the status of a process:
+//
+//	GET /                                  the page; ?name=NAME&type=TYPE adds why
+//	GET /services?of=ID&after=NAME         a page of the services of a catalog
+//	GET /v1/status                         report.Status
+//	GET /v1/why?name=NAME&type=TYPE        report.Why; the type is A by default
+//	GET /v1/services?of=ID&after=NAME&limit=N   report.Services
+//	GET /v1/catalog?of=ID                  a report.Service in each line
+//
+// An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
+// are read.
+func Handler(source Source) http.Handler {
+	h := handler{source, newPages(), make(chan struct{}, maxCatalogs)}
+	policy := contentPolicy()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", h.page)
+	mux.HandleFunc("GET /services", h.listing)
+	mux.HandleFunc("GET /v1/status", h.status)
+	mux.HandleFunc("GET /v1/why", h.why)
+	mux.HandleFunc("GET /v1/services", h.services)
+	mux.HandleFunc("GET /v1/catalog", h.catalog)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protect(w.Header())
+		w.Header().Set("Content-Security-Policy", policy)
+		// A page from elsewhere can have a browser ask, though not read the answer. It
+		// may have links, and nothing that asks by itself (Fetch Metadata Request Headers,
+		// Sec-Fetch-Site).
+		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			http.Error(w, "this page is not for pages from elsewhere", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+type handler struct {
+	source  Source
+	pages   *template.Template
+	reading chan struct{} // has room for as many catalogs as may be read at a time
+}
+
+func (h handler) status(w http.ResponseWriter, _ *http.Request) { send(w, h.source.Status()) }
+
+func (h handler) why(w http.ResponseWriter, r *http.Request) {
+	name, qtype, err := parseQuestion(r.FormValue("name"), r.FormValue("type"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	why, err := h.source.Why(r.Context(), name, qtype)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	send(w, why)
+}
+
+// parseQuestion reads a name and a type.
+func parseQuestion(name, text string) (string, uint16, error) {
+	if name == "" {
+		return "", 0, errors.New("name is missing")
+	}
+	if _, ok := dns.IsDomainName(name); !ok {
+		return "", 0, fmt.Errorf("name: %q is not a domain name", name)
+	}
+	if text == "" {
+		text = "A"
+	}
+	qtype, ok := dns.StringToType[text]
+	if !ok {
+		return "", 0, fmt.Errorf("type: %q is not a type such as A, AAAA, SRV or TXT", text)
+	}
+	return dns.CanonicalName(name), qtype, nil
+}
+
+func (h handler) services(w http.ResponseWriter, r *http.Request) {
+	limit := DefaultLimit
+	if text := r.FormValue("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > MaxLimit {
+			fail(w, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, MaxLimit))
+			return
+		}
+		limit = n
+	}
+	page, err := h.source.Services(r.FormValue("of"), r.FormValue("after"), limit)
+	if err != nil {
+		fail(w, http.StatusNotFound, err)
+		return
+	}
+	send(w, page)
+}
+
+func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
+	select {
+	case h.reading <- struct{}{}:
+		defer func() { <-h.reading }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		fail(w, http.StatusServiceUnavailable, errors.New("too many read a catalog now; try again"))
+		return
+	}
+	services, err := h.source.Catalog(r.FormValue("of"))
+	if err != nil {
+		fail(w, http.StatusNotFound, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	encoder := newEncoder(&patient{ResponseWriter: w, end: time.Now().Add(catalogTimeout)})
+	for service, err := range services {
+		if err != nil || encoder.Encode(service) != nil { //nolint:errchkjson // the JSON in it is valid
+			panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
+		}
+	}
+}
+
+// patient waits for a reader who goes on reading, but not for ever.
+type patient struct {
+	http.ResponseWriter
+
+	end  time.Time
+	next time.Time // when to wait anew
+}
+
+// Write implements io.Writer.
+func (p *patient) Write(b []byte) (int, error) {
+	if now := time.Now(); !now.Before(p.next) {
+		p.next = now.Add(time.Second) // not for each service
+		deadline := now.Add(stallTimeout)
+		if deadline.After(p.end) {
+			deadline = p.end
+		}
+		// A writer that has no deadlines needs none: it is no connection.
+		_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(deadline)
+	}
+	return p.ResponseWriter.Write(b) //nolint:wrapcheck // it is one
+}
+
+// send answers with a value.
+func send(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = newEncoder(w).Encode(value) //nolint:errchkjson // a client that is gone needs no answer
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = newEncoder(w).Encode(map[string]string{"error": err.Error()}) //nolint:errchkjson // as above
+}
+
+// protect keeps an answer out of caches, frames and other sites, and away from guesses.
+func protect(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+}
+
+func newEncoder(w http.ResponseWriter) *json.Encoder {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder
+}

@@ -1,0 +1,212 @@
+package statuspage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page and its style
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+//go:embed page.html
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+// newPages returns the templates of the pages. Text that peers may have chosen goes
+// through show, which makes visible what could pass for something else: control
+// characters, and those that turn the direction of what follows.
+func newPages() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"count":  count,
+		"number": number,
+		"octets": report.Octets,
+		"show":   problem.Printable,
+		"style":  func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
+	}).Parse(pageText))
+}
+
+// contentPolicy lets a page have its own style and send its forms here, and nothing else.
+func contentPolicy() string {
+	sum := sha256.Sum256([]byte(styleText))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+}
+
+// number returns a number with commas between thousands.
+func number(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// count returns a number with its noun.
+func count(n int, noun string) string { return number(n) + " " + inflect(n, noun) }
+
+// inflect returns a noun in the plural unless n is 1.
+func inflect(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// question is the name box with its answer.
+type question struct {
+	Name, Type string
+	Types      []string // to choose from; none for an owner, which looks at names only
+	Error      string
+	Blocks     []*block
+}
+
+// block is the answer of one server block, or what one catalog has.
+type block struct {
+	First string
+	Todo  []string
+	Rest  []line
+}
+
+// Long reports whether the rest is folded up, so that what to do is not far from what is
+// wrong.
+func (b *block) Long() bool { return len(b.Rest) > 6 }
+
+type line struct {
+	Depth int // 1 to 3
+	Text  string
+}
+
+// blocks takes the lines of an explanation apart: those of one block are indented below
+// its first.
+func blocks(lines []string) (all []*block) {
+	for _, text := range lines {
+		short := strings.TrimLeft(text, " ")
+		depth := (len(text) - len(short)) / 2
+		if depth == 0 || len(all) == 0 {
+			all = append(all, &block{First: short})
+			continue
+		}
+		last := all[len(all)-1]
+		if todo, is := strings.CutPrefix(short, "to do: "); is {
+			last.Todo = append(last.Todo, todo)
+		} else {
+			last.Rest = append(last.Rest, line{min(depth, 3), short})
+		}
+	}
+	return all
+}
+
+// page answers GET /, with an answer to why if a name is given.
+func (h handler) page(w http.ResponseWriter, r *http.Request) {
+	now := h.source.Status()
+	v := newStatus(&now)
+	v.Self = "/"
+	name, text := strings.TrimSpace(r.FormValue("name")), strings.ToUpper(r.FormValue("type"))
+	v.Why = question{Name: name, Type: text}
+	if v.Consumer {
+		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
+		if text != "" && !slices.Contains(v.Why.Types, text) {
+			v.Why.Types = append(v.Why.Types, problem.Printable(text))
+		}
+	}
+	code := http.StatusOK
+	if name != "" {
+		v.Self += "?" + url.Values{"name": {name}, "type": {text}}.Encode()
+		if why, err := h.explain(r, name, text); err != nil {
+			v.Why.Error, code = err.Error(), http.StatusBadRequest
+		} else {
+			v.Why.Blocks = blocks(why.Lines())
+		}
+	}
+	h.render(w, code, "status", v)
+}
+
+func (h handler) explain(r *http.Request, name, text string) (report.Why, error) {
+	name, qtype, err := parseQuestion(name, text)
+	if err != nil {
+		return report.Why{}, err
+	}
+	return h.source.Why(r.Context(), name, qtype) //nolint:wrapcheck // it is what the page says
+}
+
+// listing is a page of the services of a catalog.
+type listing struct {
+	Title, Heading  string
+	PagesLabel      string
+	Of, After, Next string
+	Error           string
+	Total, Limit    int
+	List            []listed
+}
+
+type listed struct {
+	report.Service
+
+	When moment
+	JSON string
+}
+
+// listing answers GET /services.
+func (h handler) listing(w http.ResponseWriter, r *http.Request) {
+	v := &listing{Of: r.FormValue("of"), After: r.FormValue("after"), Limit: DefaultLimit}
+	v.Heading = "Services of " + problem.Printable(v.Of)
+	if v.Of == "" {
+		v.Heading = "Services of the default catalog"
+	}
+	v.Title = v.Heading
+	page, err := h.source.Services(v.Of, v.After, v.Limit)
+	if err != nil {
+		v.Error = err.Error()
+		h.render(w, http.StatusNotFound, "services", v)
+		return
+	}
+	now := h.source.Status().Now
+	v.Total, v.Next = page.Total, page.Next
+	for _, s := range page.Services {
+		v.List = append(v.List, listed{s, at(now, s.Updated), indent(s.Service)})
+	}
+	h.render(w, http.StatusOK, "services", v)
+}
+
+// indent returns JSON over several lines, in printable ASCII.
+func indent(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, text, "", "  ") != nil {
+		return problem.Printable(string(text))
+	}
+	lines := strings.Split(b.String(), "\n")
+	for i, line := range lines {
+		lines[i] = problem.Printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// render answers with a page that is whole, or with none.
+func (h handler) render(w http.ResponseWriter, code int, name string, v any) {
+	var b bytes.Buffer
+	if err := h.pages.ExecuteTemplate(&b, name, v); err != nil {
+		panic(errors.Join(errors.New("a template and what it shows do not fit"), err))
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = b.WriteTo(w) // a client that is gone needs no answer
+}

@@ -1,0 +1,203 @@
+package statuspage
+
+import (
+	"encoding/json"
+	"flag"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// ago returns a time before noon.
+func ago(d time.Duration) time.Time { return noon.Add(-d) }
+
+// hostile is a name that would be markup, and turn what follows it.
+const hostile = "<script>alert(1)</script>\u202egnp.exe\n\x1b[31m"
+
+func consumer() *fixed {
+	rate := report.Rate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
+	return &fixed{status: report.Status{
+		Role: report.Consumer, Version: "v1.2.3", Now: noon, Began: ago(50 * time.Hour), Ready: true,
+		Upstreams: []report.Upstream{
+			{
+				ID: "o1.example:8008", State: "synced", Since: ago(49 * time.Hour), Known: true, LastSync: ago(49 * time.Hour), Retention: "24h0m0s",
+				Services: 100_000, Instances: 250_000, Octets: 61 << 20, Updates: rate, Certificate: noon.Add(60 * 24 * time.Hour), Authority: noon.Add(900 * 24 * time.Hour),
+			},
+			{
+				ID: "o2.example:8008", State: "stale", Since: ago(2 * time.Hour), Known: true, LastSync: ago(40 * time.Hour), Lost: ago(2 * time.Hour), Expires: noon.Add(22 * time.Hour), Retention: "24h0m0s",
+				Services: 1, Instances: 1, Octets: 700, Stale: 1, Failure: "Unavailable: connection refused", Remedy: "check that the owner runs, and the address in the Corefile", LastAttempt: ago(10 * time.Second),
+			},
+			{ID: "o3.example:8008", State: "expired", Since: ago(time.Hour), Known: true, Lost: ago(25 * time.Hour), Retention: "24h0m0s", Failure: "Unavailable: no route to host", LastAttempt: ago(70 * time.Second)},
+			{ID: "o4.example:8008", State: "parked", Since: ago(9 * time.Minute), Failure: "Unauthenticated: " + hostile, Remedy: "have the owner accept this side's certificate", Retention: "24h0m0s", Certificate: ago(time.Minute)},
+			{ID: "o5.example:8008", State: "connecting", Retention: "forever"},
+			{
+				ID: "o6.example:8008", State: "synced", Since: ago(time.Minute), Known: true, Retention: "forever", Services: 3, Instances: 4, Octets: 3000, NotAdmitted: 2, NotImported: 7, Hops: 2, Path: "o6 o9", Resumes: 3,
+				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]report.Refusal{
+					{At: ago(time.Minute), Service: hostile, FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`},
+				}, 5),
+			},
+			{ID: "o7.example:8008", State: "syncing", Since: ago(5 * time.Second), Known: true, Services: 4, Retention: "24h0m0s", Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour)},
+		},
+		Zones: []report.Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 1714, Owners: []string{"o1.example:8008", "o2.example:8008"}}},
+	}, why: report.Why{
+		Role: report.Consumer, Now: noon, Type: "A", Answers: []report.Answer{{
+			Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Is: "service", Verdict: report.Live,
+			Holder: &report.Holder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
+		}},
+	}, page: report.Services{
+		Of: ownerID, Total: 100_000, Next: "web & <b>", Services: []report.Service{
+			{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
+			{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
+		},
+	}}
+}
+
+func owner() *fixed {
+	return &fixed{status: report.Status{
+		Role: report.Owner, Version: "v1.2.3", Now: noon, Began: ago(3 * time.Minute), Ready: false, Waiting: []string{"source cluster of the default catalog"},
+		Publisher: &report.Publisher{
+			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
+			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
+		},
+		Catalogs: []report.Catalog{
+			{
+				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: report.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
+				Classes: []report.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}}, Refusals: []report.Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
+				Sources: []report.Source{
+					{
+						Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},
+						Registration: &report.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
+					},
+					{
+						Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100,
+						Relay: &report.Upstream{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
+					},
+					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},
+				},
+			},
+			{Name: "east.example", Unavailable: "source x has had no state yet"},
+		},
+	}, why: report.Why{Role: report.Owner, Now: noon, Catalogs: []report.Publication{{}}}}
+}
+
+// TestPages compares whole pages with golden files, without their style, and sees to it
+// that no text of a peer becomes markup or a control character on any of them.
+func TestPages(t *testing.T) {
+	ready := consumer()
+	ready.status.Upstreams = ready.status.Upstreams[:1]
+	for name, tc := range map[string]struct {
+		source *fixed
+		path   string
+		code   int
+	}{
+		"consumer":   {consumer(), "/", 200},
+		"ready":      {ready, "/", 200},
+		"owner":      {owner(), "/", 200},
+		"why":        {ready, "/?name=WEB.fed.example&type=AAAA", 200},
+		"why-owner":  {owner(), "/?name=web.fed.example", 200},
+		"why-wrong":  {ready, "/?name=%3cb%3e..%e2%80%ae&type=%3cb%3e", 400},
+		"services":   {consumer(), "/services?of=o1.example:8008&after=a%3cb%3e", 200},
+		"no-such":    {consumer(), "/services?of=%3cb%3e%e2%80%ae", 404},
+		"no-owners":  {&fixed{status: report.Status{Role: report.Consumer, Now: noon, Began: noon, Ready: true}}, "/", 200},
+		"no-catalog": {&fixed{status: report.Status{Role: report.Owner, Now: noon, Began: noon, Ready: true}}, "/", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			Handler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			if w.Code != tc.code {
+				t.Errorf("the code is %d, expected %d", w.Code, tc.code)
+			}
+			page := w.Body.String()
+			for _, never := range []string{"<script", "<b>", "\u202e", "\x1b", "onclick", "style=", "http://", "https://", "ZgotmplZ", "&lt;nil"} {
+				if strings.Contains(page, never) {
+					t.Errorf("the page has %q in it", never)
+				}
+			}
+			_, body, _ := strings.Cut(page, "</style>")
+			golden(t, name+".html", body)
+		})
+	}
+}
+
+// plain returns what a page says without its style, as a browser of text shows it.
+func plain(page string) string {
+	_, page, _ = strings.Cut(page, "<body>")
+	page = regexp.MustCompile(`\s+`).ReplaceAllString(page, " ")
+	page = regexp.MustCompile(`<(p|h\d|li|dt|section|article|details|summary|button|footer|pre|select|option|input)\b`).ReplaceAllString(page, "\n$0")
+	page = regexp.MustCompile(`</summary>`).ReplaceAllString(page, "\n")
+	page = strings.ReplaceAll(page, "<dd>", " ")
+	page = html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, ""))
+	page = regexp.MustCompile(` +`).ReplaceAllString(page, " ")
+	return regexp.MustCompile(`\s*\n\s*`).ReplaceAllString(strings.TrimSpace(page), "\n") + "\n"
+}
+
+// Without its style a page is whole, with the worst first: the golden files are what a
+// browser of text shows.
+func TestPlain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source *fixed
+		order  []string
+	}{
+		"consumer": {consumer(), []string{"\n✕ Ready, with trouble\n", "\nWhy is a name", "\no3.example:8008 ✕ expired", "\no2.example:8008 ▲ stale", "\nRetention left: 22 h of 24 h", "\no1.example:8008 ✓ synced", "\nfed.example."}},
+		"owner":    {owner(), []string{"\n✕ Not ready\n", "\nWhy is a name", "\ncatalog.yaml: line 3:", "\nCatalog east.example", "\nCatalog (default)", "\nSource up ▲ away", "\nRelayed from o2:8008 ▲ stale"}},
+	} {
+		w := httptest.NewRecorder()
+		Handler(tc.source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		text := plain(w.Body.String())
+		rest := text
+		for _, part := range tc.order {
+			_, after, found := strings.Cut(rest, part)
+			if !found {
+				t.Errorf("%s: expected %q, in the order of %q, in:\n%s", name, part, tc.order, text)
+				break
+			}
+			rest = after
+		}
+		golden(t, name+".txt", text)
+	}
+}
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("the page differs from %s (-want +got); after a change that is meant, run the test with -update:\n%s", file, diff)
+	}
+}
+
+// A style that the policy does not name would not be used.
+func TestContentPolicy(t *testing.T) {
+	w := httptest.NewRecorder()
+	Handler(consumer()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if !strings.Contains(w.Body.String(), "<style>"+styleText+"</style>") {
+		t.Error("the style of the page is not the one that the policy names")
+	}
+	if policy := w.Header().Get("Content-Security-Policy"); policy != contentPolicy() {
+		t.Errorf("the policy is %s", policy)
+	}
+}

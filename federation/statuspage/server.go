@@ -1,0 +1,207 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// What one client can cost.
+const (
+	maxConnections = 64       // more wait in the kernel until one of these ends
+	maxHeader      = 16 << 10 // bytes of a request; net/http adds 4 KiB to it
+
+	headerTimeout = 5 * time.Second // for the handshake, and for the header that follows
+	readTimeout   = 10 * time.Second
+	answerTimeout = 30 * time.Second // for the header, and all of the answer but a catalog
+	endTimeout    = 3 * time.Second  // for the answers under way when the server ends
+
+	// Catalogs take the longest, so they never take all connections.
+	maxCatalogs    = maxConnections / 4 // answers at a time
+	catalogTimeout = 2 * time.Minute    // for all of one, over a slow line
+	stallTimeout   = 10 * time.Second   // while nobody reads
+)
+
+// Config says where the status is served, and to whom.
+type Config struct {
+	// Address is host:port. The host is empty for all addresses of the machine.
+	Address string
+
+	// Files are for mutual TLS, without which nothing but a loopback address is served:
+	// whoever has a certificate of the CA may read. All are set, or none.
+	Files mtls.Files
+}
+
+// Validate returns what is wrong with the configuration. It reads no file.
+func (c Config) Validate() error {
+	host, port, err := net.SplitHostPort(c.Address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not host:port", c.Address)
+	case port == "":
+		return fmt.Errorf("%q has no port", c.Address)
+	case c.Files == mtls.Files{}:
+		if !loopback(host) {
+			return fmt.Errorf("%q is not a loopback address such as localhost:9154; what is published is not for everybody: "+
+				"elsewhere a certificate, its key and the CA of those who may read are needed", c.Address)
+		}
+	case c.Files.Cert == "" || c.Files.Key == "" || c.Files.CA == "":
+		return errors.New("certificate, key and CA are needed, all three or none")
+	}
+	return nil
+}
+
+// loopback reports whether only this machine reaches a host: localhost, or an address of
+// 127.0.0.0/8 or ::1.
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// Server has the port of the status. It is made by Listen, and ended by Serve or Close.
+type Server struct {
+	listener net.Listener
+	identity *mtls.Source // nil for plain HTTP
+	logger   *slog.Logger
+}
+
+// Listen reads the files, and takes the port. The logger gets a bounded number of lines of
+// each kind, see package loglimit; without one nothing is logged.
+func Listen(ctx context.Context, c Config, logger *slog.Logger) (*Server, error) {
+	s, err := c.open(logger)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); s.identity == nil && (!ok || !tcp.IP.IsLoopback()) {
+		listener.Close()
+		return nil, fmt.Errorf("status: %s is %s here, which is no loopback address", c.Address, listener.Addr())
+	}
+	s.listener = listener
+	return s, nil
+}
+
+// open returns a server that has read its files, and has no port yet.
+func (c Config) open(logger *slog.Logger) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{logger: loglimit.Logger(logger)}
+	if c.Files != (mtls.Files{}) {
+		var err error
+		if s.identity, err = mtls.Load(c.Files, s.logger); err != nil {
+			return nil, fmt.Errorf("status: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Addr returns the address of the port.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Close gives the port back. It is for a server that Serve is not called for.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Serve serves the status of source until ctx ends, and returns nil then, or until the
+// port fails. Answers that are under way have three seconds to end. The port is closed when
+// it returns.
+func (s *Server) Serve(ctx context.Context, source Source) error {
+	handler := Handler(source)
+	if s.identity == nil {
+		handler = localOnly(handler)
+	}
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      answerTimeout,
+		MaxHeaderBytes:    maxHeader,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          log.New(errorLog{s.logger}, "", 0),
+	}
+	// One request for each connection: connections bound the requests, none idles in
+	// the place of another, and each is let in by the authorities of its time.
+	server.Protocols.SetHTTP1(true)
+	server.SetKeepAlivesEnabled(false)
+
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			server.Close()
+		}
+	})
+	listener := netutil.LimitListener(s.listener, maxConnections)
+	var err error
+	if s.identity == nil {
+		err = server.Serve(listener)
+	} else {
+		running.Go(func() {
+			if err := s.identity.Run(ctx); err != nil {
+				s.logger.Error("the certificate files of the status page are not followed any more", "error", err)
+			}
+		})
+		server.TLSConfig = s.identity.ServerConfig()
+		err = server.ServeTLS(listener, "", "")
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("status: %w", err)
+}
+
+// localOnly passes on the requests whose Host is an address or localhost: a page from
+// elsewhere whose name is made to lead to this machine (DNS rebinding) has that name there.
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
+		}
+		if _, err := netip.ParseAddr(host); err != nil && !strings.EqualFold(host, "localhost") {
+			protect(w.Header())
+			http.Error(w, "ask for this page by localhost or by an address", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// errorLog is where net/http logs: one line for each write, with text of clients.
+type errorLog struct{ logger *slog.Logger }
+
+const maxLogged = 4 << 10 // bytes of one line
+
+// Write implements io.Writer.
+func (l errorLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line[:min(len(line), maxLogged)]))
+	l.logger.Warn("a request for the status failed", "error", fmt.Sprintf("%+q", text))
+	return len(line), nil
+}

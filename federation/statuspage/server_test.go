@@ -1,0 +1,566 @@
+package statuspage
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+func TestValidate(t *testing.T) {
+	files := mtls.Files{Cert: "cert.pem", Key: "key.pem", CA: "ca.pem"}
+	for name, tc := range map[string]struct {
+		config Config
+		want   string // the error; empty for none
+	}{
+		"localhost":              {config: Config{Address: "localhost:9154"}},
+		"LOCALHOST":              {config: Config{Address: "LOCALHOST:9154"}},
+		"127.0.0.1":              {config: Config{Address: "127.0.0.1:9154"}},
+		"all of 127.0.0.0/8":     {config: Config{Address: "127.9.8.7:9154"}},
+		"::1":                    {config: Config{Address: "[::1]:9154"}},
+		"mapped loopback":        {config: Config{Address: "[::ffff:127.0.0.1]:9154"}},
+		"loopback with files":    {config: Config{Address: "localhost:9154", Files: files}},
+		"elsewhere with files":   {config: Config{Address: ":9154", Files: files}},
+		"every address":          {config: Config{Address: ":9154"}, want: "not a loopback address"},
+		"0.0.0.0":                {config: Config{Address: "0.0.0.0:9154"}, want: "not a loopback address"},
+		"a name of localhost":    {config: Config{Address: "localhost.example:9154"}, want: "not a loopback address"},
+		"another address":        {config: Config{Address: "192.0.2.1:9154"}, want: "not a loopback address"},
+		"no port":                {config: Config{Address: "localhost"}, want: "not host:port"},
+		"empty port":             {config: Config{Address: "localhost:"}, want: "has no port"},
+		"nothing":                {want: "not host:port"},
+		"a certificate, no key":  {config: Config{Address: ":9154", Files: mtls.Files{Cert: "cert.pem"}}, want: "all three or none"},
+		"a certificate, no CA":   {config: Config{Address: ":9154", Files: mtls.Files{Cert: "a", Key: "b"}}, want: "all three or none"},
+		"no CA, even on loopack": {config: Config{Address: "[::1]:9154", Files: mtls.Files{Cert: "a", Key: "b"}}, want: "all three or none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.config.Validate()
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("Validate says %v, expected %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestListenFails(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for name, tc := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"port taken": {Config{Address: taken.Addr().String()}, "address already in use"},
+		"no files":   {Config{Address: ":0", Files: mtls.Files{Cert: "/nowhere/cert.pem", Key: "/nowhere/key.pem", CA: "/nowhere/ca.pem"}}, "/nowhere/cert.pem"},
+		"open":       {Config{Address: ":0"}, "not a loopback address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Listen(t.Context(), tc.config, nil)
+			if err == nil {
+				s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "status: ") {
+				t.Errorf("Listen says %v, expected %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// served is a server under test.
+type served struct {
+	*Server
+
+	logged lockedBuffer
+	stop   func() error
+}
+
+// serve runs a server until the end of the test, or until stop, which returns its error.
+func serve(t *testing.T, server *Server, source Source) *served {
+	t.Helper()
+	s := &served{Server: server}
+	s.logger = slog.New(slog.NewTextHandler(&s.logged, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	var err error
+	running.Go(func() { err = server.Serve(ctx, source) })
+	s.stop = func() error {
+		cancel()
+		running.Wait()
+		return err
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func listen(t *testing.T, config Config) *Server {
+	t.Helper()
+	server, err := Listen(t.Context(), config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+func TestRequests(t *testing.T) {
+	s := serve(t, listen(t, Config{Address: "127.0.0.1:0"}), &fixed{status: report.Status{Role: report.Consumer}})
+	port := s.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP port
+	for name, tc := range map[string]struct {
+		request string // header, without its end
+		code    int
+		header  string // of the answer
+		body    string // part of the answer
+	}{
+		"status":          {request: "GET /v1/status HTTP/1.1\r\nHost: localhost", code: 200, body: `"role":"consumer"`},
+		"HEAD":            {request: "HEAD /v1/status HTTP/1.1\r\nHost: localhost", code: 200},
+		"POST":            {request: "POST /v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", code: 405, header: "Allow: GET, HEAD"},
+		"POST to why":     {request: "POST /v1/why?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000", code: 405},
+		"DELETE":          {request: "DELETE /v1/catalog HTTP/1.1\r\nHost: localhost", code: 405},
+		"no such page":    {request: "GET /metrics HTTP/1.1\r\nHost: localhost", code: 404},
+		"way up":          {request: "GET /../../etc/passwd HTTP/1.1\r\nHost: localhost", code: 307, header: "Location: /etc/passwd"},
+		"port in Host":    {request: fmt.Sprintf("GET /v1/status HTTP/1.1\r\nHost: localhost:%d", port), code: 200},
+		"address":         {request: "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1:1", code: 200},
+		"IPv6":            {request: "GET /v1/status HTTP/1.1\r\nHost: [::1]:1", code: 200},
+		"IPv6, no port":   {request: "GET /v1/status HTTP/1.1\r\nHost: [::1]", code: 200},
+		"upper case":      {request: "GET /v1/status HTTP/1.1\r\nHost: LocalHost:9154", code: 200},
+		"IPv6, zone":      {request: "GET /v1/status HTTP/1.1\r\nHost: [::1%25lo]:9154", code: 200},
+		"final dot":       {request: "GET /v1/status HTTP/1.1\r\nHost: localhost.:9154", code: 421},
+		"below localhost": {request: "GET /v1/status HTTP/1.1\r\nHost: evil.localhost", code: 421},
+		"number":          {request: "GET /v1/status HTTP/1.1\r\nHost: 2130706433", code: 421},
+		"userinfo":        {request: "GET /v1/status HTTP/1.1\r\nHost: localhost:1@evil.example", code: 400},
+		"OPTIONS":         {request: "OPTIONS /v1/status HTTP/1.1\r\nHost: localhost", code: 405},
+		"rebound name":    {request: "GET /v1/status HTTP/1.1\r\nHost: evil.example", code: 421, body: "localhost"},
+		"rebound, port":   {request: "GET /v1/status HTTP/1.1\r\nHost: evil.example:9154", code: 421},
+		"almost local":    {request: "GET /v1/status HTTP/1.1\r\nHost: localhost.evil.example", code: 421},
+		"absolute URL":    {request: "GET http://evil.example/v1/status HTTP/1.1\r\nHost: localhost", code: 421},
+		"page elsewhere":  {request: "GET /v1/why?name=a.b HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors", code: 403},
+		"link elsewhere":  {request: "GET / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate", code: 200, body: "CoreDNS"},
+		"empty Host":      {request: "GET /v1/status HTTP/1.1\r\nHost:", code: 421},
+		"no Host":         {request: "GET /v1/status HTTP/1.1", code: 400},
+		"two Hosts":       {request: "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", code: 400},
+		"odd Host":        {request: "GET /v1/status HTTP/1.1\r\nHost: local\x01host", code: 400},
+		"HTTP/1.0":        {request: "GET /v1/status HTTP/1.0\r\nHost: localhost", code: 200},
+		"huge URL":        {request: "GET /v1/why?name=" + strings.Repeat("a", 64<<10) + " HTTP/1.1\r\nHost: localhost", code: 431},
+		"huge header":     {request: "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 64<<10), code: 431},
+		"long name":       {request: "GET /v1/why?name=" + strings.Repeat("a.", 4<<10) + " HTTP/1.1\r\nHost: localhost", code: 400, body: "is not a domain name"},
+		"no name":         {request: "GET /v1/why HTTP/1.1\r\nHost: localhost", code: 400, body: "name is missing"},
+		"control name":    {request: "GET /v1/why?name=a%0ab%3cscript%3e HTTP/1.1\r\nHost: localhost", code: 200},
+		"unknown type":    {request: "GET /v1/why?name=a&type=%3cb%3e HTTP/1.1\r\nHost: localhost", code: 400, body: "is not a type"},
+		"bad limit":       {request: "GET /v1/services?limit=1001 HTTP/1.1\r\nHost: localhost", code: 400, body: "1 to 1000"},
+		"negative limit":  {request: "GET /v1/services?limit=-1 HTTP/1.1\r\nHost: localhost", code: 400},
+		"unknown owner":   {request: "GET /v1/services?of=x HTTP/1.1\r\nHost: localhost", code: 404, body: `there is no owner or catalog \"x\"`},
+		"unknown catalog": {request: "GET /v1/catalog?of=x HTTP/1.1\r\nHost: localhost", code: 404},
+		"broken escape":   {request: "GET /v1/why?name=%zz HTTP/1.1\r\nHost: localhost", code: 400},
+		"HTTP/2":          {request: "PRI * HTTP/2.0", code: 421},
+		"no HTTP":         {request: "\x16\x03\x01", code: 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", s.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			fmt.Fprintf(c, "%s\r\n\r\n", tc.request) // fails where the server has had enough
+			all, err := io.ReadAll(c)
+			if len(all) == 0 && err != nil {
+				t.Fatal(err)
+			}
+			header, body, _ := strings.Cut(string(all), "\r\n\r\n")
+			if _, code, _ := strings.Cut(header, " "); !strings.HasPrefix(code, fmt.Sprint(tc.code)) {
+				t.Errorf("the answer is %.300s, expected %d", all, tc.code)
+			}
+			if !strings.Contains(header, tc.header) || !strings.Contains(body, tc.body) {
+				t.Errorf("the answer is %.300s, expected %q and %q in it", all, tc.header, tc.body)
+			}
+			if tc.code != 200 && tc.code != 404 && tc.code != 405 && tc.code != 403 && tc.code != 421 {
+				return // of net/http
+			}
+			for _, want := range []string{
+				"Cache-Control: no-store", "X-Content-Type-Options: nosniff",
+				"Content-Security-Policy: default-src 'none'", "frame-ancestors 'none'",
+			} {
+				if !strings.Contains(header, want) {
+					t.Errorf("the header is %q, expected %s in it", header, want)
+				}
+			}
+		})
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
+		c.Close()
+		t.Error("the port is open after the end")
+	}
+}
+
+// pipes is a net.Listener whose connections are pipes, on which time can stand still.
+type pipes struct {
+	connections chan net.Conn
+	closed      chan struct{}
+	once        sync.Once
+}
+
+func newPipes() *pipes { return &pipes{connections: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.connections:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+func (p *pipes) dial() net.Conn {
+	a, b := net.Pipe()
+	p.connections <- b
+	return a
+}
+
+// get asks for the status and returns the code.
+func get(t *testing.T, c net.Conn) int {
+	t.Helper()
+	if _, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode
+}
+
+func TestSlowHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		serve(t, &Server{listener: p}, &fixed{})
+		c := p.dial()
+		begun := time.Now()
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			for err := error(nil); err == nil; time.Sleep(time.Second) { // an octet a second
+				_, err = c.Write([]byte("G"))
+			}
+		})
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != headerTimeout {
+			t.Errorf("a header of an octet a second was read for %v", took)
+		}
+		writing.Wait()
+	})
+}
+
+// Those who say nothing leave the others waiting for the time of one header, whatever their
+// number.
+func TestManyConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		serve(t, &Server{listener: p}, &fixed{})
+		for range maxConnections {
+			defer p.dial().Close()
+		}
+		begun := time.Now()
+		c := p.dial() // waits, as a connection in the kernel's queue would
+		if took := time.Since(begun); took != headerTimeout {
+			t.Errorf("a connection was taken up after %v, expected %v", took, headerTimeout)
+		}
+		if code := get(t, c); code != http.StatusOK {
+			t.Errorf("the code is %d", code)
+		}
+	})
+}
+
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		s := serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
+		c := p.dial()
+		if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		var err error
+		for err == nil {
+			_, err = c.Read(make([]byte, 1024))
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if took := time.Since(begun); !errors.Is(err, io.EOF) || took > catalogTimeout+2*time.Second {
+			t.Errorf("a slow reader of a catalog without end was served for %v, then %v", took, err)
+		}
+		if log := s.logged.String(); log != "" {
+			t.Errorf("logged %s", log)
+		}
+	})
+}
+
+// Those who ask for a catalog and do not read it leave room for others, and are not waited
+// for.
+func TestStuckReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
+		ask := func() net.Conn {
+			c := p.dial()
+			if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return c
+		}
+		begun := time.Now()
+		var stuck []net.Conn
+		for range maxCatalogs {
+			stuck = append(stuck, ask())
+		}
+		for range maxConnections - maxCatalogs {
+			answer, err := http.ReadResponse(bufio.NewReader(ask()), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+				t.Fatalf("the code is %d", answer.StatusCode)
+			}
+			if code := get(t, p.dial()); code != http.StatusOK {
+				t.Fatalf("the code is %d", code)
+			}
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("others waited for %v", took)
+		}
+		time.Sleep(stallTimeout)
+		synctest.Wait()
+		for _, c := range stuck {
+			if n, err := io.Copy(io.Discard, c); err != nil || n != 0 {
+				t.Errorf("after %v of silence the connection has %d octets more, %v", stallTimeout, n, err)
+			}
+		}
+		c := ask()
+		defer c.Close()
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+			t.Errorf("the next one gets %q, %v", line, err)
+		}
+	})
+}
+
+// Serve ends soon, whatever its clients do.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		s := serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
+		c := p.dial()
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		defer p.dial().Close()
+		synctest.Wait()
+		begun := time.Now()
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != endTimeout {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
+
+// A part of a catalog must not pass for the whole.
+func TestCatalogFails(t *testing.T) {
+	s := serve(t, listen(t, Config{Address: "localhost:0"}), &fixed{count: 1000, broken: true})
+	answer, err := http.Get("http://" + s.Addr().String() + "/v1/catalog?of=o1.example:8008")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if all, err := io.ReadAll(answer.Body); err == nil || len(all) == 0 {
+		t.Errorf("a catalog that fails is read to its end, which is %.100s, %v", all, err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	authority, other := newAuthority(t), newAuthority(t)
+	folder := t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(folder, "cert.pem"), Key: filepath.Join(folder, "key.pem"), CA: filepath.Join(folder, "ca.pem")}
+	server := mtls.Leaf{IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+	write := func(server, clients *mtls.Authority, leaf mtls.Leaf) {
+		issued := issue(t, server, leaf)
+		issued.CA = clients.PEM()
+		if err := issued.WriteFiles(files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(authority, authority, server)
+	s := serve(t, listen(t, Config{Address: "127.0.0.1:0", Files: files}), &fixed{})
+
+	ask := func(by *mtls.Authority, leaf mtls.Leaf, owner *mtls.Authority) error {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(owner.PEM())
+		config := &tls.Config{RootCAs: roots}
+		if by != nil {
+			issued := issue(t, by, leaf)
+			certificate, err := tls.X509KeyPair(issued.Cert, issued.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+		defer client.CloseIdleConnections()
+		answer, err := client.Get("https://" + s.Addr().String() + "/v1/status")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		return json.NewDecoder(answer.Body).Decode(new(report.Status))
+	}
+	refused := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, expected %q", what, err, want)
+		}
+	}
+
+	reader := mtls.Leaf{Name: "somebody"}
+	if err := ask(authority, reader, authority); err != nil {
+		t.Error(err)
+	}
+	refused("no certificate", ask(nil, mtls.Leaf{}, authority), "certificate required")
+	refused("of another authority", ask(other, reader, authority), "unknown certificate authority")
+	refused("for servers only", ask(authority, mtls.Leaf{Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority), "bad certificate")
+	refused("expired", ask(authority, mtls.Leaf{Lifetime: time.Minute}, authority), "expired certificate")
+	answer, err := http.Get("http://" + s.Addr().String() + "/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("plain HTTP at the port of TLS gets %d", answer.StatusCode)
+	}
+	if log := s.logged.String(); !strings.Contains(log, "a request for the status failed") || !strings.Contains(log, "client didn't provide a certificate") {
+		t.Errorf("logged %s", log)
+	}
+
+	// Another authority, from the next request on.
+	write(other, other, server)
+	s.identity.Reload()
+	if err := ask(other, reader, other); err != nil {
+		t.Error(err)
+	}
+	refused("of the old authority", ask(authority, reader, other), "unknown certificate authority")
+}
+
+func newAuthority(t *testing.T) *mtls.Authority {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority
+}
+
+func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued {
+	t.Helper()
+	issued, err := authority.Issue(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued
+}
+
+// fixed is a Source that always says the same.
+type fixed struct {
+	status report.Status
+	why    report.Why
+	page   report.Services
+	count  int  // of the services of the catalog
+	broken bool // the catalog cannot be read to its end
+}
+
+const ownerID = "o1.example:8008"
+
+func (f *fixed) Status() report.Status { return f.status }
+
+func (f *fixed) Why(_ context.Context, name string, _ uint16) (report.Why, error) {
+	why := f.why
+	why.Name = name
+	return why, nil
+}
+
+func (f *fixed) Services(of, _ string, _ int) (report.Services, error) {
+	if of != ownerID {
+		return report.Services{}, &report.UnknownError{Of: of, Known: []string{ownerID}}
+	}
+	return f.page, nil
+}
+
+func (f *fixed) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+	if of != ownerID {
+		return nil, &report.UnknownError{Of: of, Known: []string{ownerID}}
+	}
+	return func(yield func(report.Service, error) bool) {
+		for range f.count {
+			if !yield(report.Service{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
+				return
+			}
+		}
+		if f.broken {
+			yield(report.Service{}, errors.New("broken"))
+		}
+	}, nil
+}
