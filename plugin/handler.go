@@ -94,7 +94,7 @@ func (f *Federation) Name() string { return corefile.Directive }
 // before the reply is packed and sent: neither has the frames of the other beneath
 // it. TestFrames has the bounds.
 func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	m, rcode := f.answer(ctx, w, r)
+	m, rcode := f.answer(ctx, f.zone(), w, r)
 	switch {
 	case m != nil:
 		_ = w.WriteMsg(m) // on failure the client is gone
@@ -107,10 +107,9 @@ func (f *Federation) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.
 // handOn is the code of a query that is left to the next plugin.
 const handOn = -1
 
-// answer returns the reply to a query, or the code with which the server replies
+// answer returns the reply to a query from a zone, or the code with which the server replies
 // by itself, or handOn.
-func (f *Federation) answer(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
-	z := f.zone()
+func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWriter, r *dns.Msg) (*dns.Msg, int) {
 	var now time.Time
 	if z.Timed() {
 		now = time.Now()
@@ -151,6 +150,9 @@ func (f *Federation) answer(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 		f.answerIndirect(ctx, m, r, &result)
 	}
 	annotate(&m.Msg, r, &result)
+	if result.Stale() && m.Rcode == dns.RcodeSuccess {
+		countStale(w, &result)
+	}
 	return &m.Msg, dns.RcodeSuccess
 }
 
@@ -192,7 +194,7 @@ func (f *Federation) fallsThrough(name string) bool {
 
 // annotate adds the extended errors of an answer that is stale, or negative while
 // an owner is lost (RFC 8914 sections 4.4 and 4.20), or that lacks an address which
-// is not allowed, and counts stale answers.
+// is not allowed.
 func annotate(m, r *dns.Msg, result *zone.Result) {
 	negative := m.Rcode == dns.RcodeNameError || m.Rcode == dns.RcodeSuccess && len(m.Answer) == 0
 	switch {
@@ -201,11 +203,15 @@ func annotate(m, r *dns.Msg, result *zone.Result) {
 	case result.Stale() && m.Rcode == dns.RcodeSuccess:
 		addError(m, r, dns.ExtendedErrorCodeStaleAnswer, "")
 	}
-	if result.Stale() && m.Rcode == dns.RcodeSuccess {
-		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
-	}
 	if result.Denied() {
 		addError(m, r, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
+	}
+}
+
+// countStale counts a stale answer, unless it is only explained.
+func countStale(w dns.ResponseWriter, result *zone.Result) {
+	if _, explained := w.(asker); !explained {
+		staleAnswers.WithLabelValues(result.StaleOwner()).Inc()
 	}
 }
 

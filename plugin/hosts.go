@@ -57,7 +57,7 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 
 // resolve looks hosts that an owner has named up in the server of the query.
 func (f *Federation) resolve(ctx context.Context, owner string, qtype uint16, hosts []string) hostname.Answer {
-	var up hostname.Upstream
+	up, _ := ctx.Value(lookupsKey{}).(hostname.Upstream)
 	if server, ok := ctx.Value(dnsserver.Key{}).(*dnsserver.Server); ok {
 		up = itself{server}
 	}

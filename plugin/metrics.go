@@ -85,8 +85,15 @@ var (
 	syncDesc        = gauge("last_sync_timestamp_seconds", "When an owner's catalog was last complete.")
 	staleDesc       = gauge("stale_since_timestamp_seconds", "When an owner was lost whose records live on.")
 	remainingDesc   = gauge("retention_remaining_seconds", "How long the records of a lost owner live on.")
+	retentionDesc   = gauge("retention_seconds", "How long the records of an owner live on once it is lost; none where they do so for ever.")
+	hopsDesc        = gauge("owner_hops", "How many owners the services of an owner come through: 1 is their origin, 0 is not known.")
+	resumesDesc     = gauge("resumed_streams_total", "Streams on which an owner has sent only what differed from what was held.")
 	expiryDesc      = gauge("certificate_expiry_timestamp_seconds", "When a certificate for an owner expires.", "file")
 )
+
+// readyDesc has no owner: readiness is that of the process.
+var readyDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, corefile.Directive, "ready"),
+	"1 once this plugin is ready: its owners are known, or have had their time to become known.", nil, nil)
 
 // states are the values of the label of owner_state.
 var states = []string{"connecting", "syncing", "synced", "stale", "expired", "parked"}
@@ -100,7 +107,7 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		stateDesc, servicesDesc, notImportedDesc, instancesDesc, conflictsDesc, attemptDesc, syncDesc,
-		staleDesc, remainingDesc, expiryDesc,
+		staleDesc, remainingDesc, retentionDesc, hopsDesc, resumesDesc, expiryDesc, readyDesc,
 	} {
 		ch <- d
 	}
@@ -108,6 +115,11 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	ready := 0.0
+	if c.agent.Ready() {
+		ready = 1
+	}
+	ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, ready)
 	for _, o := range c.agent.Status() {
 		send := func(d *prometheus.Desc, value float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{o.ID}, labels...)...)
@@ -127,6 +139,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		send(servicesDesc, float64(o.Services))
 		send(notImportedDesc, float64(o.NotImported))
 		send(instancesDesc, float64(o.Instances))
+		send(hopsDesc, float64(o.Hops()))
+		if o.Retention > 0 {
+			send(retentionDesc, o.Retention.Seconds())
+		}
+		ch <- prometheus.MustNewConstMetric(resumesDesc, prometheus.CounterValue, float64(o.Resumes), o.ID)
 		for reason, n := range o.Conflicts {
 			send(conflictsDesc, float64(n), string(reason))
 		}

@@ -1,6 +1,7 @@
 package federationplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,14 +17,21 @@ import (
 	"github.com/coredns/coredns/plugin/transfer"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
 var log = clog.NewWithPlugin(corefile.Directive)
 
+// tracers is where the spans of updates go. Like owners it outlives a configuration.
+var tracers tracerSet
+
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
-var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}})
+var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}, Tracer: tracers.tracer})
+
+// status outlives a configuration as well.
+var status = newPage(owners)
 
 func init() { plugin.Register(corefile.Directive, setup) }
 
@@ -38,13 +46,17 @@ func setup(c *caddy.Controller) error {
 	f := newFederation(blocks)
 	f.wasReady = owners.Ready()
 	config := dnsserver.GetConfig(c)
-	configuration := configurationOf(c)
+	own := configurationOf(c)
+	if err := own.addStatus(blocks); err != nil {
+		return plugin.Error(corefile.Directive, err)
+	}
 	var attached *agent.Block
+	var traced *tracedBlock
 	var notifier sync.WaitGroup
 
 	c.OnStartup(func() error {
 		watchRestart()
-		b, err := owners.Attach(f.blockConfig(configuration, config))
+		b, err := owners.Attach(f.blockConfig(own, config))
 		if wrong, ok := errors.AsType[*agent.OwnerError](err); ok {
 			return plugin.Error(corefile.Directive, fmt.Errorf("%s - Error: %w", blocks[wrong.Index].Position, err))
 		}
@@ -52,20 +64,31 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(corefile.Directive, err)
 		}
 		attached = b
+		traced = f.traced(own, config.Handler("trace"))
+		if err := tracers.attach(traced); err != nil {
+			return plugin.Error(corefile.Directive, err)
+		}
 		f.serve(b)
+		if err := status.open(own); err != nil {
+			return plugin.Error(corefile.Directive, err)
+		}
+		status.show(&server{f, own, b, c.ServerBlockKeys, loopbackOf(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notify(b, t) })
 		}
 		return nil
 	})
 	c.OnShutdown(func() error {
+		status.keep(func(c *configuration) bool { return c != own })
 		if attached != nil {
 			owners.Detach(attached)
 		}
+		tracers.detach(traced)
 		notifier.Wait()
 		f.hosts.Close()
 		return nil
 	})
+	c.OnFinalShutdown(tracers.end)
 	c.OnRestartFailed(retain)
 
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
@@ -75,16 +98,17 @@ func setup(c *caddy.Controller) error {
 	return nil
 }
 
-// storageKey finds the value that stands for a configuration.
+// storageKey finds the configuration of an instance.
 type storageKey struct{}
 
-// configurationOf returns a value that is the same for all server blocks that
-// are read together, and for no others.
-func configurationOf(c *caddy.Controller) any {
-	if c.Get(storageKey{}) == nil {
-		c.Set(storageKey{}, new(byte))
+// configurationOf returns the configuration that the server block is read with.
+func configurationOf(c *caddy.Controller) *configuration {
+	known, ok := c.Get(storageKey{}).(*configuration)
+	if !ok {
+		known = new(configuration)
+		c.Set(storageKey{}, known)
 	}
-	return c.Get(storageKey{})
+	return known
 }
 
 // watchRestart registers retain with the configurations that run now, which may
@@ -94,7 +118,7 @@ func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
 		if instance.Storage[storageKey{}] == nil {
-			instance.Storage[storageKey{}] = new(byte)
+			instance.Storage[storageKey{}] = new(configuration)
 			instance.OnRestartFailed = append(instance.OnRestartFailed, retain)
 		}
 		instance.StorageMu.Unlock()
@@ -110,7 +134,25 @@ func retain() error {
 		instance.StorageMu.RUnlock()
 	}
 	owners.Retain(all)
+	status.keep(func(c *configuration) bool { return slices.Contains(all, any(c)) })
+	tracers.retain(all)
 	return nil
+}
+
+// serveStatus serves the status at a port. The function that it returns ends that, and
+// waits for the end.
+func serveStatus(s *statuspage.Server, source statuspage.Source) func() {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ctx, source); err != nil {
+			newLogger(log).Error("status is not served any more", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		serving.Wait()
+	}
 }
 
 // blockConfig returns what the agent needs to know of the server block.
@@ -129,7 +171,7 @@ func boundAddresses(hosts []string) []netip.Addr {
 		hosts = nil
 		interfaces, err := net.InterfaceAddrs()
 		if err != nil {
-			log.Warningf("No addresses for the name server of the zones: %v", err)
+			newLogger(log).Warn("no addresses for the name server of the zones", "error", err)
 		}
 		for _, a := range interfaces {
 			hosts = append(hosts, a.String())
@@ -170,7 +212,7 @@ func (f *Federation) notify(b *agent.Block, t *transfer.Transfer) {
 			if serial := z.SOA(origin).Serial; notified[origin] != serial {
 				notified[origin] = serial
 				if err := t.Notify(origin); err != nil {
-					log.Warningf("%v", err)
+					newLogger(log).Warn("secondaries were not notified", "zone", origin, "error", err)
 				}
 			}
 		}

@@ -5,13 +5,15 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 
+	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	_ "github.com/coredns/coredns/core/plugin" // every plugin of CoreDNS's tree
 	"github.com/coredns/coredns/coremain"
+	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
+	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 	_ "github.com/hamlet-federation/coredns-federation/plugin" // and federation
 )
 
@@ -23,9 +25,10 @@ func main() {
 	// The build line of CoreDNS's version, and the label revision of its metric
 	// coredns_build_info, hold the commit it was built from. Here that is a
 	// version of this module.
-	if build, ok := debug.ReadBuildInfo(); ok && coremain.GitCommit == "" {
-		coremain.GitCommit = "federation " + build.Main.Version
+	if coremain.GitCommit == "" {
+		coremain.GitCommit = "federation " + stamp.String()
 	}
+	caddy.RegisterEventHook("systemd", tellSystemd)
 	coremain.Run()
 }
 
@@ -35,4 +38,23 @@ func addFederation() error {
 		return err
 	}
 	return dnsserver.SetDirectives(order)
+}
+
+// tellSystemd tells systemd, where it has started the process, that the servers listen
+// or begin to end. They are not awaited further: a start that waited for owners would
+// fail when one is away, while the plugin ready says that it is. CoreDNS drops its hooks
+// when SIGUSR1 has it reload, so nothing is told of reloads, nor of the end after one,
+// which systemd need not know.
+func tellSystemd(event caddy.EventName, _ any) error {
+	var state string
+	switch event {
+	case caddy.InstanceStartupEvent:
+		state = daemon.SdNotifyReady
+	case caddy.ShutdownEvent:
+		state = daemon.SdNotifyStopping
+	default:
+		return nil
+	}
+	_, err := daemon.SdNotify(false, state)
+	return err
 }

@@ -90,7 +90,10 @@ standard error.
 With --import and --import-label, what they leave out is acknowledged and not
 kept, as with import_names and import_labels in a Corefile. The first ` + strconv.Itoa(maxSkips) + ` such services
 have a line of their own, with the operation skip; on a terminal they are
-counted.`,
+counted.
+
+Of a catalog that comes through relays, the end says through how many owners, and
+of a stream that resumed, that it did.`,
 		Example: `  federationctl watch owner.example.org:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem
 
   # The names of all services.
@@ -390,7 +393,7 @@ func (w *watcher) unwritten(err error) {
 
 // Responded implements mirror.Observer. Once a service has come or gone, silence
 // completes the catalog, and nobody has to ask whether it is empty.
-func (w *watcher) Responded(op federation.Operation) {
+func (w *watcher) Responded(op federation.Operation, _ string) {
 	if op == federation.Upsert || op == federation.Delete {
 		w.empty.Stop()
 	}

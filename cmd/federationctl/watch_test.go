@@ -150,8 +150,8 @@ func scripted(t *testing.T, script string) mirror.Config {
 // newWatcher returns one that writes a short line for each change to the transcript.
 func newWatcher(s *transcript, once bool) *watcher {
 	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
-	output.format = func(op string, event federation.Event) (string, error) {
-		return strings.TrimSpace(op+" "+event.Name) + "\n", nil
+	output.format = func(e entry) (string, error) {
+		return strings.TrimSpace(e.op+" "+e.Name) + "\n", nil
 	}
 	return &watcher{address: output.address, once: once, view: output, stderr: output.stderr}
 }
@@ -369,11 +369,11 @@ func TestTableEscapesWhatPeersSend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := table("upsert", federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	got, err := table(entry{op: "upsert", Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      fqdn,
 		Endpoints: endpoints,
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,4 +453,25 @@ func watchImports(t *testing.T, w *watcher, config mirror.Config, names, labels 
 	}
 	config.Rules.Admit = w.importer.admit(wire.Policy{})
 	return w.run(t.Context(), config)
+}
+
+// TestEnd shows through how many owners a catalog has come, and whether it was resumed.
+func TestEnd(t *testing.T) {
+	for _, tc := range []struct {
+		hops        int
+		resumed     bool
+		table, json string
+	}{
+		{0, false, "end     (the catalog is complete)", `{"op":"end"}`},
+		{1, false, "end     (the catalog is complete)", `{"op":"end"}`},
+		{3, false, "end     (the catalog is complete, and comes through 3 owners)", `{"op":"end","hops":3}`},
+		{2, true, "end     (the catalog is complete, resumed, and comes through 2 owners)", `{"op":"end","hops":2,"resumed":true}`},
+	} {
+		e := entry{op: "end", Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
+		row, err := table(e)
+		object, err2 := jsonLine(e)
+		if err != nil || err2 != nil || row != tc.table+"\n" || object != tc.json+"\n" {
+			t.Errorf("%d owners, resumed %v: %s%s%v %v", tc.hops, tc.resumed, row, object, err, err2)
+		}
+	}
 }

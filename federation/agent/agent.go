@@ -26,10 +26,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
@@ -55,6 +58,7 @@ type Observer interface {
 type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
+	Tracer   func() trace.Tracer // see consumer.Config; default: nothing is traced
 
 	// Dial opens a connection to an address of an owner; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -83,6 +87,8 @@ type Agent struct {
 	ready atomic.Bool // once true, always true
 
 	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
+
+	catalogs upstream.Catalogs // as they are read for reports
 
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
 	// goroutines, run one at a time. It is not held while a disk is waited for.

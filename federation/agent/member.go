@@ -56,14 +56,15 @@ func (o *owner) publish(changes mirror.Changes) {
 				if change.Service.IsZero() {
 					m.block.builder.Remove(m.index, change.Name)
 				} else if p := compiled.take(m, change.Service); p != nil {
-					m.block.builder.PutPrepared(p, change.Generation)
+					m.block.builder.PutPrepared(p, change.Generation, change.Updated)
 				} else {
-					ready.put(m, change.Service, change.Generation)
+					ready.put(m, change.Service, catalog.Announced{Generation: change.Generation, Updated: change.Updated})
 				}
 			}
 			m.tell(o)
 		}
 	})
+	o.log.Published(changes.Services, o.agent.now())
 }
 
 // join makes a block publish the owner: it gets the whole catalog, and all changes
@@ -71,7 +72,7 @@ func (o *owner) publish(changes mirror.Changes) {
 func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
 	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
-	o.mirror.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
+	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
 		if lacksServices(&s) && widens(rulesOf(b, index), rulesOfAll(others)) {
 			m.complete = s.Generation + 1
 		}
@@ -81,8 +82,8 @@ func (o *owner) join(b *Block, index int) {
 		}
 		o.agent.do(func() {
 			o.status = s
-			for service, generation := range services {
-				ready.put(m, service, generation)
+			for service, announced := range services {
+				ready.put(m, service, announced)
 			}
 			o.setMembers(append(slices.Clone(*o.members.Load()), m))
 			m.tell(o)
@@ -199,7 +200,7 @@ func (o *owner) reconsider() {
 	before := o.renewal.rules
 	o.renewal.rules = now
 	var renew, pending bool
-	o.mirror.View(func(_ iter.Seq2[packed.Service, uint64], s catalog.Status) {
+	o.mirror.View(func(_ iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
 		renew = widens(now.published, before.published) && lacksServices(&s) || adds(now.addresses, before.addresses) && s.Addresses > 0
 		if renew {
 			o.renewal.generation = s.Generation

@@ -127,7 +127,7 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 					}
 					o.status = upsert().Status.Status
 					for _, name := range []string{"same", string(rune('c' + i))} {
-						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), 1)
+						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), catalog.Announced{Generation: 1})
 					}
 				}, held[i]}
 			}()

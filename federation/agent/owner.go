@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -216,6 +217,9 @@ type owner struct {
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
 	conflicts atomic.Pointer[map[zone.Fault]int]
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
+	retention atomic.Int64          // of the catalog, a time.Duration
+
+	log upstream.Log // has a lock of its own
 }
 
 // OwnerStatus is an owner at a glance.
@@ -223,6 +227,7 @@ type OwnerStatus struct {
 	ID string
 	mirror.Status
 	Conflicts  map[zone.Fault]int
+	Retention  time.Duration // as configured; 0 for ever
 	Identity   mtls.Origin
 	CertExpiry time.Time // zero before the first certificate, as CAExpiry
 	CAExpiry   time.Time
@@ -242,6 +247,7 @@ func (a *Agent) newOwner(c *OwnerConfig, s mirror.Subscription) (*owner, error) 
 		Prepare:      o.compile,
 		Observer:     observer{o},
 		Logger:       a.config.Logger,
+		Tracer:       a.config.Tracer,
 		Clock:        a.config.Clock,
 		Store:        a.config.Store,
 	})
@@ -288,6 +294,7 @@ func (o *owner) configure() {
 	c := &o.claims[0].config
 	claims := slices.Clone(o.claims)
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
+	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Config{
 		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
@@ -322,7 +329,7 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 func (o *owner) report() OwnerStatus {
 	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load()}
 	if c := o.running.Load(); c != nil {
-		s.Identity = c.config.Identity
+		s.Retention, s.Identity = c.config.Retention, c.config.Identity
 		s.CertExpiry, s.CAExpiry = c.source.Expiry()
 	}
 	return s
@@ -332,10 +339,14 @@ func (o *owner) report() OwnerStatus {
 type observer struct{ *owner }
 
 // Responded implements mirror.Observer.
-func (o observer) Responded(op federation.Operation) { o.agent.config.Observer.Responded(o.id, op) }
+func (o observer) Responded(op federation.Operation, name string) {
+	o.log.Responded(op, name, o.agent.now())
+	o.agent.config.Observer.Responded(o.id, op)
+}
 
 // Refused implements mirror.Observer.
 func (o observer) Refused(reason *federation.InvalidError) {
+	o.log.Refused(reason, o.agent.now())
 	o.agent.config.Observer.Refused(o.id, reason.Reason)
 }
 

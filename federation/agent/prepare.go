@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -33,11 +34,11 @@ func (p prepared) add(m *member, s packed.Service) {
 }
 
 // put offers a service, prepared or not, to a block.
-func (p prepared) put(m *member, s packed.Service, generation uint64) {
+func (p prepared) put(m *member, s packed.Service, at catalog.Announced) {
 	if ready := p[target{m.block, s}]; ready != nil {
-		m.block.builder.PutPrepared(ready, generation)
+		m.block.builder.PutPrepared(ready, at.Generation, at.Updated)
 	} else {
-		m.block.builder.PutPacked(m.index, s, generation)
+		m.block.builder.PutPacked(m.index, s, at.Generation, at.Updated)
 	}
 }
 

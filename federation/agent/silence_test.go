@@ -372,7 +372,7 @@ func TestHandshakeCuresItself(t *testing.T) {
 					if got := w.state(); got != "synced 1/0" {
 						t.Errorf("owner is %s: %v", got, w.agent.Status()[0].Failure)
 					}
-					if n := strings.Count(strings.Join(w.lines(), ""), `reason="TLS handshake`); n != 1 {
+					if n := strings.Count(strings.Join(w.lines(), ""), `error="TLS handshake`); n != 1 {
 						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.lines(), ""))
 					}
 				})

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog/leftout"
 )
 
 // ErrNotImported is what Config.Admit returns for a service that this side does not
@@ -42,21 +43,25 @@ func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 		return invalid
 	}
 	named := *invalid
-	named.Service = s.Name
+	named.Service, named.FQDN = s.Name, s.FQDN.String()
 	if named.Field == "" {
 		named.Field = "fqdn"
 	}
 	return &named
 }
 
-// leaveOut takes a service that is not imported, as the open stream announces it.
-func (c *Catalog) leaveOut(name, id string) {
+// leaveOut takes a service that is not imported, as the open stream announces it in a
+// message with that resource; nil: it is not known.
+func (c *Catalog) leaveOut(name, id string, resource []byte) {
 	if _, ok := c.records[name]; ok {
-		c.set(name, record{})
+		c.remove(name, CauseExcluded)
 	}
-	c.ids.release(name, id)
-	c.leftOut.ReleaseID(name, id)
-	c.leftOut.Add(name, id, c.config.MaxServices)
+	c.releaseID(name, id)
+	var sent leftout.Sent
+	if resource != nil && (id == "" || id == name) {
+		sent = leftout.SentAs(name, resource)
+	}
+	c.leftOut.Add(name, id, sent, c.config.MaxServices)
 }
 
 // leaveOutKnown takes services that are no longer imported.
@@ -66,9 +71,9 @@ func (c *Catalog) leaveOutKnown(names []string) {
 	}
 	for _, name := range names {
 		generation, id := c.records[name].generation, c.ids.of[name]
-		c.set(name, record{})
+		c.remove(name, CauseExcluded)
 		if generation == c.generation && generation > 0 {
-			c.leftOut.Add(name, id, c.config.MaxServices)
+			c.leftOut.Add(name, id, leftout.Sent{}, c.config.MaxServices)
 		} else {
 			c.leaveOutBefore()
 		}

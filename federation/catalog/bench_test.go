@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -85,6 +86,25 @@ func BenchmarkResync(b *testing.B) {
 			runtime.KeepAlive(c) // up to here, and not longer
 			b.ReportMetric(float64(with-heap())/float64(size), "B/service")
 			runtime.KeepAlive(events)
+		})
+	}
+}
+
+// BenchmarkAdopt takes a whole catalog over on a new stream.
+func BenchmarkAdopt(b *testing.B) {
+	for _, size := range []int{1_000, 1_000_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			c, _ := synced(b, size)
+			for b.Loop() {
+				c.Opened(epoch)
+				c.Marked()
+				for held := range slices.Chunk(c.Resumable(), 64) {
+					c.Adopt(held)
+					c.Changes()
+				}
+				apply(b, c, federation.Event{Operation: federation.End})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
 		})
 	}
 }

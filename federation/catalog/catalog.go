@@ -50,8 +50,28 @@ type Config struct {
 type Change struct {
 	Name       string         // the owner's ID of the service
 	Service    packed.Service // zero when it is gone
+	Was        packed.Service // the one before; zero when there was none
 	Same       bool           // the service is the one before: only its generation is new
+	Cause      Cause          // why it is gone
+	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
 	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
+}
+
+// Cause is why a service is gone.
+type Cause uint8
+
+// The causes.
+const (
+	CauseWithdrawn Cause = iota + 1 // the owner has deleted it
+	CauseAbsent                     // it was not in a complete catalog
+	CauseExpired                    // the retention is over
+	CauseExcluded                   // the configuration no longer takes it, or its newest version
+	CauseUnproven                   // it was restored, and a stream came before all of them were
+)
+
+// String returns the cause in lower case, as reports show it.
+func (c Cause) String() string {
+	return [...]string{0: "", CauseWithdrawn: "withdrawn", CauseAbsent: "absent", CauseExpired: "expired", CauseExcluded: "excluded", CauseUnproven: "unproven"}[c]
 }
 
 // Catalog is the services of one owner. It is not safe for concurrent use. The
@@ -61,11 +81,17 @@ type Catalog struct {
 	records map[string]record // by the owner's ID of the service
 	changes []Change          // since the last call of Changes
 
-	generation uint64 // of the open or last stream; 0 before the first
+	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
 	stream     stream // the open stream; zero when none is open
 
 	ids     ids
 	limited limited
+
+	// A restored catalog has no IDs. Unidentified says that streams have gone on with
+	// services of it, so that their generation does not tell, and unclear that the open
+	// stream deleted one of them, maybe.
+	unidentified, unclear bool
+
 	leftOut leftout.Set // by the stream of this generation
 
 	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
@@ -73,8 +99,9 @@ type Catalog struct {
 	losses  []loss // the retention clocks, oldest first; the last one is the owner's
 	expired bool   // the last clock has run out
 
-	known     bool // a catalog was complete, or restored
-	restoring bool // BeginRestore was called, and EndRestore not yet
+	edits     uint64 // how often what Resumable returns has changed, but for leftOut
+	known     bool   // a catalog was complete, or restored
+	restoring bool   // BeginRestore was called, and EndRestore not yet
 	lastSync  time.Time
 
 	// Counts over records, kept by set.
@@ -92,6 +119,7 @@ type Catalog struct {
 type stream struct {
 	open    bool
 	marked  bool      // the header announced an end marker
+	resumed bool      // it goes on with services of earlier ones
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
 	heard   time.Time // when Config.Settle began to count: at the last response that counts, or when the stream was opened
@@ -114,8 +142,8 @@ func (c *Catalog) Opened(now time.Time) {
 	}
 	c.EndRestore(false)
 	c.generation++
-	c.announced, c.current, c.limited = 0, 0, limited{}
-	c.leftOut.Opened()
+	c.announced, c.current, c.limited, c.unclear = 0, 0, limited{}, false
+	c.leftOut.Opened(c.config.MaxServices)
 	c.stream = stream{open: true, heard: now, renews: renews}
 }
 
@@ -130,7 +158,11 @@ func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
 //
 // Of a service that is not admitted, the catalog keeps only the name and the kind of
 // reason.
-func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
+func (c *Catalog) Apply(ev federation.Event, now time.Time) error { return c.ApplySent(ev, nil, now) }
+
+// ApplySent is Apply for an event that came in a message with that resource, as it came: a
+// later stream can go on with what is not imported. The resource is not kept.
+func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time) error {
 	if !c.stream.open {
 		return errNoStream
 	}
@@ -155,8 +187,8 @@ func (c *Catalog) Apply(ev federation.Event, now time.Time) error {
 	case federation.Upsert:
 		invalid := c.admit(ev.Service)
 		if invalid == ErrNotImported {
-			c.leaveOut(ev.Name, ev.ID)
-		} else if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service, invalid); err != nil {
+			c.leaveOut(ev.Name, ev.ID, resource)
+		} else if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
 			return err
 		}
 	}
@@ -175,7 +207,7 @@ func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
 	if invalid != nil {
 		return invalid
 	}
-	c.set(name, record{})
+	c.remove(name, CauseWithdrawn)
 	return nil
 }
 
@@ -295,12 +327,13 @@ func (c *Catalog) SetConfig(config Config, now time.Time) {
 		case invalid != ErrNotImported:
 			next := nameOnly(name, c.ids.of[name])
 			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
-			c.set(name, next)
+			c.replace(name, next, CauseExcluded)
 		default:
 			unwanted = append(unwanted, name)
 		}
 	}
 	c.leaveOutKnown(unwanted)
+	c.leftOut.Forget()
 	if lowered {
 		c.trim()
 	}
@@ -316,12 +349,18 @@ func (c *Catalog) Changes() []Change {
 	return changes
 }
 
-// All yields the published services and their generations, in no order. The catalog
+// Announced says when the owner has announced a service.
+type Announced struct {
+	Generation uint64 // as Change.Generation
+	Updated    uint32 // as Change.Updated
+}
+
+// All yields the published services and when they were announced, in no order. The catalog
 // must not be used meanwhile.
-func (c *Catalog) All() iter.Seq2[packed.Service, uint64] {
-	return func(yield func(packed.Service, uint64) bool) {
+func (c *Catalog) All() iter.Seq2[packed.Service, Announced] {
+	return func(yield func(packed.Service, Announced) bool) {
 		for _, r := range c.records {
-			if !r.service.IsZero() && !yield(r.service, r.generation) {
+			if !r.service.IsZero() && !yield(r.service, Announced{uint64(r.generation), r.updated}) {
 				return
 			}
 		}

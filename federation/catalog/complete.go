@@ -34,25 +34,26 @@ func (c *Catalog) synced(now time.Time) {
 	c.stream.synced = true
 	c.known = true
 	c.lastSync = now
+	c.unidentified = c.unidentified && (c.stream.resumed || c.stale > 0) // or all was announced with its ID
 	c.leftOut.Complete()
 }
 
 // sweep removes the services that the open stream has not announced. All clocks stop.
 func (c *Catalog) sweep() {
 	if c.announced < len(c.records) { // a first catalog has nothing to sweep
-		c.removeBefore(c.generation)
+		c.removeBefore(c.generation, CauseAbsent)
 	}
 	c.losses, c.expired = nil, false
 }
 
 // hold leaves the services that sweep would remove as stale data to their retention.
 func (c *Catalog) hold() {
-	var newest uint64 // generation of what is held
+	var newest uint32 // generation of what is held
 	for name, r := range c.records {
 		switch {
 		case r.generation == c.generation:
 		case r.service.IsZero():
-			c.set(name, record{}) // no answer depends on it
+			c.remove(name, CauseAbsent) // no answer depends on it
 		default:
 			newest = max(newest, r.generation)
 		}

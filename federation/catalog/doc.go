@@ -41,6 +41,14 @@
 // and updates, do not count, or the catalog of an owner that is never at rest would
 // never be complete.
 //
+// # Resumed streams
+//
+// A stream may go on with what the catalog holds, and bring only what differs (see package
+// resume). Adopt marks the rest with the generation of the stream before its first event:
+// these services are live from then on, as the owner has said that it still has them. All
+// others are stale until they come, and are swept at the end marker, without which no
+// stream is resumed.
+//
 // # Services that are not imported
 //
 // What this side does not want (Config.Admit returns ErrNotImported) is accepted, and not

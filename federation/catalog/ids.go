@@ -40,13 +40,25 @@ func (c *Catalog) identify(name, id string) {
 	if c.ids.of[name] == id && id != "" {
 		return
 	}
-	c.ids.forget(name)
-	c.ids.release(name, id)
-	c.leftOut.ReleaseID(name, id)
+	if len(c.ids.of) > 0 {
+		c.edits++ // Resumable may return more
+		c.ids.forget(name)
+	}
+	c.releaseID(name, id)
 	if id != "" && id != name {
 		name = strings.Clone(name) // or the service that it came in would stay in memory
 		c.ids.of[name], c.ids.names[id] = id, name
+		c.edits++
 	}
+}
+
+// releaseID takes the ID, or the name where that is the ID, from the service that has it.
+func (c *Catalog) releaseID(name, id string) {
+	if len(c.ids.of) > 0 {
+		c.edits++ // Resumable may return more
+	}
+	c.ids.release(name, id)
+	c.leftOut.ReleaseID(name, id)
 }
 
 // named returns the name of the service that a deletion is about. An ID that no
@@ -61,7 +73,9 @@ func (c *Catalog) named(ev federation.Event) (string, *federation.InvalidError) 
 	if name, ok := c.ids.names[ev.ID]; ok {
 		return name, nil
 	}
-	if r, ok := c.records[ev.ID]; !ok && c.restored > 0 || ok && r.generation == 0 && c.restored > 1 {
+	r, ok := c.records[ev.ID]
+	c.unclear = c.unclear || !ok && c.unidentified
+	if !ok && (c.restored > 0 || c.unidentified) || ok && r.generation == 0 && c.restored > 1 {
 		return "", &federation.InvalidError{
 			Service: ev.ID,
 			Field:   "resource_id",

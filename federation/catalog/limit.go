@@ -73,14 +73,15 @@ func (c *Catalog) keep(name string, r record, ok bool) {
 }
 
 // Wanting reports whether a service that the open stream announced was refused for a
-// limit, and would be within it now. A new stream brings it: see Renew.
+// limit, and would be within it now, or whether it is unclear which one was deleted. A new
+// stream brings what there is: see Renew.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
 		limit := c.config.MaxCatalog
 		return l.any && (limit == 0 || c.current+l.octets <= limit && c.octets+l.octets <= 2*limit)
 	}
 	places := c.config.MaxServices
-	return c.stream.synced && (fits(c.limited.growth) ||
+	return c.stream.synced && (c.unclear || fits(c.limited.growth) ||
 		fits(c.limited.names) && (places == 0 || c.announced < places && len(c.records)/2 < places))
 }
 
@@ -115,6 +116,6 @@ func (c *Catalog) trim() {
 			continue
 		}
 		c.limited.names.note(int64(r.octets))
-		c.set(name, record{})
+		c.remove(name, CauseExcluded)
 	}
 }

@@ -164,7 +164,7 @@ func TestMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range c.Changes() {
-					b.PutPacked(0, change.Service, change.Generation)
+					b.PutPacked(0, change.Service, change.Generation, 0)
 				}
 				if i%64 == 0 {
 					b.Publish(epoch.Add(time.Duration(i) * time.Second))
@@ -196,7 +196,7 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfNotImported measures the names that are known of an owner whose services
 // are not imported.
 func TestMemoryOfNotImported(t *testing.T) {
-	const services, most = 100_000, 32 // octets for each
+	const services, most = 100_000, 64 // octets for each
 	c := catalog.New(catalog.Config{
 		MaxServices: services,
 		Admit:       func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported },
@@ -206,7 +206,7 @@ func TestMemoryOfNotImported(t *testing.T) {
 	before := heap()
 	for i := range 2 * services {
 		s.Name = fmt.Sprintf("service-%d", i)
-		if err := c.Apply(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, epoch); err != nil {
+		if err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, []byte(s.Name), epoch); err != nil {
 			t.Fatal(err)
 		}
 	}

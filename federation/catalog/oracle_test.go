@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 )
 
 // TestOracle plays random histories to a catalog and to a model that is too simple to
@@ -75,16 +76,25 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	config := randomConfig()
 	ops := []string{
 		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "marked", "paused", "lost",
-		"advance", "advance", "config", "restore", "renew",
+		"advance", "advance", "config", "restore", "renew", "resume", "resume",
 	}
 	if r.IntN(2) == 0 {
 		// An owner that flaps, with the guard and several clocks at work.
 		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
-		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew"}
+		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew", "resume"}
 	}
-	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
 	zone := map[string]catalog.Change{} // built from the changes alone
 
+	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
+		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded},
+		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
+		"end": {catalog.CauseAbsent}, "advance": {catalog.CauseAbsent, catalog.CauseExpired},
+		"config": {catalog.CauseExcluded, catalog.CauseAbsent, catalog.CauseExpired},
+	}
+	lastHeld := heldNames(c)
+	var lastEdits uint64
+	var lastKnown bool
 	now := epoch
 	for range 60 {
 		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
@@ -108,8 +118,12 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			for _, name := range names {
 				s, id := randomService(name), randomID(name)
 				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
-				err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, now)
-				if got, want := reason(err), m.up(name, id, s, now); got != want {
+				var resource []byte
+				if r.IntN(4) > 0 {
+					resource = []byte(name)
+				}
+				err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, resource, now)
+				if got, want := reason(err), m.up(name, id, s, resource != nil, now); got != want {
 					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
 				}
 			}
@@ -125,6 +139,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 				m.content = true
 				delete(m.services, name)
 				delete(m.leftOut, name)
+				delete(m.earlier, name)
 			}
 			removable = func(c catalog.Change) bool { return c.Name == name }
 		case "delete by ID":
@@ -155,6 +170,29 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		case "open":
 			c.Opened(now)
 			m.opened(now)
+		case "resume":
+			whole := randomSelection(r)
+			held, edits := c.Resumable(), c.Edits()
+			c.Opened(now)
+			c.Marked()
+			m.opened(now)
+			m.mark()
+			if c.Edits() != edits {
+				break // the caller gives the stream up
+			}
+			c.Resumed(whole)
+			var names []string
+			for _, p := range held {
+				if !whole.Has(p.Name()) {
+					names = append(names, p.Name())
+					c.Adopt([]packed.Service{p})
+				}
+			}
+			*log = append(*log, fmt.Sprint("  with ", names))
+			m.resume(names, whole)
+			if c.Edits() != edits {
+				return "what is held has changed with the stream"
+			}
 		case "renew":
 			want := m.synced && m.renewing == 0
 			if got := c.Renew(now); got != want {
@@ -206,7 +244,19 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			if same := !change.Service.IsZero() && old.Service == change.Service; change.Same != same {
 				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, change.Same, same)
 			}
-			change.Same = false
+			if change.Was != old.Service {
+				return change.Name + " was another one before"
+			}
+			switch gone := change.Service.IsZero(); {
+			case gone != slices.Contains(causes[op], change.Cause):
+				return fmt.Sprintf("%s is there, or gone, as %v", change.Name, change.Cause)
+			case gone:
+			case change.Same && change.Updated != old.Updated:
+				return change.Name + " is no newer, but came later"
+			case !change.Same && op == "restore" && change.Updated != 0, !change.Same && op != "restore" && change.Updated != uint32(now.Unix()):
+				return fmt.Sprintf("%s came at %d", change.Name, change.Updated)
+			}
+			change.Same, change.Was = false, packed.Service{}
 			switch {
 			case change.Service.IsZero() && !ok:
 				return change.Name + " is gone, but was never there"
@@ -221,8 +271,8 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 		}
 		all := map[string]catalog.Change{}
-		for s, generation := range c.All() {
-			all[s.Name()] = catalog.Change{Name: s.Name(), Service: s, Generation: generation}
+		for s, announced := range c.All() {
+			all[s.Name()] = catalog.Change{Name: s.Name(), Service: s, Generation: announced.Generation, Updated: announced.Updated}
 		}
 		if !maps.Equal(all, zone) {
 			return fmt.Sprintf("the changes make %v, all is %v", zone, all)
@@ -230,7 +280,8 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		want := map[string]catalog.Change{}
 		for name, e := range m.services {
 			if e.service != nil {
-				want[name] = catalog.Change{Name: name, Service: packed.Of(e.service), Generation: e.generation}
+				// When it came is checked with the changes.
+				want[name] = catalog.Change{Name: name, Service: packed.Of(e.service), Generation: e.generation, Updated: all[name].Updated}
 			}
 		}
 		if !maps.Equal(all, want) {
@@ -245,6 +296,14 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if holds != expected {
 			return "status (-want +got)\n" + gocmp.Diff(expected, holds)
 		}
+		held, known := heldNames(c), c.Status().Known
+		if want := m.held(); held != want {
+			return fmt.Sprintf("held is %s, want %s", held, want)
+		}
+		if c.Edits() == lastEdits && held != lastHeld && known == lastKnown {
+			return fmt.Sprintf("held is %s, and was %s, without an edit", held, lastHeld)
+		}
+		lastHeld, lastEdits, lastKnown = held, c.Edits(), known
 		if got, want := c.Wanting(), m.wanting(); got != want {
 			return fmt.Sprintf("wanting is %v, want %v", got, want)
 		}
@@ -296,8 +355,14 @@ type model struct {
 	renewed  time.Time // when the stream before was given up
 
 	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
+	sent    map[string]bool   // those of them of which it is known what was sent
+	earlier map[string]bool   // names that only an earlier stream announced, until a catalog is complete; true: as in sent
 
 	leftBefore int // how many there were before the stream that is not complete
+
+	resumed      bool // the stream goes on with services of earlier ones
+	unidentified bool // such streams have gone on with restored services
+	unclear      bool // the stream may have deleted one of these
 
 	wants []want // what the stream announced beyond the limits
 }
@@ -392,11 +457,11 @@ func (m *model) wanting() bool {
 	current := func(_ string, e *entry) bool { return e.generation == m.generation }
 	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
 	all := m.octets(func(string, *entry) bool { return true })
-	return m.synced && slices.ContainsFunc(m.wants, func(w want) bool {
+	return m.synced && (m.unclear || slices.ContainsFunc(m.wants, func(w want) bool {
 		limit, places := m.config.MaxCatalog, m.config.MaxServices
 		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
 			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
-	})
+	}))
 }
 
 func (m *model) stale() int {
@@ -407,8 +472,9 @@ func (m *model) stale() int {
 const notImported federation.Reason = "not imported"
 
 // leaveOut takes a service that is not imported. Of those, only so many are known.
-func (m *model) leaveOut(name, id string) {
+func (m *model) leaveOut(name, id string, sent bool) {
 	delete(m.services, name)
+	delete(m.earlier, name)
 	_, ok := m.leftOut[name]
 	if limit := m.config.MaxServices; !ok && limit > 0 && len(m.leftOut) >= limit {
 		return
@@ -417,6 +483,7 @@ func (m *model) leaveOut(name, id string) {
 	if id != name {
 		m.leftOut[name] = id
 	}
+	m.sent[name] = sent && id == name
 }
 
 func (m *model) leaveOutBefore() {
@@ -451,7 +518,7 @@ func (m *model) refusal(s *federation.Service) federation.Reason {
 	return ""
 }
 
-func (m *model) up(name, id string, s *federation.Service, now time.Time) federation.Reason {
+func (m *model) up(name, id string, s *federation.Service, sent bool, now time.Time) federation.Reason {
 	if !m.open {
 		return noStream
 	}
@@ -459,14 +526,14 @@ func (m *model) up(name, id string, s *federation.Service, now time.Time) federa
 	if e := m.services[name]; !m.content || !left && (e == nil || e.generation != m.generation) {
 		m.heard = now
 	}
-	reason := m.take(name, id, s)
+	reason := m.take(name, id, s, sent)
 	if reason == "" {
 		m.content = true
 	}
 	return reason
 }
 
-func (m *model) take(name, id string, s *federation.Service) federation.Reason {
+func (m *model) take(name, id string, s *federation.Service, sent bool) federation.Reason {
 	e := m.services[name]
 	next, reason := s, m.refusal(s)
 	if reason == notImported {
@@ -475,10 +542,11 @@ func (m *model) take(name, id string, s *federation.Service) federation.Reason {
 			return ""
 		}
 		m.release(cmp.Or(id, name))
-		m.leaveOut(name, id)
+		m.leaveOut(name, cmp.Or(id, name), sent)
 		return ""
 	}
 	delete(m.leftOut, name)
+	delete(m.earlier, name)
 	if reason != "" {
 		next = nil
 		if e != nil {
@@ -539,6 +607,9 @@ func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason)
 		}
 	}
 	name, ok := m.byID(id)
+	if !ok {
+		delete(m.earlier, id)
+	}
 	if _, left := m.leftOut[id]; left && !ok {
 		m.content = true
 		delete(m.leftOut, id)
@@ -547,8 +618,13 @@ func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason)
 	restored := func(e *entry) bool { return e.generation == 0 }
 	if e := m.services[id]; !ok && m.count(restored) > 0 {
 		if e == nil || restored(e) && m.count(restored) > 1 {
+			m.unclear = m.unclear || e == nil && m.unidentified
 			return "", federation.ReasonMissing
 		}
+	}
+	if m.services[id] == nil && !ok && m.unidentified {
+		m.unclear = true
+		return "", federation.ReasonMissing
 	}
 	m.content = true
 	delete(m.services, name)
@@ -591,9 +667,83 @@ func (m *model) opened(now time.Time) {
 		m.marked, m.content, m.synced = false, false, false
 	}
 	m.generation++
-	m.open, m.heard, m.wants = true, now, nil
+	m.open, m.heard, m.wants, m.resumed, m.unclear = true, now, nil, false, false
 	m.leftBefore = max(m.leftBefore, len(m.leftOut))
+	if limit := m.config.MaxServices; limit > 0 && len(m.leftOut)+len(m.earlier) > limit && len(m.leftOut) > 0 && len(m.earlier) > 0 {
+		if len(m.earlier) > len(m.leftOut) {
+			clear(m.leftOut)
+		} else {
+			clear(m.earlier)
+		}
+	}
+	for name := range m.leftOut {
+		m.earlier[name] = m.sent[name]
+	}
 	clear(m.leftOut)
+	clear(m.sent)
+}
+
+// resume takes services as announced by the stream that was opened, and what is not
+// imported but for what it sends whole.
+func (m *model) resume(names []string, whole resume.Selection) {
+	m.resumed = true
+	for _, name := range names {
+		if e := m.services[name]; m.fits(name, e.octets) {
+			m.unidentified = m.unidentified || e.generation == 0
+			e.generation, e.lost, e.refused = m.generation, time.Time{}, ""
+		}
+	}
+	for name, sent := range m.earlier {
+		if sent && !whole.Has(name) {
+			m.leftOut[name], m.sent[name] = "", true
+			delete(m.earlier, name)
+		}
+	}
+}
+
+// held returns the names that heldNames returns.
+func (m *model) held() string {
+	var names []string
+	for name, e := range m.services {
+		if m.known && e.service != nil && e.id == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	n := 0
+	for name := range m.leftOut {
+		if m.sent[name] {
+			n++
+		}
+	}
+	for _, sent := range m.earlier {
+		if sent {
+			n++
+		}
+	}
+	if !m.known {
+		n = 0
+	}
+	return fmt.Sprint(names, n)
+}
+
+// heldNames returns the names of what is held, and how many more are left out.
+func heldNames(c *catalog.Catalog) string {
+	var names []string
+	for _, p := range c.Resumable() {
+		names = append(names, p.Name())
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names, len(c.LeftOut()))
+}
+
+// randomSelection selects about half of all leaves.
+func randomSelection(r *rand.Rand) resume.Selection {
+	some, none := make(resume.Digests, resume.Leaves), make(resume.Digests, resume.Leaves)
+	for i := range some {
+		some[i][0] = byte(r.IntN(2))
+	}
+	return some.Differ(none)
 }
 
 func (m *model) lost(now time.Time) {
@@ -640,7 +790,9 @@ func (m *model) end(now time.Time) {
 
 func (m *model) sweep(now time.Time) {
 	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
+	m.unidentified = m.unidentified && m.resumed
 	m.synced, m.known, m.lastSync, m.leftBefore = true, true, now, 0
+	clear(m.earlier)
 	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
 }
 
@@ -718,6 +870,7 @@ func (m *model) settle(at time.Time) {
 		}
 	}
 	m.synced, m.known, m.lastSync, m.leftBefore = true, true, at, 0
+	clear(m.earlier)
 }
 
 // tidy stops all clocks of a complete catalog that holds nothing back.
@@ -739,7 +892,7 @@ func (m *model) setConfig(config catalog.Config, now time.Time) {
 		switch {
 		case e.service == nil:
 		case m.refusal(e.service) == notImported && e.generation == m.generation && m.generation > 0:
-			m.leaveOut(name, e.id)
+			m.leaveOut(name, cmp.Or(e.id, name), false)
 		case m.refusal(e.service) == notImported:
 			delete(m.services, name)
 			m.leaveOutBefore()
@@ -747,6 +900,8 @@ func (m *model) setConfig(config catalog.Config, now time.Time) {
 			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
 	}
+	clear(m.sent)
+	clear(m.earlier)
 	if lowered {
 		m.trim()
 	}
@@ -787,7 +942,7 @@ func (m *model) restore(services []packed.Service, up, now time.Time) bool {
 	}
 	m.known, m.clock, m.ownerLost = true, true, up
 	for _, s := range services {
-		m.take(s.Name(), "", s.Unpack())
+		m.take(s.Name(), "", s.Unpack(), false)
 	}
 	for _, e := range m.services {
 		e.lost = up

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"strings"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
@@ -12,11 +13,15 @@ import (
 // catalog.
 type record struct {
 	service    packed.Service // the last good version, which is published; zero when there is none
-	generation uint64         // of the last stream that announced the name; 0 when it was restored
+	generation uint32         // of the last stream that announced the name; 0 when it was restored
 	octets     uint32         // size; the limits of package federation keep it far below 1<<32
+	updated    uint32         // when service came, see Change; 0: before the process was started
 	instances  uint16         // of service
 	admission  admission      // of the last version that was announced
 }
+
+// seconds returns a time as records have it.
+func seconds(t time.Time) uint32 { return uint32(t.Unix()) } //nolint:gosec // until 2106
 
 // newRecord returns a record of the service s, packed as p, with its size.
 func newRecord(id string, p packed.Service, s *federation.Service) record {
@@ -32,8 +37,9 @@ func nameOnly(name, id string) record {
 }
 
 // upsert takes the service s, packed as p, as the current stream announces it. It was
-// judged already: it is imported, and invalid says why it is not admitted, or is nil.
-func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError) error {
+// judged already: it is imported, and invalid says why it is not admitted, or is nil. Now is
+// in seconds, as in record.
+func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, invalid *federation.InvalidError, now uint32) error {
 	name := p.Name()
 	r, ok := c.records[name]
 	c.leftOut.Remove(name)
@@ -43,10 +49,13 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 		next = nameOnly(name, id)
 	case invalid != nil:
 		next = newRecord(id, r.service, c.unpacker.Unpack(r.service))
+		next.updated = r.updated
 	case r.service == p:
 		next = newRecord(id, r.service, s) // in the memory that others share
+		next.updated = r.updated
 	default:
 		next = newRecord(id, p, s)
+		next.updated = now
 	}
 	if invalid != nil {
 		next.admission = admissionOf(invalid.Reason)
@@ -55,7 +64,7 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 	if rule := c.exceeded(r, ok, next); rule != "" {
 		c.keep(name, r, ok)
 		if invalid == nil {
-			invalid = &federation.InvalidError{Service: name, Reason: federation.ReasonLimit, Rule: rule}
+			invalid = &federation.InvalidError{Service: name, FQDN: s.FQDN.String(), Reason: federation.ReasonLimit, Rule: rule}
 		}
 		return invalid
 	}
@@ -67,10 +76,16 @@ func (c *Catalog) upsert(id string, p packed.Service, s *federation.Service, inv
 	return nil
 }
 
-// set replaces the record of name, or removes it when next has neither a service nor
-// a version that was not admitted. It is the only place where records and changes are
-// written.
-func (c *Catalog) set(name string, next record) {
+// remove removes the record of name.
+func (c *Catalog) remove(name string, cause Cause) { c.replace(name, record{}, cause) }
+
+// set replaces the record of name by one that still has a service if there was one.
+func (c *Catalog) set(name string, next record) { c.replace(name, next, 0) }
+
+// replace replaces the record of name, or removes it when next has neither a service nor
+// a version that was not admitted. Where the service goes, it is for that cause. It is the
+// only place where records and changes are written.
+func (c *Catalog) replace(name string, next record, cause Cause) {
 	prev := c.records[name]
 	c.count(prev, -1)
 	published := !next.service.IsZero()
@@ -87,13 +102,16 @@ func (c *Catalog) set(name string, next record) {
 		c.ids.forget(name)
 	}
 	c.count(next, +1)
+	if next.service != prev.service {
+		c.edits++
+	}
 	switch {
 	case published && (next.service != prev.service || next.generation != prev.generation):
 		c.changes = append(c.changes, Change{
-			Name: name, Service: next.service, Same: next.service == prev.service, Generation: next.generation,
+			Name: name, Service: next.service, Was: prev.service, Same: next.service == prev.service, Generation: uint64(next.generation), Updated: next.updated,
 		})
 	case !published && !prev.service.IsZero():
-		c.changes = append(c.changes, Change{Name: name})
+		c.changes = append(c.changes, Change{Name: name, Was: prev.service, Cause: cause})
 	}
 	if c.stream.synced && c.stale == 0 {
 		c.losses = nil // the guard no longer holds a service
@@ -126,7 +144,7 @@ func (c *Catalog) count(r record, by int) {
 }
 
 // live returns the first generation that is not stale.
-func (c *Catalog) live() uint64 {
+func (c *Catalog) live() uint32 {
 	if c.stream.renews.live > 0 {
 		return c.stream.renews.live
 	}
@@ -137,10 +155,10 @@ func (c *Catalog) live() uint64 {
 }
 
 // removeBefore removes all records of a generation before the given one.
-func (c *Catalog) removeBefore(generation uint64) {
+func (c *Catalog) removeBefore(generation uint32, cause Cause) {
 	for name, r := range c.records {
 		if r.generation < generation {
-			c.set(name, record{})
+			c.remove(name, cause)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const renewPatience = 30 * time.Second
 // that were refused and may be accepted now. No stream was lost, so the services of
 // the stream before stay live until the catalog is complete once more.
 type renewal struct {
-	live uint64    // the first generation that is live meanwhile; 0: there is no renewal
+	live uint32    // the first generation that is live meanwhile; 0: there is no renewal
 	at   time.Time // when the stream before was given up
 }
 

@@ -57,7 +57,7 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 		if invalid := c.admit(s); invalid == ErrNotImported {
 			c.leaveOutBefore()
 		} else {
-			_ = c.upsert("", p, s, invalid) // the error was reported when the owner sent the service
+			_ = c.upsert("", p, s, invalid, 0) // the error was reported when the owner sent the service
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (c *Catalog) EndRestore(complete bool) {
 	case complete:
 		c.known = true
 	default:
-		c.removeBefore(c.generation + 1)
+		c.removeBefore(c.generation+1, CauseUnproven)
 		c.losses, c.expired, c.limited = nil, false, limited{}
 		c.leftOut.Complete()
 	}
@@ -92,10 +92,10 @@ func (c *Catalog) Snapshot(now time.Time) (services []packed.Service, lastUp tim
 	}
 	var oldest uint64
 	if n > 1 {
-		oldest = clocks[n-2].generation + 1
+		oldest = uint64(clocks[n-2].generation) + 1
 	}
-	for p, generation := range c.All() {
-		if generation >= oldest {
+	for p, announced := range c.All() {
+		if announced.Generation >= oldest {
 			services = append(services, p)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 )
 
 // TestRestoreInParts checks that services of a restoration are published at once, that
@@ -72,5 +73,36 @@ func TestRestoreInParts(t *testing.T) {
 				t.Errorf("a stream is open: %v", err)
 			}
 		})
+	}
+}
+
+// TestDeletionAfterRestore goes on with restored services, whose IDs nobody knows. A deletion
+// by an ID may be about any of them: it is refused, and the whole catalog is wanted.
+func TestDeletionAfterRestore(t *testing.T) {
+	c := catalog.New(catalog.Config{Retention: time.Hour})
+	c.Restore([]packed.Service{packed.Of(service(t, "a", nil)), packed.Of(service(t, "b", nil))}, epoch, epoch)
+	apply := func(ev federation.Event) error { return c.Apply(ev, epoch) }
+	deletion := federation.Event{Operation: federation.Delete, Name: "id-of-a", ID: "id-of-a"}
+	held := c.Resumable()
+	c.Opened(epoch)
+	c.Marked()
+	c.Resumed(resume.Selection{})
+	c.Adopt(held)
+	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() {
+		t.Fatalf("a complete catalog: error is %v, and more is wanted: %v", err, c.Wanting())
+	}
+	if err := apply(deletion); err == nil || !c.Wanting() {
+		t.Errorf("a deletion by an ID that may be that of a restored service: error is %v, expected a refusal, and that the catalog is wanted", err)
+	}
+	if err := apply(federation.Event{Operation: federation.Delete, Name: "b", ID: "b"}); err != nil {
+		t.Error(err)
+	}
+	c.Opened(epoch)
+	c.Marked()
+	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() || c.Status().Services > 0 {
+		t.Errorf("the whole catalog: error is %v, and the status %+v", err, c.Status())
+	}
+	if err := apply(deletion); err != nil {
+		t.Errorf("a deletion by an ID that no service has: %v", err)
 	}
 }

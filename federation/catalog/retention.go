@@ -18,7 +18,7 @@ const expiryMargin = time.Second
 // services. With a single clock, their retention would start again, and an owner that
 // reconnects once an hour would keep for ever what it no longer offers.
 type loss struct {
-	generation uint64
+	generation uint32
 	at         time.Time
 }
 
@@ -67,7 +67,7 @@ func (c *Catalog) expires() (time.Time, bool) {
 
 // expire removes the services of the oldest clock, which has run out.
 func (c *Catalog) expire() {
-	c.removeBefore(c.losses[0].generation + 1)
+	c.removeBefore(c.losses[0].generation+1, CauseExpired)
 	switch {
 	case len(c.losses) > 1:
 		c.losses = c.losses[1:]

@@ -71,8 +71,8 @@ type Status struct {
 func (c *Catalog) Status() Status {
 	s := Status{
 		State:      c.state(),
-		Generation: c.generation,
-		Live:       c.live(),
+		Generation: uint64(c.generation),
+		Live:       uint64(c.live()),
 		Expired:    c.expired,
 		LastSync:   c.lastSync,
 		Known:      c.known,

@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -32,6 +34,7 @@ type end struct {
 	verdict verdict
 	code    codes.Code
 	err     error
+	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
 }
 
 // classify turns the error with which a session ended into a decision. A status code
@@ -40,28 +43,51 @@ type end struct {
 func classify(err error) end {
 	code := status.Code(err)
 	f, below := errors.AsType[*failure](err)
+	_, unwanted := errors.AsType[UnwantedError](err)
+	r, resumed := errors.AsType[*resumeError](err)
 	switch {
 	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
 	// renewed, and what answered in plain text was not the owner.
 	case below && f.handshake:
-		return end{slow, codes.Unavailable, err}
+		return end{verdict: slow, code: codes.Unavailable, err: err}
 	case below:
-		return end{retry, codes.Unavailable, err}
+		return end{verdict: retry, code: codes.Unavailable, err: err}
 	case errors.Is(err, errSilent):
-		return end{retry, codes.DeadlineExceeded, err}
+		return end{verdict: retry, code: codes.DeadlineExceeded, err: err}
+	case unwanted:
+		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+	case resumed && !r.asked: // so the next attempt ends in the same way
+		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+	case resumed:
+		return end{verdict: retry, code: codes.FailedPrecondition, err: err}
 	case errors.Is(err, io.EOF):
-		return end{retry, codes.OK, err}
+		return end{verdict: retry, code: codes.OK, err: err}
 	// Hamlet: a consumer that is not authenticated "must not retry".
 	case code == codes.Unauthenticated, code == codes.InvalidArgument:
-		return end{park, code, err}
+		return end{verdict: park, code: code, err: err}
 	case unreadable(err):
-		return end{slow, code, err}
+		return end{verdict: slow, code: code, err: err}
 	// gRPC, A8: an owner that gets more pings than it allows ends the connection
 	// with this debug data. gRPC shows it nowhere but in the text of the status.
 	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
-		return end{calm, code, err}
+		return end{verdict: calm, code: code, err: err}
 	}
-	return end{retry, code, err}
+	return end{verdict: retry, code: code, err: err, after: retryAfter(err)}
+}
+
+// retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
+// (google.rpc) in a status Unavailable. It is 0 where it asks for nothing that makes sense.
+func retryAfter(err error) time.Duration {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.Unavailable {
+		return 0
+	}
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			return min(max(info.GetRetryDelay().AsDuration(), 0), maxSlowDelay)
+		}
+	}
+	return 0
 }
 
 // unreadable reports whether a message was too large to be read at all. The next
@@ -114,8 +140,8 @@ func (e end) kind() string {
 	return kind.String() + text
 }
 
-// remedy says what to do about the end, or is empty.
-func (e end) remedy() string {
+// Remedy says what to do about the end, or is empty.
+func (e end) Remedy() string {
 	if text, ok := alert(e.err); ok {
 		return alertRemedy(text)
 	}

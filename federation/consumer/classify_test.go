@@ -72,7 +72,7 @@ func TestClassify(t *testing.T) {
 			if text := got.Error(); !strings.HasPrefix(text, tc.text) {
 				t.Errorf("the text is %q, want %q", text, tc.text)
 			}
-			if remedy := got.remedy(); !strings.HasPrefix(remedy, tc.remedy) || tc.remedy == "" && remedy != "" {
+			if remedy := got.Remedy(); !strings.HasPrefix(remedy, tc.remedy) || tc.remedy == "" && remedy != "" {
 				t.Errorf("the remedy is %q, want %q", remedy, tc.remedy)
 			}
 		})

@@ -12,16 +12,19 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -51,6 +54,14 @@ type Config struct {
 	// Identity is who the consumer is, and which owners it trusts.
 	Identity Identity
 
+	// Accept, where it is set, takes the place of Addresses and Identity: the consumer
+	// opens no stream, but uses those that the owner has opened.
+	Accept *Acceptor
+
+	// Publisher, where it is set, answers the requests of the owner, which may be a
+	// consumer on the same stream. It needs v1alpha2. Without it they are passed over.
+	Publisher Publisher
+
 	Version    wire.Version // of the API; default v1alpha2
 	Policy     wire.Policy
 	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
@@ -63,8 +74,14 @@ type Config struct {
 	Patience time.Duration
 
 	Sink     Sink
-	Observer Observer     // default: nobody
-	Logger   *slog.Logger // default: nothing is logged
+	Observer Observer // default: nobody
+
+	// Tracer returns what records a span of the updates that are applied together, or nil
+	// while nothing is traced; default: nothing ever is. The context of Sink.Apply has
+	// that span. It is called for every update, and must return at once.
+	Tracer func() trace.Tracer
+
+	Logger *slog.Logger // default: nothing is logged
 
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -89,13 +106,19 @@ type Identity interface {
 // Sink receives what the owner says. Its methods are called one at a time and
 // from one goroutine; the owner waits for each of them.
 type Sink interface {
+	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
+	// need not send that again; nil where it shall send everything. It is called before
+	// each attempt to open a stream.
+	Holds(ctx context.Context) resume.Digests
+
 	// Opened says that a new stream is open. The owner may yet refuse it. An
 	// error ends the stream.
 	Opened(ctx context.Context) error
 
-	// Marked says that the owner has announced an end marker: silence is not the end
-	// of its catalog. It is called before the first update. An error ends the stream.
-	Marked(ctx context.Context) error
+	// Announced says what the owner has announced in the header of the stream. It is
+	// called before the first update. An error ends the stream: an UnwantedError for a
+	// while, and after any other one it is opened anew like one that was lost.
+	Announced(ctx context.Context, a Announcement) error
 
 	// Apply takes what came since the last call, in the order in which the owner
 	// sent it: one update, or as many as were waiting. It must not change or keep
@@ -116,21 +139,44 @@ type Sink interface {
 	Lost(ctx context.Context, err error, parked bool)
 }
 
+// Announcement is what an owner says of a stream at its beginning.
+type Announcement struct {
+	// Marked says that it will mark the end of its catalog: silence is not the end.
+	Marked bool
+
+	// Resumed says that the owner does not send all of its catalog: of what Holds has
+	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
+	// everything: what is not sent is gone. It is false without Marked.
+	Resumed bool
+	Whole   resume.Selection
+
+	// Path is through which owners the services come; empty where that is not known, and
+	// where what the owner says of it cannot be read: PathErr is why.
+	Path    wire.Path
+	PathErr error
+}
+
 // Update is one response of the owner.
 type Update struct {
 	federation.Event // of an invalid response only the name, if that is known
 
-	Received time.Time
+	Received time.Time                // when the response was whole, before it was decoded
 	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil
 
-	nonce string
-	room  int // in the inbox
+	// Resource is the value of the resource of an Upsert, as it came: what digests are
+	// taken of. It must not be changed.
+	Resource []byte
+
+	nonce   string
+	room    int       // in the inbox
+	decoded time.Time // zero unless it is traced
 }
 
 // Observer counts. Its methods must return at once.
 type Observer interface {
-	Attempted()                       // a connection is tried
-	Responded(federation.Operation)   // an event was applied
+	Attempted() // a connection is tried
+	// Responded says that an event was applied; the name is that of its service, or empty.
+	Responded(op federation.Operation, name string)
 	Refused(*federation.InvalidError) // a response was refused
 	Ended(codes.Code)                 // a session ended with this code; OK: the owner closed it
 }
@@ -149,12 +195,19 @@ type Consumer struct {
 	keepalive time.Duration
 	patience  time.Duration
 	journal   journal
+	whole     map[string]time.Time // until when an address is asked for the whole catalog
+	rests     map[string]time.Time // until when the owner at an address does not want to be tried
 }
 
 // New checks the configuration and fills in its defaults. Its errors name the
 // field.
 func New(config Config) (*Consumer, error) {
-	if len(config.Addresses) == 0 {
+	switch {
+	case config.Accept != nil && (len(config.Addresses) > 0 || config.Identity != nil || config.Publisher != nil):
+		return nil, errors.New("a consumer that accepts streams has no addresses, identity and publisher")
+	case (config.Accept != nil || config.Publisher != nil) && config.Version != wire.V1Alpha2:
+		return nil, fmt.Errorf("api %v has no streams with both roles", config.Version)
+	case config.Accept == nil && len(config.Addresses) == 0:
 		return nil, errors.New("no address of the owner")
 	}
 	for _, address := range config.Addresses {
@@ -162,7 +215,7 @@ func New(config Config) (*Consumer, error) {
 			return nil, fmt.Errorf("address %q of the owner is not host:port: %w", address, err)
 		}
 	}
-	if config.Identity == nil {
+	if config.Identity == nil && config.Accept == nil {
 		return nil, errors.New("no identity: there is no unsecured mode")
 	}
 	if config.Sink == nil {
@@ -190,6 +243,9 @@ func New(config Config) (*Consumer, error) {
 	if config.Observer == nil {
 		config.Observer = nobody{}
 	}
+	if config.Tracer == nil {
+		config.Tracer = func() trace.Tracer { return nil }
+	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -200,15 +256,21 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	config.Addresses = slices.Clone(config.Addresses)
-	return &Consumer{
+	c := &Consumer{
 		config: config, direct: direct, keepalive: config.Keepalive, patience: config.Patience, journal: newJournal(config.Logger),
-	}, nil
+		whole: make(map[string]time.Time), rests: make(map[string]time.Time),
+	}
+	c.journal.accepts = config.Accept != nil
+	return c, nil
 }
 
 // Run keeps the subscription until ctx ends, and returns nil then, a second later
 // at most. An open stream is closed first, so that the owner sees its end, and not
 // that it was cut off. It must be called only once.
 func (c *Consumer) Run(ctx context.Context) error {
+	if c.config.Accept != nil {
+		return c.attend(ctx)
+	}
 	var identity sync.WaitGroup
 	defer identity.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -254,7 +316,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // Renew ends the stream and opens a new one at once, which brings the whole
 // catalog. It is no loss of the owner, and the Sink learns of it only by Opened.
-// Without a stream it does nothing.
+// Without a stream it does nothing. A stream that the owner has opened is lost by it: the
+// owner has to open another one.
 func (c *Consumer) Renew() {
 	if end := c.current.Load(); end != nil {
 		(*end)(errRenewed)
@@ -269,9 +332,15 @@ func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
 // before the next round, and whether nothing but new credentials may help.
 func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (next []string, delay time.Duration, fixable bool) {
 	armed = slices.Clone(armed)
-	limit, silent := maxSlowDelay, false
+	limit, silent, tried := maxSlowDelay, false, false
 	for i := 0; i < len(armed); {
 		address := armed[i]
+		if time.Until(c.rests[address]) > 0 {
+			limit = maxDelay // it comes back before another one may be mended
+			i++
+			continue
+		}
+		tried = true
 		patience := forever
 		if len(armed) > 1 {
 			patience = c.patience
@@ -289,6 +358,7 @@ func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (ne
 			return rotate(armed, i), 0, false
 		}
 		ending := classify(err)
+		c.rest(address, ending.after)
 		c.config.Observer.Ended(ending.code)
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
@@ -310,7 +380,7 @@ func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (ne
 			c.patience = c.config.Patience
 			wait.reset()
 			first := max(slices.Index(armed, address), 0)
-			return rotate(armed, first), wait.next(maxDelay), parked
+			return rotate(armed, first), c.delay(armed, wait.next(maxDelay)), parked
 		case ending.verdict == retry, ending.verdict == calm:
 			limit = maxDelay // for the sake of this one
 		}
@@ -319,7 +389,31 @@ func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (ne
 	if silent {
 		c.patience = min(2*c.patience, maxDelay)
 	}
-	return armed, wait.next(limit), limit == maxSlowDelay
+	if !tried {
+		return armed, c.delay(armed, 0), false
+	}
+	return armed, c.delay(armed, wait.next(limit)), limit == maxSlowDelay
+}
+
+// rest notes for how long the owner at an address asks not to be tried: for as long, and
+// up to half of that, so that those who are told the same do not come back together.
+func (c *Consumer) rest(address string, after time.Duration) {
+	if after > 0 {
+		c.rests[address] = time.Now().Add(after + rand.N(after/2+1)) //nolint:gosec // jitter is no secret
+	}
+}
+
+// delay returns how long to wait before the next round, at least as long as it was: until
+// one of the addresses may be tried.
+func (c *Consumer) delay(armed []string, atLeast time.Duration) time.Duration {
+	soonest := time.Duration(math.MaxInt64)
+	for _, address := range armed {
+		soonest = min(soonest, time.Until(c.rests[address]))
+	}
+	if len(armed) == 0 {
+		return atLeast
+	}
+	return max(atLeast, soonest)
 }
 
 // errRenewed ends a session for the sake of a new one.
@@ -333,7 +427,7 @@ func rotate(s []string, i int) []string { return slices.Concat(s[i:], s[:i]) }
 
 type nobody struct{}
 
-func (nobody) Attempted()                       {}
-func (nobody) Responded(federation.Operation)   {}
-func (nobody) Refused(*federation.InvalidError) {}
-func (nobody) Ended(codes.Code)                 {}
+func (nobody) Attempted()                             {}
+func (nobody) Responded(federation.Operation, string) {}
+func (nobody) Refused(*federation.InvalidError)       {}
+func (nobody) Ended(codes.Code)                       {}

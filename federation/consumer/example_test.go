@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 )
 
 // A consumer takes the services of an owner, all but one that it does not want.
@@ -49,8 +50,11 @@ func (zone) Opened(context.Context) error {
 	return nil
 }
 
-// Marked makes the event End mean something: without it, silence has to tell.
-func (zone) Marked(context.Context) error { return nil }
+// Holds makes the owner send everything.
+func (zone) Holds(context.Context) resume.Digests { return nil }
+
+// Announced says whether the event End will come: without it, silence has to tell.
+func (zone) Announced(context.Context, consumer.Announcement) error { return nil }
 
 func (z zone) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
 	refusals := make([]*federation.InvalidError, len(updates))

@@ -313,8 +313,8 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		if _, refused := alert(err); !refused {
 			t.Errorf("read: %v", err)
 		}
-		if end := classify(witness.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.remedy(), "admit the certificate") {
-			t.Errorf("%v has the remedy %q", end, end.remedy())
+		if end := classify(witness.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "admit the certificate") {
+			t.Errorf("%v has the remedy %q", end, end.Remedy())
 		}
 	})
 }

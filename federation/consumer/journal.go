@@ -11,13 +11,15 @@ import (
 // journal logs changes of the connection to the owner. What repeats with every
 // attempt, or with every message, it logs once. Its logger bounds the lines a minute.
 type journal struct {
-	logger *slog.Logger
+	logger  *slog.Logger
+	accepts bool // the owner opens the streams; read-only
 
 	address  string          // of the replica that is connected; "" for none
 	lost     time.Time       // when the last connection was lost; zero before there was one
 	ends     map[string]bool // addresses and kinds of ends that were logged since then
 	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
 	refusals map[string]bool // services and reasons that were logged
+	pathless bool            // the last path made no sense, which was logged
 }
 
 // maxRefusals bounds the refusals that are remembered: a catalog may be full of
@@ -47,18 +49,24 @@ func (j *journal) connected(address string) {
 
 // ended notes the end of a session, after which the owner may be parked.
 func (j *journal) ended(address string, e end, parked bool) {
-	attributes := []any{"address", address, "reason", e.Error()}
-	if remedy := e.remedy(); remedy != "" {
+	attributes := []any{"address", address, "error", e.Error()}
+	if remedy := e.Remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
 	key := address + " " + e.kind()
 	text := "not connected to owner, still trying"
+	if j.accepts {
+		text = "owner has connected, but its catalog did not come"
+	}
 	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
 	if j.address != "" {
 		if e.verdict != slow {
 			clear(j.slowEnds)
 		}
 		text = "owner is lost, trying to connect again"
+		if j.accepts {
+			text = "owner is lost, and has to connect again"
+		}
 		j.address, j.lost = "", time.Now()
 	}
 	switch {
@@ -76,6 +84,14 @@ func (j *journal) ended(address string, e end, parked bool) {
 func (j *journal) calmed(address string, interval time.Duration) {
 	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled; set keepalive to a value that it allows",
 		"address", address, "keepalive", interval)
+}
+
+// path notes why the path in the header of a stream makes no sense, or that it does.
+func (j *journal) path(address string, err error) {
+	if err != nil && !j.pathless {
+		j.logger.Warn("owner does not say through which owners its services come", "address", address, "error", err)
+	}
+	j.pathless = err != nil
 }
 
 // refused notes a message that was refused. It is logged once for each service and

@@ -226,13 +226,13 @@ func (r *renewal) note(err error) {
 		return
 	}
 	reason := classify(err)
-	attributes = append(attributes, "reason", reason.Error())
+	attributes = append(attributes, "error", reason.Error())
 	if r.warned || time.Until(expiry) > 0 {
 		r.log.Debug("certificates of the stream are not renewed, trying again", attributes...)
 		return
 	}
 	r.warned = true
-	if remedy := reason.remedy(); remedy != "" {
+	if remedy := reason.Remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
 	r.log.Warn("a certificate of the stream has expired and cannot be renewed; without another one the stream ends", attributes...)

@@ -567,7 +567,7 @@ func TestRenewalDialsTheSameReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	stream, err := c.open(t.Context(), conn)
+	stream, err := c.open(t.Context(), func(error) {}, conn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +12,11 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -56,25 +57,29 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 
-	stream, err := c.subscribe(ctx, streamCtx, cancel, conn)
+	asked := c.holds(ctx, address)
+	stream, err := c.subscribe(ctx, streamCtx, cancel, conn, asked)
 	if err != nil {
 		return false, err
 	}
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveTimeout, func() { cancel(nil) }) })()
 	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
 	defer silence.Stop()
-	inbox, marked, tokens := newInbox(&c.pending), make(chan bool, 1), make(chan string, 1)
+	inbox, announced, tokens := newInbox(&c.pending), make(chan announced, 1), make(chan string, 1)
 	beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
-		announced := announcesEnd(stream)
-		marked <- announced
+		a := announcement(stream, asked)
+		announced <- a
 		tokens <- tokenOf(stream)
-		inbox.fill(streamCtx, receiver(stream, announced, silence))
+		for _, other := range stream.beside() {
+			beside.Go(other)
+		}
+		inbox.fill(streamCtx, c.receiver(stream, a.Marked, silence))
 	})
 	if renewal := c.newRenewal(witness, tokens); renewal != nil {
 		beside.Go(func() { renewal.run(streamCtx) })
 	}
-	heard, err = c.converse(ctx, conversation{stream, inbox, marked, cancel, address})
+	heard, err = c.converse(ctx, conversation{stream, inbox, announced, cancel, address, len(asked) > 0})
 	if ctx.Err() != nil {
 		leave(stream, inbox)
 	}
@@ -83,11 +88,12 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 
 // conversation is what converse works with.
 type conversation struct {
-	stream  stream
-	inbox   *inbox
-	marked  <-chan bool             // receives whether the owner marks the end of its catalog
-	cancel  context.CancelCauseFunc // ends the stream at once
-	address string
+	stream    stream
+	inbox     *inbox
+	announced <-chan announced        // receives what the owner says in the header
+	cancel    context.CancelCauseFunc // ends the stream at once
+	address   string
+	asked     bool // to send only what differs
 }
 
 // converse passes what the owner says to the Sink, and answers it, until the stream
@@ -97,12 +103,9 @@ func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool,
 		return false, fmt.Errorf("open: %w", err)
 	}
 	select {
-	case marked := <-with.marked:
-		if !marked {
-			break
-		}
-		if err := c.config.Sink.Marked(ctx); err != nil {
-			return false, fmt.Errorf("marked: %w", err)
+	case a := <-with.announced:
+		if err := c.meet(ctx, with, a); err != nil {
+			return false, err
 		}
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -112,16 +115,22 @@ func (c *Consumer) converse(ctx context.Context, with conversation) (heard bool,
 		if err != nil {
 			return heard, err
 		}
-		refusals, err := c.config.Sink.Apply(ctx, updates)
+		traced, span := c.traced(ctx, with.address, updates)
+		refusals, err := c.config.Sink.Apply(traced, updates)
 		with.inbox.applied()
 		if err != nil {
-			return heard, fmt.Errorf("apply: %w", err)
+			err = fmt.Errorf("apply: %w", err)
+			span.fail(err)
+			return heard, err
 		}
-		if err := answer(with.stream, with.cancel, updates, refusals); err != nil {
+		span.describe(updates, refusals)
+		err = answer(with.stream, with.cancel, updates, refusals)
+		span.answered(traced, err)
+		if err != nil {
 			return heard, err
 		}
 		for i := range updates {
-			heard = c.note(with.address, updates[i].Operation, refusal(updates, refusals, i)) || heard
+			heard = c.note(with.address, &updates[i].Event, refusal(updates, refusals, i)) || heard
 		}
 		c.config.Sink.Answered(ctx)
 	}
@@ -148,13 +157,13 @@ func refusal(updates []Update, refusals []*federation.InvalidError, i int) *fede
 
 // note counts an update that was answered, and logs what is new in it. It reports
 // whether it was accepted.
-func (c *Consumer) note(address string, op federation.Operation, refusal *federation.InvalidError) bool {
+func (c *Consumer) note(address string, ev *federation.Event, refusal *federation.InvalidError) bool {
 	if refusal != nil {
 		c.config.Observer.Refused(refusal)
 		c.journal.refused(address, refusal)
 		return false
 	}
-	c.config.Observer.Responded(op)
+	c.config.Observer.Responded(ev.Operation, ev.Name)
 	c.journal.connected(address)
 	return true
 }
@@ -178,10 +187,15 @@ func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
 
 // subscribe opens the stream and sends the initial request. The context of the
 // stream must outlive that, so it has no deadline.
-func (c *Consumer) subscribe(ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
+func (c *Consumer) subscribe(
+	ctx, streamCtx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn, asked resume.Digests,
+) (stream, error) {
 	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	deadline := time.AfterFunc(openTimeout, func() { cancel(errOpenTimeout) })
-	stream, err := c.open(streamCtx, conn)
+	if len(asked) > 0 {
+		streamCtx = metadata.AppendToOutgoingContext(streamCtx, wire.ResumeHeader, asked.Header())
+	}
+	stream, err := c.open(streamCtx, cancel, conn)
 	if !deadline.Stop() {
 		return nil, errOpenTimeout
 	}
@@ -191,26 +205,21 @@ func (c *Consumer) subscribe(ctx, streamCtx context.Context, cancel context.Canc
 // receiver returns a function that receives the next response of a stream, and its
 // size in bytes. Marked says that the owner marks the end of its catalog. The timer
 // silence is stopped by the first response.
-func receiver(stream stream, marked bool, silence *time.Timer) func() (Update, int, error) {
+func (c *Consumer) receiver(stream stream, marked bool, silence *time.Timer) func() (Update, int, error) {
 	return func() (Update, int, error) {
 		update, size, err := stream.receive()
 		if err != nil {
 			return Update{}, 0, err
 		}
 		silence.Stop()
-		update.Received = time.Now()
+		if c.config.Tracer() != nil {
+			update.decoded = time.Now()
+		}
 		if marked && update.Invalid == nil && update.Operation == federation.Alive {
 			update.Operation = federation.End
 		}
 		return update, size, nil
 	}
-}
-
-// announcesEnd waits for the header, and reports whether the owner will mark the end
-// of its catalog.
-func announcesEnd(stream stream) bool {
-	header, err := stream.Header()
-	return err == nil && slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
 }
 
 // answer acknowledges or refuses updates. An owner that goes on sending but reads

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -33,21 +34,30 @@ type stream interface {
 	// CloseSend tells the owner that nothing else is sent: that the subscription
 	// is over. It does not wait for anything, and follows the last answer.
 	CloseSend() error
+
+	// beside returns what has to run beside the stream, once the header is there.
+	beside() []func()
 }
 
-// received returns a response as Decode has it.
-func received(nonce string, event federation.Event, err error) Update {
-	invalid, ok := errors.AsType[*federation.InvalidError](err)
-	if ok {
-		event.Name = invalid.Service
+// received returns a response that came at that time, with that resource as Decode has
+// it, and its size.
+func received(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
+	u, size := Update{Event: event, Received: at, nonce: nonce}, len(nonce)+len(resource)
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		u.Name, u.Invalid = invalid.Service, invalid
+	} else if event.Operation == federation.Upsert {
+		u.Resource = resource
 	}
-	return Update{Event: event, Invalid: invalid, nonce: nonce}
+	return u, size, nil
 }
 
 // open opens a stream of the configured version and subscribes.
-func (c *Consumer) open(ctx context.Context, conn *grpc.ClientConn) (stream, error) {
+func (c *Consumer) open(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
 	if c.config.Version == wire.V1Alpha1 {
 		return openV1Alpha1(ctx, conn, c.config.Policy)
+	}
+	if c.config.Publisher != nil {
+		return c.openBoth(ctx, cancel, conn)
 	}
 	return openV1Alpha2(ctx, conn, c.config.Policy)
 }
@@ -61,11 +71,20 @@ func sent(err error) error {
 	return err
 }
 
+// responses is the half of a stream of v1alpha2 on which the owner responds.
+type responses interface {
+	Recv() (*rdpb.StreamResponse, error)
+	Send(request *rdpb.StreamRequest) error
+	Header() (metadata.MD, error)
+	CloseSend() error
+}
+
 type v1alpha2 struct {
-	rdpb.DiscoveryService_EstablishStreamClient
+	responses
 
 	policy  wire.Policy
 	session string // the context of the session
+	others  []func()
 }
 
 func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
@@ -73,22 +92,24 @@ func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 	if err != nil {
 		return nil, err
 	}
+	return subscribeV1Alpha2(lone{client}, policy)
+}
+
+// subscribeV1Alpha2 begins a session on the half.
+func subscribeV1Alpha2(half responses, policy wire.Policy, others ...func()) (stream, error) {
 	// Hamlet: a fresh context for each session, which the owner echoes.
-	s := &v1alpha2{client, policy, rand.Text()}
-	return s, s.send(wire.Subscribe(s.session))
+	s := &v1alpha2{half, policy, rand.Text(), others}
+	return s, sent(s.Send(wire.Subscribe(s.session)))
 }
 
 func (s *v1alpha2) receive() (Update, int, error) {
-	message, err := s.Recv()
-	for err == nil && message.GetResponse() == nil && message.GetRequest() != nil {
-		message, err = s.Recv() // the owner asks for services of ours, of which there are none
-	}
+	m, err := s.Recv()
 	if err != nil {
 		return Update{}, 0, err
 	}
-	m := message.GetResponse()
+	at := time.Now()
 	event, err := s.decode(m)
-	return received(m.GetNonce(), event, err), len(m.GetNonce()) + len(m.GetResource().GetValue()), nil
+	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 
 // decode returns what a response of this session says.
@@ -106,13 +127,30 @@ func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
 
 func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error {
 	if refusal != nil {
-		return s.send(wire.Nack(nonce, s.session, refusal))
+		return sent(s.Send(wire.Nack(nonce, s.session, refusal)))
 	}
-	return s.send(wire.Ack(nonce, s.session))
+	return sent(s.Send(wire.Ack(nonce, s.session)))
 }
 
-func (s *v1alpha2) send(request *rdpb.StreamRequest) error {
-	return sent(s.Send(&rdpb.BidirectionalStream{Request: request}))
+func (s *v1alpha2) beside() []func() { return s.others }
+
+// lone is the half of a stream on whose other half nothing is published.
+type lone struct {
+	rdpb.DiscoveryService_EstablishStreamClient
+}
+
+// Recv passes over messages in which the owner asks for services of ours, of which there
+// are none.
+func (l lone) Recv() (*rdpb.StreamResponse, error) {
+	m, err := l.DiscoveryService_EstablishStreamClient.Recv()
+	for err == nil && m.GetResponse() == nil && m.GetRequest() != nil {
+		m, err = l.DiscoveryService_EstablishStreamClient.Recv()
+	}
+	return m.GetResponse(), err
+}
+
+func (l lone) Send(request *rdpb.StreamRequest) error {
+	return l.DiscoveryService_EstablishStreamClient.Send(&rdpb.BidirectionalStream{Request: request})
 }
 
 type v1alpha1 struct {
@@ -134,8 +172,9 @@ func (s *v1alpha1) receive() (Update, int, error) {
 	if err != nil {
 		return Update{}, 0, err
 	}
+	at := time.Now()
 	event, err := wire.DecodeV1Alpha1(m, s.policy)
-	return received(m.GetNonce(), event, err), len(m.GetNonce()) + len(m.GetResource().GetValue()), nil
+	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
 }
 
 func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error {
@@ -144,3 +183,5 @@ func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error 
 	}
 	return sent(s.Send(wire.AckV1Alpha1(nonce)))
 }
+
+func (*v1alpha1) beside() []func() { return nil }

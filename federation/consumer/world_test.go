@@ -24,6 +24,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -291,8 +292,12 @@ func (w *world) Opened(context.Context) error {
 	return nil
 }
 
-func (w *world) Marked(context.Context) error {
-	w.record("marked", "")
+func (w *world) Holds(context.Context) resume.Digests { return nil }
+
+func (w *world) Announced(_ context.Context, a Announcement) error {
+	if a.Marked {
+		w.record("marked", "")
+	}
 	return nil
 }
 
@@ -328,10 +333,12 @@ func (w *world) Lost(_ context.Context, err error, parked bool) {
 
 type observer struct{ w *world }
 
-func (o observer) Attempted()                           { o.w.record("attempted", "") }
-func (o observer) Responded(op federation.Operation)    { o.w.record("responded", op.String()) }
+func (o observer) Attempted()                                  { o.w.record("attempted", "") }
+func (o observer) Responded(op federation.Operation, _ string) { o.w.record("responded", op.String()) }
+
 func (o observer) Refused(err *federation.InvalidError) { o.w.record("refused", string(err.Reason)) }
-func (o observer) Ended(code codes.Code)                { o.w.record("ended", code.String()) }
+
+func (o observer) Ended(code codes.Code) { o.w.record("ended", code.String()) }
 
 type lockedWriter struct{ w *world }
 

@@ -21,11 +21,13 @@ func (f Filter) IsZero() bool { return len(f.Names) == 0 && len(f.Labels) == 0 }
 
 // Matches reports whether the filter chooses the service. It keeps nothing of it.
 func (f Filter) Matches(s *federation.Service) bool {
-	return f.matchesName(s.FQDN) &&
+	return f.MatchesName(s.FQDN) &&
 		!slices.ContainsFunc(f.Labels, func(l pattern.Label) bool { return !l.Matches(s.Labels) })
 }
 
-func (f Filter) matchesName(name federation.FQDN) bool {
+// MatchesName reports whether the filter may choose a service of that name, depending on its
+// labels.
+func (f Filter) MatchesName(name federation.FQDN) bool {
 	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(p pattern.Name) bool { return p.Matches(name) })
 }
 

@@ -252,11 +252,11 @@ func TestLoadProgress(t *testing.T) {
 		w.run(w.kept(d, "catalog"))
 		time.Sleep(21 * time.Second)
 		w.wantLog( // at the first service that comes after more than five seconds
-			`INFO msg="restoring the catalog" file=catalog services=6 of=13`,
-			`INFO msg="restoring the catalog" file=catalog services=12 of=13`,
+			`INFO msg="restoring the catalog" file=catalog restored=6 services=13`,
+			`INFO msg="restoring the catalog" file=catalog restored=12 services=13`,
 		)
 		time.Sleep(time.Second)
-		w.wantLog(`INFO msg="restoring the catalog" file=catalog services=13 of=13`,
+		w.wantLog(`INFO msg="restoring the catalog" file=catalog restored=13 services=13`,
 			`INFO msg="catalog restored from its file" file=catalog services=0 last_up=2000-01-01T00:00:00.000Z used=true`,
 			`WARN msg="not connected to owner, still trying"`)
 	})

@@ -44,12 +44,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Config is what a Mirror needs. Subscription and Rules may be replaced later, by
@@ -82,8 +84,14 @@ type Config struct {
 	// nil.
 	Prepare func(p packed.Service, s *federation.Service) any
 
-	Observer Observer     // default: none
-	Logger   *slog.Logger // default: nothing is logged
+	// Accept returns why the services of a stream are not wanted, as they have come through
+	// these owners: before any of it is applied. The stream ends with that, and is not
+	// tried again soon. So does one of which the path cannot be read. It must not call the Mirror except for Status. It may be nil.
+	Accept func(path wire.Path) error
+
+	Observer Observer            // default: none
+	Logger   *slog.Logger        // default: nothing is logged
+	Tracer   func() trace.Tracer // see consumer.Config; default: nothing is traced
 
 	// Clock returns the wall clock, without a monotonic reading, and a clock that
 	// is never set, measured from any fixed moment; default: those of the machine.
@@ -112,8 +120,9 @@ type Changes struct {
 // Observer is told what happens, for metrics and logs. Its methods are called from
 // several goroutines, must return at once, and must not call the Mirror.
 type Observer interface {
-	// Responded counts a response of the owner that was accepted.
-	Responded(op federation.Operation)
+	// Responded counts a response of the owner that was accepted. The name is that of
+	// the service that it is about, or empty.
+	Responded(op federation.Operation, name string)
 	// Refused reports a response that was answered with a NACK, and why.
 	Refused(reason *federation.InvalidError)
 	// Ended counts a session, or an attempt to open one, by the gRPC code that it
@@ -133,6 +142,24 @@ type Status struct {
 	Parked      bool      // no attempt is made before something changes; see consumer.Sink
 	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
 	LastAttempt time.Time // to open a stream; zero before the first
+
+	// Path is through which owners the services come, as the open or last stream has
+	// said; empty where that is not known.
+	Path string // as wire.PathHeader has it
+
+	Since time.Time // of what StateName returns, by the wall clock
+
+	Resumed bool   // the open or last stream has brought only what differed from what was held
+	Resumes uint64 // how many streams have, since the Mirror was made
+}
+
+// Hops returns how many owners the services come through: 1 is the origin itself, and 0
+// stands for an owner that does not say it.
+func (s *Status) Hops() int {
+	if s.Path == "" {
+		return 0
+	}
+	return 1 + strings.Count(s.Path, ",")
 }
 
 // Remaining returns how long stale services are kept from now on; 0 when they are
@@ -166,7 +193,11 @@ type Mirror struct {
 	parked    bool
 	failure   error
 	published Status // the last one
-	outdated  bool   // parked or failure were set since
+	path      string // of Status, as the fields below
+	resumed   bool
+	resumes   uint64
+	outdated  bool // one of those was set since, or parked or failure
+	holding   holding
 	renewal   renewal
 	next      *subscription   // what Run turns to after the current one; nil: none
 	current   *subscription   // what Run follows; nil while it does not run
@@ -219,6 +250,7 @@ func New(config Config) (*Mirror, error) {
 	}
 	m.next = first
 	m.published = Status{Status: m.catalogStatus()}
+	m.published.Since, _ = config.Clock()
 	m.status.Store(new(m.published))
 	return m, nil
 }
@@ -267,11 +299,10 @@ func (m *Mirror) Renew() {
 	m.change(func(time.Time) { m.renewal.wanted = true })
 }
 
-// View calls f with all services, each with the generation of the stream that
-// announced it, and the status that belongs to them. Nothing is published
+// View calls f with all services, each with when it was announced, and the status that belongs to them. Nothing is published
 // meanwhile, so f may let Config.Publish continue from exactly there. It must
 // neither keep the sequence nor call the Mirror.
-func (m *Mirror) View(f func(services iter.Seq2[packed.Service, uint64], s catalog.Status)) {
+func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(m.catalog.All(), m.catalogStatus())
@@ -304,7 +335,13 @@ func (m *Mirror) publish(prepared []any) {
 	changes := Changes{
 		Services: m.catalog.Changes(),
 		Prepared: prepared,
-		Status:   Status{Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure},
+		Status: Status{
+			Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
+			Since: m.published.Since,
+		},
+	}
+	if changes.Status.StateName() != m.published.StateName() {
+		changes.Status.Since = m.clock.wallAt
 	}
 	if len(changes.Services) > 0 {
 		m.save()
@@ -414,7 +451,7 @@ func (m *Mirror) announce() {
 type NoObserver struct{}
 
 // Responded implements Observer.
-func (NoObserver) Responded(federation.Operation) {}
+func (NoObserver) Responded(federation.Operation, string) {}
 
 // Refused implements Observer.
 func (NoObserver) Refused(*federation.InvalidError) {}

@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 // The methods of NoObserver do nothing.
 func TestNoObserver(*testing.T) {
 	var o mirror.Observer = mirror.NoObserver{}
-	o.Responded(federation.Upsert)
+	o.Responded(federation.Upsert, "web")
 	o.Refused(nil)
 	o.Ended(codes.OK)
 	o.Published(0)
@@ -288,11 +288,11 @@ func TestView(t *testing.T) {
 		stop()
 		w.await(m, "stale 1/1")
 		for range 2 {
-			m.View(func(services iter.Seq2[packed.Service, uint64], s catalog.Status) {
+			m.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
 				n := 0
-				for service, generation := range services {
-					if n++; service.Name() != "web" || generation != s.Generation {
-						t.Errorf("%s is of generation %d", service.Name(), generation)
+				for service, announced := range services {
+					if n++; service.Name() != "web" || announced.Generation != s.Generation || announced.Updated == 0 {
+						t.Errorf("%s is of generation %d", service.Name(), announced.Generation)
 					}
 				}
 				if n != 1 || s.State != catalog.Stale || !s.Lost.Equal(w.wall()) {

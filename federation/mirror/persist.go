@@ -104,7 +104,7 @@ func (k *keeper) load(ctx context.Context) {
 		if l.asideErr != nil {
 			k.report("file cannot be kept aside", l.asideErr)
 		} else if l.aside != "" {
-			k.logger.Warn("file is kept under another name", "name", l.aside)
+			k.logger.Warn("file is kept under another name", "aside", l.aside)
 		}
 		return
 	}
@@ -136,7 +136,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		},
 		Refused: func(invalid *federation.InvalidError) {
 			if refused++; refused == 1 {
-				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "reason", invalid)
+				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "error", invalid)
 			}
 		},
 		Progress: func(done, total int) {
@@ -146,7 +146,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 			}
 			if now := time.Now(); now.After(next) {
 				next = now.Add(progressInterval)
-				k.logger.Info("restoring the catalog", "services", done, "of", total)
+				k.logger.Info("restoring the catalog", "restored", done, "services", total)
 			}
 		},
 	})
@@ -312,11 +312,12 @@ func (k *keeper) report(failure string, err error) {
 		return
 	}
 	k.mirror.config.Observer.FileFailed()
+	kind := failure
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
-		failure += ": " + number.Error()
+		kind += ": " + number.Error()
 	}
-	if failure != k.failure {
-		k.failure = failure
+	if kind != k.failure {
+		k.failure = kind
 		k.logger.Error(failure, "error", err)
 	}
 }

@@ -261,7 +261,7 @@ func TestRestoreRefused(t *testing.T) {
 			return nil
 		}
 		w.run(w.kept(d, "catalog"))
-		w.wantLog(`WARN msg="catalog in the file has services that are refused now; this is the first" file=catalog reason=`,
+		w.wantLog(`WARN msg="catalog in the file has services that are refused now; this is the first" file=catalog error=`,
 			`INFO msg="catalog restored from its file"`, `WARN msg="not connected to owner, still trying"`)
 	})
 }
@@ -279,7 +279,7 @@ func TestFileIsNotUsed(t *testing.T) {
 		"missing":   {"catalog", fs.ErrNotExist, nil},
 		"of another owner": {"catalog", fmt.Errorf("wrapped: %w", snapshot.ErrForeign), []string{
 			`ERROR msg="catalog cannot be restored" file=catalog error="wrapped: `,
-			`WARN msg="file is kept under another name" file=catalog name=catalog.rejected`,
+			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
 		}},
 		"cannot be renamed": {"fixed", snapshot.ErrNewer, []string{
 			`ERROR msg="catalog cannot be restored" file=fixed error=`,
@@ -389,11 +389,11 @@ func TestSaveFails(t *testing.T) {
 			return &fs.PathError{Op: "create", Path: name, Err: number}
 		}
 		change(temporary("a", syscall.ENOSPC))
-		w.wantLog(`ERROR msg="catalog cannot be saved: no space left on device" file=catalog error="create a: no space left on device"`)
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create a: no space left on device"`)
 		change(temporary("b", syscall.ENOSPC))
 		w.wantLog()
 		change(temporary("c", syscall.EIO))
-		w.wantLog(`ERROR msg="catalog cannot be saved: input/output error" file=catalog error="create c: input/output error"`)
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create c: input/output error"`)
 		change(errors.New("odd"))
 		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
 		if n := w.counted("file failed"); n != 8 {

@@ -25,6 +25,12 @@ type Subscription struct {
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
+	// Accept and Publisher are for a peer that is owner and consumer on one stream; see
+	// consumer.Config. With Accept there are no Addresses and no Identity, and Config.Name
+	// says what the owner is called.
+	Accept    *consumer.Acceptor
+	Publisher consumer.Publisher
+
 	// File is the path of the file in which the catalog outlives the process;
 	// empty: none.
 	File string
@@ -48,6 +54,8 @@ func (s Subscription) config() consumer.Config {
 	return consumer.Config{
 		Addresses:  s.Addresses,
 		Identity:   s.Identity,
+		Accept:     s.Accept,
+		Publisher:  s.Publisher,
 		Version:    s.Version,
 		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
 		Keepalive:  s.Keepalive,
@@ -60,9 +68,10 @@ func (s Subscription) config() consumer.Config {
 
 func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	config := s.config()
-	config.Sink = sink{m}
+	config.Sink = sink{m, s.Version}
 	config.Observer = observer{m}
 	config.Logger = m.logger
+	config.Tracer = m.config.Tracer
 	c, err := consumer.New(config)
 	if err != nil {
 		return nil, err
@@ -138,7 +147,11 @@ func (m *Mirror) setFailure(err error, parked bool) {
 }
 
 // sink applies what the owner says.
-type sink struct{ *Mirror }
+type sink struct {
+	*Mirror
+
+	version wire.Version
+}
 
 // Opened implements consumer.Sink.
 func (m sink) Opened(context.Context) error {
@@ -151,16 +164,13 @@ func (m sink) Opened(context.Context) error {
 	return nil
 }
 
-// Marked implements consumer.Sink.
-func (m sink) Marked(context.Context) error {
-	m.change(func(time.Time) { m.catalog.Marked() })
-	return nil
-}
-
 // Apply implements consumer.Sink.
-func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*federation.InvalidError, err error) {
+func (m sink) Apply(ctx context.Context, updates []consumer.Update) (refusals []*federation.InvalidError, err error) {
+	steps := m.trace(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	steps.begin("federation.apply")
+	defer steps.end()
 	now := m.now()
 	for i := range updates {
 		u := &updates[i]
@@ -168,7 +178,7 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 			m.catalog.Refused(u.Name, u.ID, now)
 			continue
 		}
-		err := m.catalog.Apply(u.Event, now)
+		err := m.catalog.ApplySent(u.Event, u.Resource, now)
 		if refusal, ok := errors.AsType[*federation.InvalidError](err); ok {
 			if refusals == nil {
 				refusals = make([]*federation.InvalidError, len(updates))
@@ -178,6 +188,7 @@ func (m sink) Apply(_ context.Context, updates []consumer.Update) (refusals []*f
 			return nil, err
 		}
 	}
+	steps.begin("federation.publish")
 	m.publish(nil)
 	m.reschedule(now)
 	published := time.Now()
@@ -219,7 +230,9 @@ type observer struct{ *Mirror }
 func (o observer) Attempted() { o.lastAttempt.Store(time.Now().UnixNano()) }
 
 // Responded implements consumer.Observer.
-func (o observer) Responded(op federation.Operation) { o.config.Observer.Responded(op) }
+func (o observer) Responded(op federation.Operation, name string) {
+	o.config.Observer.Responded(op, name)
+}
 
 // Refused implements consumer.Observer.
 func (o observer) Refused(reason *federation.InvalidError) { o.config.Observer.Refused(reason) }

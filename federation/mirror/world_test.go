@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -33,7 +34,7 @@ const ownerAddress = "owner.example:8008"
 // bubble.
 type world struct {
 	t         *testing.T
-	authority *mtls.Authority
+	authority *mtls.Authority // nil without TLS, as the next
 	consumer  *mtls.Source
 
 	// Read by the mirror while it runs.
@@ -56,16 +57,24 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
-	if err != nil {
+	w := newPlainWorld(t)
+	var err error
+	if w.authority, err = mtls.NewAuthority("test", 100*365*24*time.Hour); err != nil {
 		t.Fatal(err)
-	}
-	w := &world{
-		t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
-		services: make(map[string]*federation.Service),
 	}
 	w.consumer = w.source("consumer.example")
 	return w
+}
+
+// newPlainWorld returns a world without TLS: the owners have to serve without as well.
+// Fuzzing counts what it covers in package crypto too, which takes nearly all of the time
+// and is another with each handshake.
+func newPlainWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{
+		t: t, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
+		services: make(map[string]*federation.Service),
+	}
 }
 
 func (w *world) source(name string) *mtls.Source {
@@ -91,6 +100,9 @@ func (w *world) source(name string) *mtls.Source {
 type identity struct{ *world }
 
 func (i identity) Credentials(address string) credentials.TransportCredentials {
+	if i.consumer == nil {
+		return insecure.NewCredentials()
+	}
 	return mtls.Consumer{Source: i.consumer}.Credentials(address)
 }
 
@@ -410,7 +422,8 @@ func (o observer) count(what string) {
 	o.observed = append(o.observed, what)
 }
 
-func (o observer) Responded(op federation.Operation) { o.count("responded " + op.String()) }
+func (o observer) Responded(op federation.Operation, _ string) { o.count("responded " + op.String()) }
+
 func (o observer) Refused(reason *federation.InvalidError) {
 	o.count("refused " + string(reason.Reason))
 }

@@ -153,7 +153,7 @@ func BenchmarkPutLargest(b *testing.B) {
 			b.StopTimer()
 			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]), versions[i%2])
 			b.StartTimer()
-			builder.PutPrepared(prepared, 1)
+			builder.PutPrepared(prepared, 1, 0)
 		}
 	})
 }
@@ -168,7 +168,7 @@ func BenchmarkPublish(b *testing.B) {
 			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.PutPacked(0, versions[i%2], 1)
+				builder.PutPacked(0, versions[i%2], 1, 0)
 				builder.Publish(now)
 			}
 		})
@@ -176,7 +176,7 @@ func BenchmarkPublish(b *testing.B) {
 			s := packed.Of(plain(7)) // as the catalog has it, from what the owner has sent
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				builder.PutPacked(0, s, uint64(2+i%2))
+				builder.PutPacked(0, s, uint64(2+i%2), 0)
 				builder.Publish(now)
 			}
 		})
@@ -184,7 +184,7 @@ func BenchmarkPublish(b *testing.B) {
 			s := packed.Of(plain(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				builder.PutPacked(0, s, 1)
+				builder.PutPacked(0, s, 1, 0)
 				builder.Publish(now)
 				builder.Remove(0, s.Name())
 				builder.Publish(now)

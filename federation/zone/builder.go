@@ -91,15 +91,16 @@ func (b *Builder) addOrigin(name string, owner int, serial uint32) {
 // also where it is itself not imported. If the fqdn has changed, the next version has the
 // old one no longer.
 func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
-	b.PutPacked(owner, packed.Of(s), generation)
+	b.PutPacked(owner, packed.Of(s), generation, 0)
 }
 
-// PutPacked is Put for a service that is packed, whose memory the zone shares.
-func (b *Builder) PutPacked(owner int, p packed.Service, generation uint64) {
-	b.put(owner, p, generation, nil)
+// PutPacked is Put for a service that is packed, whose memory the zone shares. Updated is
+// when this version came, in seconds since 1970, for Explain; 0: it is not known.
+func (b *Builder) PutPacked(owner int, p packed.Service, generation uint64, updated uint32) {
+	b.put(owner, p, generation, updated, nil)
 }
 
-func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *Prepared) {
+func (b *Builder) put(owner int, p packed.Service, generation uint64, updated uint32, prepared *Prepared) {
 	name := p.Name()
 	old := b.tree.Offer(owner, name)
 	if old != nil && old.Service == p {
@@ -109,7 +110,7 @@ func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *
 		}
 		return
 	}
-	offer := prepared.take(generation)
+	offer := prepared.take()
 	if offer == nil {
 		s := b.unpacker.Unpack(p)
 		if !b.config.imports(owner, s) {
@@ -122,8 +123,9 @@ func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *
 			b.refuse(owner, strings.Clone(name), Fault(invalid.Reason))
 			return
 		}
-		offer = b.compile(owner, p, s, fqdn.String(), generation)
+		offer = b.compile(owner, p, s, fqdn.String())
 	}
+	offer.Announced(generation, updated)
 	b.admit(owner, name)
 	if old != nil && old.FQDN() != offer.FQDN() {
 		b.exchange(old.FQDN(), old, nil)
@@ -134,8 +136,8 @@ func (b *Builder) put(owner int, p packed.Service, generation uint64, prepared *
 
 // compile makes the offer of the service s, packed as p, that is published at the
 // fqdn. Of the Builder it reads only what never changes.
-func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fqdn string, generation uint64) *precedence.Offer {
-	return precedence.NewOffer(p, s, fqdn, owner, generation, b.refuseName)
+func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fqdn string) *precedence.Offer {
+	return precedence.NewOffer(p, s, fqdn, owner, b.refuseName)
 }
 
 // exchange puts an offer in the place of another one of the same service, both of

@@ -51,13 +51,10 @@ type Rename struct{ From, To federation.FQDN }
 func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
 	owner := &c.Owners[i]
 	name := fqdn
-	for _, r := range owner.Renames {
-		if fqdn.Within(r.From) {
-			var err error
-			if name, err = fqdn.Rename(r.From, r.To); err != nil {
-				return name, refuse(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
-			}
-			break
+	if r := owner.rename(fqdn); r != nil {
+		var err error
+		if name, err = fqdn.Rename(r.From, r.To); err != nil {
+			return name, refuse(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
 		}
 	}
 	origin, ok := c.origin(name)
@@ -69,6 +66,35 @@ func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federatio
 		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
 	}
 	return name, nil
+}
+
+// rename returns the rule by which the owner's fqdn is published as another name, or nil.
+func (o *Owner) rename(fqdn federation.FQDN) *Rename {
+	for i := range o.Renames {
+		if fqdn.Within(o.Renames[i].From) {
+			return &o.Renames[i]
+		}
+	}
+	return nil
+}
+
+// Originals returns the fqdns under which the owner at index i publishes a name here: mostly
+// the name itself.
+func (c *Config) Originals(i int, name federation.FQDN) (originals []federation.FQDN) {
+	owner := &c.Owners[i]
+	if owner.rename(name) == nil {
+		originals = append(originals, name)
+	}
+	for j := range owner.Renames {
+		r := &owner.Renames[j]
+		if !name.Within(r.To) {
+			continue
+		}
+		if of, err := name.Rename(r.To, r.From); err == nil && owner.rename(of) == r {
+			originals = append(originals, of)
+		}
+	}
+	return originals
 }
 
 // imports reports whether the owner at index i publishes the service here, if its name

@@ -854,7 +854,7 @@ func (c *chaos) step(b *zone.Builder) {
 		}
 		if c.IntN(2) == 0 {
 			if p := b.Prepare(nil, o.owner, packed.Of(o.service), o.service); p != nil {
-				b.PutPrepared(p, o.generation)
+				b.PutPrepared(p, o.generation, 0)
 			} else {
 				b.Put(o.owner, o.service, o.generation)
 			}

@@ -33,22 +33,21 @@ func (b *Builder) Prepare(current *Zone, owner int, p packed.Service, s *federat
 			}
 		}
 	}
-	return &Prepared{owner, p, b.compile(owner, p, s, fqdn.String(), 0)}
+	return &Prepared{owner, p, b.compile(owner, p, s, fqdn.String())}
 }
 
-// PutPrepared is Put for a service that was prepared.
-func (b *Builder) PutPrepared(p *Prepared, generation uint64) {
-	b.put(p.owner, p.service, generation, p)
+// PutPrepared is PutPacked for a service that was prepared.
+func (b *Builder) PutPrepared(p *Prepared, generation uint64, updated uint32) {
+	b.put(p.owner, p.service, generation, updated, p)
 }
 
 // take returns the prepared offer, once. From then on the offer is part of the
 // zone.
-func (p *Prepared) take(generation uint64) *precedence.Offer {
+func (p *Prepared) take() *precedence.Offer {
 	if p == nil || p.offer == nil {
 		return nil
 	}
 	offer := p.offer
 	p.offer = nil
-	offer.SetGeneration(generation)
 	return offer
 }

@@ -47,7 +47,7 @@ func TestPrepare(t *testing.T) {
 						if p == nil {
 							prepared.Put(0, changed[i], uint64(version)+1)
 						} else {
-							prepared.PutPrepared(p, uint64(version)+1)
+							prepared.PutPrepared(p, uint64(version)+1, 0)
 						}
 					}
 				}
@@ -82,10 +82,10 @@ func TestPreparedServiceIsUsedOnce(t *testing.T) {
 	b := builder(owner("o", "fed.example"))
 	s := plain(1)
 	p := b.Prepare(nil, 0, packed.Of(s), s)
-	b.PutPrepared(p, 1)
+	b.PutPrepared(p, 1, 0)
 	first := b.Publish(now)
 	b.Remove(0, s.Name)
-	b.PutPrepared(p, 2)
+	b.PutPrepared(p, 2, 0)
 	second := b.Publish(now)
 	name := s.FQDN.String()
 	for i, z := range []*zone.Zone{first, second} {

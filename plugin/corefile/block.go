@@ -27,6 +27,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -55,6 +56,11 @@ type Block struct {
 
 	// Fall holds the zones whose NXDOMAIN goes to the next plugin.
 	Fall fall.F
+
+	// Status is where the process serves its status; the zero value is nowhere. Paths are
+	// joined to the root as those of Owner. All blocks of a server block that have one have
+	// the same; those of the other server blocks are not known here.
+	Status statuspage.Config
 }
 
 // repeatable are the properties that add to what an earlier line of them says.
@@ -145,13 +151,17 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 			"a host name is no identity in SPIFFE")
 	}
 	root := dnsserver.GetConfig(c).Root
-	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &b.Owner.Persist} {
+	page := &b.Status.Files
+	for _, file := range []*string{&files.Cert, &files.Key, &files.CA, &page.Cert, &page.Key, &page.CA, &b.Owner.Persist} {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(root, *file)
 		}
 	}
 	if slices.ContainsFunc([]string{files.Cert, files.Key, files.CA}, sameFile(b.Owner.Persist)) {
 		return Block{}, start.Errf("persist: %q is a file of tls and would be written over", b.Owner.Persist)
+	}
+	if slices.ContainsFunc([]string{page.Cert, page.Key, page.CA}, sameFile(b.Owner.Persist)) {
+		return Block{}, start.Errf("persist: %q is a file of status and would be written over", b.Owner.Persist)
 	}
 	return b, nil
 }
@@ -207,6 +217,8 @@ func (b *Block) set(property string, args []string) (err error) {
 		owner.Import.Labels, err = list(owner.Import.Labels, args, labelBeside(owner.Import.Labels))
 	case "fallthrough":
 		err = b.fallThrough(args)
+	case "status":
+		b.Status, err = parseStatus(args)
 	default:
 		err = errors.New("is not a property of federation")
 	}
@@ -295,6 +307,9 @@ func checkNested(blocks []Block) error {
 // conflict returns why two blocks cannot stand in one server block, or nil. The
 // caller appends the position of the other block.
 func (b *Block) conflict(other *Block) error {
+	if err := b.StatusConflict(other); err != nil {
+		return err
+	}
 	// Behind one address, different server names are different owners.
 	shared := slices.IndexFunc(b.Owner.Addresses, func(address string) bool {
 		return slices.Contains(other.Owner.Addresses, address) && b.serverName(address) == other.serverName(address)
@@ -311,6 +326,18 @@ func (b *Block) conflict(other *Block) error {
 		}
 	}
 	return nil
+}
+
+// StatusConflict returns why two blocks of one process, of any server blocks, cannot have
+// their status, or nil. The caller appends the position of the other block.
+func (b *Block) StatusConflict(other *Block) error {
+	if b.Status == (statuspage.Config{}) || other.Status == (statuspage.Config{}) || b.Status == other.Status {
+		return nil
+	}
+	if b.Status.Address == other.Status.Address {
+		return fmt.Errorf("status: %s has other files, and a process has one status,", b.Status.Address)
+	}
+	return fmt.Errorf("status: %s is not %s, and a process has one status,", b.Status.Address, other.Status.Address)
 }
 
 // serverName returns the name to verify in the certificate of one replica.

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -119,6 +120,7 @@ func TestParse(t *testing.T) {
 				import_labels tier=public team=
 				import_labels region=*
 				fallthrough Fed.Example
+				status [::]:09154 status.pem ../key.pem /etc/readers.pem
 			}`,
 			[]Block{{
 				Position: "Testfile:1",
@@ -154,6 +156,9 @@ func TestParse(t *testing.T) {
 					NegativeTTL: 1,
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
+				Status: statuspage.Config{
+					Address: "[::]:9154", Files: mtls.Files{Cert: "status.pem", Key: "../key.pem", CA: "/etc/readers.pem"},
+				},
 			}},
 		},
 		{
@@ -206,6 +211,25 @@ func TestParse(t *testing.T) {
 		{"max_message M", block("max_message 1m"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 1048576 })}},
 		{"max_message MiB", block("max_message 4MiB"), []Block{minimal(func(b *Block) { b.Owner.MaxMessage = 4194304 })}},
 		{"fallthrough everything", block("fallthrough"), []Block{minimal(func(b *Block) { b.Fall = fall.Root })}},
+		{"status", block("status LocalHost.:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "localhost:9154" })}},
+		{"status on IPv6", block("status [0::1]:9154"), []Block{minimal(func(b *Block) { b.Status.Address = "[::1]:9154" })}},
+		{
+			"status everywhere", block("status :9154 a b c"),
+			[]Block{minimal(func(b *Block) {
+				b.Status = statuspage.Config{Address: ":9154", Files: mtls.Files{Cert: "a", Key: "b", CA: "c"}}
+			})},
+		},
+		{
+			"one status for several blocks",
+			block("status localhost:9154") + "\n" + block("status LOCALHOST:9154\ntls_servername b.example") + "\n" + block("tls_servername c.example"),
+			[]Block{
+				minimal(func(b *Block) { b.Status.Address = "localhost:9154" }),
+				minimal(func(b *Block) {
+					b.Position, b.Status.Address, b.Owner.ServerName = "Testfile:6", "localhost:9154", "b.example"
+				}),
+				minimal(func(b *Block) { b.Position, b.Owner.ServerName = "Testfile:12", "c.example" }),
+			},
+		},
 		{
 			"rename everything", block("rename . old.fed.example"),
 			[]Block{minimal(func(b *Block) {
@@ -231,7 +255,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRoot(t *testing.T) {
-	c := controller("federation {\nowner owner.example:8008\ntls cert.pem /etc/key.pem ../ca.pem\npersist catalog.db\n}")
+	c := controller("federation {\nowner owner.example:8008\ntls cert.pem /etc/key.pem ../ca.pem\npersist catalog.db\n" +
+		"status :9154 status.pem /etc/status-key.pem ../readers.pem\n}")
 	dnsserver.GetConfig(c).Root = "/srv/dns"
 	blocks, err := Parse(c)
 	if err != nil {
@@ -241,6 +266,10 @@ func TestParseRoot(t *testing.T) {
 	if diff := cmp.Diff(want, blocks[0].Owner.Identity.Files); diff != "" {
 		t.Errorf("tls (-want +got):\n%s", diff)
 	}
+	want = mtls.Files{Cert: "/srv/dns/status.pem", Key: "/etc/status-key.pem", CA: "/srv/readers.pem"}
+	if diff := cmp.Diff(want, blocks[0].Status.Files); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
 	if want := "/srv/dns/catalog.db"; blocks[0].Owner.Persist != want {
 		t.Errorf("persist = %q, want %q", blocks[0].Owner.Persist, want)
 	}
@@ -248,6 +277,8 @@ func TestParseRoot(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	const required = "owner owner.example:8008\ntls cert.pem key.pem ca.pem\n"
+	const exposed = "is not a loopback address such as localhost:9154; what is published is not for everybody: " +
+		"elsewhere a certificate, its key and the CA of those who may read are needed"
 
 	// In a row with only a property, the property stands on line 4 of an otherwise
 	// correct block.
@@ -316,6 +347,30 @@ func TestParseErrors(t *testing.T) {
 
 		{property: "persist", want: "4: persist: takes one argument, not 0"},
 		{property: "persist \"\"", want: "4: persist: the name of the file is empty"},
+		{property: "status", want: "4: status: takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not 0"},
+		{property: "status localhost:9154 a b", want: "4: status: takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not 3"},
+		{property: "status localhost:9154\nstatus localhost:9154", want: "5: status: is already set at Testfile:4"},
+		{property: "status localhost", want: `4: status: "localhost" is not HOST:PORT`},
+		{property: "status http://localhost:9154", want: `4: status: "http://localhost:9154" is not HOST:PORT`},
+		{property: "status localhost:0", want: `4: status: "localhost:0" has no port from 1 to 65535`},
+		{property: "status localhost:http", want: `4: status: "localhost:http" has no port from 1 to 65535`},
+		{property: "status a..b:9154", want: `4: status: "a..b": address is neither an IP address nor a host name: name has an empty label`},
+		{property: "status :9154 a \"\" c", want: "4: status: the name of the file is empty"},
+		{property: "status :9154", want: `4: status: ":9154" ` + exposed},
+		{property: "status 192.0.2.1:9154", want: `4: status: "192.0.2.1:9154" ` + exposed},
+		{property: "status 0.0.0.0:9154", want: `4: status: "0.0.0.0:9154" ` + exposed},
+		{property: "status [2001:DB8::1]:9154", want: `4: status: "[2001:db8::1]:9154" ` + exposed},
+		{property: "status ns.example:9154", want: `4: status: "ns.example:9154" ` + exposed},
+		{property: "status :9154 a b catalog.db\npersist ./catalog.db", want: `1: persist: "catalog.db" is a file of status and would be written over`},
+		{
+			input: "federation {\n" + required + "status localhost:9154\n}\nfederation b.example {\n" + required + "status localhost:9155\n}",
+			want:  "6: status: localhost:9155 is not localhost:9154, and a process has one status, in the block at Testfile:1",
+		},
+		{
+			input: "federation {\n" + required + "status :9154 a b c\n}\nfederation b.example {\n" + required + "status :9154 a b d\n}",
+			want:  "6: status: :9154 has other files, and a process has one status, in the block at Testfile:1",
+		},
+
 		{property: "persist ./key.pem", want: `1: persist: "key.pem" is a file of tls and would be written over`},
 
 		{property: "rename a.example", want: "4: rename: takes two arguments, FROM TO, not 1"},

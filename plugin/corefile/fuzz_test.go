@@ -14,6 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -92,6 +93,7 @@ func checkRanges(t *testing.T, b Block) {
 		"max_services":    b.Owner.MaxServices >= 1,
 		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
 		"max_message":     64<<10 <= b.Owner.MaxMessage && b.Owner.MaxMessage <= 1<<30,
+		"status":          b.Status == statuspage.Config{} || b.Status.Validate() == nil,
 		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
 		if !ok {
@@ -165,6 +167,11 @@ func appendBlock(tokens []caddyfile.Token, b Block) []caddyfile.Token {
 	}
 	if len(b.Fall.Zones) > 0 {
 		line(append([]any{"fallthrough"}, anys(b.Fall.Zones)...)...)
+	}
+	if files := b.Status.Files; files != (mtls.Files{}) {
+		line("status", b.Status.Address, files.Cert, files.Key, files.CA)
+	} else if b.Status.Address != "" {
+		line("status", b.Status.Address)
 	}
 	line("}")
 	return tokens

@@ -35,6 +35,14 @@ const (
 	Address                 // <ip>.addr.<fqdn>
 )
 
+// String returns the role in words, as reports have it.
+func (r Role) String() string {
+	return [...]string{
+		Missing: "missing", Empty: "empty", EmptyAlways: "empty", Apex: "zone", NameServer: "name server",
+		Service: "service", Instance: "instance", Protocol: "protocol", Address: "address",
+	}[r]
+}
+
 // ServiceLabels returns the labels that stand for a protocol (RFC 8552), in the
 // form of RFC 6335 section 5.1. MongoDB has its registered name as well, which
 // RFC 2782 calls the only legal one.

@@ -3,6 +3,7 @@ package precedence
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
@@ -14,7 +15,8 @@ import (
 // most queries need comes first, in one piece of memory.
 type Offer struct {
 	home       item   // that of its fqdn, while nothing else is there or below
-	generation uint64 // in which the owner has confirmed it last
+	generation uint32 // in which the owner has confirmed it last; a stream each second is 136 years
+	updated    uint32 // when this version came, in seconds since 1970; 0: it is not known
 
 	Owner   uint32 // its place in the order of precedence
 	HasHost bool   // an endpoint is a host, so addresses must be looked up
@@ -23,8 +25,8 @@ type Offer struct {
 }
 
 // NewOffer compiles the service s, packed as p, that is published at the fqdn.
-func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, generation uint64, refuse subtree.Refuse) *Offer {
-	o := &Offer{Service: p, Owner: uint32(owner), generation: generation} //nolint:gosec // a small index
+func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.Refuse) *Offer {
+	o := &Offer{Service: p, Owner: uint32(owner)} //nolint:gosec // a small index
 	o.home = item{Name: fqdn, Value: Node{first: o}}
 	o.Subtree.Compile(s, fqdn, refuse)
 	o.HasHost = o.Subtree.HasHost()
@@ -34,21 +36,32 @@ func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, g
 // Confirmed returns the same offer in another generation: the owner has sent it
 // again on a new stream.
 func (o *Offer) Confirmed(generation uint64) *Offer {
-	c := &Offer{generation: generation, Owner: o.Owner, HasHost: o.HasHost, Service: o.Service}
+	c := &Offer{generation: uint32(generation), updated: o.updated, Owner: o.Owner, HasHost: o.HasHost, Service: o.Service} //nolint:gosec // see the field
 	c.home = item{Name: o.home.Name, Value: Node{first: c}}
 	c.Subtree.Copy(&o.Subtree)
 	return c
 }
 
-// SetGeneration sets the generation of an offer that is not yet part of a tree.
-func (o *Offer) SetGeneration(generation uint64) { o.generation = generation }
+// Announced sets the generation of an offer that is not yet part of a tree, and when its
+// version came, in seconds since 1970; 0: it is not known.
+func (o *Offer) Announced(generation uint64, updated uint32) {
+	o.generation, o.updated = uint32(generation), updated //nolint:gosec // see the field
+}
+
+// Updated returns when this version of the service came; zero: it is not known.
+func (o *Offer) Updated() time.Time {
+	if o.updated == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(o.updated), 0).UTC()
+}
 
 // FQDN returns where the service is published.
 func (o *Offer) FQDN() string { return o.home.Name }
 
 // Generation returns the generation in which the owner has confirmed the offer
 // last.
-func (o *Offer) Generation() uint64 { return o.generation }
+func (o *Offer) Generation() uint64 { return uint64(o.generation) }
 
 // Weight estimates the memory of the offer, in octets.
 func (o *Offer) Weight() int {

@@ -41,7 +41,8 @@ func (w world) put(owner int, name, fqdn, id string) bool {
 		Endpoints: []federation.Endpoint{{Address: endpoint, Port: 80}},
 		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
 	}
-	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, 1, func(_, _ string) subtree.Fault { return "" })
+	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
+	offer.Announced(1, 0)
 	return w.Exchange(offer.FQDN(), w.Offer(owner, name), offer)
 }
 
@@ -377,7 +378,7 @@ func TestWeight(t *testing.T) {
 					s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: endpoint, Port: 80})
 					s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprint("i", j), Protocol: federation.HTTP})
 				}
-				offers[i] = precedence.NewOffer(packed.Of(s), s, s.Name+"."+origin, 0, 1, func(_, _ string) subtree.Fault { return "" })
+				offers[i] = precedence.NewOffer(packed.Of(s), s, s.Name+"."+origin, 0, func(_, _ string) subtree.Fault { return "" })
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)

@@ -46,7 +46,7 @@ func (t *Tree) All() iter.Seq2[string, *Node] {
 
 // Stale reports whether the owner of an offer has not confirmed it since it was
 // lost.
-func (t *Tree) Stale(o *Offer) bool { return o.generation < t.lives[o.Owner].Live }
+func (t *Tree) Stale(o *Offer) bool { return o.Generation() < t.lives[o.Owner].Live }
 
 // alive reports whether an offer has not expired.
 func (t *Tree) alive(o *Offer, now time.Time) bool {

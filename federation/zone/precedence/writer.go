@@ -60,7 +60,7 @@ func (w *Writer) SetLife(owner int, l Life, changed func(fqdn string) bool) {
 		if changed == nil || was.Live == l.Live {
 			break
 		}
-		if (o.generation < was.Live) != (o.generation < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
+		if (o.Generation() < was.Live) != (o.Generation() < l.Live) && w.index.Get(o.FQDN()).first == o && !changed(o.FQDN()) {
 			break
 		}
 	}
@@ -122,7 +122,7 @@ func (w *Writer) same(x, y *Offer) bool {
 		return x == y
 	}
 	live := w.lives[x.Owner].Live
-	return x.Owner == y.Owner && x.Service == y.Service && (x.generation < live) == (y.generation < live)
+	return x.Owner == y.Owner && x.Service == y.Service && (x.Generation() < live) == (y.Generation() < live)
 }
 
 // assign gives a name, which has the node n or is new, these offers and the

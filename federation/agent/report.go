@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/agent/why"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/upstream"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// Upstreams returns the reports of all owners, sorted by ID, each ID once. It waits for
+// nobody.
+func (a *Agent) Upstreams(now time.Time) []report.Upstream {
+	all := make([]report.Upstream, 0, len(*a.shown.Load()))
+	for _, o := range *a.shown.Load() {
+		all = append(all, o.upstream(now))
+	}
+	slices.SortFunc(all, func(x, y report.Upstream) int { return strings.Compare(x.ID, y.ID) })
+	return slices.CompactFunc(all, func(x, y report.Upstream) bool { return x.ID == y.ID }) // as in Status
+}
+
+func (o *owner) upstream(now time.Time) report.Upstream {
+	s := o.report()
+	u := upstream.Report(o.id, &s.Status, time.Duration(o.retention.Load()), &o.log, now)
+	u.Conflicts = upstream.Faults(s.Conflicts)
+	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
+	return u
+}
+
+// follows returns the owner with an ID. The error is a *report.UnknownError.
+func (a *Agent) follows(id string) (*owner, error) {
+	unknown := &report.UnknownError{Of: id}
+	for _, o := range *a.shown.Load() {
+		if o.id == id {
+			return o, nil
+		}
+		unknown.Known = append(unknown.Known, o.id)
+	}
+	slices.Sort(unknown.Known)
+	return nil, unknown
+}
+
+// Services returns up to limit services of an owner, in the order of their names, from the
+// first on that comes after a name. The error is a *report.UnknownError if there is no
+// owner with that ID. It reads what is published, or was so a few seconds ago, and waits for
+// nobody but others who read services.
+func (a *Agent) Services(of, after string, limit int) (report.Services, error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return report.Services{}, err
+	}
+	page := report.Services{Of: of, Total: o.mirror.Status().Services}
+	page.Services, page.Next, err = a.catalogs.Page(o.id, o.parts(), page.Total, after, limit)
+	return page, err
+}
+
+// Catalog yields all services of an owner, in the order of their names, each once. The error
+// is a *report.UnknownError if there is no owner with that ID. It reads and waits as Services
+// does.
+func (a *Agent) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return nil, err
+	}
+	return a.catalogs.Services(o.id, o.parts(), o.mirror.Status().Services), nil
+}
+
+// parts returns what the zones have of the owner, which together is its catalog.
+func (o *owner) parts() (parts []upstream.Part) {
+	for _, m := range *o.members.Load() {
+		parts = append(parts, upstream.Part{Zone: m.block.Zone(), Owner: m.index})
+	}
+	return parts
+}
+
+// Explain says why the block answers a query for a name, lower case and absolute, as it
+// does from a zone that Zone has returned: everything but what only those know who answer, which are the reply and the hosts.
+// It changes nothing and waits for nobody. A name outside of the zones has an Answer without
+// a Zone.
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) report.Answer {
+	owners := make([]why.Owner, len(b.owners))
+	for i, o := range b.owners {
+		owners[i] = why.Owner{Upstream: o.upstream(now), Log: &o.log, Import: b.config.Owners[i].Import}
+	}
+	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
+}

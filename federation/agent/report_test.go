@@ -1,0 +1,240 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// explain returns why the block answers for the addresses of a name.
+func explain(b *agent.Block, name string) report.Answer {
+	return b.Explain(b.Zone(), dns.Fqdn(name), dns.TypeA, time.Now())
+}
+
+// TestExplain asks why a name is answered as it is, through the life of its service.
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		b := w.attach(w.block("one", w.owner(ownerAddress)))
+		synctest.Wait()
+		if a := explain(b, "web.fed.example"); a.Verdict != report.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
+			t.Errorf("without an owner: %+v", a)
+		}
+		registry, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		time.Sleep(time.Minute)
+		w.state()
+		a := explain(b, "web.fed.example")
+		came := a.Holder.Updated
+		if a.Verdict != report.Live || a.Zone != "fed.example." || a.Is != "service" || a.Holder.Owner != ownerAddress || time.Since(came) > time.Minute {
+			t.Errorf("with a service: %+v %+v", a, a.Holder)
+		}
+
+		// A version that is refused, and one that is accepted after it.
+		moved := service(t, "web.elsewhere.example", "192.0.2.1")
+		mustUpsert(t, registry, moved)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		a = explain(b, "web.elsewhere.example")
+		if a.Zone != "" {
+			t.Errorf("outside: %+v", a)
+		}
+		refusals := w.agent.Upstreams(time.Now())[0].Refusals
+		if len(refusals) != 1 || refusals[0].FQDN != "web.elsewhere.example." || refusals[0].Reason != "out_of_zone" {
+			t.Errorf("refusals: %+v", refusals)
+		}
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if refusals := w.agent.Upstreams(time.Now())[0].Refusals; len(refusals) != 0 {
+			t.Errorf("after it was accepted again: %+v", refusals)
+		}
+		if a := explain(b, "web.fed.example"); !a.Holder.Updated.Equal(came) {
+			t.Errorf("the same version came at %v, and again at %v", came, a.Holder.Updated)
+		}
+
+		// Lost, back, withdrawn.
+		stop()
+		synctest.Wait()
+		a = explain(b, "web.fed.example")
+		if a.Verdict != report.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour+time.Second {
+			t.Errorf("stale: %+v %+v", a, a.Holder)
+		}
+		if a := explain(b, "other.fed.example"); a.Verdict != report.NoNameLost {
+			t.Errorf("missing, with a lost owner: %+v", a)
+		}
+		if u := w.agent.Upstreams(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != "24h" || u.Expires.IsZero() || u.Updates.LastHour == 0 {
+			t.Errorf("stale: %+v", u)
+		}
+		registry, _ = w.serve(ownerAddress)
+		time.Sleep(time.Minute)
+		w.state()
+		a = explain(b, "v1.web.fed.example")
+		if a.Verdict != report.NoName || len(a.Owners) != 1 || len(a.Owners[0].Gone) != 1 || a.Owners[0].Gone[0].Cause != "absent" || a.Owners[0].Gone[0].FQDN != "web.fed.example." {
+			t.Errorf("gone: %+v", a)
+		}
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
+		mustUpsert(t, registry, service(t, "dns.fed.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		registry.Delete("web")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if gone := explain(b, "web.fed.example").Owners[0].Gone; len(gone) != 2 || gone[0].Cause != "withdrawn" {
+			t.Errorf("withdrawn: %+v", gone)
+		}
+		a = explain(b, "dns.fed.example")
+		if a.Owners[0].NotAdmitted == "" || len(a.Owners[0].Refusals) != 1 || a.Is != "empty" {
+			t.Errorf("reserved: %+v", a)
+		}
+	})
+}
+
+// TestExplainRivals has two owners of one name, one behind a rename and an import filter.
+func TestExplainRivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const other = "other.example:8008"
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(other, service(t, "web.remote.example", "192.0.2.2"), service(t, "private.remote.example", "192.0.2.3"))
+		second := w.owner(other)
+		second.Import = filter(t, "web.remote.example *.shop.remote.example")
+		c := w.block("one", w.owner(ownerAddress), second)
+		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: fqdn(t, "remote.example"), To: fqdn(t, "fed.example")})
+		b := w.attach(c)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		a := explain(b, "web.fed.example")
+		want := []report.Rival{{
+			Owner: other, Service: "web", FQDN: "web.fed.example.",
+			Rule: `its owner comes later in the Corefile than owner.example:8008, of which service "web" has the fqdn`,
+		}}
+		if d := cmp.Diff(want, a.Rivals); d != "" || a.Holder.Owner != ownerAddress {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		a = explain(b, "private.fed.example")
+		if got, want := a.Owners[1].NotImported, "import_names web.remote.example *.shop.remote.example does not match private.remote.example."; got != want {
+			t.Errorf("not imported: %s, want %s", got, want)
+		}
+		if a.Verdict != report.NoName || a.Owners[0].NotImported != "" {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// TestServices reads a catalog in pages of every size.
+func TestServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var want []string
+		registry, _ := w.serve(ownerAddress)
+		for i := range 50 {
+			name := fmt.Sprintf("s%02d", i)
+			want = append(want, name)
+			mustUpsert(t, registry, service(t, name+".fed.example", "192.0.2.1"))
+		}
+		w.attach(w.block("one", w.owner(ownerAddress)))
+		w.attach(w.block("one", w.owner(ownerAddress))) // each service once, all the same
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, limit := range []int{1, 2, 7, 49, 50, 51, 1000} {
+			var got []string
+			for after := ""; ; {
+				page, err := w.agent.Services(ownerAddress, after, limit)
+				if err != nil || page.Total != len(want) || len(page.Services) > limit {
+					t.Fatalf("%d of %d services in a page of %d, %v", len(page.Services), page.Total, limit, err)
+				}
+				for _, s := range page.Services {
+					got = append(got, s.Name)
+				}
+				if after = page.Next; after == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("in pages of %d: %q", limit, got)
+			}
+		}
+		all, err := w.agent.Catalog(ownerAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for s, err := range all {
+			if err != nil || s.Updated.IsZero() || s.Stale || s.FQDN != s.Name+".fed.example." {
+				t.Errorf("%+v, %v", s, err)
+			}
+			got = append(got, s.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("the catalog is %q", got)
+		}
+		_, err = w.agent.Services("nobody", "", 1)
+		if unknown, ok := errors.AsType[*report.UnknownError](err); !ok || !slices.Contains(unknown.Known, ownerAddress) {
+			t.Errorf("an owner that is not followed: %v", err)
+		}
+		if _, err = w.agent.Catalog("nobody"); err == nil {
+			t.Error("an owner that is not followed has a catalog")
+		}
+	})
+}
+
+// TestReportsWhileCatalogsChange reads all reports while an owner changes its services: it is
+// for the race detector, and for what must be there in each of them.
+func TestReportsWhileCatalogsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "stays.fed.example", "192.0.2.1"))
+		b := w.attach(w.block("one", w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					time.Sleep(time.Millisecond) // with the changes
+					page, err := w.agent.Services(ownerAddress, "stays", 10)
+					if err != nil || slices.ContainsFunc(page.Services, func(s report.Service) bool { return s.Name <= "stays" }) {
+						t.Errorf("%+v, %v", page, err)
+						return
+					}
+					all, err := w.agent.Catalog(ownerAddress)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					found := false
+					for s, err := range all {
+						found = found || err == nil && s.Name == "stays"
+					}
+					if a := explain(b, "stays.fed.example"); !found || a.Verdict != report.Live || a.Holder.Service != "stays" {
+						t.Errorf("%v %+v", found, a)
+						return
+					}
+					w.agent.Upstreams(time.Now())
+				}
+			})
+		}
+		for i := range 300 {
+			mustUpsert(t, registry, service(t, fmt.Sprintf("t%d.fed.example", i%20), fmt.Sprintf("192.0.2.%d", 1+i%200)))
+			if i%3 == 0 {
+				registry.Delete(fmt.Sprintf("t%d", i%7))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		readers.Wait()
+	})
+}

@@ -1,0 +1,191 @@
+// Package why says why a server block answers a query as it does. It brings together what
+// the zone says of the name, what the configuration says of it, and what happened lately to
+// services that had it.
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/imports"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/upstream"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
+)
+
+// Owner is an owner of the server block.
+type Owner struct {
+	Upstream report.Upstream
+	Log      *upstream.Log
+	Import   imports.Filter
+}
+
+// block is a server block with the owners of its zone.Config.
+type block struct {
+	config *zone.Config
+	owners []Owner
+}
+
+// Answer says why a name, lower case and absolute, is answered as it is, but for what only
+// those know who answer. The owners are those of the configuration, index by index.
+func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtype uint16, now time.Time) report.Answer {
+	e := z.Explain(name, qtype, now)
+	if e.Result.Kind == zone.Outside {
+		return report.Answer{}
+	}
+	b := block{config, owners}
+	a := report.Answer{
+		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), MoreRivals: e.More,
+	}
+	if e.Holder != nil {
+		a.Holder = b.holder(e.Holder)
+	}
+	for _, r := range e.Rivals {
+		a.Rivals = append(a.Rivals, report.Rival{Owner: owners[r.Owner].Upstream.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+	}
+	for _, i := range e.Owners {
+		a.Owners = append(a.Owners, b.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
+	}
+	return a
+}
+
+// verdict returns why a look-up has that result. Hosts may still change it.
+func verdict(e *zone.Explanation) report.Verdict {
+	r := &e.Result
+	switch r.Kind {
+	case zone.Success, zone.Indirect:
+		switch {
+		case r.Stale():
+			return report.Stale
+		case e.Holder == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
+			return report.OwnData
+		}
+		return report.Live
+	case zone.NoData:
+		if r.Denied() {
+			return report.Denied
+		}
+		return report.NoData
+	case zone.NameError:
+		if r.Lost() {
+			return report.NoNameLost
+		}
+		return report.NoName
+	case zone.Unsynced, zone.Unheard, zone.Outside:
+	}
+	return report.NotKnownYet
+}
+
+func (b *block) holder(h *zone.Holder) *report.Holder {
+	u := &b.owners[h.Owner].Upstream
+	holder := &report.Holder{
+		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: upstream.Faults(h.Faults),
+	}
+	if h.Original != h.FQDN {
+		holder.Original = h.Original
+	}
+	if h.Stale {
+		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
+	}
+	return holder
+}
+
+// part returns what the owner at an index has to do with a name. Taken says that one of its
+// services has it, or the zone itself, so that nothing is left out.
+func (b *block) part(i int, name string, taken bool) report.Part {
+	u, log := &b.owners[i].Upstream, b.owners[i].Log
+	p := report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure}
+	if !taken {
+		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
+	}
+	for _, r := range log.Refusals() {
+		if b.names(i, r.Service, r.FQDN, name) {
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	for _, g := range log.Gone() {
+		if b.names(i, g.Service, g.FQDN, name) {
+			p.Gone = append(p.Gone, g)
+		}
+	}
+	return p
+}
+
+// names reports whether a service of the owner at an index has the name, as its own or
+// above it, or is called by it.
+func (b *block) names(i int, service, fqdn, name string) bool {
+	if strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, ".")) {
+		return true
+	}
+	f, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		return false
+	}
+	f, _ = b.config.Admit(i, f)
+	if name == f.String() {
+		return true
+	}
+	// Below an fqdn are the names of its instances, protocols and addresses. Below a whole
+	// zone is everything.
+	return !slices.Contains(b.config.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
+}
+
+// leavesOut says which import filter leaves services at a name out, and which rule does not
+// admit them, from the owner at an index. Either is empty where none does.
+func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) {
+	for strings.HasPrefix(name, "_") { // _http._tcp of a service
+		name = name[strings.IndexByte(name, '.')+1:]
+	}
+	fqdn, err := federation.ParseFQDN(name)
+	if err != nil {
+		return "", "" // no service can have it
+	}
+	originals := b.config.Originals(i, fqdn)
+	if len(originals) == 0 {
+		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
+	}
+	for _, of := range originals {
+		if notImported = filtered(&b.owners[i].Import, of); notImported != "" {
+			continue
+		}
+		_, invalid := b.config.Admit(i, of)
+		if invalid == nil {
+			return b.labels(i), ""
+		}
+		notAdmitted = invalid.Rule
+	}
+	return notImported, notAdmitted
+}
+
+// filtered says which patterns leave out services at an fqdn, whatever their labels, or is
+// empty.
+func filtered(f *imports.Filter, fqdn federation.FQDN) string {
+	if f.MatchesName(fqdn) {
+		return ""
+	}
+	return fmt.Sprintf("import_names %s does not match %s", join(f.Names), fqdn)
+}
+
+// labels says that the import filter of the owner at an index leaves services out because of
+// their labels, if it does. Which ones they are is not kept.
+func (b *block) labels(i int) string {
+	o := &b.owners[i]
+	if len(o.Import.Labels) == 0 || o.Upstream.NotImported == 0 {
+		return ""
+	}
+	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(o.Import.Labels))
+}
+
+func join[P fmt.Stringer](patterns []P) string {
+	texts := make([]string, len(patterns))
+	for i, p := range patterns {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, " ")
+}

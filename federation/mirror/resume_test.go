@@ -1,0 +1,387 @@
+package mirror_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// many is how many services there are in tests of resumed streams: enough for eight
+// buckets.
+const many = 300
+
+// shop returns the i-th service of an owner. Text makes it another version.
+func shop(t *testing.T, i int, text string) *federation.Service {
+	t.Helper()
+	s := service(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+	s.SANs = []string{"spiffe://fed.example/shop"}
+	s.Description = text
+	return s
+}
+
+// shops returns all services of an owner.
+func shops(t *testing.T) []*federation.Service {
+	t.Helper()
+	services := make([]*federation.Service, many)
+	for i := range services {
+		services[i] = shop(t, i, "")
+	}
+	return services
+}
+
+// TestResume loses an owner, and compares what it sends when it is back with what it
+// need have sent: nothing but what differs, up to a bucket. Until the catalog is complete
+// again nothing changes for anybody who reads it, and then it is the owner's.
+func TestResume(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version   wire.Version
+		admit     func(*federation.Service) *federation.InvalidError
+		meanwhile func(services []*federation.Service) []*federation.Service // at the owner
+		configure func(rules *catalog.Config)                                // here
+		restart   bool                                                       // of the mirror, with its file
+		renew     bool                                                       // instead of a loss
+
+		upserts [2]int // at least, and at most, on the new stream
+		whole   bool   // the stream does not resume
+	}{
+		"nothing has changed":           {upserts: [2]int{0, 0}},
+		"nothing has changed, v1alpha1": {version: wire.V1Alpha1, upserts: [2]int{0, 0}},
+		"a service has changed": {
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"a service has changed, v1alpha1": {
+			version: wire.V1Alpha1,
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"a service has come": {
+			meanwhile: func(s []*federation.Service) []*federation.Service { return append(s, shop(t, many, "")) },
+			upserts:   [2]int{1, many / 4},
+		},
+		"a service has gone": {
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"a service has gone, v1alpha1": {
+			version:   wire.V1Alpha1,
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"all have changed": {
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				for i := range s {
+					s[i] = shop(t, i, "new")
+				}
+				return s
+			},
+			upserts: [2]int{many, many}, whole: true,
+		},
+		"all have gone": {
+			meanwhile: func([]*federation.Service) []*federation.Service { return nil },
+			whole:     true,
+		},
+		"a service is refused": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Name == "s7" {
+					return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+				}
+				return nil
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"a version is refused, and the one before is back": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Description == "bad" {
+					return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+				}
+				return nil
+			},
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "bad")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"most are not imported": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			upserts: [2]int{0, 0},
+		},
+		"one that is not imported has changed": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[8] = shop(t, 8, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"all are imported from now on": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			configure: func(rules *catalog.Config) { rules.Admit = nil },
+			upserts:   [2]int{many * 9 / 10, many}, whole: true,
+		},
+		"there is a limit from now on": {
+			configure: func(rules *catalog.Config) { rules.MaxServices = 100 },
+			upserts:   [2]int{many - 100, many}, whole: true,
+		},
+		"restored from the file":              {restart: true, upserts: [2]int{0, 0}},
+		"restored from the file, by v1alpha1": {version: wire.V1Alpha1, restart: true, upserts: [2]int{0, 0}},
+		"restored, and a service has gone": {
+			restart:   true,
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"renewed": {renew: true, upserts: [2]int{many, many}, whole: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				config := w.config()
+				config.Subscription.Version = tc.version
+				config.Rules.Admit = tc.admit
+				if tc.restart {
+					config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
+				}
+				services := shops(t)
+				registry, stop := w.serve(services...)
+				m, end := w.run(config)
+				w.synced(m)
+				before := w.names()
+				counts := m.Status()
+
+				if tc.meanwhile != nil {
+					services = tc.meanwhile(slices.Clone(services))
+				}
+				w.forget()
+				switch {
+				case tc.restart:
+					end()
+					stop()
+					registry, _ = w.serve(services...)
+					clear(w.services)
+					m, _ = w.run(config)
+				case tc.renew:
+					m.Renew()
+				default:
+					stop()
+					for m.Status().State == catalog.Synced {
+						time.Sleep(time.Millisecond)
+						synctest.Wait()
+					}
+					if tc.configure != nil {
+						tc.configure(&config.Rules)
+						m.Configure(config.Rules)
+						before = w.names()
+						w.forget()
+					}
+					registry, _ = w.serve(services...)
+				}
+				time.Sleep(10 * time.Minute)
+				w.synced(m)
+
+				for _, c := range w.take() {
+					if c.Status.State == catalog.Syncing && c.Status.Generation > 1 && c.Status.Known && c.Status.Services < strings.Count(before, " ")+1 {
+						t.Fatalf("%d services are known while the stream is %s", c.Status.Services, c.Status.State)
+					}
+				}
+				if got := w.counted("responded upsert") + w.counted("refused out_of_zone") + w.counted("refused limit"); got < tc.upserts[0] || got > tc.upserts[1] {
+					t.Errorf("%d services were sent, want %v", got, tc.upserts)
+				}
+				s := m.Status()
+				if s.Resumed == tc.whole || s.Resumes > 1 {
+					t.Errorf("resumed is %v, %d times", s.Resumed, s.Resumes)
+				}
+				if tc.configure == nil && tc.meanwhile == nil && (s.NotImported != counts.NotImported || s.Refused != counts.Refused || s.Octets != counts.Octets) {
+					t.Errorf("%d are not imported, %d refused, with %d octets, want %d, %d and %d",
+						s.NotImported, s.Refused, s.Octets, counts.NotImported, counts.Refused, counts.Octets)
+				}
+				if s.Hops() != 1 || s.Path != registry.Path().Header() {
+					t.Errorf("the services come through %q, want %q", s.Path, registry.Path().Header())
+				}
+				w.compare(config, services)
+			})
+		})
+	}
+}
+
+// synced waits until the mirror is synced.
+func (w *world) synced(m *mirror.Mirror) {
+	w.t.Helper()
+	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		synctest.Wait()
+		if m.Status().State == catalog.Synced {
+			return
+		}
+		if time.Since(start) > time.Hour {
+			w.t.Fatalf("the owner is %s: %v", m.Status().State, m.Status().Failure)
+		}
+	}
+}
+
+// forget drops what was recorded.
+func (w *world) forget() {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published, w.observed = nil, nil
+}
+
+// compare compares what was published with the services of the owner.
+func (w *world) compare(config mirror.Config, services []*federation.Service) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, s := range services {
+		if got := w.services[s.Name]; got != nil {
+			n++
+			refused := config.Rules.Admit != nil && config.Rules.Admit(s) != nil
+			if got.Description != s.Description && !refused {
+				w.t.Errorf("%s is %q, and the owner has %q", s.Name, got.Description, s.Description)
+			}
+		} else if (config.Rules.Admit == nil || config.Rules.Admit(s) == nil) && config.Rules.MaxServices == 0 {
+			w.t.Errorf("%s is missing", s.Name)
+		}
+	}
+	if n != len(w.services) {
+		w.t.Errorf("%d services are published that the owner does not have", len(w.services)-n)
+	}
+}
+
+// A mirror that is cut off again and again before the catalog is complete takes what
+// differs in the end, and withdraws nothing meanwhile.
+func TestResumeIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		services := shops(t)
+		_, stop := w.serve(services...)
+		config := w.config()
+		var cut atomic.Bool
+		var room atomic.Int64
+		w.wrap = func(conn net.Conn) net.Conn {
+			if !cut.Load() {
+				return conn
+			}
+			return &short{Conn: conn, room: int(room.Add(400))} // octets more with every attempt
+		}
+		w.publish = func(c mirror.Changes) {
+			for _, change := range c.Services {
+				if cut.Load() && change.Service.IsZero() {
+					t.Errorf("%s is withdrawn", change.Name)
+				}
+			}
+		}
+		m, _ := w.run(config)
+		w.synced(m)
+		stop()
+		for i := range services {
+			if i%20 == 0 {
+				services[i] = shop(t, i, "new")
+			}
+		}
+		cut.Store(true)
+		before := w.attempts()
+		w.serve(services...)
+		time.Sleep(2 * time.Hour)
+		w.synced(m)
+		w.compare(config, services)
+		if n := w.attempts() - before; n < 10 {
+			t.Errorf("synced with the attempt number %d", n)
+		}
+	})
+}
+
+// short is a connection that breaks after some octets.
+type short struct {
+	net.Conn
+
+	room int
+}
+
+func (s *short) Read(p []byte) (int, error) {
+	if s.room <= 0 {
+		s.Close()
+	}
+	n, err := s.Conn.Read(p[:min(len(p), max(s.room, 1))])
+	s.room -= n
+	return n, err
+}
+
+// A replica that cannot resume sends everything.
+func TestReplicaWithoutResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.serve(shops(t)[:2]...)
+		m, _ := w.run(w.config())
+		w.synced(m)
+		stop()
+		w.misbehave("announce\nupsert s1 s1.fed.example 192.0.2.1\nend\nhang")
+		time.Sleep(time.Minute)
+		w.synced(m)
+		if s := m.Status(); s.Resumed || s.Path != "" || s.Hops() != 0 || w.names() != "s1" {
+			t.Errorf("resumed is %v, the path %q, and the services are %s", s.Resumed, s.Path, w.names())
+		}
+	})
+}
+
+// A stream that is not accepted is given up before anything of it is applied, and is
+// not opened again soon.
+func TestAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		config := w.config()
+		unwanted := errors.New("they have been here before")
+		var path wire.Path
+		config.Accept = func(p wire.Path) error {
+			path = p
+			return unwanted
+		}
+		m, _ := w.run(config)
+		time.Sleep(time.Hour)
+		if s := m.Status(); !errors.Is(s.Failure, unwanted) || s.Services != 0 || s.Path != "" || s.Parked {
+			t.Errorf("status %+v", s)
+		}
+		if path.Header() != registry.Path().Header() {
+			t.Errorf("the path was %v, want %v", path, registry.Path())
+		}
+		if n := w.attempts(); n < 12 || n > 50 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		w.wantLog("WARN msg=\"not connected to owner, still trying\" address=" + ownerAddress + " error=\"header: they have been here before\"")
+	})
+}

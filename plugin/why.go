@@ -1,0 +1,217 @@
+package federationplugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+)
+
+// Why implements statuspage.Source. What it says of the reply is what the code that
+// answers queries returns for it, and so no more than that waits for hosts.
+func (p *page) Why(ctx context.Context, name string, qtype uint16) (report.Why, error) {
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return report.Why{}, ctx.Err()
+	}
+	w := report.Why{Role: report.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
+	for _, s := range p.running() {
+		if z := s.zone(); z.Has(name) {
+			w.Answers = append(w.Answers, s.explain(ctx, z, name, qtype))
+		}
+	}
+	return w, nil
+}
+
+// explain returns the reply to a query that the server block gives from a zone, and why.
+func (s *server) explain(ctx context.Context, z *zone.Zone, name string, qtype uint16) report.Answer {
+	a := s.block.Explain(z, name, qtype, time.Now())
+	a.Servers = s.keys
+	if s.lookups != nil {
+		ctx = context.WithValue(ctx, lookupsKey{}, s.lookups)
+		// What the server is asked over the network begins at 0 again, and must not
+		// wait for the look-up that it is part of.
+		ctx = context.WithValue(ctx, dnsserver.LoopKey{}, 1)
+	}
+	query := new(dns.Msg)
+	query.SetQuestion(name, qtype).SetEdns0(dns.MaxMsgSize, false)
+	m, rcode := s.answer(ctx, z, asker{}, query)
+	a.Records = []string{}
+	switch {
+	case m != nil:
+		rcode = m.Rcode
+		a.Errors = extendedErrors(m)
+		for _, rr := range m.Answer {
+			a.Records = append(a.Records, strings.ReplaceAll(rr.String(), "\t", " "))
+		}
+		a.Verdict = verdictOf(m, a.Verdict)
+	case rcode == handOn && s.Next != nil:
+		a.Passed, a.Verdict = true, report.PassedOn
+		return a
+	case rcode == handOn:
+		rcode = dns.RcodeRefused
+	}
+	a.Rcode = dns.RcodeToString[rcode]
+	a.Hosts = s.explainHosts(ctx, z, name, qtype)
+	return a
+}
+
+// verdictOf returns why a reply is as it is: what the zone says, unless the hosts that it
+// does not look up have decided.
+func verdictOf(m *dns.Msg, ofZone report.Verdict) report.Verdict {
+	switch {
+	case m.Rcode == dns.RcodeServerFailure && hasError(m, dns.ExtendedErrorCodeNoReachableAuthority):
+		return report.Unresolved
+	case m.Rcode != dns.RcodeSuccess || len(m.Answer) > 0:
+		return ofZone
+	case hasError(m, dns.ExtendedErrorCodeBlocked):
+		return report.Denied
+	case ofZone == report.Live || ofZone == report.Stale:
+		return report.NoData
+	}
+	return ofZone
+}
+
+// explainHosts returns how the hosts were resolved whose addresses belong to an answer.
+// What the answer has found is remembered, and is not looked up again. The others, which
+// the answer has not come to, have as long as one look-up together: each may be a host
+// whose server says nothing.
+func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []report.Host {
+	result := z.Lookup(name, qtype, time.Now())
+	if result.Kind != zone.Indirect {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, hostname.Patience)
+	defer cancel()
+	var hosts []report.Host
+	for _, h := range result.Hosts() {
+		if len(hosts) == hostname.MaxHosts {
+			break
+		}
+		r := report.Host{Name: h.Name}
+		switch {
+		case h.Unsynced && (!h.Unheard || !s.fallsThrough(h.Name)):
+			r.Failure = "it is in a zone of this server, and an owner that may have it is not known yet"
+		case h.InZone && !s.fallsThrough(h.Name):
+			r.Failure = "it is in a zone of this server, and does not exist"
+		default:
+			found := s.resolve(ctx, result.Owner(), qtype, []string{h.Name})
+			all := len(found.Addresses)
+			for _, address := range s.publishable(result.Owner(), found.Addresses) {
+				r.Addresses = append(r.Addresses, address.String())
+			}
+			r.Stale = found.Stale
+			switch {
+			case len(r.Addresses) > 0:
+			case found.Failed && ctx.Err() != nil:
+				r.Failure = "it was not looked up for this explanation, as those before it took too long"
+			case found.Failed:
+				r.Failure = "this server gets no answer for it"
+			case all > 0:
+				r.Failure = "it has no address that the owner may publish"
+			default:
+				r.Failure = "it has no address of the type"
+			}
+		}
+		hosts = append(hosts, r)
+	}
+	return hosts
+}
+
+// extendedErrors returns the extended errors of a reply, as CODE (NAME): TEXT.
+func extendedErrors(m *dns.Msg) []string {
+	var texts []string
+	for _, e := range errorsOf(m) {
+		text := fmt.Sprintf("%d (%s)", e.InfoCode, dns.ExtendedErrorCodeToString[e.InfoCode])
+		if e.ExtraText != "" {
+			text += ": " + e.ExtraText
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+func hasError(m *dns.Msg, code uint16) bool {
+	for _, e := range errorsOf(m) {
+		if e.InfoCode == code {
+			return true
+		}
+	}
+	return false
+}
+
+func errorsOf(m *dns.Msg) (all []*dns.EDNS0_EDE) {
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// asker is a client that wants to know why, over TCP. Its answers do not count.
+type asker struct{ dns.ResponseWriter }
+
+// LocalAddr implements dns.ResponseWriter.
+func (asker) LocalAddr() net.Addr { return ownAddress("") }
+
+// RemoteAddr implements dns.ResponseWriter.
+func (asker) RemoteAddr() net.Addr { return ownAddress("") }
+
+// lookupsKey finds the hostname.Upstream of an answer that no server has been asked for.
+type lookupsKey struct{}
+
+// loopback is the server as an upstream of its own, over the network: CoreDNS gives its
+// dnsserver.Server to nobody but with a query. It implements hostname.Upstream.
+type loopback struct {
+	listen  string // as dnsserver.Server.Address
+	address string // host:port
+}
+
+// loopbackOf returns how the server of a server block can be asked, or nil where it has
+// no plain DNS.
+func loopbackOf(keys, hosts []string) *loopback {
+	for _, key := range keys {
+		i := strings.LastIndexByte(key, ':')
+		if !strings.HasPrefix(key, "dns://") || i < len("dns://") {
+			continue
+		}
+		host := ""
+		if len(hosts) > 0 {
+			host = hosts[0]
+		}
+		listen := net.JoinHostPort(host, key[i+1:])
+		if host == "" {
+			listen = ":" + key[i+1:]
+		}
+		return &loopback{"dns://" + listen, ownAddress(listen).String()}
+	}
+	return nil
+}
+
+// Address implements hostname.Upstream.
+func (l *loopback) Address() string { return l.listen }
+
+// Ask implements hostname.Upstream.
+func (l *loopback) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
+	query := new(dns.Msg)
+	query.SetQuestion(host, qtype)
+	client := dns.Client{Net: "tcp"} // so that nothing is truncated
+	reply, _, err := client.ExchangeContext(ctx, query, l.address)
+	if err != nil {
+		return nil
+	}
+	return reply
+}
