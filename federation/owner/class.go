@@ -384,6 +384,9 @@ func (r *Registry) change(t *transition) {
 	r.policies.Add(1)
 	before, classes := r.outlook, r.classes
 	r.policy, r.verdicts, r.classes = t.policy, t.verdicts, make(map[view]*class)
+	if r.resumes != nil {
+		clear(r.resumes.digests)
+	}
 	for v, n := range t.counts {
 		r.classes[v] = &class{subscriptions: make(map[*Subscription]struct{}), services: n}
 	}

@@ -56,6 +56,15 @@
 // SetAudit has every service that a consumer is told written to a log, and every one
 // that is withdrawn.
 //
+// # Consumers that come back
+//
+// A consumer that says in the header of its stream what it holds already is sent only
+// what is different, and the end marker; see package resume. The header of the stream is
+// then the answer, and the subscription begins with it. Nothing is remembered of a
+// consumer. A registry takes digests of what a class of consumers is told when the first
+// of them asks, without holding up the others, and notes what has changed since. At most
+// a tenth of the time goes into that; when it is used up, more is sent.
+//
 // # What consumers may do
 //
 // A consumer may refuse a service. The refusal is logged once, with its reason,
@@ -66,6 +75,14 @@
 // with the code Unimplemented, because this owner accepts none, and the stream goes
 // on. While four of these answers wait to be sent, the stream is not read. A response
 // of more than 256 KiB ends it.
+//
+// # Both roles
+//
+// Config.Consume names the consumers from which something is accepted: on their streams
+// of v1alpha2, a [Subscriber] sends requests of its own, and gets the responses. A
+// program that has opened a stream itself publishes on it with [Server.Publish], which
+// makes the Server a consumer.Publisher; what Serve says of consumers holds for the owner
+// at the other end. Package duplex says how the two roles share a stream.
 //
 // # What consumers can cost
 //

@@ -13,11 +13,13 @@ import (
 type era struct {
 	ctx context.Context         //nolint:containedctx // its end is that of the era, and its cause says why
 	end context.CancelCauseFunc // called with the registry locked
+
+	next chan struct{} // closed when another era has taken its place
 }
 
 func newEra() era {
 	ctx, end := context.WithCancelCause(context.Background())
-	return era{ctx, end}
+	return era{ctx, end, make(chan struct{})}
 }
 
 // over reports whether the era has ended.
@@ -44,6 +46,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	defer r.mu.Unlock()
 	r.unavailable = reason
 	if r.era.over() {
+		close(r.era.next)
 		r.era = newEra() // available, or unavailable for another reason
 	}
 	if reason == "" {
@@ -60,4 +63,19 @@ func (r *Registry) current() era {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.era
+}
+
+// available waits until the registry is available, and returns the era of then. When ctx
+// ends before, it returns the era of now.
+func (r *Registry) available(ctx context.Context) era {
+	for {
+		e := r.current()
+		if !e.over() || ctx.Err() != nil {
+			return e
+		}
+		select {
+		case <-e.next:
+		case <-ctx.Done():
+		}
+	}
 }

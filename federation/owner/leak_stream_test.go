@@ -6,10 +6,15 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
 // receiver is a consumer on a stream. It may be slow, and then receives only when it may.
@@ -21,11 +26,15 @@ type receiver struct {
 	may     chan struct{} // nil unless it is slow
 
 	received []federation.Event // since they were looked at
+
+	header    func() (metadata.MD, error)
+	closeSend func() error
 }
 
-// listen opens a stream of a consumer.
-func listen(t *testing.T, f *fixture, ids []mtls.ID, version wire.Version) *receiver {
+// listen opens a stream of a consumer, with these pairs in its header.
+func listen(t testing.TB, f *fixture, ids []mtls.ID, version wire.Version, pairs ...string) *receiver {
 	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
 	leaf := mtls.Leaf{Name: "test"}
 	for _, id := range ids {
 		if strings.Contains(id.String(), "://") {
@@ -40,7 +49,13 @@ func listen(t *testing.T, f *fixture, ids []mtls.ID, version wire.Version) *rece
 	}
 	conn := f.dialAs(t, leaf)
 	if version == wire.V1Alpha1 {
-		c := subscribe1(t, conn)
+		stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &client1{t, stream}
+		c.request(wire.SubscribeV1Alpha1())
+		l.header, l.closeSend = stream.Header, stream.CloseSend
 		l.receive = func() (federation.Event, func(), error) {
 			m, err := c.stream.Recv()
 			if err != nil {
@@ -51,7 +66,13 @@ func listen(t *testing.T, f *fixture, ids []mtls.ID, version wire.Version) *rece
 		}
 		return l
 	}
-	c := subscribe(t, conn)
+	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t, stream}
+	c.request(wire.Subscribe("session"))
+	l.header, l.closeSend = stream.Header, stream.CloseSend
 	l.receive = func() (federation.Event, func(), error) {
 		m, err := c.stream.Recv()
 		if err != nil {
@@ -79,7 +100,7 @@ func (l *receiver) run() {
 }
 
 // onWire returns a service as a version of the API says it, or nil where it cannot.
-func onWire(t *testing.T, version wire.Version, s *federation.Service) *federation.Service {
+func onWire(t testing.TB, version wire.Version, s *federation.Service) *federation.Service {
 	t.Helper()
 	if s == nil {
 		return nil
@@ -104,6 +125,33 @@ func onWire(t *testing.T, version wire.Version, s *federation.Service) *federati
 		t.Fatal(err)
 	}
 	return decoded.Service
+}
+
+// comeBack opens a stream of a consumer that holds services already, of which it sends
+// the digests of so many buckets. What is in a bucket that is not selected counts as held,
+// and all else is forgotten: it is swept at the end marker, unless it comes before.
+func comeBack(t testing.TB, f *fixture, ids []mtls.ID, version wire.Version, state map[string]*federation.Service, buckets int) (l *receiver, resumed bool) {
+	t.Helper()
+	digests := sumOf(t, form{version, defaultMaxMessage}, state).Fold(buckets)
+	l = listen(t, f, ids, version, wire.ResumeHeader, digests.Header())
+	header, err := l.header()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := header.Get(wire.ResumeHeader)
+	if len(values) == 0 {
+		return l, false
+	}
+	selection, err := resume.ParseSelection(values[0], buckets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range state {
+		if !selection.Has(name) {
+			l.held[name] = s
+		}
+	}
+	return l, true
 }
 
 // look holds what a receiver has received. All that a fast one receives in a step must be
@@ -156,9 +204,33 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 			consumers := policytest.New(seed)
 			var receivers []*receiver
 			var running sync.WaitGroup
-			upserts := 0
+			upserts, resumptions := 0, 0
 			for step := range 60 {
 				switch {
+				case step%4 == 3 && len(receivers) > 0: // one leaves, and comes back when something has changed
+					i := w.IntN(len(receivers))
+					l := receivers[i]
+					if l.may != nil {
+						break
+					}
+					if err := l.closeSend(); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					for range w.IntN(3) {
+						w.do(byte(w.IntN(10)))
+						synctest.Wait()
+						for _, other := range receivers { // before something else is true
+							upserts += len(other.received)
+							other.look(t, w)
+						}
+					}
+					back, resumed := comeBack(t, f, l.ids, l.version, l.held, 1<<w.IntN(10))
+					if resumed {
+						resumptions++
+					}
+					receivers[i] = back
+					running.Go(back.run)
 				case step%5 == 0 && len(receivers) < 8:
 					l := listen(t, f, consumers.IDs(), []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[len(receivers)%2])
 					if len(receivers) > 5 {
@@ -197,8 +269,8 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 				l.look(t, w)
 				l.compare(t, w)
 			}
-			if upserts < 100 {
-				t.Errorf("%d messages came, too few to tell anything", upserts)
+			if upserts < 100 || resumptions < 3 {
+				t.Errorf("%d messages came, and %d streams were resumed, too few to tell anything", upserts, resumptions)
 			}
 			f.stop()
 			running.Wait()

@@ -94,6 +94,10 @@ type world struct {
 	holders  []*holder
 
 	upserts, deletions int // that have been taken
+
+	counts  sync.Mutex
+	resumed int // subscriptions that did not begin with the whole catalog; guarded by counts
+	adopted int // services that they had already; guarded by counts
 }
 
 func newWorld(tb testing.TB, seed uint64) *world {
@@ -259,6 +263,8 @@ func (w *world) do(op byte) {
 		case w.away || len(w.holders) > 5:
 		case w.IntN(5) == 0:
 			w.add(r.Subscribe())
+		case w.IntN(2) == 0:
+			w.holders = append(w.holders, w.comeBack(w.IDs(), w.remembered(), 1<<w.IntN(10)))
 		default:
 			w.add(r.SubscribeAs(w.IDs()))
 		}
@@ -339,7 +345,7 @@ func (w *world) checkHolder(h *holder) {
 		if want != nil {
 			visible++
 		}
-		ahead := slices.Contains(h.Subscription.catalog, name)
+		ahead := h.isAhead(name)
 		switch change := h.pending[name]; {
 		case ahead && change != nil:
 			w.tb.Fatalf("%s is both ahead and pending for subscriber %v", name, h.ids)
@@ -400,7 +406,7 @@ func (w *world) compare(h *holder) {
 // TestNothingLeaks changes services, policies and subscribers at random, and compares what
 // each subscriber is told with a naive evaluation of the rules.
 func TestNothingLeaks(t *testing.T) {
-	upserts, deletions := 0, 0
+	upserts, deletions, resumed, adopted := 0, 0, 0, 0
 	worlds := unlessShort(120, 30)
 	for seed := range uint64(worlds) {
 		w := newWorld(t, seed)
@@ -410,10 +416,12 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		w.finish()
 		upserts, deletions = upserts+w.upserts, deletions+w.deletions
+		resumed, adopted = resumed+w.resumed, adopted+w.adopted
 	}
-	t.Logf("%d upserts and %d deletions", upserts, deletions)
-	if upserts < 15*worlds || deletions < 3*worlds {
-		t.Errorf("%d upserts and %d deletions were taken, too few to tell anything", upserts, deletions)
+	t.Logf("%d upserts and %d deletions, %d resumed with %d services", upserts, deletions, resumed, adopted)
+	if upserts < 15*worlds || deletions < 3*worlds || resumed < worlds || adopted < worlds {
+		t.Errorf("%d upserts and %d deletions were taken, and %d resumed with %d services, too few to tell anything",
+			upserts, deletions, resumed, adopted)
 	}
 }
 
@@ -506,9 +514,9 @@ func (w *world) stepAtOnce() {
 	}
 	fresh := make([]*holder, w.IntN(3))
 	for i := range fresh {
-		ids := w.IDs()
+		ids, state, buckets := w.IDs(), w.remembered(), 1<<w.IntN(10)
 		running.Go(func() {
-			fresh[i] = newHolder(w.registry.SubscribeAs(ids))
+			fresh[i] = w.comeBack(ids, state, buckets)
 			w.takeAtOnce(fresh[i], p, 10)
 		})
 	}

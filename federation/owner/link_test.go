@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 )
 
 // oneWay is the delay of the link in one direction.
@@ -68,10 +69,11 @@ type counting struct {
 	whole    func()
 }
 
-func (*counting) Opened(context.Context) error            { return nil }
-func (*counting) Marked(context.Context) error            { return nil }
-func (*counting) Answered(context.Context)                {}
-func (*counting) Lost(_ context.Context, _ error, _ bool) {}
+func (*counting) Holds(context.Context) resume.Digests                   { return nil }
+func (*counting) Opened(context.Context) error                           { return nil }
+func (*counting) Announced(context.Context, consumer.Announcement) error { return nil }
+func (*counting) Answered(context.Context)                               {}
+func (*counting) Lost(_ context.Context, _ error, _ bool)                {}
 
 func (c *counting) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
 	for _, u := range updates {

@@ -117,7 +117,7 @@ func TestServiceThatV1Alpha2CannotExpress(t *testing.T) {
 		expect([]string{"delete b"}, []string{"UPDATE b 3"})
 		upsert(t, f.registry, expressible("d", 1))
 		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
-		const line = `version=v1alpha2 service=b reason="v1alpha2 requires an ID for every instance, and instances[0] has none"`
+		const line = `version=v1alpha2 service=b error="v1alpha2 requires an ID for every instance, and instances[0] has none"`
 		if n := f.logged.count(line); n != 1 {
 			t.Errorf("%d log lines have %q, expected one:\n%s", n, line, f.logged)
 		}
@@ -174,7 +174,7 @@ func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 		f.registry.Delete("b")
 		upsert(t, f.registry, expressible("d", 1))
 		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
-		if n := f.logged.count("service=b reason=\"it takes "); n != 2 {
+		if n := f.logged.count("service=b error=\"it takes "); n != 2 {
 			t.Errorf("%d log lines tell of the service, expected one for each version:\n%s", n, f.logged)
 		}
 	})

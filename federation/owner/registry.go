@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -26,17 +28,21 @@ type Registry struct {
 	setting  sync.Mutex // held by SetPolicy; locked before mu
 
 	meanwhile func() // see pause; nil outside tests
+	hop       string // what the registry is called in a path; read-only
 
 	policies atomic.Uint64 // how often the policy has changed; under mu
 
 	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
 	era         era        // of now; over while the registry is unavailable
 	unavailable string     // why; empty while it is available
+	upstream    wire.Path  // through which the services come
 	outlook
 	names   []string        // keys of services in order, as they last were; shared with subscriptions, so never changed
+	leaves  []uint16        // of names, as package resume has them; nil while nobody needs them; shared as well
 	moved   []string        // names that have come or gone since then
 	policy  *policy.Policy  // nil while everything is for everyone
 	classes map[view]*class // those that have subscriptions
+	resumes *resumes        // nil until a consumer wants to resume
 }
 
 // NewRegistry returns an empty registry.
@@ -45,6 +51,7 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
+		hop:     rand.Text(),
 		era:     newEra(),
 		outlook: outlook{services: make(map[string]*wire.Encoded)},
 		classes: make(map[view]*class),
@@ -176,6 +183,7 @@ func (r *Registry) tell(d difference, before map[string]policy.Verdict) Differen
 		r.move(name)
 		r.refusals.forget(name)
 	}
+	r.touch(d)
 	count := Difference{len(d.added), len(d.changed), len(d.gone)}
 	if len(r.classes) == 0 || count == (Difference{}) {
 		return count
@@ -206,7 +214,7 @@ func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Enco
 	more := 0
 	for _, s := range services {
 		if s != nil {
-			if old := r.lookup(s.Name); old != nil && old.Encodes(s) {
+			if old := r.Lookup(s.Name); old != nil && old.Encodes(s) {
 				keep[s.Name] = old
 				continue
 			}
@@ -226,7 +234,8 @@ func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Enco
 	return keep, errors.Join(errs...)
 }
 
-func (r *Registry) lookup(name string) *wire.Encoded {
+// Lookup returns the service of that name, whoever is told of it, or nil.
+func (r *Registry) Lookup(name string) *wire.Encoded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.services[name]
@@ -290,7 +299,7 @@ func (r *Registry) move(name string) {
 	case len(r.moved) < len(r.names)/4:
 		r.moved = append(r.moved, name)
 	default:
-		r.names, r.moved = nil, nil
+		r.names, r.leaves, r.moved = nil, nil, nil
 	}
 }
 
@@ -298,24 +307,40 @@ func (r *Registry) move(name string) {
 // for each consumer that comes while services come and go would hold up the others.
 func (r *Registry) sortedNames() []string {
 	if r.names == nil {
-		r.names = slices.Sorted(maps.Keys(r.services))
+		r.names, r.leaves = slices.Sorted(maps.Keys(r.services)), nil
 	}
 	if len(r.moved) == 0 {
 		return r.names
 	}
 	slices.Sort(r.moved)
 	names, rest := make([]string, 0, len(r.services)), r.names
+	var leaves, restLeaves []uint16
+	if r.leaves != nil {
+		leaves, restLeaves = make([]uint16, 0, len(r.services)), r.leaves
+	}
+	keep := func(i int) {
+		names, rest = append(names, rest[:i]...), rest[i:]
+		if restLeaves != nil {
+			leaves, restLeaves = append(leaves, restLeaves[:i]...), restLeaves[i:]
+		}
+	}
 	for _, name := range slices.Compact(r.moved) {
 		i, known := slices.BinarySearch(rest, name)
-		names, rest = append(names, rest[:i]...), rest[i:]
+		keep(i)
 		if known {
 			rest = rest[1:]
+			if restLeaves != nil {
+				restLeaves = restLeaves[1:]
+			}
 		}
 		if r.services[name] != nil {
 			names = append(names, name)
+			if leaves != nil {
+				leaves = append(leaves, uint16(resume.Leaf(name))) //nolint:gosec // it is below Leaves
+			}
 		}
 	}
-	names = append(names, rest...)
-	r.names, r.moved = names, nil
+	keep(len(rest))
+	r.names, r.leaves, r.moved = names, leaves, nil
 	return names
 }

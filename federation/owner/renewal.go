@@ -40,15 +40,6 @@ func (r renewals) addLocked(s *session) {
 	}
 }
 
-// header returns what the owner announces on the stream.
-func (s *session) header() metadata.MD {
-	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
-	if s.token != "" {
-		header.Set(wire.RenewalHeader, s.token)
-	}
-	return header
-}
-
 // renewal returns the token of the stream that a new one is to renew, if the new one
 // is a renewal at all.
 func renewal(ctx context.Context) (token string, ok bool) {
@@ -87,7 +78,7 @@ func (s *Server) renew(ctx context.Context, token string) error {
 		who := federation.Quote(fmt.Sprint(by.IDs()))
 		if s.turnedAway.add(who, token, "") {
 			s.log.With("identities", who).Warn("renewal of a certificate refused: it is not for the consumer that has the stream",
-				"consumer", renewed.consumer, "address", p.Addr, "reason", err)
+				"consumer", renewed.consumer, "address", p.Addr, "error", err)
 		}
 		return errNotForStream
 	}

@@ -20,6 +20,8 @@ type catalog struct {
 	refusals     memory       // that have been logged
 	withheld     memory       // services that a version of the API cannot express, and that have been logged
 	acknowledged atomic.Uint64
+	resumed      atomic.Uint64 // streams
+	spared       atomic.Uint64 // services that they were not sent
 
 	// Guarded by the mutex of the server.
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/duplex"
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -24,8 +25,9 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// MaxWindow is the largest Config.Window.
-const MaxWindow = 1024
+// MaxWindow is the largest Config.Window: 1024. A consumer that is an owner on the same
+// stream has room for the answers to so many responses.
+const MaxWindow = duplex.MaxAnswers
 
 const (
 	defaultMaxMessage = 16 << 20
@@ -78,6 +80,12 @@ type Config struct {
 	// place of Limits.
 	Gate *gate.Gate
 
+	// Consume, where it is set, chooses the peers that are consumers and owners at once:
+	// for the identities of a consumer that may subscribe, it returns who subscribes to
+	// what the consumer publishes on its streams of v1alpha2, or nil for nobody. With it,
+	// messages of up to MaxMessage are received, of every peer.
+	Consume func(ids []mtls.ID) Subscriber
+
 	// Register, where it is set, adds further services to those that are served. The
 	// others are the two versions of the API, and the health service. Streams of further
 	// services have to end by themselves soon after the context of Serve.
@@ -100,6 +108,7 @@ type Server struct {
 	log        *slog.Logger // bounds what a peer can make it write
 	turnedAway memory       // certificates without an allowed identity, and server names without a catalog
 	gate       *gate.Gate
+	admission  *admission
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 
@@ -130,7 +139,10 @@ func New(c Config) (*Server, error) {
 	case c.MaxMessage < 0:
 		return nil, fmt.Errorf("largest message is %d bytes, it must not be negative", c.MaxMessage)
 	}
-	s := &Server{config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, sessions: make(map[*session]struct{}), renewals: make(renewals)}
+	s := &Server{
+		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
+		sessions: make(map[*session]struct{}), renewals: make(renewals),
+	}
 	if s.gate == nil {
 		var err error
 		if s.gate, err = gate.New(c.Limits, s.log); err != nil {
@@ -173,9 +185,10 @@ func (s *Server) SetAllow(ids []mtls.ID) {
 
 // SetAudit has a line logged for each service that a stream is told and did not have,
 // and for each that is withdrawn from it, with the catalog, the consumer, the service, and
-// its fqdn and the rule of the policy, or the reason. They are as many as there are
-// services times consumers: no limit is applied. While the logger writes, the stream
-// waits. With nil, as at first, there is no audit.
+// its fqdn and the rule of the policy, or the reason. What a consumer that resumes holds
+// already is not told: one line has the number of these services. The lines are as many
+// as there are services times consumers: no limit is applied. While the logger writes, the
+// stream waits. With nil, as at first, there is no audit.
 func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 
 // Serve accepts consumers from the listener until ctx ends, and then returns nil.
@@ -184,8 +197,12 @@ func (s *Server) SetAudit(audit *slog.Logger) { s.audit.Store(audit) }
 // the listener does.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer s.readers.Wait()
+	received := maxRequestBytes
+	if s.config.Consume != nil {
+		received = max(received, s.config.MaxMessage)
+	}
 	return s.gate.Serve(ctx, gate.Port{
-		Listener: listener, Credentials: s.config.Credentials, Role: "consumer", MaxMessage: maxRequestBytes,
+		Listener: listener, Credentials: s.config.Credentials, Role: "consumer", MaxMessage: received,
 		Register: func(to grpc.ServiceRegistrar) {
 			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
 			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
@@ -207,6 +224,9 @@ type dialect struct {
 	// Run calls them between updates. The channel is nil in a version without such
 	// responses.
 	answers <-chan func() error
+
+	// begin is called when the stream is open for a consumer that may subscribe, or is nil.
+	begin func()
 }
 
 // subscribe serves one subscription of a consumer, or the renewal of one, and returns
@@ -217,25 +237,43 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	session := &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window)}
+	session := s.newSession(d, cancel, &s.readers)
 	err := s.admit(ctx, session)
+	var era era
 	if err == nil {
-		era := session.registry.current()
+		era = session.registry.current()
 		defer context.AfterFunc(era.ctx, func() { cancel(era.reason()) })()
 		err = era.reason()
 	}
 	if err == nil {
+		err = session.resume(ctx, era)
+		defer session.leave()
+	}
+	if err == nil {
 		err = stream.SendHeader(session.header())
+	}
+	if err == nil && d.begin != nil {
+		d.begin()
 	}
 	if err == nil {
 		err = session.run(ctx)
 	}
+	s.dismiss(session, err)
+	return err
+}
+
+// newSession returns a session that nobody knows of yet. Its reader is one of readers.
+func (s *Server) newSession(d dialect, cancel context.CancelCauseFunc, readers *sync.WaitGroup) *session {
+	return &session{dialect: d, server: s, cancel: cancel, window: newWindow(s.config.Window), readers: readers}
+}
+
+// dismiss forgets a session that has ended with the status err.
+func (s *Server) dismiss(session *session, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session)
 	delete(s.renewals, session.token)
 	session.catalog.ended[status.Code(err)]++
-	return err
 }
 
 // admit identifies the consumer of the session, and chooses its catalog. It fails with
@@ -245,7 +283,9 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
 	session.peer, session.ids = consumer, consumer.IDs()
-	session.serverName = canonical(consumer.State.ServerName)
+	if !session.dialed {
+		session.serverName = canonical(consumer.State.ServerName)
+	}
 	s.mu.Lock()
 	session.catalog = s.chooseLocked(session.serverName)
 	session.registry = session.catalog.registry
@@ -258,7 +298,9 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
 		s.sessions[session] = struct{}{} // where SetAllow and SetCatalogs find it
-		s.renewals.addLocked(session)
+		if !session.dialed {
+			s.renewals.addLocked(session)
+		}
 	}
 	s.mu.Unlock()
 	who := federation.Quote(fmt.Sprint(session.ids)) // a certificate may have any number of them

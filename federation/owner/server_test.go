@@ -434,7 +434,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 				t.Errorf("a stream that the consumer ends has the status %v, expected OK", got)
 			}
 		}
-		line := `service=a refusal="\"fqdn: not \\x1b[31mours\\n\""`
+		line := `service=a error="\"fqdn: not \\x1b[31mours\\n\""`
 		if n := f.logged.count("consumer refuses"); n != 1 || f.logged.count(line) != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1 with %s:\n%s", n, line, f.logged)
 		}

@@ -6,12 +6,15 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -26,23 +29,39 @@ type session struct {
 	peer       mtls.Peer               // the consumer
 	ids        []mtls.ID               // of its certificate
 	token      string                  // of Server.renewals; "" for none
-	serverName string                  // for which the consumer asked in its handshake
+	dialed     bool                    // by this side
+	serverName string                  // for which the consumer asked in its handshake; "" if dialed
 	consumer   string                  // who it is, as it may be shown
 	log        *slog.Logger            // which names the consumer in every line
 	window     *window
+	resumed    *resumption     // nil unless the consumer has resumed
+	readers    *sync.WaitGroup // by which the reader is awaited
 
 	// owned by run
 	subscribed bool
+	turn       *turnstile.Visit    // of the catalog, until that is sent
 	declined   bool                // whether a response of the consumer was declined
 	withheld   map[string]struct{} // names of the services that the consumer does not get
+}
+
+// header returns what the owner announces on the stream.
+func (s *session) header() metadata.MD {
+	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, s.registry.Path().Header())
+	if s.token != "" {
+		header.Set(wire.RenewalHeader, s.token)
+	}
+	if s.resumed != nil {
+		header.Set(wire.ResumeHeader, s.resumed.selection.Header())
+	}
+	return header
 }
 
 // run serves the stream until it ends, and returns its status.
 func (s *session) run(ctx context.Context) error {
 	opened := make(chan wire.Request, 1)
 	// The reader cannot be awaited here, because a blocked receive ends only when
-	// the handler returns. Server.Serve waits for it.
-	s.server.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
+	// the handler returns.
+	s.readers.Go(func() { s.cancel(s.read(ctx, opened)) })
 	err := s.write(ctx, opened)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // why a send failed, if one did
@@ -63,23 +82,17 @@ func (s *session) run(ctx context.Context) error {
 // between it sends the answers to what the consumer publishes. Nothing else sends on
 // the stream.
 func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
-	var first wire.Request
-	for subscribed := false; !subscribed; {
-		select {
-		case first = <-opened:
-			subscribed = true
-		case answer := <-s.answers:
-			if err := s.decline(answer); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	first, err := s.await(ctx, opened)
+	if err != nil {
+		return err
 	}
-	s.log.Info("consumer subscribed")
 	s.subscribed = true
-	subscription := s.registry.SubscribeAs(s.ids)
+	subscription := s.start()
 	defer subscription.Close()
+	defer s.release()
+	if err := s.queue(ctx, subscription.left()); err != nil {
+		return err
+	}
 	again := make(chan struct{})
 	close(again)
 	var updates []update
@@ -97,6 +110,9 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 			changed = again // there may be more
 		case room == 0:
 			changed = nil
+		default:
+			updates = nil // a consumer at rest needs no memory for many
+			s.window.rest()
 		}
 		clear(updates) // keep no references to services
 		select {
@@ -141,6 +157,9 @@ func (s *session) tell(ctx context.Context, subscription *Subscription, updates 
 		}
 		if err := m.send(s.window.add(u), context); err != nil {
 			return err
+		}
+		if u.Operation == federation.End {
+			s.release()
 		}
 		if audit := s.server.audit.Load(); audit != nil {
 			s.record(audit, u)
@@ -197,7 +216,7 @@ func (s *session) acknowledged(answered flight, refusal string) {
 		s.countRefusal(rule)
 		if s.catalog.refusals.add(s.consumer, answered.name, refusal) {
 			s.log.Warn("consumer refuses a service; it is sent again when it changes",
-				"operation", answered.operation, "service", answered.name, "refusal", federation.Quote(rule))
+				"operation", answered.operation, "service", answered.name, "error", federation.Quote(rule))
 		}
 		if answered.operation == federation.Upsert {
 			s.registry.refused(s.consumer, answered.name, rule)

@@ -15,6 +15,8 @@ type Stats struct {
 	// the default, which also counts the streams for which there is no catalog.
 	Catalogs map[string]CatalogStats
 
+	Admission AdmissionStats
+
 	// Of the gate, and so of other ports as well where it is shared.
 
 	Connections int               // that are open, including those in their handshake
@@ -40,6 +42,12 @@ type CatalogStats struct {
 	Acknowledged uint64                // responses that were accepted
 	Refused      map[string]uint64     // responses that were refused, by the field that the consumer blames, or "other"
 	Ended        map[codes.Code]uint64 // streams that have ended, by the code of their status
+
+	// Streams whose consumers had a part of the catalog already, and the services that
+	// they were not sent therefore. In metrics these are
+	// federation_owner_resumed_streams_total and
+	// federation_owner_resume_spared_services_total.
+	Resumed, Spared uint64
 }
 
 // ClassStats is the state of the consumers for which the same rules of the policy are,
@@ -53,7 +61,7 @@ type ClassStats struct {
 // Stats returns the state of the server. It takes time in proportion to the number
 // of consumers. Where two catalogs are the same registry, Unsent is that of both.
 func (s *Server) Stats() Stats {
-	stats := Stats{Catalogs: make(map[string]CatalogStats)}
+	stats := Stats{Catalogs: make(map[string]CatalogStats), Admission: s.admission.stats()}
 	stats.Connections, stats.TurnedAway = s.gate.Stats()
 	registries := make(map[string]*Registry)
 	s.mu.Lock()
@@ -72,6 +80,7 @@ func (s *Server) Stats() Stats {
 	for name, c := range s.catalogs {
 		of := open[c]
 		of.Acknowledged, of.Refused, of.Ended = c.acknowledged.Load(), maps.Clone(c.refused), maps.Clone(c.ended)
+		of.Resumed, of.Spared = c.resumed.Load(), c.spared.Load()
 		stats.Catalogs[name], registries[name] = of, c.registry
 	}
 	s.mu.Unlock()

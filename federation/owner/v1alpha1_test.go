@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -34,7 +35,13 @@ type client1 struct {
 // subscribe1 opens a stream and sends the initial request.
 func subscribe1(tb testing.TB, conn *grpc.ClientConn) *client1 {
 	tb.Helper()
-	stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(tb.Context())
+	return subscribe1With(tb.Context(), tb, conn)
+}
+
+// subscribe1With is subscribe1 with a context, which may have a header.
+func subscribe1With(ctx context.Context, tb testing.TB, conn *grpc.ClientConn) *client1 {
+	tb.Helper()
+	stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -159,10 +166,10 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 		upsert(t, f.registry, other)
 		synctest.Wait()
 		for line, want := range map[string]int{
-			"cannot be expressed in a version of the API":                 3,
-			`service=a reason="v1alpha1 requires a SAN; add one to sans"`: 1,
-			`service=c reason="v1alpha1 requires a SAN; add one to sans"`: 1,
-			`service=c reason="v1alpha1 has the name of the service for`:  1,
+			"cannot be expressed in a version of the API":                3,
+			`service=a error="v1alpha1 requires a SAN; add one to sans"`: 1,
+			`service=c error="v1alpha1 requires a SAN; add one to sans"`: 1,
+			`service=c error="v1alpha1 has the name of the service for`:  1,
 		} {
 			if n := f.logged.count(line); n != want {
 				t.Errorf("%d log lines have %q, expected %d:\n%s", n, line, want, f.logged)
@@ -184,7 +191,7 @@ func TestAnswersV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.count(`service=a refusal="\"not ours\""`); n != 1 {
+		if n := f.logged.count(`service=a error="\"not ours\""`); n != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1:\n%s", n, f.logged)
 		}
 		c.request(wire.AckV1Alpha1(response.GetNonce())) // a second answer

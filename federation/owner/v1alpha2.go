@@ -24,36 +24,39 @@ type v1alpha2 struct {
 // EstablishStream serves one subscription of a consumer.
 //
 // A message of this version has two parts, and a peer may fill either: it sends
-// requests as a consumer, and responses as an owner. Each response is declined. A
-// message with neither part, as a later version may have, is ignored.
+// requests as a consumer, and responses as an owner. Unless Config.Consume wants them,
+// each response is declined. A message with neither part, as a later version may have, is
+// ignored.
 func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	if from := v.server.subscriber(stream.Context()); from != nil {
+		return v.server.both(stream, from)
+	}
 	answers := make(chan func() error, maxAnswers)
-	return v.server.subscribe(stream, dialect{
+	d := dialectV1Alpha2(lone{stream, answers})
+	d.answers = answers
+	return v.server.subscribe(stream, d)
+}
+
+// requests is the half of a stream on which the consumer asks, and the owner responds.
+type requests interface {
+	Recv(ctx context.Context) (*rdpb.StreamRequest, error)
+	Send(response *rdpb.StreamResponse) error
+}
+
+// dialectV1Alpha2 returns what v1alpha2 is on the half.
+func dialectV1Alpha2(half requests) dialect {
+	return dialect{
 		version: wire.V1Alpha2,
-		answers: answers,
 		receive: func(ctx context.Context) (wire.Request, error) {
-			for {
-				m, err := stream.Recv()
-				if err != nil {
-					return wire.Request{}, err
-				}
-				if response := m.GetResponse(); response != nil {
-					declined := &rdpb.BidirectionalStream{Request: wire.Decline(response)}
-					select {
-					case answers <- func() error { return stream.Send(declined) }:
-					case <-ctx.Done():
-						return wire.Request{}, context.Cause(ctx)
-					}
-				}
-				if m.GetRequest() == nil {
-					continue
-				}
-				request, err := wire.ParseRequest(m.GetRequest())
-				if err != nil {
-					return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
-				}
-				return request, nil
+			m, err := half.Recv(ctx)
+			if err != nil {
+				return wire.Request{}, err
 			}
+			request, err := wire.ParseRequest(m)
+			if err != nil {
+				return wire.Request{}, status.Error(codes.InvalidArgument, err.Error())
+			}
+			return request, nil
 		},
 		prepare: func(u update) (message, error) {
 			resource, err := u.resource()
@@ -61,8 +64,41 @@ func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 				return message{}, err
 			}
 			return message{len(resource.GetValue()), func(nonce, context string) error {
-				return stream.Send(&rdpb.BidirectionalStream{Response: wire.Respond(u.Event, resource, nonce, context)})
+				return half.Send(wire.Respond(u.Event, resource, nonce, context))
 			}}, nil
 		},
-	})
+	}
+}
+
+// lone is the half of a stream whose other half this owner does not take part in: what
+// the consumer publishes there is declined.
+type lone struct {
+	stream  rdpb.DiscoveryService_EstablishStreamServer
+	answers chan<- func() error
+}
+
+// Recv implements requests.
+func (l lone) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
+	for {
+		m, err := l.stream.Recv()
+		if err != nil {
+			return nil, err
+		}
+		if response := m.GetResponse(); response != nil {
+			declined := &rdpb.BidirectionalStream{Request: wire.Decline(response)}
+			select {
+			case l.answers <- func() error { return l.stream.Send(declined) }:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		if request := m.GetRequest(); request != nil {
+			return request, nil
+		}
+	}
+}
+
+// Send implements requests.
+func (l lone) Send(response *rdpb.StreamResponse) error {
+	return l.stream.Send(&rdpb.BidirectionalStream{Response: response})
 }

@@ -16,14 +16,24 @@ import (
 // order gets the most out of the window.
 type window struct {
 	room chan struct{} // holds a value when there may be room again
+	size int           // how many responses may be in flight; read-only
 
-	mu   sync.Mutex
-	ring []flight // response n is at index n modulo the length; guarded by mu
+	mu sync.Mutex
+
+	// ring has response n at index n modulo the length. It grows up to size as it is
+	// used, and is given back when there is nothing to send and nothing in flight.
+	// Guarded by mu, as is resting: whether there is nothing to send.
+	ring    []flight
+	resting bool
 
 	// Responses first to next-1 are in flight, except those that were
 	// acknowledged before an older one. Guarded by mu.
 	first, next uint64
 }
+
+// fewFlights is the length of the ring of a consumer at rest: most of them are, and what
+// one of them costs, thousands of them do.
+const fewFlights = 4
 
 // flight is a response that is in flight.
 type flight struct {
@@ -34,7 +44,7 @@ type flight struct {
 }
 
 func newWindow(size int) *window {
-	return &window{room: make(chan struct{}, 1), ring: make([]flight, size), first: 1, next: 1}
+	return &window{room: make(chan struct{}, 1), size: size, first: 1, next: 1}
 }
 
 // free returns how many responses there is room for. When room has a value, that
@@ -42,7 +52,7 @@ func newWindow(size int) *window {
 func (w *window) free() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.ring) - int(w.next-w.first) //nolint:gosec // at most the length
+	return w.size - int(w.next-w.first) //nolint:gosec // at most the size
 }
 
 // add notes a response, for which there must be room, and returns its nonce.
@@ -50,7 +60,11 @@ func (w *window) add(u update) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.next
+	if n-w.first == uint64(len(w.ring)) {
+		w.resize(min(w.size, max(fewFlights, 2*len(w.ring))))
+	}
 	w.next++
+	w.resting = false
 	*w.at(n) = flight{operation: u.Operation, name: u.Name, since: u.since}
 	return strconv.FormatUint(n, 10)
 }
@@ -76,6 +90,7 @@ func (w *window) acknowledge(nonce string) (flight, bool) {
 		*w.at(w.first) = flight{} // keep no reference to the name
 		w.first++
 	}
+	w.giveBack()
 	select {
 	case w.room <- struct{}{}:
 	default: // there is a value already
@@ -95,6 +110,32 @@ func (w *window) inFlight() (n int, oldest time.Time) {
 		}
 	}
 	return n, oldest
+}
+
+// rest notes that there is nothing to send for now.
+func (w *window) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resting = true
+	w.giveBack()
+}
+
+// giveBack drops a ring that is larger than what a consumer at rest needs. The caller
+// holds the lock.
+func (w *window) giveBack() {
+	if w.resting && w.first == w.next && len(w.ring) > fewFlights {
+		w.ring = nil
+	}
+}
+
+// resize makes the ring one of that length, which has room for what is in flight. The
+// caller holds the lock.
+func (w *window) resize(length int) {
+	old := w.ring
+	w.ring = make([]flight, length)
+	for n := w.first; n < w.next; n++ {
+		*w.at(n) = old[n%uint64(len(old))]
+	}
 }
 
 // at returns the place of response n. The caller holds the lock.

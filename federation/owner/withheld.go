@@ -1,8 +1,6 @@
 package owner
 
 import (
-	"fmt"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
@@ -23,8 +21,8 @@ func (s *session) express(u update) (update, message, bool) {
 	_, withheld := s.withheld[u.Name]
 	u.told = u.told && !withheld
 	m, err := s.prepare(u)
-	if most := s.server.config.MaxMessage; err == nil && m.bytes+envelopeBytes > most {
-		err = fmt.Errorf("it takes %d bytes, and a message has no more than %d", m.bytes, most)
+	if err == nil {
+		err = checkSize(m.bytes, s.server.config.MaxMessage)
 	}
 	if u.Operation != federation.Upsert {
 		delete(s.withheld, u.Name)
@@ -39,7 +37,7 @@ func (s *session) express(u update) (update, message, bool) {
 	s.withhold(u.Name)
 	if s.catalog.withheld.add(s.version.String(), u.Name, err.Error()) {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
-			"version", s.version, "service", u.Name, "reason", err)
+			"version", s.version, "service", u.Name, "error", err)
 	}
 	if !u.told {
 		return u, message{}, false

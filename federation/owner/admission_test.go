@@ -1,0 +1,219 @@
+package owner
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// queueing returns an admission with so many slots.
+func queueing(slots int) *admission {
+	a := newAdmission()
+	a.turns = turnstile.New[string](turnstile.Config{Slots: slots, Hold: catalogHold, Wait: longestTurn})
+	a.every = catalogHold / time.Duration(slots)
+	return a
+}
+
+// delayOf returns what the RetryInfo of a status says.
+func delayOf(t *testing.T, err error) time.Duration {
+	t.Helper()
+	s := status.Convert(err)
+	if s.Code() != codes.Unavailable || len(s.Details()) != 1 {
+		t.Fatalf("error is %v with the details %v, expected Unavailable with a RetryInfo", err, s.Details())
+	}
+	info, ok := s.Details()[0].(*errdetails.RetryInfo)
+	if !ok {
+		t.Fatalf("the detail is %v, expected a RetryInfo", s.Details()[0])
+	}
+	return info.GetRetryDelay().AsDuration()
+}
+
+// TestCatalogsTakeTurns has consumers that do not read take all slots, and others wait.
+// One that has little to be sent does not wait. The others have their turn once the slots
+// are lost, one of each identity first, and make room when they have the catalog.
+func TestCatalogsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Window = fewServices })
+		f.server.admission = queueing(2)
+		set(t, f.registry, catalogOf(2*fewServices))
+		for range 2 {
+			subscribe(t, f.dial(t, strangerID))
+		}
+		synctest.Wait()
+		type waiting struct {
+			*client
+
+			name string
+		}
+		var order []string
+		arrived := make(chan string, 100)
+		for _, name := range []string{"a", "a", "a", "b"} {
+			c := waiting{subscribe(t, f.dial(t, "spiffe://consumer.example/"+name)), name}
+			synctest.Wait()
+			go func() {
+				for {
+					m, err := c.stream.Recv()
+					if err != nil {
+						return
+					}
+					if m.GetResponse().GetOperation() == 0 {
+						arrived <- c.name
+					}
+					if err := c.stream.Send(&rdpb.BidirectionalStream{Request: wire.Ack(m.GetResponse().GetNonce(), "")}); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		synctest.Wait()
+		if got, want := f.server.Stats().Admission, (AdmissionStats{Sending: 2, Waiting: 4}); got != want {
+			t.Errorf("state is %+v, expected %+v", got, want)
+		}
+		time.Sleep(catalogHold)
+		synctest.Wait()
+		for range 4 {
+			order = append(order, <-arrived)
+		}
+		if i := slices.Index(order, "b"); i > 2 {
+			t.Errorf("the catalogs came in the order %v, expected b before the last of a", order)
+		}
+		synctest.Wait()
+		if got := f.server.Stats().Admission; got != (AdmissionStats{}) {
+			t.Errorf("state is %+v when all is done, expected nothing", got)
+		}
+	})
+}
+
+// TestFewServicesDoNotWait subscribes to a small catalog while all slots are taken.
+func TestFewServicesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.server.admission = queueing(1)
+		set(t, f.registry, catalogOf(fewServices))
+		held := f.server.admission.turns.Enter("other")
+		begin := time.Now()
+		subscribe(t, f.dial(t, consumerID)).next()
+		if d := time.Since(begin); d > 0 {
+			t.Errorf("the first service came after %v", d)
+		}
+		held.Leave()
+	})
+}
+
+// TestStreamEndsInTheQueue ends streams while they wait: one by its consumer, one because
+// the catalog becomes unavailable.
+func TestStreamEndsInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.server.admission = queueing(1)
+		set(t, f.registry, catalogOf(2*fewServices))
+		held := f.server.admission.turns.Enter("other")
+		one, other := f.dial(t, consumerID), subscribe(t, f.dial(t, consumerID))
+		subscribe(t, one)
+		synctest.Wait()
+		one.Close()
+		synctest.Wait()
+		if got := f.server.Stats().Admission.Waiting; got != 1 {
+			t.Errorf("%d wait after one has gone, expected 1", got)
+		}
+		f.registry.SetUnavailable("test")
+		if got := other.status(); got.Code() != codes.Unavailable || len(got.Details()) > 0 {
+			t.Errorf("status is %v, expected Unavailable", got)
+		}
+		synctest.Wait()
+		if got := f.server.Stats().Admission; got.Waiting != 0 || got.TurnedAway != 0 {
+			t.Errorf("state is %+v, expected that nobody waits or was turned away", got)
+		}
+		held.Leave()
+	})
+}
+
+// TestTurnedAway has more consumers wait than can be served in time. Those that come then
+// are told to come back, one after the other, and an identity of which nobody waits is
+// let in.
+func TestTurnedAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := queueing(2) // a turn each second
+		enough := int(longestQueue/time.Second) + 1
+		for range 2 + enough {
+			if _, err := a.enter("many"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := time.Duration(0)
+		for i := range 1000 {
+			_, err := a.enter("many")
+			got := delayOf(t, err)
+			free := time.Duration(enough+1+i) * time.Second
+			switch {
+			case free < longestDelay:
+				if got < free || got > free+free/10+time.Second {
+					t.Fatalf("consumer %d is to come back after %v, expected about %v", i, got, free)
+				}
+			case got < longestDelay/2 || got > longestDelay:
+				t.Fatalf("consumer %d is to come back after %v, expected up to %v", i, got, longestDelay)
+			case got == last:
+				t.Errorf("two consumers are to come back at once, after %v", got)
+			}
+			last = got
+		}
+		if got := a.stats().TurnedAway; got != 1000 {
+			t.Errorf("%d are counted, expected 1000", got)
+		}
+		if _, err := a.enter("few"); err != nil {
+			t.Errorf("an identity of which nobody waits is turned away: %v", err)
+		}
+	})
+}
+
+// TestTurnNeverComes has a stream wait for longer than was expected.
+func TestTurnNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		f.server.admission = queueing(1)
+		f.server.admission.turns = turnstile.New[string](turnstile.Config{Slots: 1, Hold: time.Hour, Wait: longestTurn})
+		set(t, f.registry, catalogOf(2*fewServices))
+		held := f.server.admission.turns.Enter("other")
+		begin := time.Now()
+		c := subscribe(t, f.dial(t, consumerID))
+		if d := delayOf(t, c.status().Err()); d < shortestDelay {
+			t.Errorf("the consumer is to come back after %v", d)
+		}
+		if d := time.Since(begin); d != longestTurn {
+			t.Errorf("the stream has ended after %v, expected %v", d, longestTurn)
+		}
+		held.Leave()
+	})
+}
+
+// TestTimeBetweenTurns has catalogs that take a tenth of a second. The time between turns
+// is found out, and so more may wait.
+func TestTimeBetweenTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := queueing(1)
+		visits := make([]*turnstile.Visit, 100)
+		for i := range visits {
+			visits[i] = a.turns.Enter("a")
+		}
+		for i, v := range visits {
+			<-v.Turn
+			if i > 0 {
+				a.admitted()
+			}
+			time.Sleep(100 * time.Millisecond)
+			v.Leave()
+		}
+		if a.every < 100*time.Millisecond || a.every > 120*time.Millisecond {
+			t.Errorf("a turn takes %v, expected about 100ms", a.every)
+		}
+	})
+}

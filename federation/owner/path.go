@@ -1,0 +1,48 @@
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// ErrLoop is the error for services that have come through the registry that they are to
+// be published in: relays that feed each other would keep them alive for ever.
+var ErrLoop = errors.New("the services have come through this catalog already")
+
+// SetPath says through which owners the services of the registry come, before they are
+// published in it: empty for an origin, as a new registry is. It is told to the consumers
+// whose streams open from then on.
+//
+// It fails with [ErrLoop] where the registry is one of them itself, and where there are
+// too many, and then the path stays as it was.
+func (r *Registry) SetPath(upstream wire.Path) error {
+	if err := r.CheckPath(upstream); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.upstream = slices.Clone(upstream)
+	return nil
+}
+
+// CheckPath returns the error of SetPath, and changes nothing.
+func (r *Registry) CheckPath(upstream wire.Path) error {
+	switch {
+	case slices.Contains(upstream, r.hop):
+		return ErrLoop
+	case len(upstream) >= wire.MaxHops:
+		return fmt.Errorf("the services have come through %d owners, more than %d would have had them", len(upstream), wire.MaxHops-1)
+	}
+	return nil
+}
+
+// Path returns through which owners the services of the registry come to consumers; the
+// last one is the registry.
+func (r *Registry) Path() wire.Path {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(slices.Clone(r.upstream), r.hop)
+}

@@ -1,0 +1,728 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// expressibles returns the services of that many names, at version 1, which both versions
+// of the API can express.
+func expressibles(n int) map[string]*federation.Service {
+	services := make(map[string]*federation.Service)
+	for i := range n {
+		name := fmt.Sprintf("s%03d", i)
+		services[name] = expressible(name, 1)
+	}
+	return services
+}
+
+// onWires returns what a consumer of that version holds of services.
+func onWires(tb testing.TB, version wire.Version, services map[string]*federation.Service) map[string]*federation.Service {
+	tb.Helper()
+	held := make(map[string]*federation.Service)
+	for name, s := range services {
+		if s := onWire(tb, version, s); s != nil {
+			held[name] = s
+		}
+	}
+	return held
+}
+
+// nextN receives that many responses, and acknowledges each.
+func (l *receiver) nextN(tb testing.TB, n int) []string {
+	tb.Helper()
+	var got []string
+	for range n {
+		event, acknowledge, err := l.receive()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if event.Operation == federation.Alive {
+			event.Operation = federation.End
+		}
+		got = append(got, show(event))
+		acknowledge()
+	}
+	return got
+}
+
+// TestResume resumes with all that there is, with some that is different, and with nothing
+// that is the same. Whatever a consumer has not is told before the end marker, and every
+// change after it.
+func TestResume(t *testing.T) {
+	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+		synctest.Test(t, func(t *testing.T) {
+			audit := &logBuffer{}
+			f := start(t, func(c *Config) {
+				c.Window = 8
+				c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+			})
+			services := expressibles(100)
+			for _, s := range services {
+				upsert(t, f.registry, s)
+			}
+			ids := []mtls.ID{idOf(t, consumerID)}
+			held := onWires(t, version, services)
+
+			same, resumed := comeBack(t, f, ids, version, held, 512)
+			upsert(t, f.registry, expressible("s004", 2))
+			f.registry.Delete("s002")
+			upsert(t, f.registry, expressible("new", 1))
+			want := []string{"end", "upsert s004 2", "delete s002", "upsert new 1"}
+			if got := same.nextN(t, 4); !resumed || !cmp.Equal(want, got) {
+				t.Errorf("%s, the same: told %v, expected %v", version, got, want)
+			}
+
+			// Of three leaves, no other name is in any.
+			some, resumed := comeBack(t, f, ids, version, held, 512)
+			want = []string{"upsert new 1", "upsert s004 2", "end"}
+			if got := some.nextN(t, 3); !resumed || !cmp.Equal(want, got) {
+				t.Errorf("%s, some: told %v, expected %v", version, got, want)
+			}
+			if some.held["s002"] != nil || len(some.held) != 98 {
+				t.Errorf("%s: %d services are held without being told, with s002: %v", version, len(some.held), some.held["s002"])
+			}
+			f.registry.Delete("s003") // which was never told on this stream
+			if got := some.nextN(t, 1); got[0] != "delete s003" {
+				t.Errorf("%s: told %v, expected delete s003", version, got)
+			}
+
+			other, resumed := comeBack(t, f, ids, version, map[string]*federation.Service{"x": held["s004"]}, 1)
+			if got := other.nextN(t, 100); resumed || got[99] != "end" {
+				t.Errorf("%s: a catalog of which all is different was resumed, or ends with %v", version, got[99])
+			}
+			synctest.Wait()
+			if got := f.server.Stats().Catalogs[""]; got.Resumed != 2 || got.Spared != 198 || got.Unsent != 0 {
+				t.Errorf("%s: unexpected figures %+v", version, got)
+			}
+			who := fmt.Sprintf("catalog=\"\" consumer=%s ", consumerID)
+			for text, want := range map[string]int{
+				"services held\" " + who + "held=100\n": 1,
+				"services held\" " + who + "held=98\n":  1,
+				"service told\"":                        1 + 2 + 99,
+				"service withdrawn\" " + who:            3,
+			} {
+				if got := audit.count(text); got != want {
+					t.Errorf("%s: the audit has %d lines with %q, expected %d", version, got, text, want)
+				}
+			}
+		})
+	}
+}
+
+// TestResumeOfAView resumes with what a policy tells, in the shape in which it tells it.
+// Under another policy, what is different is told, and what is hidden is not.
+func TestResumeOfAView(t *testing.T) {
+	r := NewRegistry()
+	for _, s := range expressibles(50) {
+		upsert(t, r, s)
+	}
+	r.SetPolicy(policyOf(t, stripped(of("s001 s002 s003", consumerID)), of("s003", strangerID)))
+	ids := []mtls.ID{idOf(t, consumerID)}
+	state := make(map[string]*federation.Service)
+	for _, name := range []string{"s001", "s002", "s003"} {
+		s := expressible(name, 1)
+		s.Description = ""
+		state[name] = s
+	}
+	theirs := sumOf(t, plain, state)
+	resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) || resumed.spared != 3 {
+		t.Errorf("told %v and spared %d services, expected nothing and 3", got, resumed.spared)
+	}
+	r.SetPolicy(policyOf(t, of("s002 s003 s004", consumerID)))
+	if got, want := drain(resumed.Subscription), []string{"upsert s004 1", "upsert s002 1", "upsert s003 1", "delete s001"}; !cmp.Equal(want, got) {
+		t.Errorf("told %v, expected %v", got, want)
+	}
+	late := r.resume(t.Context(), r.current(), ids, plain, theirs)
+	if got, want := drain(late.Subscription), []string{"upsert s002 1", "upsert s003 1", "upsert s004 1", "end"}; !cmp.Equal(want, got) || late.spared != 0 {
+		t.Errorf("told %v and spared %d services, expected %v and none", got, late.spared, want)
+	}
+	resumed.Close()
+	late.Close()
+	if len(r.classes) != 0 {
+		t.Errorf("%d classes are left behind", len(r.classes))
+	}
+}
+
+// TestResumeNeedsTheHeader sends no header, and such as cannot be read: these consumers are
+// told everything, and nothing of resumption in the header of the stream.
+func TestResumeNeedsTheHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Window = 8 })
+		services := expressibles(3)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		good := sumOf(t, plain, services).Fold(4).Header()
+		for name, pairs := range map[string][]string{
+			"none":      nil,
+			"empty":     {wire.ResumeHeader, ""},
+			"damaged":   {wire.ResumeHeader, good[1:]},
+			"two":       {wire.ResumeHeader, good, wire.ResumeHeader, good},
+			"of others": {wire.ResumeHeader, resume.Digests{{1}}.Header()},
+		} {
+			l := listen(t, f, []mtls.ID{idOf(t, consumerID)}, wire.V1Alpha2, pairs...)
+			header, err := l.header()
+			if err != nil || len(header.Get(wire.ResumeHeader)) > 0 {
+				t.Errorf("%s: header %v, error %v", name, header, err)
+			}
+			if got, want := l.nextN(t, 4), []string{"upsert s000 1", "upsert s001 1", "upsert s002 1", "end"}; !cmp.Equal(want, got) {
+				t.Errorf("%s: told %v, expected %v", name, got, want)
+			}
+		}
+	})
+}
+
+// silent opens a stream that resumes, and sends no initial request.
+func silent(t *testing.T, f *fixture, services map[string]*federation.Service) *client {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ResumeHeader, sumOf(t, plain, services).Header())
+	stream, err := rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := stream.Header()
+	if err != nil || len(header.Get(wire.ResumeHeader)) != 1 {
+		t.Fatalf("the header is %v, with error %v", header, err)
+	}
+	return &client{t, stream}
+}
+
+// TestResumedStreamHasToBegin ends a stream without an initial request after a minute, and
+// not one whose request comes before.
+func TestResumedStreamHasToBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		services := expressibles(3)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		mute, late, never := silent(t, f, services), silent(t, f, services), open(t, f.dial(t, consumerID))
+		time.Sleep(openTimeout - time.Second)
+		upsert(t, f.registry, expressible("s001", 2))
+		late.request(wire.Subscribe("session"))
+		begun := time.Now()
+		if got := mute.status(); got.Code() != codes.Unavailable || time.Since(begun) != time.Second {
+			t.Errorf("the stream ended with %v after %v more, expected Unavailable after a second", got, time.Since(begun))
+		}
+		time.Sleep(time.Hour)
+		if got, want := late.nextN(2), []string{"end", "upsert s001 2"}; !cmp.Equal(want, got) {
+			t.Errorf("told %v, expected %v", got, want)
+		}
+		never.request(wire.Subscribe("session")) // does not resume, so it has all the time
+		if got := never.next(); got != "upsert s000 1" {
+			t.Errorf("told %v, expected upsert s000 1", got)
+		}
+	})
+}
+
+// TestResumeAndEras makes the registry unavailable while a resumption is prepared, and
+// afterwards.
+func TestResumeAndEras(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		services := expressibles(3)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		f.registry.meanwhile = sync.OnceFunc(func() {
+			f.registry.SetUnavailable("turned over")
+			f.registry.Delete("s001")
+			f.registry.SetUnavailable("")
+		})
+		ids := []mtls.ID{idOf(t, consumerID)}
+		l := listen(t, f, ids, wire.V1Alpha2, wire.ResumeHeader, sumOf(t, plain, services).Header())
+		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the stream of an era that has ended got %v, expected Unavailable", err)
+		}
+		l, resumed := comeBack(t, f, ids, wire.V1Alpha2, services, 512)
+		if got := l.nextN(t, 1); !resumed || got[0] != "end" || l.held["s001"] != nil || len(l.held) != 2 {
+			t.Errorf("resumed %v and told %v, and %d services are held, expected the end and 2", resumed, got, len(l.held))
+		}
+		mute := silent(t, f, services)
+		f.registry.SetUnavailable("away")
+		expectUnavailable(t, mute, "away")
+		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the resumed stream got %v, expected Unavailable", err)
+		}
+	})
+}
+
+// TestResumeOfWhatIsWithheld resumes where services are not sent to the consumer. When
+// they can be sent they are new, and when they go the consumer is told nothing.
+func TestResumeOfWhatIsWithheld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Window = 8 })
+		services := expressibles(3)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		for _, name := range []string{"x", "y"} {
+			upsert(t, f.registry, service(name, 1)) // without a SAN
+		}
+		conn := f.dial(t, consumerID)
+		full := subscribe1(t, conn)
+		full.nextN(4)
+		held := onWires(t, wire.V1Alpha1, services)
+		ctx := metadata.AppendToOutgoingContext(t.Context(),
+			wire.ResumeHeader, sumOf(t, form{wire.V1Alpha1, defaultMaxMessage}, held).Header())
+		c := subscribe1With(ctx, t, conn)
+		synctest.Wait()
+		f.registry.Delete("y")
+		upsert(t, f.registry, expressible("x", 2))
+		upsert(t, f.registry, expressible("s001", 2))
+		if got, want := c.nextN(3), []string{"UNKNOWN", "CREATE x 2", "UPDATE s001 2"}; !cmp.Equal(want, got) {
+			t.Errorf("told %v, expected %v", got, want)
+		}
+		if got := f.server.Stats().Catalogs[""]; got.Resumed != 1 || got.Spared != 3 {
+			t.Errorf("unexpected figures %+v", got)
+		}
+	})
+}
+
+// TestRefusalEndsWithWhatIsHeld refuses a version of a service, which is then taken back.
+// The consumer holds the one before, and so refuses nothing any more.
+func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard listener
+		f := start(t, nil)
+		f.registry.OnRefusal(heard.hear)
+		services := expressibles(2)
+		for _, s := range services {
+			upsert(t, f.registry, s)
+		}
+		c := subscribe(t, f.dial(t, consumerID))
+		c.nextN(3)
+		upsert(t, f.registry, expressible("s000", 2))
+		c.refuse("fqdn: not mine")
+		upsert(t, f.registry, expressible("s001", 2))
+		c.refuse("fqdn: not mine")
+		synctest.Wait()
+		refusal := Refusal{"s000", consumerID, "fqdn", `"fqdn: not mine"`}
+		other := refusal
+		other.Service = "s001"
+		heard.expect(t, "refused", refusal, other)
+		if err := c.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		c.status()
+		upsert(t, f.registry, services["s000"])
+		l, _ := comeBack(t, f, []mtls.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
+		synctest.Wait()
+		heard.expect(t, "resumed", Refusal{Service: "s000", Consumer: consumerID})
+		if got, want := l.nextN(t, 2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
+			t.Errorf("told %v, expected %v", got, want)
+		}
+		synctest.Wait()
+		heard.expect(t, "taken", Refusal{Service: "s001", Consumer: consumerID})
+	})
+}
+
+// TestDigestsAreShared resumes at once, and lets nobody take digests but the first.
+func TestDigestsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		services := expressibles(40)
+		for _, s := range services {
+			upsert(t, r, s)
+		}
+		theirs, ids := sumOf(t, plain, services), []mtls.ID{idOf(t, consumerID)}
+		release := make(chan struct{})
+		var taking sync.Mutex
+		computations := 0
+		r.meanwhile = func() {
+			r.mu.Lock()
+			busy := r.resumes != nil && r.resumes.of(sight{view{whole: true}, plain}).busy != nil
+			r.mu.Unlock()
+			if busy && taking.TryLock() {
+				computations++
+				<-release
+			}
+		}
+		var running sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 10 {
+			running.Go(func() {
+				resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+				if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
+					t.Errorf("told %v, expected the end", got)
+				}
+				resumed.Close()
+			})
+		}
+		running.Go(func() {
+			r.mu.Lock() // it may be the first otherwise
+			busy := r.resumes != nil
+			r.mu.Unlock()
+			if resumed := r.resume(ctx, r.current(), ids, plain, theirs); busy && resumed != nil {
+				resumed.Close()
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(release)
+		running.Wait()
+		if computations != 1 {
+			t.Errorf("digests were taken %d times, expected once", computations)
+		}
+	})
+}
+
+// TestDigestsAreTakenForAPartOfTheTime resumes when no more time may be spent on digests.
+// What has changed then counts as different, and what is not known is sent.
+func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		services := expressibles(40)
+		for _, s := range services {
+			upsert(t, r, s)
+		}
+		theirs, ids := sumOf(t, plain, services), []mtls.ID{idOf(t, consumerID)}
+		r.resumes = &resumes{digests: make(map[sight]*digests)}
+		r.resumes.spend(2 * digestBurst)
+		if resumed := r.resume(t.Context(), r.current(), ids, plain, theirs); resumed != nil {
+			t.Error("resumed without digests")
+		}
+		time.Sleep(digestShare * digestBurst)
+		told := func(want ...string) {
+			t.Helper()
+			resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+			defer resumed.Close()
+			if got := drain(resumed.Subscription); !cmp.Equal(want, got) {
+				t.Errorf("told %v, expected %v", got, want)
+			}
+		}
+		told("end")
+		upsert(t, r, expressible("s004", 2))
+		upsert(t, r, services["s004"])
+		r.resumes.spend(2 * digestBurst)
+		told("upsert s004 1", "end") // something has changed there
+		time.Sleep(2*digestShare*digestBurst - time.Nanosecond)
+		told("upsert s004 1", "end")
+		time.Sleep(time.Nanosecond)
+		told("end")
+	})
+}
+
+// TestDigestsAreBounded resumes in more forms than a registry keeps digests of.
+func TestDigestsAreBounded(t *testing.T) {
+	r := NewRegistry()
+	services := expressibles(2)
+	for _, s := range services {
+		upsert(t, r, s)
+	}
+	for i := range 2 * maxViews {
+		resumed := r.resume(t.Context(), r.current(), nil, form{wire.V1Alpha2, defaultMaxMessage + i}, sumOf(t, plain, services))
+		resumed.Close()
+		if n := len(r.resumes.digests); n > maxViews {
+			t.Fatalf("there are digests of %d views, expected %d at most", n, maxViews)
+		}
+	}
+}
+
+// TestNamesKeepTheirLeaves lets names come and go, few and many, and compares the leaves
+// with those of the names.
+func TestNamesKeepTheirLeaves(t *testing.T) {
+	r := NewRegistry()
+	services := expressibles(100)
+	for _, s := range services {
+		upsert(t, r, s)
+	}
+	random := policytest.New(1)
+	for range 200 {
+		for range 1 << random.IntN(6) {
+			name := fmt.Sprintf("s%03d", random.IntN(200))
+			if !r.Delete(name) {
+				upsert(t, r, expressible(name, 1))
+			}
+		}
+		services := current(r)
+		resumed := r.resume(t.Context(), r.current(), nil, plain, sumOf(t, plain, services).Fold(4<<random.IntN(8)))
+		if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
+			t.Fatalf("told %v, expected the end", got)
+		}
+		resumed.Close()
+		if len(r.leaves) != len(r.names) || len(r.names) != len(services) {
+			t.Fatalf("%d names of %d services have %d leaves", len(r.names), len(services), len(r.leaves))
+		}
+		for i, name := range r.names {
+			if int(r.leaves[i]) != resume.Leaf(name) {
+				t.Fatalf("%s is in leaf %d, expected %d", name, r.leaves[i], resume.Leaf(name))
+			}
+		}
+	}
+}
+
+// TestManyChangesAtOnce changes so many services that no name is looked at.
+func TestManyChangesAtOnce(t *testing.T) {
+	r := NewRegistry()
+	catalog := catalogOf(manyChanges + 10)
+	set(t, r, catalog)
+	theirs := sumOf(t, plain, current(r))
+	resumed := r.resume(t.Context(), r.current(), nil, plain, theirs)
+	if got := drain(resumed.Subscription); !cmp.Equal(got, []string{"end"}) {
+		t.Errorf("told %d events, expected the end", len(got))
+	}
+	resumed.Close()
+	for i := range catalog[:manyChanges] {
+		catalog[i] = service(catalog[i].Name, 2)
+	}
+	set(t, r, catalog)
+	if r.resume(t.Context(), r.current(), nil, plain, theirs.Fold(256)) != nil {
+		t.Error("resumed a catalog of which nearly all has changed")
+	}
+}
+
+// FuzzResume lets a consumer come back with any header, or the digests of any catalog. By
+// the rules, it holds the view of then in the end, whatever it held and whatever changes
+// meanwhile. One that held exactly that is told nothing.
+func FuzzResume(f *testing.F) {
+	f.Add(uint64(1), uint8(0), "")
+	f.Add(uint64(2), uint8(1), "accepted")
+	f.Add(uint64(3), uint8(18), "")
+	f.Add(uint64(4), uint8(91), strings.Repeat("A", 86))
+	f.Add(uint64(5), uint8(43), resume.Digests{{}, {}}.Header())
+	f.Fuzz(func(t *testing.T, seed uint64, kind uint8, header string) {
+		w := newWorld(t, seed)
+		w.begin()
+		w.holders = nil
+		w.registry.SetUnavailable("")
+		if w.registry.resumes != nil {
+			w.registry.resumes.owed = time.Time{}
+		}
+		version := []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[kind%2]
+		shape := form{version, defaultMaxMessage}
+		ids := w.IDs()
+		view := func() map[string]*federation.Service {
+			told := make(map[string]*federation.Service)
+			for name := range w.services {
+				if s := w.told(&holder{Subscription: &Subscription{ids: ids}}, name); s != nil {
+					told[name] = s
+				}
+			}
+			return onWires(t, version, told)
+		}
+		buckets := 1 << (kind / 2 % 10)
+		honest := kind%3 == 0
+		held := view()
+		if !honest {
+			held = onWires(t, version, w.remembered())
+		}
+		text := sumOf(t, shape, held).Fold(buckets).Header()
+		if kind > 200 { // a part of it is something else
+			honest = false
+			at := min(int(kind)%20, len(text))
+			text = text[:at] + header
+		}
+		theirs, err := resume.ParseDigests(text)
+		if err != nil {
+			return
+		}
+		buckets = len(theirs)
+		changes := w.IntN(3) > 0
+		w.registry.meanwhile = func() {
+			if changes && w.IntN(2) == 0 {
+				changes, honest = false, false
+				w.do([]byte{0, 2, 3, 4, 5, 6}[w.IntN(6)])
+			}
+		}
+		resumed := w.registry.resume(t.Context(), w.registry.current(), ids, shape, theirs)
+		w.registry.meanwhile = nil
+		var s *Subscription
+		stale := maps.Clone(held)
+		announced := make(map[string]*federation.Service)
+		withheld := make(map[string]struct{})
+		if resumed == nil {
+			s = w.registry.SubscribeAs(ids)
+		} else {
+			selection, err := resume.ParseSelection(resumed.selection.Header(), buckets)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, service := range held {
+				if !selection.Has(name) {
+					announced[name] = service
+					delete(stale, name)
+				}
+			}
+			for _, name := range resumed.withheld {
+				withheld[name] = struct{}{}
+			}
+			s = resumed.Subscription
+		}
+		defer s.Close()
+		stream := &session{
+			server:  &Server{config: Config{MaxMessage: defaultMaxMessage}},
+			catalog: (&Server{log: slog.New(slog.DiscardHandler)}).newCatalog(""), withheld: withheld,
+			dialect: dialect{version: version, prepare: func(u update) (message, error) {
+				if u.encoded == nil {
+					return message{}, nil
+				}
+				value, err := shape.value(u.encoded)
+				return message{bytes: len(value)}, err
+			}},
+		}
+		messages, ended := 0, false
+		for range 6 {
+			for updates := s.take(nil, 1+w.IntN(4)); len(updates) > 0; updates = s.take(nil, 1+w.IntN(4)) {
+				for _, u := range updates {
+					u, _, ok := stream.express(u)
+					if !ok {
+						continue
+					}
+					messages++
+					switch u.Operation {
+					case federation.Upsert:
+						if u.told != (announced[u.Name] != nil) {
+							t.Fatalf("told %s as known %v, and it is otherwise", u.Name, u.told)
+						}
+						announced[u.Name] = onWire(t, version, u.encoded.Service())
+						delete(stale, u.Name)
+					case federation.Delete:
+						if announced[u.Name] == nil {
+							t.Fatalf("told to delete %s, of which the consumer does not know", u.Name)
+						}
+						delete(announced, u.Name)
+					default:
+						clear(stale)
+						ended = true
+					}
+				}
+			}
+			if diff := cmp.Diff(view(), announced, cmp.Comparer(func(a, b *federation.Service) bool { return a.Equal(b) })); diff != "" || !ended || len(stale) > 0 {
+				t.Fatalf("the end marker came: %v; unexpected services (-want +got):\n%s", ended, diff)
+			}
+			if honest && len(held) > 0 && (resumed == nil || messages != 1) {
+				t.Fatalf("a consumer that had everything got %d messages", messages)
+			}
+			honest = false
+			w.do([]byte{0, 2, 3, 4, 5, 6, 7}[w.IntN(7)])
+		}
+	})
+}
+
+// BenchmarkResume has a catalog of 10,000 services, and a consumer that holds it: all of
+// it, all but 10 services, or nothing. It reports how many bytes the messages have.
+func BenchmarkResume(b *testing.B) {
+	const services = 10_000
+	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
+		for _, bm := range []struct {
+			name    string
+			changed int
+			fresh   bool // whether no digests are known
+		}{
+			{"full", services, false},
+			{"nothing", 0, false},
+			{"changed=10", 10, false},
+			{"owner=new", 0, true},
+		} {
+			b.Run(fmt.Sprintf("%s/%s", version, bm.name), func(b *testing.B) {
+				r := NewRegistry()
+				state := make(map[string]*federation.Service)
+				for i := range services {
+					s := expressible(fmt.Sprintf("s%05d", i), 1)
+					state[s.Name] = s
+				}
+				all := make([]*wire.Encoded, 0, services)
+				for _, s := range state {
+					all = append(all, encoded(b, s))
+				}
+				r.SetEncoded(all)
+				shape := form{version, defaultMaxMessage}
+				theirs := sumOf(b, shape, state).Fold(resume.Buckets(services))
+				for i := range bm.changed {
+					upsert(b, r, expressible(fmt.Sprintf("s%05d", i), 2))
+				}
+				var messages, bytes int
+				r.Subscribe().Close() // so that the names are in order
+				if resumed := r.resume(b.Context(), r.current(), nil, shape, theirs); resumed != nil {
+					resumed.Close() // and that digests are known
+				}
+				for b.Loop() {
+					if bm.fresh {
+						r.resumes, r.leaves = nil, nil
+					}
+					var s *Subscription
+					if resumed := r.resume(b.Context(), r.current(), nil, shape, theirs); resumed != nil {
+						s = resumed.Subscription
+					} else {
+						s = r.SubscribeAs(nil)
+					}
+					messages, bytes = 0, 0
+					for updates := s.take(nil, 64); len(updates) > 0; updates = s.take(updates[:0], 64) {
+						for _, u := range updates {
+							messages++
+							if u.encoded != nil {
+								value, err := shape.value(u.encoded)
+								if err != nil {
+									b.Fatal(err)
+								}
+								bytes += len(value)
+							}
+						}
+					}
+					s.Close()
+				}
+				b.ReportMetric(float64(messages), "messages")
+				b.ReportMetric(float64(bytes), "resource-B")
+			})
+		}
+	}
+}
+
+// BenchmarkChangeWithDigests changes a service of 10,000 before and after consumers have
+// resumed, and while a consumer resumes for each change.
+func BenchmarkChangeWithDigests(b *testing.B) {
+	for _, name := range []string{"never", "once", "always"} {
+		b.Run("resumed="+name, func(b *testing.B) {
+			r := NewRegistry()
+			catalog := catalogOf(10_000)
+			set(b, r, catalog)
+			defer r.Subscribe().Close()
+			theirs := sumOf(b, plain, current(r)).Fold(256)
+			come := func() {
+				if resumed := r.resume(b.Context(), r.current(), nil, plain, theirs); resumed != nil {
+					resumed.Close()
+				}
+			}
+			if name != "never" {
+				come()
+			}
+			versions := [2][]*wire.Encoded{}
+			for i := range 512 {
+				for v := range versions {
+					versions[v] = append(versions[v], encoded(b, service(catalog[i].Name, v+2)))
+				}
+			}
+			i := 0
+			for b.Loop() {
+				r.UpdateEncoded(versions[i/512%2][i%512:i%512+1], nil)
+				i++
+				if name == "always" {
+					come()
+				}
+			}
+		})
+	}
+}
