@@ -25,7 +25,13 @@ type Config struct {
 
 	// Name names the catalog in log lines and in Status. It may be empty.
 	Name string
+
+	// Observer, where there is one, is told what becomes of what is published.
+	Observer Observer
 }
+
+// NoLifetime is the Lifetime of a source without which the catalog is unavailable at once.
+const NoLifetime time.Duration = -1
 
 // Entry is a source with its place in a catalog.
 type Entry struct {
@@ -42,7 +48,7 @@ type Entry struct {
 	Source Source
 
 	// Lifetime is for how long the catalog stays available while the origin of the
-	// source is away; 0 stands for ever.
+	// source is away; 0 stands for ever, and [NoLifetime] for not at all.
 	Lifetime time.Duration
 }
 
@@ -57,6 +63,7 @@ type Catalog struct {
 	registry  *owner.Registry // read-only after NewCatalog
 	logger    *slog.Logger    // read-only after NewCatalog
 	name      string          // read-only after NewCatalog
+	observer  Observer        // read-only after NewCatalog; nil for none
 	published chan struct{}   // closed when a list is published for the first time, by once
 	once      sync.Once
 	wake      chan struct{} // holds one value when Run has something to do
@@ -71,6 +78,8 @@ type Catalog struct {
 	reason string   // why the catalog is unavailable; empty when it is not
 	lapsed bool     // whether that is because of a lifetime
 	lines  []func() // log what is to be logged without the lock
+
+	changes uint64 // of what is published
 }
 
 // listed is an entry of a list that has yet to take effect.
@@ -89,7 +98,7 @@ func NewCatalog(c Config) *Catalog {
 		logger = logger.With("catalog", c.Name)
 	}
 	catalog := &Catalog{
-		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name,
+		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name, observer: c.Observer,
 		published: make(chan struct{}), wake: make(chan struct{}, 1), parts: make(map[string]*part),
 	}
 	c.Registry.OnRefusal(catalog.refused)
@@ -176,19 +185,50 @@ func (c *Catalog) advance() {
 		p.level, p.name, p.lifetime = level, l.name, l.lifetime
 		c.active = append(c.active, p)
 	}
+	c.turnTo(c.path())
 	c.evaluate()
 	if c.begun {
-		c.publish(Compare(before, c.visible()))
+		c.publish(Compare(before, c.visible()), func(string) string { return "its source is not in the configuration any more" })
 	} else {
 		c.registry.SetEncoded(c.visible())
 		c.begun = true
+		c.changes++
 	}
 	c.endUnlisted()
 }
 
+// path returns through which owners the services have come that are published: those of
+// the first source that names any. A source with a path is mostly alone.
+func (c *Catalog) path() wire.Path {
+	for _, p := range c.active {
+		if len(p.path) > 0 {
+			return p.path
+		}
+	}
+	return nil
+}
+
+// turnTo has the registry tell another path. Streams that are open were told the one
+// before: they end, since their consumers could not tell a circle from it. It is judge
+// that makes the catalog available again.
+func (c *Catalog) turnTo(path wire.Path) {
+	if told := c.registry.Path(); slices.Equal(path, told[:len(told)-1]) {
+		return
+	}
+	if c.reason == "" {
+		c.reason = "the services come by another way"
+		c.registry.SetUnavailable(c.reason)
+	}
+	_ = c.registry.SetPath(path) // Through has checked it
+}
+
 // publish changes the registry, which tells what is new first, then what changes, and
 // then what is gone: an fqdn that moves has an answer all the time.
-func (c *Catalog) publish(d Difference) {
+//
+// Left says why a service has gone that is not hidden.
+func (c *Catalog) publish(d Difference, left func(service string) string) {
+	c.observe(d, left)
+	c.changes++
 	c.registry.UpdateEncoded(append(d.Added, d.Changed...), d.Gone)
 }
 
@@ -246,7 +286,11 @@ func (c *Catalog) unavailable(now time.Time) string {
 		return "waiting for the first state of " + strings.Join(names, ", ")
 	}
 	for _, p := range c.active {
-		if p.isOverdue(now) {
+		switch {
+		case !p.isOverdue(now):
+		case p.lifetime < 0:
+			names = append(names, p.name+" is away")
+		default:
 			names = append(names, fmt.Sprintf("%s has been away for more than %v", p.name, p.lifetime))
 		}
 	}
@@ -320,7 +364,7 @@ func (c *Catalog) turn(ctx context.Context) turn {
 	c.fresh = nil
 	now := time.Now()
 	for _, p := range c.active {
-		if p.away != nil && p.lifetime > 0 && !p.isOverdue(now) && (t.next.IsZero() || p.deadline().Before(t.next)) {
+		if p.away != nil && p.lifetime != 0 && !p.isOverdue(now) && (t.next.IsZero() || p.deadline().Before(t.next)) {
 			t.next = p.deadline()
 		}
 		t.words = p.words(t.words)

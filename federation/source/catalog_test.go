@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -330,6 +332,55 @@ func TestSetTakesEffectAsAWhole(t *testing.T) {
 	})
 }
 
+// The path is that of what is published, and not of what is to come. When it changes with
+// the list, streams that were told the other one end.
+func TestPathIsOfWhatIsPublished(t *testing.T) {
+	play(t, func(s *stage) {
+		own := s.registry.Path()[0]
+		through := func(name string, path wire.Path) {
+			t.Helper()
+			if err := s.parts[name].Through(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(when string, want ...string) {
+			t.Helper()
+			if got := s.registry.Path(); !slices.Equal(got, append(want, own)) {
+				t.Errorf("%s: the path is %v, expected %v before %s", when, got, want, own)
+			}
+		}
+		s.list("1")
+		through("1", wire.Path{"one"})
+		s.parts["1"].Replace(services("a w 1"))
+		expect("at first", "one")
+
+		s.list("2")
+		through("2", wire.Path{"two"})
+		expect("while another source is to come", "one")
+		if err := s.parts["2"].Through(wire.Path{own}); !errors.Is(err, owner.ErrLoop) {
+			t.Errorf("services that have come through the catalog: error is %v, expected %v", err, owner.ErrLoop)
+		}
+		subscription := s.registry.Subscribe()
+		defer subscription.Close()
+		for range 2 { // a and the end marker
+			if _, err := subscription.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.parts["2"].Replace(services("b w 2"))
+		expect("when it has come", "two")
+		if event, err := subscription.Next(t.Context()); status.Code(err) != codes.Unavailable {
+			t.Errorf("a subscriber that was told the path before gets %v, %v, expected that its stream ends", event, err)
+		}
+		s.expect("when it has come", "b w 2")
+
+		s.list("3")
+		s.parts["3"].Replace(services("c w 3"))
+		expect("with a source that is an origin")
+		s.expect("with a source that is an origin", "c w 3")
+	})
+}
+
 // A key that is back stands for a new source, which begins when the old one has ended.
 // A list has a key once.
 func TestKeys(t *testing.T) {
@@ -406,7 +457,7 @@ func TestCompare(t *testing.T) {
 		if !slices.Equal(given, after) {
 			t.Errorf("%s -> %s: Compare has changed what it was given", tt.before, tt.after)
 		}
-		compare(before, after)
+		compare(before, after, func(int, int) {})
 		for _, a := range after {
 			for _, b := range before {
 				if a != b && a.Equal(b) {

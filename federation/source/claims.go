@@ -74,15 +74,16 @@ func (c *Catalog) evaluate() {
 	}
 }
 
-// apply changes the part as the difference says, and publishes what follows from it.
-func (c *Catalog) apply(p *part, d Difference) {
+// apply changes the part as the difference says, with the stamp, and publishes what follows
+// from it.
+func (c *Catalog) apply(p *part, d Difference, stamp uint32) {
 	if p.items == nil { // and so it is the only one, if it is published
 		if p.level != inactive {
-			c.publish(d)
+			c.publish(d, p.left)
 		}
 		return
 	}
-	t := transaction{c, make(map[string]*wire.Encoded), make([]map[*item]bool, len(c.active))}
+	t := transaction{c, stamp, make(map[string]*wire.Encoded), make([]map[*item]bool, len(c.active))}
 	for _, name := range d.Gone {
 		t.remove(p, name)
 	}
@@ -97,13 +98,14 @@ func (c *Catalog) apply(p *part, d Difference) {
 			t.settle(level, it, was)
 		}
 	}
-	c.publish(t.difference())
+	c.publish(t.difference(), p.left)
 }
 
 // transaction is a change of one part with all that follows from it in the parts after
 // it.
 type transaction struct {
 	catalog *Catalog
+	stamp   uint32
 
 	// before has what was published, nil for nothing, of each name that the
 	// transaction has touched.
@@ -135,14 +137,14 @@ func (t *transaction) put(p *part, s *wire.Encoded) {
 	t.touch(s.Name())
 	switch fqdn := s.FQDN(); {
 	case it == nil:
-		it = p.insert(s)
+		it = p.insert(s, t.stamp)
 	case it.fqdn == fqdn:
-		it.service = s
+		it.service, it.stamp = s, t.stamp
 		return
 	default:
 		t.withdraw(p, it)
 		p.leave(it)
-		it.service, it.fqdn = s, fqdn
+		it.service, it.fqdn, it.stamp = s, fqdn, t.stamp
 		p.enter(it)
 	}
 	if p.level != inactive {

@@ -13,6 +13,10 @@ type content struct {
 	// updated since.
 	whole []*wire.Encoded
 
+	// stamps has the stamp of each of whole, as an item has it; nil where all are 0, and
+	// once there is an index.
+	stamps []uint32
+
 	// The same by name and by fqdn, the latter in the order of the names; nil until
 	// it is needed.
 	items map[string]*item
@@ -27,6 +31,7 @@ type item struct {
 	service *wire.Encoded
 	fqdn    string
 	by      string // what hides it, as a Listener is told; empty when it is published
+	stamp   uint32 // when this version came, in seconds from 1970; 0: with the first state that was published
 }
 
 func (i *item) name() string { return i.service.Name() }
@@ -52,11 +57,17 @@ func (c *content) len() int {
 }
 
 // replace makes services the whole content, but for the index, and returns the
-// difference.
-func (c *content) replace(services []*wire.Encoded) Difference {
-	before := c.services()
-	c.whole = append(make([]*wire.Encoded, 0, len(services)), services...)
-	return compare(before, c.whole)
+// difference. What is new or changed gets the stamp.
+func (c *content) replace(services []*wire.Encoded, stamp uint32) Difference {
+	before, stamps := c.services(), c.stamps
+	c.whole, c.stamps = append(make([]*wire.Encoded, 0, len(services)), services...), nil
+	if c.items != nil || stamp == 0 && stamps == nil {
+		return compare(before, c.whole, func(int, int) {})
+	}
+	c.stamps = slices.Repeat([]uint32{stamp}, len(services))
+	return compare(before, c.whole, func(i, j int) {
+		c.stamps[j] = stampAt(stamps, i)
+	})
 }
 
 // index makes the index, unless there is one.
@@ -66,14 +77,15 @@ func (c *content) index() {
 	}
 	c.items = make(map[string]*item, len(c.whole))
 	c.fqdns = make(map[string][]*item, len(c.whole))
-	for _, s := range c.whole {
-		c.insert(s)
+	for i, s := range c.whole {
+		c.insert(s, stampAt(c.stamps, i))
 	}
+	c.stamps = nil
 }
 
 // insert adds a service to the index. There is none of its name.
-func (c *content) insert(s *wire.Encoded) *item {
-	it := &item{service: s, fqdn: s.FQDN()}
+func (c *content) insert(s *wire.Encoded, stamp uint32) *item {
+	it := &item{service: s, fqdn: s.FQDN(), stamp: stamp}
 	c.items[it.name()] = it
 	c.enter(it)
 	return it
@@ -117,34 +129,38 @@ type Difference struct {
 // Compare returns what turns before into after. In each the names are unique. It takes
 // no memory for what has stayed at its place.
 func Compare(before, after []*wire.Encoded) Difference {
-	return compare(before, slices.Clone(after))
+	return compare(before, slices.Clone(after), func(int, int) {})
 }
 
 // compare is Compare. Where a service has stayed equal, it puts the value of before into
-// after, so that there are never two.
-func compare(before, after []*wire.Encoded) Difference {
+// after, so that there are never two, and calls stayed with both indices.
+func compare(before, after []*wire.Encoded, stayed func(i, j int)) Difference {
 	same := func(i, j int) bool {
 		if before[i] != after[j] && !before[i].Equal(after[j]) {
 			return false
 		}
 		after[j] = before[i]
+		stayed(i, j)
 		return true
 	}
-	for len(before) > 0 && len(after) > 0 && same(0, 0) {
-		before, after = before[1:], after[1:]
+	first, ends := 0, [2]int{len(before), len(after)} // what is between them has not been compared
+	for first < min(ends[0], ends[1]) && same(first, first) {
+		first++
 	}
-	for len(before) > 0 && len(after) > 0 && same(len(before)-1, len(after)-1) {
-		before, after = before[:len(before)-1], after[:len(after)-1]
+	for first < min(ends[0], ends[1]) && same(ends[0]-1, ends[1]-1) {
+		ends[0]--
+		ends[1]--
 	}
-	if len(before) == 0 {
-		return Difference{Added: after}
+	if first == ends[0] {
+		return Difference{Added: after[first:ends[1]]}
 	}
 	var d Difference
-	places := make(map[string]int, len(before))
-	for i, s := range before {
-		places[s.Name()] = i
+	places := make(map[string]int, ends[0]-first)
+	for i := first; i < ends[0]; i++ {
+		places[before[i].Name()] = i
 	}
-	for j, s := range after {
+	for j := first; j < ends[1]; j++ {
+		s := after[j]
 		switch i, known := places[s.Name()]; {
 		case !known:
 			d.Added = append(d.Added, s)

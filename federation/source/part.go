@@ -31,6 +31,7 @@ type part struct {
 	away     error // why the origin cannot be asked; nil when it can
 	since    time.Time
 	refused  map[string]int
+	path     wire.Path // through which the services have come
 	content
 }
 
@@ -91,7 +92,8 @@ func (p *part) Replace(services []*wire.Encoded) {
 	if p.ending {
 		return
 	}
-	c.apply(p, p.replace(services))
+	stamp := p.stamp()
+	c.apply(p, p.replace(services, stamp), stamp)
 	if !p.complete {
 		p.complete = true
 		c.advance()
@@ -110,7 +112,7 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	}
 	p.index()
 	p.whole = nil
-	c.apply(p, Difference{Changed: changed, Gone: gone})
+	c.apply(p, Difference{Changed: changed, Gone: gone}, p.stamp())
 }
 
 // Away implements Part.
@@ -141,6 +143,24 @@ func (p *part) Away(reason error) {
 	c.rouse()
 }
 
+// Through implements Part.
+func (p *part) Through(path wire.Path) error {
+	c := p.catalog
+	c.mu.Lock()
+	defer c.unlock()
+	if p.ending {
+		return nil
+	}
+	if err := c.registry.CheckPath(path); err != nil {
+		return err
+	}
+	p.path = slices.Clone(path)
+	if p.level == inactive {
+		return nil // advance sets it: until then others publish
+	}
+	return c.registry.SetPath(c.path())
+}
+
 // maxRules bounds the rules by which a source counts what it refuses.
 const maxRules = 32
 
@@ -168,11 +188,11 @@ func (p *part) Refused(entries map[string]int) {
 func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.name) }
 
 // deadline returns when the lifetime of a source that is away ends.
-func (p *part) deadline() time.Time { return p.since.Add(p.lifetime) }
+func (p *part) deadline() time.Time { return p.since.Add(max(p.lifetime, 0)) }
 
 // isOverdue reports whether the source has been away for longer than its lifetime.
 func (p *part) isOverdue(now time.Time) bool {
-	return p.away != nil && p.lifetime > 0 && !now.Before(p.deadline())
+	return p.away != nil && p.lifetime != 0 && !now.Before(p.deadline())
 }
 
 // words appends what there is to tell of the services of the part.
@@ -194,6 +214,9 @@ func (p *part) words(words []word) []word {
 
 // refused passes on what a consumer says to the source that publishes the service.
 func (c *Catalog) refused(r owner.Refusal) {
+	if s := c.registry.Lookup(r.Service); s != nil && c.observer != nil {
+		c.observer.Refused(r, s.FQDN())
+	}
 	if l, ok := c.publisher(r.Service).(Listener); ok {
 		l.RefusedBy(r)
 	}

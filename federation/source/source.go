@@ -70,6 +70,14 @@ type Part interface {
 	// may be a [ReportedError].
 	Away(reason error)
 
+	// Through says through which owners the services of the origin have come, for a
+	// source whose origin is another owner. It is called before Replace, or before an
+	// Away that ends an absence. It fails where they have come through this catalog
+	// already: their origin is then no origin, and the source must not publish them. It
+	// is told to consumers when the part is published; the path of a part that is
+	// published changes only during an absence.
+	Through(path wire.Path) error
+
 	// Refused says how many entries of the origin are not published, by the rule that
 	// they break: all of them, not only those that are new. The rules are few, as they
 	// become the values of a metric's label; beyond 32 they count as "other".

@@ -280,7 +280,7 @@ func TestTornFileWithdrawsNothing(t *testing.T) {
 				t.Errorf("after %s: %v, expected a good file", name, err)
 			}
 		}
-		if n := logged.count("catalog file is not used, the catalog stays as it was: fix the file"); n != len(torn) {
+		if n := logged.count(`"file is not used: fix it" what="catalog file"`); n != len(torn) {
 			t.Errorf("%d log lines tell of a broken file, expected %d:\n%s", n, len(torn), logged)
 		}
 		write(t, path, "services: []\n")

@@ -297,6 +297,8 @@ func (p *part) Away(reason error) {
 	p.said = append(p.said, text)
 }
 
+func (*part) Through(wire.Path) error { return nil }
+
 func (p *part) Refused(entries map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

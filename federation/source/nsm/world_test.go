@@ -257,6 +257,8 @@ func (r *recorder) Away(reason error) {
 	r.away = reason
 }
 
+func (*recorder) Through(wire.Path) error { return nil }
+
 func (r *recorder) Refused(entries map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

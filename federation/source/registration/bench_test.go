@@ -21,7 +21,9 @@ type sink struct{}
 func (sink) Replace([]*wire.Encoded)          {}
 func (sink) Update([]*wire.Encoded, []string) {}
 func (sink) Away(error)                       {}
-func (sink) Refused(map[string]int)           {}
+func (sink) Through(wire.Path) error          { return nil }
+
+func (sink) Refused(map[string]int) {}
 
 // script is a stream whose provider sends what next returns, and counts the answers.
 type script struct {

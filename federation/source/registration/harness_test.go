@@ -104,6 +104,8 @@ func (p *part) Away(reason error) {
 	p.away = reason
 }
 
+func (*part) Through(wire.Path) error { return nil }
+
 func (p *part) Refused(map[string]int) {}
 
 // shown returns the services with their endpoints.

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -71,6 +72,7 @@ func (p *publisher) round() {
 	case len(changed) > 0 || len(gone) > 0:
 		p.part.Update(changed, gone)
 	}
+	p.settle(dirty)
 	if (away != nil) != (p.away != nil) {
 		p.away = away
 		p.part.Away(away)
@@ -78,6 +80,29 @@ func (p *publisher) round() {
 	if len(answers) > 0 {
 		p.deliver(answers)
 	}
+}
+
+// settle forgets why nodes have expired of services that are published now, or gone.
+func (p *publisher) settle(dirty []table.Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range dirty {
+		delete(p.expired, s.Name)
+	}
+}
+
+// Left implements [source.Leaver].
+func (s *Source) Left(service string) string {
+	fqdn, err := federation.ParseFQDN(strings.TrimPrefix(service, s.config.Name+"/"))
+	if err != nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cause := s.expired[fqdn]; cause != "" {
+		return "its last node has expired (" + cause + ")"
+	}
+	return "no node is registered any more"
 }
 
 // deliver tells the answers.

@@ -221,7 +221,7 @@ func (c *session) end(ctx context.Context, end ending) error {
 	if end.code == codes.OK {
 		return nil
 	}
-	c.log.Warn("provider breaks the protocol", "reason", end.close.GetText())
+	c.log.Warn("provider breaks the protocol", "error", end.close.GetText())
 	return status.Error(end.code, end.close.GetText())
 }
 

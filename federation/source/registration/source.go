@@ -89,10 +89,15 @@ type Source struct {
 	stored error        // why the store says that it is away
 	commit error        // why the last Commit failed
 	lists  map[*list]struct{}
+
+	// expired has the services of which a node has expired since they were published
+	// last, and why; see Left.
+	expired map[federation.FQDN]string
 }
 
 var (
 	_ source.Source                            = (*Source)(nil)
+	_ source.Leaver                            = (*Source)(nil)
 	_ registrationv1.RegistrationServiceServer = (*Source)(nil)
 	_ store.Watcher                            = watcher{}
 )
@@ -133,6 +138,7 @@ func New(config Config) (*Source, error) {
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		began: make(chan struct{}), closing: make(chan struct{}), lists: make(map[*list]struct{}),
+		expired: make(map[federation.FQDN]string),
 	}
 	s.rules.Store(config.Rules)
 	return s, nil
@@ -170,7 +176,7 @@ func (s *Source) begin() {
 	}
 	s.table = table.New(table.Config{
 		Owner: s.config.Owner, Shared: shared, Convergence: s.config.Convergence, Linger: s.config.Linger,
-		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed,
+		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed, Expired: s.noteExpired,
 	}, time.Now())
 	close(s.began)
 }
@@ -268,6 +274,12 @@ func (s *Source) changed(key node.Key) {
 	}
 }
 
+// noteExpired is called with mu held.
+func (s *Source) noteExpired(n *node.Node, cause string) {
+	s.expired[n.Service] = cause
+	s.log.Info("node expired", "provider", n.Provider, "service", n.Service, "node", n.URI, "cause", cause)
+}
+
 // watcher implements [store.Watcher].
 type watcher struct{ *Source }
 
@@ -337,9 +349,7 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 			"convergence", s.config.Convergence)
 	}
 	pending := s.table.Numbers().Pending
-	s.table.Expire(now, func(n *node.Node, cause string) {
-		s.log.Info("node expired", "provider", n.Provider, "service", n.Service, "node", n.URI, "cause", cause)
-	})
+	s.table.Expire(now)
 	if s.table.Numbers().Pending != pending {
 		rouse(s.commits)
 	}

@@ -2,6 +2,7 @@ package registration_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,47 @@ rules:
 `)})
 		time.Sleep(time.Second)
 		w.expect("not allowed any more")
+	})
+}
+
+// In a store that is shared, it is the store that ends what a provider does not come back for.
+func TestRestartShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		run := func(owner string) (*world, *fakeStore) {
+			s := c.store(false)
+			return newWorld(t, registration.Config{Store: s, Owner: owner}), s
+		}
+		w, _ := run("first")
+		other, _ := run("second")
+		back, gone := w.connect("web"), w.connect("gone")
+		back.active(web, one)
+		gone.active(web, two)
+		const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
+		w.expect("both", both)
+		w.stop()
+
+		w, s := run("first")
+		w.expect("at once", both)
+		if s := w.source.Stats(); s.Old != 2 {
+			t.Errorf("%+v", s)
+		}
+		back = w.connect("web")
+		back.active(web, one)
+		back.expect(granted(web, one))
+		s.drop(func(n *node.Node) bool { return n.URI.String() == two })
+		const left = "web.acme.example 192.0.2.1:8443"
+		w.expect("its lease has ended", left)
+		other.expect("its lease has ended", left)
+		if s := w.source.Stats(); s.Old != 0 || s.Expired["convergence"] != 1 {
+			t.Errorf("%+v", s)
+		}
+		if !strings.Contains(w.log.String(), "node expired") || !strings.Contains(w.log.String(), "cause=convergence") {
+			t.Errorf("the log is %s", w.log)
+		}
+		if s := other.source.Stats(); len(s.Expired) != 0 {
+			t.Errorf("another owner counts it, too: %+v", s)
+		}
 	})
 }
 

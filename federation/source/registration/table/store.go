@@ -216,6 +216,9 @@ func (t *Table) lose(e *entry) {
 		t.set(e, nil, e.flying, nil)
 		t.finish(c, nil)
 	default:
+		if e.old && e.wanted() == e.stored { // what the owner kept before its start ends in a store that is shared
+			t.expired(e.stored, Convergence)
+		}
 		t.set(e, nil, e.flying, c)
 	}
 }

@@ -35,6 +35,8 @@ type Config struct {
 	// Changed is called with each key whose node has changed, or what List tells of it,
 	// and may be nil.
 	Changed func(node.Key)
+	// Expired is called with each node that has expired, and why.
+	Expired func(n *node.Node, cause string)
 }
 
 // Table is the state of a source. It is not safe for concurrent use.

@@ -9,9 +9,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 )
 
-// Expire ends what has a deadline at now or before, and tells report of each node that has
-// expired, and why.
-func (t *Table) Expire(now time.Time, report func(n *node.Node, cause string)) {
+// Expire ends what has a deadline at now or before.
+func (t *Table) Expire(now time.Time) {
 	for {
 		item := t.due.Pop(now.Sub(t.start))
 		if item == nil {
@@ -30,8 +29,7 @@ func (t *Table) Expire(now time.Time, report func(n *node.Node, cause string)) {
 		case e.holder != nil:
 			cause = Silent
 		}
-		t.numbers.Expired[cause]++
-		report(n, cause)
+		t.expired(n, cause)
 		if h := e.holder; h != nil {
 			h.stream.tell(Answer{Kind: Expired, Text: h.text})
 			t.unhold(e)
@@ -43,6 +41,12 @@ func (t *Table) Expire(now time.Time, report func(n *node.Node, cause string)) {
 		}
 		t.request(e, &change{})
 	}
+}
+
+// expired counts and tells that a node has expired.
+func (t *Table) expired(n *node.Node, cause string) {
+	t.numbers.Expired[cause]++
+	t.config.Expired(n, cause)
 }
 
 // isLast reports whether the store holds the entry, and nothing else of its service that

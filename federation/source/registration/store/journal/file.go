@@ -290,7 +290,7 @@ func (s *Store) install(f *os.File, size, from int64) error {
 		size += tail
 	}
 	if s.damaged {
-		s.logger.Warn("the journal is damaged; it is set aside", "file", setAside(s.path))
+		s.logger.Warn("the journal is damaged; it is set aside", "aside", setAside(s.path))
 	}
 	if err := os.Rename(s.path+newSuffix, s.path); err != nil {
 		return err

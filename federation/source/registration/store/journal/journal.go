@@ -111,7 +111,7 @@ func New(c Config) (*Store, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Convergence = cmp.Or(c.Convergence, defaultConvergence)
-	return &Store{config: c, logger: c.Logger.With("journal", c.Path), wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}, nil
+	return &Store{config: c, logger: c.Logger.With("file", c.Path), wake: make(chan struct{}, 1), broken: errNotOpen, complaints: map[string]string{}}, nil
 }
 
 // Run implements [store.Store]. While the file cannot be opened, because another process
