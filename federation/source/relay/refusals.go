@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"maps"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+)
+
+// maxRefused bounds the refused services that are counted.
+const maxRefused = 10_000
+
+// refusals are the services that the open stream has brought and that were refused.
+type refusals struct {
+	generation uint64                       // of the stream
+	reasons    map[string]federation.Reason // by the name of the service
+	counts     map[string]int               // of the reasons
+	told       map[string]int               // what the part was told last
+}
+
+func newRefusals() refusals {
+	return refusals{reasons: make(map[string]federation.Reason), counts: make(map[string]int)}
+}
+
+// opened forgets what an earlier stream has brought.
+func (r *refusals) opened(generation uint64) {
+	if r.generation != generation {
+		r.generation = generation
+		clear(r.reasons)
+		clear(r.counts)
+	}
+}
+
+// add notes that a service was refused. One whose name cannot be read is not counted.
+func (r *refusals) add(invalid *federation.InvalidError) {
+	r.forget(invalid.Service)
+	if invalid.Service != "" && len(r.reasons) < maxRefused {
+		r.reasons[invalid.Service] = invalid.Reason
+		r.counts[string(invalid.Reason)]++
+	}
+}
+
+// forget notes that the owner has another version of the service, or none.
+func (r *refusals) forget(service string) {
+	if reason, ok := r.reasons[service]; ok {
+		delete(r.reasons, service)
+		if r.counts[string(reason)]--; r.counts[string(reason)] == 0 {
+			delete(r.counts, string(reason))
+		}
+	}
+}
+
+// tell tells the part how many there are, if it does not know.
+func (r *refusals) tell(part source.Part) {
+	if !maps.Equal(r.counts, r.told) {
+		r.told = maps.Clone(r.counts)
+		part.Refused(r.told)
+	}
+}
+
+// observer counts what is refused.
+type observer struct {
+	mirror.NoObserver
+
+	source *Source
+}
+
+// Refused implements mirror.Observer.
+func (o observer) Refused(reason *federation.InvalidError) {
+	s := o.source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused.add(reason)
+	s.refused.tell(s.part)
+}

@@ -1,0 +1,259 @@
+// Package relay is the source of another owner: its catalog is the part, as it is.
+//
+// The part is there exactly while a stream of the owner vouches for its whole catalog.
+// The source is away from the moment at which the stream is lost, before anything else
+// is published, and until the owner has said again what its catalog is, which is published
+// before. In a catalog that has no lifetime for the source ([source.NoLifetime]),
+// consumers get Unavailable meanwhile. So their own retention counts from the loss of the
+// origin, through any number of relays, and never adds up.
+//
+// A stream that the relay replaces on purpose is no loss. The source is away for a moment
+// even so where the services come by another way from then on: consumers open their
+// streams anew, and learn the way, by which they tell a circle.
+//
+// What the relay knows of an owner that is away it keeps, and tells to nobody: the owner
+// then need not send it again. The same holds for a catalog from the file of the
+// subscription, which outlives the process.
+//
+// An owner that does not mark the end of its catalog, and comes back without most of its
+// services, may still be reading them; package catalog says when that is so. The source is
+// away until it has told of them again, or an hour has passed since it was lost.
+//
+// Services stay as they came: what the owner sends is checked and packed by package
+// mirror, and [wire.EncodedOf] makes what consumers are sent out of the same octets.
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Config says which owner is relayed, and what of it.
+type Config struct {
+	Subscription mirror.Subscription
+
+	Name string // what logs call the owner; default: the addresses
+	Key  string // of the owner in Subscription.File; default: Name
+
+	Settle      time.Duration     // see catalog.Config, as the next two
+	MaxServices int               // 0 for no limit
+	MaxCatalog  int64             // octets; 0 for no limit
+	Zones       []federation.FQDN // that the owner may publish in; none for everywhere
+	Policy      wire.Policy       // of the consumers, as far as this owner knows it
+
+	Logger *slog.Logger        // nil: nothing is logged
+	Tracer func() trace.Tracer // see consumer.Config; nil: nothing is traced
+
+	Store mirror.Store // keeps Subscription.File; default: package snapshot
+}
+
+// heldFor is how long the source waits, from the loss of the owner, for services that the
+// owner has come back without and that it has not withdrawn.
+const heldFor = time.Hour
+
+// errHeld is why a catalog that is complete may not be published.
+var errHeld = errors.New("the owner has come back without most of its services")
+
+// errSyncing is why the source is away while a stream is open.
+var errSyncing = errors.New("the owner has yet to say what its catalog is")
+
+// errPath is why the source is away for a moment although its stream was replaced well.
+var errPath = errors.New("the services come by another way")
+
+// Source is the catalog of another owner. It implements [source.Source].
+type Source struct {
+	// read-only after New
+	mirror *mirror.Mirror
+	rules  catalog.Config
+	held   chan struct{} // has room for one value: holds has changed
+
+	// read-only after Run has begun
+	part source.Part
+
+	mu      sync.Mutex               // guards the fields below; taken after that of mirror
+	first   map[string]*wire.Encoded // what is known before the first Replace; nil after it
+	away    bool                     // whether the part was told so
+	path    wire.Path                // of the open or last stream
+	holds   bool                     // whether services wait for heldFor
+	refused refusals                 // by the owner's services
+}
+
+var _ source.Source = (*Source)(nil)
+
+// New returns a source that is not connected yet. Its errors name the field of the
+// configuration.
+func New(c Config) (*Source, error) {
+	s := &Source{
+		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
+		rules: catalog.Config{
+			Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
+			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
+		},
+	}
+	var err error
+	s.mirror, err = mirror.New(mirror.Config{
+		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, Key: c.Key,
+		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Tracer: c.Tracer, Store: c.Store,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// admit returns why the owner may not publish a service, or nil.
+func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *federation.InvalidError {
+	if len(zones) > 0 && !slices.ContainsFunc(zones, s.FQDN.Within) {
+		return federation.Invalidf("fqdn", federation.ReasonOutOfZone, "%s is outside the zones given to this owner", federation.Quote(s.FQDN.String()))
+	}
+	return policy.Check(s)
+}
+
+// Status returns the state of the subscription.
+func (s *Source) Status() mirror.Status { return s.mirror.Status() }
+
+// Run implements [source.Source].
+func (s *Source) Run(ctx context.Context, part source.Part) {
+	s.part = part
+	var holding sync.WaitGroup
+	defer holding.Wait()
+	holding.Go(func() { s.hold(ctx) })
+	_ = s.mirror.Run(ctx) // it returns nil when ctx ends, and not before
+}
+
+// hold lets services that the owner has come back without go when their time is over,
+// until ctx ends.
+func (s *Source) hold(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.held:
+		}
+		s.mu.Lock()
+		rules := s.rules
+		if s.holds {
+			rules.Retention = heldFor
+		}
+		s.mu.Unlock()
+		s.mirror.Configure(rules)
+	}
+}
+
+// accept refuses a stream of services that have come through this catalog already: two
+// relays that feed each other would keep them alive for ever. Where they come by another
+// way than before, all consumers have to open their streams anew: they would go on with a
+// path from which nobody could tell a circle.
+func (s *Source) accept(path wire.Path) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.away && !slices.Equal(path, s.path) {
+		s.away = true
+		s.part.Away(source.ReportedError{Reason: errPath})
+	}
+	s.path = slices.Clone(path)
+	return s.part.Through(path)
+}
+
+// publish tells the part what has changed.
+func (s *Source) publish(c mirror.Changes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason := s.unvouched(&c.Status)
+	if reason != nil {
+		s.away = true
+		s.part.Away(source.ReportedError{Reason: reason}) // before what follows, which is not for consumers yet
+	}
+	s.refused.opened(c.Status.Generation)
+	s.apply(c.Services)
+	if reason == nil {
+		s.vouched()
+	}
+	s.refused.tell(s.part)
+	if holds := c.Status.Held > 0; holds != s.holds {
+		s.holds = holds
+		select {
+		case s.held <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+}
+
+// unvouched returns why no stream vouches for the whole catalog, or nil. A mirror that
+// replaces a stream by another one on purpose has lost nothing.
+func (s *Source) unvouched(status *mirror.Status) error {
+	replaced := status.State == catalog.Syncing && status.Live < status.Generation
+	switch {
+	case status.Failure != nil:
+		return status.Failure
+	case status.State != catalog.Synced && !replaced:
+		return errSyncing
+	case status.Stale > 0:
+		return errHeld
+	}
+	return nil
+}
+
+// vouched publishes what is known, if it was not published before.
+func (s *Source) vouched() {
+	if s.away {
+		s.away = false
+		s.part.Away(nil) // before a first Replace nothing is available
+	}
+	if s.first != nil {
+		services := slices.SortedFunc(maps.Values(s.first), func(a, b *wire.Encoded) int { return cmp.Compare(a.Name(), b.Name()) })
+		s.first = nil
+		s.part.Replace(services)
+	}
+}
+
+// apply takes the changes of the catalog.
+func (s *Source) apply(changes []catalog.Change) {
+	last := make(map[string]*wire.Encoded, len(changes)) // nil for what is gone
+	for i := range changes {
+		change := &changes[i]
+		s.refused.forget(change.Name)
+		switch {
+		case change.Service.IsZero():
+			last[change.Name] = nil
+		case !change.Same:
+			last[change.Name] = wire.EncodedOf(change.Service)
+		}
+	}
+	if s.first != nil {
+		for name, service := range last {
+			if service != nil {
+				s.first[name] = service
+			} else {
+				delete(s.first, name)
+			}
+		}
+		return
+	}
+	var changed []*wire.Encoded
+	var gone []string
+	for name, service := range last {
+		if service != nil {
+			changed = append(changed, service)
+		} else {
+			gone = append(gone, name)
+		}
+	}
+	if len(last) > 0 {
+		s.part.Update(changed, gone)
+	}
+}

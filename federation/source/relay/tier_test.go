@@ -1,0 +1,364 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// tier is a process of the simulation: the origin, which has only a registry, a relay, or
+// the last consumer, which has only a copy. It is used by one goroutine, but for the queue
+// of its stream.
+type tier struct {
+	name  string
+	world *world
+	relay bool
+
+	// What ends with the process; nil while it does not run.
+	registry *owner.Registry
+	catalog  *source.Catalog
+	replica  *replica
+	end      func()
+
+	persist bool
+	saved   *saved // the file; nil without one
+
+	hung  time.Time // since when it is stopped; zero while it runs
+	deaf  time.Time // until when it reads nothing, as it has much else to do after a stop
+	from  *tier     // whom it subscribes to
+	cut   bool      // there is no connection to that
+	mute  time.Time // since when nothing comes through the link, either way; zero while it does
+	retry time.Time // of the next attempt to open a stream
+	stream
+}
+
+// saved is a catalog in a file.
+type saved struct {
+	services []packed.Service
+	lastUp   time.Time
+}
+
+// stream is a subscription to another tier as the consumer has it. The zero value is none.
+type stream struct {
+	to    *tier
+	close context.CancelCauseFunc
+	queue *queue
+}
+
+// queue holds what is on its way from an owner to a consumer.
+type queue struct {
+	mu    sync.Mutex
+	items []item
+}
+
+// item is a header, an event, or the end of the stream.
+type item struct {
+	at     time.Time
+	header bool
+	path   wire.Path
+	event  federation.Event
+	err    error
+}
+
+func (q *queue) put(i item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i.at = time.Now()
+	q.items = append(q.items, i)
+}
+
+// take returns what was sent before a time.
+func (q *queue) take(before time.Time) []item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := 0
+	for n < len(q.items) && !q.items[n].at.After(before) {
+		n++
+	}
+	items := q.items[:n:n]
+	q.items = q.items[n:]
+	return items
+}
+
+// pump carries what a subscription says to the queue until either ends.
+func (q *queue) pump(ctx context.Context, s *owner.Subscription, path wire.Path) {
+	defer s.Close()
+	header := item{header: true, path: path}
+	for {
+		ev, err := s.Next(ctx)
+		if err != nil {
+			q.put(item{err: err})
+			return
+		}
+		if header.header {
+			q.put(header)
+			header.header = false
+		}
+		q.put(item{event: ev})
+	}
+}
+
+// start starts the process.
+func (t *tier) start() {
+	t.stop(false)
+	t.hung, t.deaf = time.Time{}, time.Time{}
+	if t.from == nil {
+		t.registry = owner.NewRegistry()
+		for _, s := range t.world.services {
+			t.registry.UpdateEncoded([]*wire.Encoded{s}, nil)
+		}
+		t.end = func() {}
+		return
+	}
+	rules := catalog.Config{Settle: time.Second}
+	if !t.relay {
+		rules.Retention = t.world.retention
+		t.replica = newReplica(rules, t.world.shown)
+		t.end = func() {}
+	} else {
+		t.startRelay(rules)
+	}
+	if t.saved != nil && t.persist {
+		t.replica.change(func(now time.Time) { t.replica.catalog.Restore(t.saved.services, t.saved.lastUp, now) })
+	}
+}
+
+// startRelay starts what turns a copy into a registry.
+func (t *tier) startRelay(rules catalog.Config) {
+	t.registry = owner.NewRegistry()
+	t.catalog = source.NewCatalog(source.Config{Registry: t.registry, Logger: slog.New(slog.DiscardHandler)})
+	r := &driven{
+		Source: &Source{held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals()},
+		begin:  make(chan struct{}), mutant: t.world.mutant,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = t.catalog.Run(ctx)
+	}()
+	t.catalog.Set([]source.Entry{{Key: "relay", Name: "relay", Source: r, Lifetime: source.NoLifetime}})
+	<-r.begin
+	t.replica = newReplica(rules, r.publish)
+	t.replica.accept = r.accept
+	t.end = func() {
+		t.registry.SetUnavailable("the process has ended")
+		cancel()
+		<-ended
+	}
+}
+
+// stop ends the process: on purpose, or as kill -9 does.
+func (t *tier) stop(gracefully bool) {
+	if t.end == nil {
+		return
+	}
+	if t.replica != nil {
+		if gracefully {
+			t.save()
+		}
+		t.lose(nil)
+	}
+	if t.from == nil {
+		t.registry.SetUnavailable("the process has ended")
+	}
+	t.end()
+	t.end, t.registry, t.catalog, t.replica = nil, nil, nil, nil
+}
+
+// save writes the file.
+func (t *tier) save() {
+	if !t.persist || t.replica == nil {
+		return
+	}
+	if services, lastUp, ok := t.replica.catalog.Snapshot(time.Now()); ok {
+		t.saved = &saved{services, lastUp}
+	}
+}
+
+// runs reports whether the process does anything.
+func (t *tier) runs() bool { return t.end != nil && t.hung.IsZero() }
+
+// silence returns since when nothing comes from the other end; zero when something would.
+func (t *tier) silence() time.Time {
+	s := t.mute
+	if other := t.to; other != nil && other.end != nil && !other.hung.IsZero() && (s.IsZero() || other.hung.Before(s)) {
+		s = other.hung
+	}
+	return s
+}
+
+// open tries to open a stream.
+func (t *tier) open(now time.Time) {
+	other := t.from
+	if t.cut || !t.mute.IsZero() || !other.runs() || other.registry == nil {
+		t.retry = now.Add(step + t.world.backoff())
+		t.replica.fail(errReset)
+		return
+	}
+	t.replica.failure = nil
+	t.replica.change(t.replica.catalog.Opened)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	t.stream = stream{to: other, close: cancel, queue: new(queue)}
+	subscription := other.registry.Subscribe()
+	go t.queue.pump(ctx, subscription, other.registry.Path())
+}
+
+// lose notes the end of the stream, if there is one; nil: nobody is left to note it.
+func (t *tier) lose(err error) {
+	if t.to == nil {
+		return
+	}
+	t.close(nil)
+	t.stream = stream{}
+	t.retry = time.Now().Add(step + t.world.backoff())
+	if err != nil {
+		t.replica.fail(err)
+	}
+}
+
+// renew replaces the stream by another one on purpose. It reports whether it did.
+func (t *tier) renew() bool {
+	if !t.runs() || t.to == nil || !t.replica.catalog.Renew(time.Now()) {
+		return false
+	}
+	t.close(nil)
+	t.stream = stream{}
+	t.retry = time.Now()
+	return true
+}
+
+var (
+	errSilent  = errors.New("the owner is silent")
+	errReset   = errors.New("connection reset")
+	errRewired = errors.New("another owner is configured")
+)
+
+// work does what the process has to do now, and reports whether it did anything.
+func (t *tier) work(now time.Time) bool {
+	if !t.runs() || t.replica == nil {
+		return false
+	}
+	t.replica.advance(now)
+	if t.to == nil {
+		if now.Before(t.retry) {
+			return false
+		}
+		t.open(now)
+		return true
+	}
+	if now.Before(t.deaf) {
+		return false
+	}
+	if since := t.silence(); !since.IsZero() {
+		if now.Sub(since) < t.world.detect {
+			return false
+		}
+		t.lose(errSilent)
+		return true
+	}
+	items := t.queue.take(now.Add(-t.world.delay))
+	for _, i := range items {
+		switch {
+		case i.err != nil:
+			t.lose(i.err)
+			return true
+		case i.header:
+			t.replica.path = i.path
+			if err := t.replica.accept(i.path); err != nil {
+				t.lose(err)
+				return true
+			}
+			t.replica.change(func(time.Time) { t.replica.catalog.Marked() })
+		default:
+			t.replica.change(func(now time.Time) {
+				if err := t.replica.catalog.Apply(i.event, now); err != nil {
+					t.world.wrongf("%s refuses an event: %v", t.name, err)
+				}
+			})
+		}
+	}
+	return len(items) > 0
+}
+
+// replica is a catalog with the rules by which a mirror publishes it.
+type replica struct {
+	catalog   *catalog.Catalog
+	publish   func(mirror.Changes)
+	accept    func(wire.Path) error
+	path      wire.Path
+	failure   error
+	outdated  bool // the failure was set since
+	published catalog.Status
+}
+
+func newReplica(rules catalog.Config, publish func(mirror.Changes)) *replica {
+	return &replica{catalog: catalog.New(rules), publish: publish, accept: func(wire.Path) error { return nil }}
+}
+
+func (r *replica) change(f func(now time.Time)) {
+	f(time.Now())
+	c := mirror.Changes{Services: r.catalog.Changes()}
+	c.Status.Status, c.Status.Failure, c.Status.Path = r.catalog.Status(), r.failure, r.path.Header()
+	if len(c.Services) == 0 && c.Status.Status == r.published && !r.outdated {
+		return
+	}
+	r.published, r.outdated = c.Status.Status, false
+	r.publish(c)
+}
+
+func (r *replica) fail(err error) {
+	r.failure, r.outdated = err, true
+	r.change(r.catalog.Lost)
+}
+
+func (r *replica) advance(now time.Time) {
+	if at, ok := r.catalog.Deadline(); ok && !at.After(now) {
+		r.change(r.catalog.Advance)
+	}
+}
+
+// driven is a Source without a mirror: a replica takes its place.
+type driven struct {
+	*Source
+
+	begin  chan struct{}
+	mutant mutant
+}
+
+// Run implements source.Source.
+func (d *driven) Run(ctx context.Context, part source.Part) {
+	d.part = part
+	close(d.begin)
+	<-ctx.Done()
+}
+
+// accept is that of the Source. A mutant is not asked when a stream is renewed.
+func (d *driven) accept(path wire.Path) error {
+	if d.mutant == trustsRenewals && !d.away && d.first == nil {
+		return nil
+	}
+	return d.Source.accept(path)
+}
+
+// publish is that of the Source. A mutant is told that its owner is synced when that is not
+// so.
+func (d *driven) publish(c mirror.Changes) {
+	s := &c.Status
+	if d.mutant == staysAvailable && d.first == nil ||
+		d.mutant == publishesEarly && s.State == catalog.Syncing ||
+		d.mutant == trustsItsFile && s.Generation == 0 && s.Known {
+		s.State, s.Failure, s.Stale = catalog.Synced, nil, 0
+	}
+	d.Source.publish(c)
+}

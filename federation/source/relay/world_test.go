@@ -1,0 +1,345 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+const originAddress = "origin.example:8008"
+
+// world is owners, relays and consumers on a network in memory. It must be made inside a
+// bubble.
+type world struct {
+	t       *testing.T
+	everyID *mtls.Source // of all of them
+
+	mu        sync.Mutex // guards the fields below
+	listeners map[string]*bufconn.Listener
+	log       bytes.Buffer
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := authority.Issue(mtls.Leaf{Name: "everyone", DNSNames: []string{"*.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	if err := issued.WriteFiles(files); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := mtls.Load(files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, everyID: loaded, listeners: make(map[string]*bufconn.Listener)}
+}
+
+// identity is a consumer.Identity that never changes. That of package mtls waits for the
+// file system, which no bubble knows.
+type identity struct{ *mtls.Source }
+
+func (i identity) Credentials(address string) credentials.TransportCredentials {
+	return mtls.Consumer{Source: i.Source}.Credentials(address)
+}
+
+func (identity) Changed() <-chan struct{} { return nil }
+
+func (identity) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Write implements io.Writer for the log of all.
+func (w *world) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(p)
+}
+
+func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+	w.mu.Lock()
+	listener := w.listeners[address]
+	w.mu.Unlock()
+	if listener == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	return listener.DialContext(ctx)
+}
+
+// runUntil runs until the test ends, or the returned function is called.
+func (w *world) runUntil(run func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("ended with %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// serveOn runs what serves an address.
+func (w *world) serveOn(address string, serve func(ctx context.Context, listener net.Listener) error) (stop func()) {
+	listener := bufconn.Listen(256 << 10)
+	w.mu.Lock()
+	w.listeners[address] = listener
+	w.mu.Unlock()
+	end := w.runUntil(func(ctx context.Context) error { return serve(ctx, listener) })
+	stop = sync.OnceFunc(func() {
+		w.mu.Lock()
+		if w.listeners[address] == listener {
+			delete(w.listeners, address)
+		}
+		w.mu.Unlock()
+		end()
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// publish serves a registry.
+func (w *world) publish(address string, registry *owner.Registry) (stop func()) {
+	w.t.Helper()
+	server, err := owner.New(owner.Config{Registry: registry, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.serveOn(address, server.Serve)
+}
+
+// origin runs an owner with the services.
+func (w *world) origin(services ...*federation.Service) (registry *owner.Registry, stop func()) {
+	w.t.Helper()
+	registry = owner.NewRegistry()
+	if _, err := registry.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
+	return registry, w.publish(originAddress, registry)
+}
+
+// script runs an owner that follows a script.
+func (w *world) script(text string) (stop func()) {
+	w.t.Helper()
+	script, err := faultowner.Parse(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.serveOn(originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: w.everyID.Server()}).Serve)
+}
+
+// tier is a relay with the catalog that it fills, which is served.
+type tier struct {
+	*relay.Source
+
+	catalog  *source.Catalog
+	registry *owner.Registry
+	stop     func()
+}
+
+// subscription is one to the addresses.
+func (w *world) subscription(addresses ...string) mirror.Subscription {
+	return mirror.Subscription{Addresses: addresses, Identity: identity{w.everyID}, Dial: w.dial}
+}
+
+// relay runs a relay of the owners at the addresses.
+func (w *world) relay(at string, config relay.Config, from ...string) *tier {
+	w.t.Helper()
+	file := config.Subscription.File
+	config.Subscription = w.subscription(from...)
+	config.Subscription.File = file
+	config.Logger = slog.New(slog.NewTextHandler(w, nil))
+	config.Settle = 5 * time.Second
+	relayed, err := relay.New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	registry := owner.NewRegistry()
+	of := &tier{Source: relayed, registry: registry, catalog: source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(w, nil))})}
+	of.catalog.Set([]source.Entry{{Key: "1", Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}})
+	end := w.runUntil(of.catalog.Run)
+	unserve := w.publish(at, registry)
+	of.stop = func() { unserve(); end() }
+	return of
+}
+
+// state returns why consumers cannot have the catalog, or how many services it has.
+func (of *tier) state() string {
+	synctest.Wait()
+	s := of.catalog.Status()
+	if s.Unavailable != "" {
+		return s.Unavailable + ": " + s.Sources[0].Away
+	}
+	return fmt.Sprint(s.Sources[0].Services, " services")
+}
+
+// consumer is a copy of the catalog at an address, as a CoreDNS would have it.
+type consumer struct {
+	*mirror.Mirror
+
+	mu       sync.Mutex // guards the fields below
+	services map[string]*federation.Service
+	states   []string // one after the other
+}
+
+func (w *world) consumer(from ...string) *consumer {
+	w.t.Helper()
+	c := &consumer{services: make(map[string]*federation.Service)}
+	var err error
+	c.Mirror, err = mirror.New(mirror.Config{
+		Subscription: w.subscription(from...), Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.runUntil(c.Run)
+	return c
+}
+
+func (c *consumer) publish(changes mirror.Changes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes.Services {
+		if change.Service.IsZero() {
+			delete(c.services, change.Name)
+		} else {
+			c.services[change.Name] = change.Service.Unpack()
+		}
+	}
+	if state := changes.Status.StateName(); len(c.states) == 0 || c.states[len(c.states)-1] != state {
+		c.states = append(c.states, state)
+	}
+}
+
+// shown returns the state and the services with the address of each.
+func (c *consumer) shown() string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var services []string
+	for name, s := range c.services {
+		services = append(services, name+"="+s.Endpoints[0].Address.String())
+	}
+	slices.Sort(services)
+	status := c.Status()
+	return status.StateName() + ": " + strings.Join(services, " ")
+}
+
+// await waits until f returns a text, and returns for how long.
+func await(t *testing.T, what string, f func() string, want string) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for got := f(); got != want; got = f() {
+		if time.Since(start) > 3*time.Hour {
+			t.Fatalf("%s: after %v it is %q, expected %q", what, time.Since(start), got, want)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// service is a service with one endpoint, named after the first label of its fqdn.
+func service(name, address string) *federation.Service {
+	fqdn, err := federation.ParseFQDN(name)
+	if err != nil {
+		panic(err)
+	}
+	a, err := federation.ParseAddress(address)
+	if err != nil {
+		panic(err)
+	}
+	label, _, _ := strings.Cut(name, ".")
+	return &federation.Service{
+		Name: label, FQDN: fqdn,
+		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}
+}
+
+// part is a source.Part that notes what it is told.
+type part struct {
+	mu   sync.Mutex
+	said []string
+	loop error // what Through returns
+}
+
+func (p *part) notef(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said = append(p.said, fmt.Sprintf(format, args...))
+}
+
+func (p *part) Replace(services []*wire.Encoded) {
+	var names []string
+	for _, s := range services {
+		names = append(names, s.Name())
+	}
+	p.notef("replace %v", names)
+}
+
+func (p *part) Update(changed []*wire.Encoded, gone []string) {
+	var names []string
+	for _, s := range changed {
+		names = append(names, s.Name())
+	}
+	slices.Sort(names)
+	slices.Sort(gone)
+	p.notef("update %v %v", names, gone)
+}
+
+func (p *part) Away(reason error) {
+	if reason == nil {
+		p.notef("back")
+		return
+	}
+	p.notef("away: %v", reason)
+}
+
+func (p *part) Through(wire.Path) error {
+	p.notef("through")
+	return p.loop
+}
+
+func (p *part) Refused(entries map[string]int) { p.notef("refused %v", entries) }
+
+// take returns what was said since the last call.
+func (p *part) take() []string {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := p.said
+	p.said = nil
+	return said
+}
