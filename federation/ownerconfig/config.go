@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
 
@@ -37,11 +38,12 @@ const (
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string        // host:port
-	Metrics  string        // host:port of metrics, health and the status page; empty for none
-	Window   int           // responses sent ahead of their acknowledgements
-	Identity mtls.Origin   // of the owner
-	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
+	Listen   string            // host:port
+	Metrics  string            // host:port of metrics, health and the status page; empty for none
+	Status   statuspage.Config // of status and why; without an address there is none
+	Window   int               // responses sent ahead of their acknowledgements
+	Identity mtls.Origin       // of the owner
+	Grace    time.Duration     // how long a connection outlives the certificate that its peer has shown
 	Allow    Allow
 	Audit    bool // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
@@ -65,7 +67,7 @@ type Allow struct {
 // Catalog is what consumers get who ask for the server name in their TLS handshake.
 type Catalog struct {
 	ServerName string   // in lower case, without a final dot; empty for the default catalog
-	Sources    []Source // the first wins where two publish the same; one at least
+	Sources    []Source // the first wins where two publish the same; one at least, and a relay stands alone
 
 	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
 	Exports []Export       // the rules of Policy, in order
@@ -74,12 +76,13 @@ type Catalog struct {
 // Source fills a catalog, together with others. One of its pointers is set.
 type Source struct {
 	Name     string        // in logs and metrics, of its own within the catalog
-	Lifetime time.Duration // how long its services outlive its origin; 0 for ever
+	Lifetime time.Duration // how long its services outlive its origin; 0 for ever, source.NoLifetime for not at all
 
 	File         *File
 	Kubernetes   *Kubernetes
 	Registration *Registration
 	NSM          *NSM
+	Relay        *Relay
 }
 
 // Key tells sources of a catalog apart: two that need not be started anew to take
@@ -92,6 +95,8 @@ func (s Source) Key() string {
 		return fmt.Sprintf("kubernetes %q", fmt.Sprint(*s.Kubernetes))
 	case s.NSM != nil:
 		return fmt.Sprintf("nsm %q", fmt.Sprint(*s.NSM))
+	case s.Relay != nil:
+		return s.Relay.key()
 	}
 	g, etcd := *s.Registration, ""
 	if g.Etcd != nil {
@@ -231,6 +236,7 @@ func (c Config) In(dir string) Config {
 	}
 	files := c.Identity.Files
 	c.Identity.Files = mtls.Files{Cert: in(files.Cert), Key: in(files.Key), CA: in(files.CA)}
+	c.Status.Files = mtls.Files{Cert: in(c.Status.Files.Cert), Key: in(c.Status.Files.Key), CA: in(c.Status.Files.CA)}
 	c.Allow.File = in(c.Allow.File)
 	c.Catalogs = slices.Clone(c.Catalogs)
 	for i, catalog := range c.Catalogs {
@@ -248,6 +254,11 @@ func (c Config) In(dir string) Config {
 			}
 			if s.Registration != nil {
 				sources[j].Registration = s.Registration.in(in)
+			}
+			if s.Relay != nil {
+				relay := *s.Relay
+				relay.Persist = in(relay.Persist)
+				sources[j].Relay = &relay
 			}
 		}
 		c.Catalogs[i].Sources = sources

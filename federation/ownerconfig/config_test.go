@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 )
 
 const least = `identity:
@@ -29,6 +30,7 @@ catalogs:
 
 const most = `listen: "127.0.0.1:8010"
 metrics: "localhost:9153"
+status: {listen: ":9154", cert: status.pem, key: status-key.pem, ca: readers.pem}
 window: 256
 audit: true
 identity:
@@ -130,6 +132,7 @@ func TestParse(t *testing.T) {
 		},
 		most: {
 			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 256,
+			Status:   statuspage.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
 			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
 			Grace:    90 * time.Second, Audit: true,
 			Allow:          ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns", "dns.partner.example"), File: "consumers.txt"},
@@ -142,11 +145,11 @@ func TestParse(t *testing.T) {
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
 					}},
-				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 26, Rule: policy.Rule{
+				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 27, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
-				}}, {Line: 31, Rule: policy.Rule{To: []string{"*"}}}}},
+				}}, {Line: 32, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []ownerconfig.Source{
@@ -276,20 +279,24 @@ func TestMistakes(t *testing.T) {
 		old, new string // in the smallest configuration
 		want     []string
 	}{
-		"a key with a slip":     {"allow:", "alow:", []string{"1: allow: required", "3: alow: there is no such key; did you mean allow?"}},
-		"a key of nothing":      {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, window"}},
-		"a key twice":           {"allow:", "window: 1\nwindow: 2\nallow:", []string{"4: window: is there twice, first on line 3"}},
-		"a key that is no word": {"allow:", "[a]: 2\nallow:", []string{"3: a key must be a plain word"}},
-		"an alias":              {"allow:", "listen: &a \":1\"\nmetrics: *a\nallow:", []string{"4: metrics: aliases (*a) are not resolved here; write the value again"}},
-		"no value":              {"allow:", "listen:\nallow:", []string{"3: listen: has no value, must be an address"}},
-		"addresses":             {"allow:", "listen: host\nmetrics: \":http\"\nallow:", []string{`3: listen: "host" is not host:port, such as localhost:9153, or :8008 for all addresses of this machine`, `4: metrics: ":http" is not host:port, such as localhost:9153, or :8008 for all addresses of this machine`}},
-		"one address for two":   {"allow:", "metrics: \":8008\"\nallow:", []string{"3: metrics: is the address of listen as well"}},
-		"a window":              {"allow:", "window: 1025\nallow:", []string{`3: window: "1025" is not a whole number from 1 to 1024`}},
-		"a window that is none": {"allow:", "window: {}\nallow:", []string{"3: window: must be a whole number"}},
-		"ranges":                {"allow:", "allow_addresses: [127.0.0.0/8, 10, 127.0.0.0/8]\nallow:", []string{`3: allow_addresses[1]: "10" is not a CIDR such as 127.0.0.0/8`, `3: allow_addresses[2]: "127.0.0.0/8" is there twice, first on line 3`}},
-		"a certificate":         {"cert: owner.pem, key", "cert: 1, kez", []string{`2: identity.files.cert: must be a string, not "1"; put it in quotes`, `2: identity.files.kez: there is no such key; did you mean key?`, `2: identity.files.key: required`}},
-		"no identity":           {"files: {", "file: {", []string{"1: identity: needs files or spiffe", "2: identity.file: there is no such key; did you mean files?"}},
-		"two identities":        {"  files: {", "  spiffe: {socket: \"tcp://127.0.0.1:8081\"}\n  files: {", []string{"2: identity.spiffe: cannot be used with files, which are on line 3: the identity has one origin"}},
+		"a key with a slip":                 {"allow:", "alow:", []string{"1: allow: required", "3: alow: there is no such key; did you mean allow?"}},
+		"a key of nothing":                  {"allow:", "whatever: 1\nallow:", []string{"3: whatever: there is no such key; those that there are: allow, allow_addresses, audit, catalogs, identity, listen, metrics, status, window"}},
+		"a key twice":                       {"allow:", "window: 1\nwindow: 2\nallow:", []string{"4: window: is there twice, first on line 3"}},
+		"a key that is no word":             {"allow:", "[a]: 2\nallow:", []string{"3: a key must be a plain word"}},
+		"an alias":                          {"allow:", "listen: &a \":1\"\nmetrics: *a\nallow:", []string{"4: metrics: aliases (*a) are not resolved here; write the value again"}},
+		"no value":                          {"allow:", "listen:\nallow:", []string{"3: listen: has no value, must be an address"}},
+		"addresses":                         {"allow:", "listen: host\nmetrics: \":http\"\nallow:", []string{`3: listen: "host" is not host:port, such as localhost:9153, or :8008 for all addresses of this machine`, `4: metrics: ":http" is not host:port, such as localhost:9153, or :8008 for all addresses of this machine`}},
+		"a status for everybody":            {"allow:", "status: \":9154\"\nallow:", []string{`3: status: ":9154" is not a loopback address such as localhost:9154; what is published is not for everybody: elsewhere a certificate, its key and the CA of those who may read are needed`}},
+		"a status with a part of its files": {"allow:", "status: {listen: \":9154\", cert: a, key: b}\nallow:", []string{`3: status: certificate, key and CA are needed, all three or none`}},
+		"a status without an address":       {"allow:", "status: {cert: a, key: b, ca: c}\nallow:", []string{`3: status.listen: required`}},
+		"a status on the port of metrics":   {"allow:", "metrics: \"localhost:9154\"\nstatus: \"localhost:9154\"\nallow:", []string{`4: status: has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody`}},
+		"one address for two":               {"allow:", "metrics: \":8008\"\nallow:", []string{"3: metrics: is the address of listen as well"}},
+		"a window":                          {"allow:", "window: 1025\nallow:", []string{`3: window: "1025" is not a whole number from 1 to 1024`}},
+		"a window that is none":             {"allow:", "window: {}\nallow:", []string{"3: window: must be a whole number"}},
+		"ranges":                            {"allow:", "allow_addresses: [127.0.0.0/8, 10, 127.0.0.0/8]\nallow:", []string{`3: allow_addresses[1]: "10" is not a CIDR such as 127.0.0.0/8`, `3: allow_addresses[2]: "127.0.0.0/8" is there twice, first on line 3`}},
+		"a certificate":                     {"cert: owner.pem, key", "cert: 1, kez", []string{`2: identity.files.cert: must be a string, not "1"; put it in quotes`, `2: identity.files.kez: there is no such key; did you mean key?`, `2: identity.files.key: required`}},
+		"no identity":                       {"files: {", "file: {", []string{"1: identity: needs files or spiffe", "2: identity.file: there is no such key; did you mean files?"}},
+		"two identities":                    {"  files: {", "  spiffe: {socket: \"tcp://127.0.0.1:8081\"}\n  files: {", []string{"2: identity.spiffe: cannot be used with files, which are on line 3: the identity has one origin"}},
 		"SPIFFE": {"files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}", "spiffe: {socket: unix://run/agent.sock, trust_domain: a, trust_domains: [a.example, \"spiffe://b.example\", a.example, A]}\n  grace: 25h", []string{
 			`2: identity.spiffe.socket: "unix://run/agent.sock" is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081`,
 			"2: identity.spiffe.trust_domain: there is no such key; did you mean trust_domains?",
@@ -400,7 +407,6 @@ func TestMistakes(t *testing.T) {
 		}},
 		"exports of too many rules": {"- sources:", "- exports:\n" + strings.Repeat("  - to: [\"*\"]\n", policy.MaxRules+1) + "  sources:", []string{"6: catalogs[0].exports: more than 1000 rules"}},
 		"exports that are no list":  {"- sources:", "- exports:\n  sources:", []string{"6: catalogs[0].exports: has no value, must be a list"}},
-		"a relay":                   {"- sources:", "- relay: {}\n  server_name: a.example\n- sources:", []string{"6: catalogs[0].relay: this version has no relay; a catalog needs sources"}},
 		"server names":              {"- sources:", "- server_name: a.example\n  sources: &s [file: {path: a}]\n- server_name: A.example.\n  sources: [file: {path: a}]\n- server_name: a b\n  sources: [file: {path: a}]\n- sources: [file: {path: b}]\n- sources:", []string{"8: catalogs[1].server_name: a.example is that of the catalog on line 6, too", `10: catalogs[2].server_name: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`, "13: catalogs[4]: has no server_name, and neither has the catalog on line 12; only one can be the default"}},
 		"a file":                    {"path: catalog.yaml", "lifetime: 0, max_size: 1TB", []string{`7: catalogs[0].sources[0].file.lifetime: "0" is neither a duration such as 90m, of 1s at least, nor forever`, `7: catalogs[0].sources[0].file.max_size: "1TB" is not a size such as 512MiB`, "7: catalogs[0].sources[0].file.path: required"}},
 		"a file twice":              {"- file: {path: catalog.yaml}", "- file: {path: a}\n  - file: {path: a, max_size: 1}", []string{`8: catalogs[0].sources[1]: "file:a" is there twice, first on line 7`}},
@@ -553,6 +559,11 @@ func spelled(c ownerconfig.Config) string {
 	fmt.Fprintf(&b, "listen: %s\nwindow: %d\n", quote(c.Listen), c.Window)
 	if c.Metrics != "" {
 		fmt.Fprintf(&b, "metrics: %s\n", quote(c.Metrics))
+	}
+	if files := c.Status.Files; files != (mtls.Files{}) {
+		fmt.Fprintf(&b, "status: {listen: %s, cert: %s, key: %s, ca: %s}\n", quote(c.Status.Address), quote(files.Cert), quote(files.Key), quote(files.CA))
+	} else if c.Status.Address != "" {
+		fmt.Fprintf(&b, "status: %s\n", quote(c.Status.Address))
 	}
 	fmt.Fprintf(&b, "audit: %v\nidentity:\n  grace: %v\n", c.Audit, c.Grace)
 	if agent := c.Identity.SPIFFE; agent.Socket != "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -15,20 +16,25 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 )
 
 // topKeys are the keys at the top of a file.
-var topKeys = []string{"listen", "metrics", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
+var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
 
 // config reads the whole file.
 func (r *reader) config(v value) Config {
 	c := Config{Listen: DefaultListen, Window: DefaultWindow, Grace: mtls.DefaultGrace}
-	var metrics value
+	var metrics, status value
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"listen": parsed(r, &c.Listen, "an address", parseAddress),
 		"metrics": func(v value) {
 			metrics = v
 			parsed(r, &c.Metrics, "an address", parseAddress)(v)
+		},
+		"status": func(v value) {
+			status = v
+			r.status(v, &c.Status)
 		},
 		"window":          parsed(r, &c.Window, "a whole number", wholeNumber(owner.MaxWindow)),
 		"identity":        func(v value) { r.identity(v, &c) },
@@ -44,8 +50,38 @@ func (r *reader) config(v value) Config {
 	if c.Metrics == c.Listen && !strings.HasSuffix(c.Metrics, ":0") {
 		r.wrongf(metrics, "is the address of listen as well")
 	}
+	switch address := c.Status.Address; {
+	case address == "" || strings.HasSuffix(address, ":0"):
+	case address == c.Listen:
+		r.wrongf(status, "has the address of listen as well")
+	case address == c.Metrics:
+		r.wrongf(status, "has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
+	}
 	r.apart(c)
 	return c
+}
+
+// status reads where status and why are served: an address alone, or with the files that
+// another address than a loopback one needs.
+func (r *reader) status(v value, c *statuspage.Config) {
+	address := parsed(r, &c.Address, "an address, or a mapping with listen, cert, key and ca", parseAddress)
+	if v.node.Kind == yaml.MappingNode {
+		lines, ok := r.mapping(v, map[string]func(v value){
+			"listen": parsed(r, &c.Address, "an address", parseAddress),
+			"cert":   r.store(&c.Files.Cert), "key": r.store(&c.Files.Key), "ca": r.store(&c.Files.CA),
+		})
+		if ok {
+			r.require(v, lines, "listen")
+		}
+	} else {
+		address(v)
+	}
+	if c.Address == "" {
+		return
+	}
+	if err := c.Validate(); err != nil {
+		r.wrongf(v, "%v", err)
+	}
 }
 
 func (r *reader) identity(v value, c *Config) {
@@ -106,16 +142,23 @@ func (r *reader) catalogs(v value, catalogs *[]Catalog) {
 	names := make(map[string]int) // the lines of catalogs
 	r.list(v, func(v value) {
 		var c Catalog
+		var relayed []Source
 		lines, ok := r.mapping(v, map[string]func(v value){
 			"server_name": parsed(r, &c.ServerName, "a host name", parseServerName),
 			"sources":     func(v value) { r.sources(v, &c.Sources) },
+			"relay":       func(v value) { r.relay(v, &relayed) },
 			"exports":     func(v value) { r.exports(v, &c) },
 		})
 		if !ok {
 			return
 		}
-		if _, later := lines["relay"]; !later {
-			r.require(v, lines, "sources")
+		switch sources, relay := lines["sources"], lines["relay"]; {
+		case sources == 0 && relay == 0:
+			r.wrongf(v, "needs sources or a relay")
+		case sources > 0 && relay > 0:
+			r.wrongf(value{field: v.field + ".relay", line: relay}, "cannot be used with sources, which are on line %d: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own", sources)
+		case relay > 0:
+			c.Sources = relayed
 		}
 		at := v
 		if line := lines["server_name"]; line > 0 {

@@ -16,12 +16,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
-// notYet has the keys of later versions, each with what this version does instead. A
-// key that were ignored would leave services unprotected, or unpublished.
-var notYet = map[string]string{
-	"relay": "this version has no relay; a catalog needs sources",
-}
-
 // reader makes values of nodes, and keeps all that is wrong with them.
 type reader struct {
 	found  problem.List
@@ -29,6 +23,7 @@ type reader struct {
 
 	registrations []placedRegistration // in the order of the file
 	registries    []placedNSM
+	relays        []placedRelay
 }
 
 // value is a node at its place in the file.
@@ -70,13 +65,9 @@ func (r *reader) is(v value, kind yaml.Kind, what string) bool {
 // keys, and whether the value is a mapping.
 func (r *reader) mapping(v value, known map[string]func(v value)) (lines map[string]int, ok bool) {
 	return r.entries(v, func(key string, v value) {
-		read, ok := known[key]
-		switch later := notYet[key]; {
-		case ok:
+		if read, ok := known[key]; ok {
 			read(v)
-		case later != "":
-			r.wrongf(v, "%s", later)
-		default:
+		} else {
 			r.wrongf(v, "there is no such key; %s", suggestion(key, slices.Sorted(maps.Keys(known))))
 		}
 	})

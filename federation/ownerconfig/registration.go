@@ -305,19 +305,20 @@ func (r *reader) ids(list value, ids *[]mtls.ID) {
 	})
 }
 
-// apart notes what several registrations want that only one can have: an address, a file,
-// or keys of etcd.
+// apart notes what several registrations and relays want that only one can have: an
+// address, a file, or keys of etcd.
 func (r *reader) apart(c Config) {
 	taken := make(map[string]string) // by whom
-	for _, port := range [][2]string{{c.Listen, "listen"}, {c.Metrics, "metrics"}} {
+	for _, port := range [][2]string{{c.Listen, "listen"}, {c.Metrics, "metrics"}, {c.Status.Address, "status"}} {
 		taken["listen "+port[0]] = port[1]
 	}
+	by := "the registration on line %d"
 	claim := func(v value, what, text string) {
 		what += " " + text
 		if by := taken[what]; by != "" {
 			r.wrongf(v, "is that of %s as well", by)
 		}
-		taken[what] = fmt.Sprintf("the registration on line %d", v.line)
+		taken[what] = fmt.Sprintf(by, v.line)
 	}
 	for _, at := range r.registrations {
 		g := at.registration
@@ -332,6 +333,13 @@ func (r *reader) apart(c Config) {
 			claim(r.places[at.field+".store.etcd"], "etcd", fmt.Sprint(e.Prefix, endpoints))
 		}
 	}
+	by = "the relay on line %d"
+	for _, at := range r.relays {
+		if persist := at.relay.Persist; persist != "" {
+			claim(r.places[at.field+".persist"], "file", filepath.Clean(persist))
+		}
+	}
+	r.checkRelays(c)
 	for _, at := range r.registries {
 		if agent := c.Identity.SPIFFE.Socket != ""; agent && !at.nsm.Plain && len(at.nsm.IDs) == 0 {
 			r.wrongf(at.value, "needs registry_ids: where identities come from a SPIFFE agent the registry is known by its SPIFFE ID")

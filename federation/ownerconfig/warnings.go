@@ -36,6 +36,11 @@ func (r *reader) warnings(c Config) problem.List {
 			warnf(at.field+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
 	}
+	for _, at := range r.relays {
+		if at.relay.isUnnamed() {
+			warnf(at.field+".addresses", "has an IP address, for which the certificate of the owner must be valid; few are: name the owner in owner_ids, or its host in tls_servername")
+		}
+	}
 	for i, of := range c.Catalogs {
 		field := fmt.Sprintf("catalogs[%d].exports", i)
 		if of.Policy != nil && len(of.Exports) == 0 {

@@ -124,7 +124,9 @@ type nobody struct{}
 func (nobody) Replace([]*wire.Encoded)          {}
 func (nobody) Update([]*wire.Encoded, []string) {}
 func (nobody) Away(error)                       {}
-func (nobody) Refused(map[string]int)           {}
+func (nobody) Through(wire.Path) error          { return nil }
+
+func (nobody) Refused(map[string]int) {}
 
 // certificates returns those of somebody with that identity.
 func certificates(authority *mtls.Authority, id string) *mtls.Source {

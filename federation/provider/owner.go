@@ -114,12 +114,12 @@ func (p *Provider) judge(o *owner, useful bool, err error) {
 func (p *Provider) logEnd(o *owner, useful bool, err error) {
 	if useful {
 		o.logged = ""
-		p.config.Logger.Warn("owner is lost, registering again", "address", o.address, "reason", err)
+		p.config.Logger.Warn("owner is lost, registering again", "address", o.address, "error", err)
 		return
 	}
 	if kind := kindOf(err); kind != o.logged {
 		o.logged = kind
-		p.config.Logger.Warn("not registered with owner, still trying", "address", o.address, "reason", err)
+		p.config.Logger.Warn("not registered with owner, still trying", "address", o.address, "error", err)
 	}
 }
 
