@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -48,14 +49,26 @@ func serveRegistrations(t *testing.T, text string, files map[string]string) (c *
 	return c, port
 }
 
-// start starts the owner, and sets its addresses and that of its port for providers.
+// start starts the owner, and sets its addresses and, if it is not nil, that of its port
+// for providers.
 func (c *configured) start(port *string) {
 	c.t.Helper()
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var status *string
+	if bytes.HasPrefix(text, []byte("status: ")) {
+		status = &c.status
+	}
 	c.running = background(c.t, "serve", "--config", c.file)
 	for _, want := range []struct {
 		format string
 		into   *string
-	}{{"serving " + c.file + " on %s", &c.address}, {"registration:registration on %s", port}, {"metrics on %s", &c.web}} {
+	}{{"serving " + c.file + " on %s", &c.address}, {"registration:registration on %s", port}, {"metrics on %s", &c.web}, {"status on %s", status}} {
+		if want.into == nil {
+			continue
+		}
 		if _, err := fmt.Sscanf(c.line(), want.format, want.into); err != nil {
 			c.t.Fatal(err)
 		}
@@ -170,8 +183,8 @@ func TestConfigRegistration(t *testing.T) {
 		`registration_store_away{source="registration:registration"}`:                   0,
 		`file_broken{file="rules"}`:                                                     0,
 	})
-	c.shows("", "  source registration:registration: current, 1 services\n    registered on "+port+": 1 nodes, 2 providers\n")
-	c.shows("", "  source registration:b: current, 1 services\n    registered on "+c.address+": 1 nodes, 1 providers\n")
+	c.shows("", "  source registration:registration: current, 1 service\n    registered on "+port+": 1 node, 2 providers\n")
+	c.shows("", "  source registration:b: current, 1 service\n    registered on "+c.address+": 1 node, 1 provider\n")
 
 	gone := &registrationv1.Clear{Service: "shop.fed.example", Node: "https://192.0.2.7"}
 	own.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Clear{Clear: gone}})
@@ -241,11 +254,11 @@ func TestConfigKeepsRegistrations(t *testing.T) {
 
 	// It is taken out, and goes on until the file that takes its place is there.
 	write(t, c.file, strings.Replace(ownerText, "catalog.yaml", "later.yaml", 1))
-	c.shows("", "  source registration:registration: current, published until the next configuration is complete, 1 services")
+	c.shows("", "  source registration:registration: current, published until the next configuration is complete, 1 service")
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 	write(t, c.file, registrations)
-	c.shows("", "  source registration:registration: current, 1 services\n    registered on "+port+": 1 nodes, 1 providers\n")
+	c.shows("", "  source registration:registration: current, 1 service\n    registered on "+port+": 1 node, 1 provider\n")
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 

@@ -46,6 +46,7 @@ type configured struct {
 
 	dir, file    string
 	address, web string // host:port of the owner, and the URL of its status page
+	status       string // host:port of its status, where the configuration has the key
 }
 
 // serveConfig starts an owner with a configuration, and the certificates of all
@@ -57,14 +58,8 @@ func serveConfig(t *testing.T, text string, catalogs map[string]string) *configu
 		write(t, filepath.Join(dir, name), catalog)
 	}
 	c := &configured{dir: dir, file: write(t, filepath.Join(dir, "owner.yaml"), text)}
-	c.running = background(t, "serve", "--config", c.file)
-	if _, err := fmt.Sscanf(c.line(), "serving "+c.file+" on %s", &c.address); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscanf(c.line(), "metrics on %s", &c.web); err != nil {
-		t.Fatal(err)
-	}
-	c.web = strings.TrimSuffix(c.web, "metrics")
+	c.running = &running{t: t}
+	c.start(nil)
 	return c
 }
 
@@ -171,7 +166,8 @@ func TestConfigCatalogs(t *testing.T) {
 		`file_broken{file="config"}`:                                             0,
 		`file_broken{file="catalog"}`:                                            0,
 	})
-	c.shows("", "catalog b.owner.example: 1 services, consumers: 1 v1alpha2 0 v1alpha1\n  source file:b.yaml: current, 1 services\n")
+	c.shows("", "catalog b.owner.example: 1 service, consumers: v1alpha2 1\n")
+	c.shows("", "  source file:b.yaml: current, 1 service\n")
 	if code := c.stop(); code != exitDone {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}
@@ -201,7 +197,8 @@ func TestConfigWaitsForSources(t *testing.T) {
 		`source_complete{catalog="b.owner.example",source="file:b.yaml"}`: 0,
 		`file_broken{file="catalog"}`:                                     1,
 	})
-	c.shows("", "  unavailable: waiting for the first state of file:b.yaml\n  source file:b.yaml: away since ")
+	c.shows("", "  unavailable: waiting for the first state of file:b.yaml\n")
+	c.shows("", "  source file:b.yaml: away since ")
 
 	file := write(t, filepath.Join(c.dir, "b.yaml"), oneService("b"))
 	stream := c.gets(b, "UPSERT b")
@@ -297,7 +294,7 @@ func TestConfigChange(t *testing.T) {
 		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
 	}
 	for _, line := range []string{
-		"configuration file is not used, everything stays as it was: fix the file", "configuration file is in order again",
+		`"file is not used: fix it" what="configuration file"`, `"file is in order again" what="configuration file"`,
 		`configuration has new values that wait for a restart; the others are in effect" file=` + c.file + " keys=window",
 	} {
 		if n := strings.Count(c.errs.String(), line); n < 1 || n > 2 {
@@ -438,7 +435,7 @@ func TestHelpHasAConfiguration(t *testing.T) {
 		t.Error("the help has no configuration")
 	}
 	config, problems := ownerconfig.Parse([]byte(ownerExample))
-	if len(problems) > 0 || len(config.Catalogs) != 2 {
+	if len(problems) > 0 || len(config.Catalogs) != 3 {
 		t.Errorf("problems %v in the example", problems)
 	}
 }
@@ -497,8 +494,8 @@ func TestOwnerDocument(t *testing.T) {
 		}
 		configs = append(configs, config)
 	}
-	if len(configs) != 4 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
-		t.Fatalf("docs/owner.md has %d configurations, expected 4, of which the second has an agent", len(configs))
+	if len(configs) != 5 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
+		t.Fatalf("docs/owner.md has %d configurations, expected 5, of which the second has an agent", len(configs))
 	}
 	config := configs[0]
 	// What is not set by the example is not shown by it.
@@ -509,7 +506,7 @@ func TestOwnerDocument(t *testing.T) {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
 		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
-			v.Type() == reflect.TypeFor[ownerconfig.Registration](), v.Type() == reflect.TypeFor[ownerconfig.Etcd](), v.Type() == reflect.TypeFor[ownerconfig.NSM](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
+			v.Type() == reflect.TypeFor[ownerconfig.Registration](), v.Type() == reflect.TypeFor[ownerconfig.Etcd](), v.Type() == reflect.TypeFor[ownerconfig.NSM](), v.Type() == reflect.TypeFor[ownerconfig.Relay](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
 			for i := range v.NumField() {
 				look(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
@@ -522,13 +519,14 @@ func TestOwnerDocument(t *testing.T) {
 	look("kubernetes", reflect.ValueOf(config.Catalogs[0].Sources[1].Kubernetes))
 	look("registration", reflect.ValueOf(config.Catalogs[0].Sources[2].Registration))
 	look("nsm", reflect.ValueOf(config.Catalogs[0].Sources[3].NSM))
+	look("relay", reflect.ValueOf(config.Catalogs[len(config.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(config.Catalogs[0].Exports[0].Rule))
 	// These exclude others, and another catalog has them.
 	others := config.Catalogs[1].Sources
 	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
-	if len(config.Catalogs) != 2 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
+	if len(config.Catalogs) != 3 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
 		t.Errorf("the configuration in docs/owner.md is too short: %+v", config)
 	}
 }

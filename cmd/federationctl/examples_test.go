@@ -171,6 +171,9 @@ var (
 func runExample(t *testing.T, dir, line, address, fqdns string) string {
 	t.Helper()
 	script := exampleOwner.ReplaceAllString(line, address)
+	if inspects.MatchString(line) {
+		script = inspectExample(t, dir, script)
+	}
 	serves := strings.HasPrefix(line, "federationctl serve ")
 	if serves {
 		script = exampleListen.ReplaceAllString(script, "--$1 127.0.0.1:0")
@@ -210,6 +213,26 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 		}
 	}
 	return ""
+}
+
+// inspects matches the commands that ask a running process.
+var inspects = regexp.MustCompile(`^federationctl (why|status|dump|diff)\b`)
+
+// inspectExample returns a command line that asks a process, with an endpoint of this test
+// and DNS for it that has no name.
+func inspectExample(t *testing.T, dir, script string) string {
+	t.Helper()
+	file := filepath.Join(dir, "catalog.yaml")
+	if _, err := os.Stat(file); err != nil {
+		file = filepath.Join(dir, "corefile-examples", "quickstart", "catalog.yaml") // for the README
+	}
+	at := statusOf(t, file)
+	script = strings.ReplaceAll(script, "http://localhost:9154", at)
+	script = strings.ReplaceAll(script, "localhost:53", emptyDNS(t))
+	if !strings.Contains(script, at) {
+		script = strings.Replace(script, " ", " "+"--at="+at+" ", 1) // cobra takes flags of a command before its name
+	}
+	return script
 }
 
 // fqdnsIn does the same as the example with jq.

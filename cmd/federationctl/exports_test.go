@@ -89,7 +89,7 @@ func TestExports(t *testing.T) {
 		`services`: 3, `consumers{version="v1alpha2"}`: 2,
 		`class_consumers{class="1"}`: 1, `class_services{class="1"}`: 1, `class_consumers{class="2"}`: 1, `class_services{class="2"}`: 1,
 	})
-	c.shows("", "  class 1: 1 consumers, 1 services\n  class 2: 1 consumers, 1 services\n")
+	c.shows("", "  class 1: 1 consumer, 1 service\n  class 2: 1 consumer, 1 service\n")
 
 	// The consumer may be told more, and the partner less.
 	write(t, c.file, strings.NewReplacer("- match: {labels: {tier: public}}", "- match: {fqdn: [\"*.fed.example\"]}", "tier: private}}", "tier: secret}}").Replace(exporting))

@@ -314,8 +314,8 @@ func TestOutputHasNoControls(t *testing.T) {
 		t.Fatal(err)
 	}
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
-	for name, format := range map[string]func(string, federation.Event) (string, error){"table": table, "json": jsonLine} {
-		line, err := format("upsert", event)
+	for name, format := range map[string]func(entry) (string, error){"table": table, "json": jsonLine} {
+		line, err := format(entry{op: "upsert", Event: event})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +323,7 @@ func TestOutputHasNoControls(t *testing.T) {
 			t.Errorf("%s: %q", name, line)
 		}
 	}
-	line, _ := jsonLine("upsert", event)
+	line, _ := jsonLine(entry{op: "upsert", Event: event})
 	var object struct {
 		Name    string          `json:"name"`
 		Service json.RawMessage `json:"service"`

@@ -23,7 +23,7 @@ type lines struct {
 	address string
 	stdout  io.Writer
 	stderr  io.Writer
-	format  func(op string, event federation.Event) (string, error)
+	format  func(e entry) (string, error)
 
 	// Guarded by mu, which is held while a line is written.
 	mu        sync.Mutex
@@ -31,6 +31,16 @@ type lines struct {
 	complete  bool            // the catalog
 	connected bool            // the owner has responded at some time
 	lost      map[string]bool // the kinds of losses that were reported since
+}
+
+// entry is what a line says.
+type entry struct {
+	op string
+	federation.Event
+
+	// Of the end of the catalog.
+	hops    int  // how many owners the services come through; 0: it is not known
+	resumed bool // only what differs was sent
 }
 
 func newLines(address string, stdout, stderr io.Writer) *lines {
@@ -56,12 +66,16 @@ func (l *lines) show(c mirror.Changes) error {
 		if change.Service.IsZero() {
 			event.Operation = federation.Delete
 		}
-		if err := l.write(event.Operation.String(), event); err != nil {
+		if err := l.write(entry{op: event.Operation.String(), Event: event}); err != nil {
 			return err
 		}
 	}
 	if synced && !l.complete {
-		if err := l.write(federation.End.String(), federation.Event{Operation: federation.End}); err != nil {
+		end := entry{
+			op: federation.End.String(), Event: federation.Event{Operation: federation.End},
+			hops: c.Status.Hops(), resumed: c.Status.Resumed,
+		}
+		if err := l.write(end); err != nil {
 			return err
 		}
 	}
@@ -83,7 +97,7 @@ func (l *lines) skipped(s *federation.Service) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.heard()
-	return l.write("skip", federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s})
+	return l.write(entry{op: "skip", Event: federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}})
 }
 
 // heard notes that the owner is there, and reports it if the owner was lost. l.mu is
@@ -96,9 +110,9 @@ func (l *lines) heard() {
 	}
 }
 
-// write writes the line of an event. l.mu is held.
-func (l *lines) write(op string, event federation.Event) error {
-	line, err := l.format(op, event)
+// write writes a line. l.mu is held.
+func (l *lines) write(e entry) error {
+	line, err := l.format(e)
 	if err != nil {
 		return err
 	}
@@ -125,31 +139,43 @@ func (l *lines) report(err error) {
 // row is the format of a table: operation, name, fqdn, instances, endpoints.
 const row = "%-6s  %-20s  %-32s  %-28s  %s"
 
-// table formats an event as a row.
-func table(op string, event federation.Event) (string, error) {
-	if event.Operation == federation.End {
-		return "end     (the catalog is complete)\n", nil
+// table formats an entry as a row.
+func table(e entry) (string, error) {
+	if e.Operation == federation.End {
+		text := "the catalog is complete"
+		if e.resumed {
+			text += ", resumed"
+		}
+		if e.hops > 1 {
+			text += fmt.Sprintf(", and comes through %d owners", e.hops)
+		}
+		return "end     (" + text + ")\n", nil
 	}
-	name := board.Plain(event.Name)
+	name := board.Plain(e.Name)
 	var fqdn, instances, endpoints string
-	if event.Service != nil {
-		_, fqdn, instances, endpoints = board.Cells(event.Service)
+	if e.Service != nil {
+		_, fqdn, instances, endpoints = board.Cells(e.Service)
 	}
-	line := fmt.Sprintf(row, op, name, fqdn, instances, endpoints)
+	line := fmt.Sprintf(row, e.op, name, fqdn, instances, endpoints)
 	return strings.TrimRight(line, " ") + "\n", nil
 }
 
-// jsonLine formats an event as a JSON object in one line. The service is in the
+// jsonLine formats an entry as a JSON object in one line. The service is in the
 // protobuf JSON mapping, as in a catalog file.
-func jsonLine(op string, event federation.Event) (string, error) {
+func jsonLine(e entry) (string, error) {
 	object := struct {
 		Op      string          `json:"op"`
 		Name    string          `json:"name,omitempty"`
 		Service json.RawMessage `json:"service,omitempty"`
-	}{Op: op, Name: event.Name}
-	if event.Service != nil {
+		Hops    int             `json:"hops,omitempty"`
+		Resumed bool            `json:"resumed,omitempty"`
+	}{Op: e.op, Name: e.Name, Resumed: e.resumed}
+	if e.hops > 1 {
+		object.Hops = e.hops
+	}
+	if e.Service != nil {
 		var err error
-		if object.Service, err = protojson.Marshal(wire.EncodeService(event.Service)); err != nil {
+		if object.Service, err = protojson.Marshal(wire.EncodeService(e.Service)); err != nil {
 			return "", err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
@@ -32,16 +33,17 @@ A file that has keys of a configuration at the top, such as catalogs or identity
 and no services, is checked as the configuration of an owner is by 'federationctl
 serve --config'. The catalog files and the rules of registrations that it names are
 checked, too, with its allow_addresses and max_size, if they can be read.
-Certificates, the allow file, clusters and stores are not looked at. A file that has
-rules at the top, and neither services nor keys of a configuration, is checked as the
-rules of a registration.
+Certificates, except that of a relay, the allow file, clusters and stores are not
+looked at. A file that has rules at the top, and neither services nor keys of a
+configuration, is checked as the rules of a registration.
 
 It also warns of what is allowed, but probably a mistake: two services with one
 fqdn, an endpoint that no instance selects, an instance that will have no DNS name
 of its own; a rule of exports that is never reached as an earlier one covers it,
 exports that are empty, an identity in allow.ids that no rule names, or one that a
 rule names and that may not subscribe; a registration without a store, or with an etcd
-elsewhere without TLS. With warnings alone the exit code is 0.
+elsewhere without TLS; a relay that knows its upstream by an IP address alone, or
+whose certificate is not valid for clients. With warnings alone the exit code is 0.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
 		Example: `  federationctl lint catalog.yaml
@@ -186,9 +188,12 @@ func (l *linter) configuration(file string, data []byte) {
 			check(data)
 		}
 	}
-	for _, catalog := range config.In(filepath.Dir(file)).Catalogs {
+	config = config.In(filepath.Dir(file))
+	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
+			case s.Relay != nil:
+				l.relay(s.Name, config.Identity.Files)
 			case s.File != nil:
 				named(s.File.Path, s.File.MaxSize, "; max_size in "+file+" raises it", func(data []byte) {
 					l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
@@ -197,6 +202,14 @@ func (l *linter) configuration(file string, data []byte) {
 				named(s.Registration.Rules, rules.MaxBytes, "", func(data []byte) { l.rules(s.Registration.Rules, data) })
 			}
 		}
+	}
+}
+
+// relay warns when the certificate of the owner cannot be that of a consumer of the
+// upstream of a relay. What cannot be used at all is for serve to tell.
+func (l *linter) relay(name string, files mtls.Files) {
+	if identity, err := mtls.Load(files, nil); err == nil && !identity.ForClients() {
+		fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the upstream of %s refuses it; have it issued for servers and clients\n", files.Cert, name)
 	}
 }
 

@@ -94,7 +94,10 @@ func (l *live) show(c mirror.Changes) error {
 	if err := c.Status.Failure; err != nil {
 		reason = err.Error() + "; " + remedy(err) + "; trying again"
 	}
-	l.change(func(b *board.Board, now time.Time) { b.Update(c.Services, c.Status.Status, reason, now) })
+	l.change(func(b *board.Board, now time.Time) {
+		b.Update(c.Services, c.Status.Status, reason, now)
+		b.Through(c.Status.Hops(), c.Status.Resumed)
+	})
 	return nil
 }
 

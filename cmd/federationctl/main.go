@@ -2,7 +2,9 @@
 // publishes the services of a catalog file. Around it, watch shows what an owner
 // publishes, register has a program published while it runs, providers shows which
 // programs are, lint checks catalog files, policy explains who is told of what, and pki
-// makes certificates for a first try.
+// makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
+// an owner, status shows how it is doing, why explains an answer, and dump and diff have
+// its catalogs.
 package main
 
 import (
@@ -15,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 )
 
 // The exit codes.
@@ -80,15 +82,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if code, ok := errors.AsType[exitError](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(stderr, "federationctl: %v\n", err)
+	code, hint := exitUsage, ""
 	if _, ok := errors.AsType[failure](err); ok {
-		return exitFailed
+		code = exitFailed
+	} else if _, ok := errors.AsType[trouble](err); !ok {
+		hint = fmt.Sprintf("see '%s --help'", command.CommandPath())
 	}
-	if _, ok := errors.AsType[trouble](err); ok {
-		return exitUsage
-	}
-	fmt.Fprintf(stderr, "federationctl: see '%s --help'\n", command.CommandPath())
-	return exitUsage
+	complain(stderr, command, err, hint)
+	return code
 }
 
 // rootCommand returns federationctl with all its commands, which end with ctx.
@@ -98,7 +99,8 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
 to check a catalog, to watch an owner, to register programs and see which are, to
-explain who is told of what, and to make certificates for a first try.
+explain who is told of what, and to make certificates for a first try. why, status,
+dump and diff ask a running owner, or a CoreDNS with the plugin, what it knows.
 
 While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
@@ -114,7 +116,8 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), policyCommand(ctx), pkiCommand(), completionCommand())
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), policyCommand(ctx),
+		whyCommand(ctx), statusCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }
@@ -153,14 +156,9 @@ func (t trouble) Unwrap() error { return t.error }
 // failed is fmt.Errorf for a failure.
 func failed(format string, args ...any) error { return failure{fmt.Errorf(format, args...)} }
 
-// version returns the version of the module that the binary was built from, and
-// what it was built with.
+// version returns what the binary was built from, and with.
 func version() string {
-	v := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v = info.Main.Version
-	}
-	return fmt.Sprintf("%s (%s %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s %s/%s)", stamp.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // originFlags adds the flags for the identity of a party, such as an owner, whose peers are

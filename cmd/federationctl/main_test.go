@@ -23,12 +23,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-// ctl runs a command in this process to its end. It returns the exit code and what
-// the command wrote.
+// ctl runs a command in this process to its end, which patience bounds. It returns the
+// exit code and what the command wrote.
 func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, &out, &errs)
+	code = run(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -442,6 +444,8 @@ func TestWatchFails(t *testing.T) {
 	nobody.Close()
 	consumer := files(dir, "consumer")
 	stranger := slices.Concat(files(foreign, "consumer")[:4], consumer[4:])
+	parties := partiesIn(t)
+	_, other := serve(t, parties, file)
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -453,7 +457,7 @@ func TestWatchFails(t *testing.T) {
 		{"other owner", append([]string{address, "--owner-id", "spiffe://other.example/owner"}, consumer...), []string{"check --ca and --owner-id, or the host in ADDRESS"}},
 		{"other authority", append([]string{address}, files(foreign, "consumer")...), []string{"check --ca and --owner-id, or the host in ADDRESS"}},
 		{"own authority", append([]string{address}, stranger...), []string{"check --cert: the owner's CA file must have its authority"}},
-		{"no client certificate", append([]string{address}, files(dir, "owner")...), []string{"check --cert: the owner's CA file must have its authority"}},
+		{"no client certificate", append([]string{strings.Replace(other, "127.0.0.1", "localhost", 1)}, files(parties, "server")...), []string{"check --cert: the owner's CA file must have its authority"}},
 	} {
 		code, stdout, stderr := ctl(t, append([]string{"watch"}, tt.args...)...)
 		if code != 1 || stdout != "" {

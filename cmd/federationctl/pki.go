@@ -34,7 +34,8 @@ a throwaway authority, into a directory:
 
   ca.pem                          the authority
   owner.pem, owner-key.pem        ` + pkiOwnerID + `,
-                                  localhost, 127.0.0.1, ::1 and every --host
+                                  localhost, 127.0.0.1, ::1 and every --host;
+                                  also valid for clients, for relays
   consumer.pem, consumer-key.pem  ` + pkiConsumerID + `
 
 They are valid for a year. The key of the authority is not kept, so that nothing
@@ -59,7 +60,6 @@ func pki(dir string, hosts []string, stdout io.Writer) error {
 		DNSNames: []string{"localhost"},
 		IPs:      []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
 		URIs:     []string{pkiOwnerID},
-		Usage:    []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, host := range hosts {
 		address, err := federation.ParseAddress(host)

@@ -274,7 +274,7 @@ func TestPolicyMistakes(t *testing.T) {
 	const (
 		hint   = "federationctl: see 'federationctl policy %s --help'\n"
 		as     = " --as spiffe://partner.example/coredns"
-		config = "bad.yaml:9: error: catalogs[0].surces: there is no such key; did you mean sources?\nbad.yaml:9: error: catalogs[0].sources: required\n"
+		config = "bad.yaml:9: error: catalogs[0].surces: there is no such key; did you mean sources?\nbad.yaml:9: error: catalogs[0]: needs sources or a relay\n"
 	)
 	write(t, "bad.yaml", strings.NewReplacer("sources:", "surces:", "window", "windw").Replace(policyText))
 	write(t, "worse.yaml", strings.NewReplacer("[stable]", "[stable, \"*\"]", `"*.dns.example"`, `"*.*.example"`).Replace(policyText))

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 )
 
 // patience bounds each wait for something that must happen.
@@ -166,7 +168,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "help", "lint", "pki", "policy", "providers", "register", "serve", "watch"}, "no file"},
+		{[]string{""}, []string{"completion", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "serve", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, shells, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
@@ -183,6 +185,12 @@ func TestCompletion(t *testing.T) {
 		{[]string{"watch", "--ca", ""}, pem, "file with extension"},
 		{[]string{"serve", "--catalog", ""}, catalogExtensions, "file with extension"},
 		{[]string{"serve", "--listen", ""}, nil, "no file"},
+		{[]string{"why", ""}, nil, "no file"},
+		{[]string{"why", "web.fed.example", ""}, []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}, "no file"},
+		{[]string{"status", "-o", ""}, reports, "no file"},
+		{[]string{"dump", "-o", ""}, inspect.Formats, "no file"},
+		{[]string{"dump", "--cert", ""}, pem, "file with extension"},
+		{[]string{"diff", ""}, catalogExtensions, "file with extension"},
 		{[]string{"policy", ""}, []string{"diff", "test", "who-can"}, "no file"},
 		{[]string{"policy", "test", ""}, append([]string{"--as"}, catalogExtensions...), "file with extension"},
 		{[]string{"policy", "test", config, "--as", "a", ""}, []string{"api.fed.example", "shop.fed.example"}, "no file"},

@@ -442,7 +442,9 @@ type silent struct{}
 func (silent) Replace([]*wire.Encoded)          {}
 func (silent) Update([]*wire.Encoded, []string) {}
 func (silent) Away(error)                       {}
-func (silent) Refused(map[string]int)           {}
+func (silent) Through(wire.Path) error          { return nil }
+
+func (silent) Refused(map[string]int) {}
 
 // A real owner knows of a program that is registered, until it is withdrawn.
 func TestRegisterWithOwner(t *testing.T) {

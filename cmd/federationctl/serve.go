@@ -9,10 +9,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/telemetry"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
@@ -20,12 +23,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // ownerExample is a short configuration, for the help.
 const ownerExample = `listen: ":8008"
 metrics: "localhost:9153"          # metrics, health and the status page
+status: "localhost:9154"           # for people: what is published, to whom, and why
 identity:
   files: {cert: owner.pem, key: owner-key.pem, ca: ca.pem}
 allow:                             # who may subscribe
@@ -45,6 +51,8 @@ catalogs:
 - server_name: b.owner.example     # for consumers that ask for this name
   sources:
   - file: {path: b.yaml, lifetime: forever}
+- server_name: c.owner.example     # the catalog of another owner, while that is there
+  relay: {addresses: ["c.example:8008"], owner_ids: ["spiffe://c.example/owner"], persist: c.catalog}
 `
 
 // indented returns a text with two blanks before each line.
@@ -64,6 +72,8 @@ type serveOptions struct {
 	ranges    []string
 	window    int
 	metrics   string
+	logFormat logFormat
+	status    string
 }
 
 func serveCommand(ctx context.Context) *cobra.Command {
@@ -73,7 +83,7 @@ func serveCommand(ctx context.Context) *cobra.Command {
 		Short: "Publish services: of a catalog file, or as a configuration file says",
 		Long: `serve publishes the services of a catalog file to consumers or, with --config,
 those of any number of catalogs, each filled by files, Kubernetes clusters, programs
-that register and registries of the Network Service Mesh. A consumer needs a
+that register, registries of the Network Service Mesh, or another owner. A consumer needs a
 certificate of an authority in --ca and, if --allow-id or --allow-file is given, one
 of the identities named there. Others get Unauthenticated. Both versions of the
 API, v1alpha2 and v1alpha1, are served on the same address.
@@ -91,7 +101,7 @@ Paths are relative to the directory of the file. With it nobody may subscribe wh
 allow does not name. exports says who of them is told of which services; where it
 is there, nobody is told what no rule tells them. The file is followed, and applied
 as a difference: consumers that stay allowed keep their streams. New values of
-listen, metrics and window, and another origin of the identity, wait for a restart,
+listen, metrics, status and window, and another origin of the identity, wait for a restart,
 and the log names them; the rest is applied. A file with a mistake changes nothing;
 all mistakes are logged, and 'federationctl lint' shows them, too. Until all sources of a catalog have been read once, its consumers
 get Unavailable, and so they do when one has been away for its lifetime. docs/owner.md
@@ -100,6 +110,11 @@ in the source has every key.
 A registration takes programs that tell of themselves, on a port of its own or on
 that of the owner. The rules say which identity may register what; they are
 followed. Without a store what is registered is in memory only.
+
+A relay passes on the catalog of another owner, with exports or as it is. It is
+available exactly while its upstream is: what consumers get is then never older
+than what they would get there. The certificate of the identity is the one that it
+shows there, so it must be valid for clients, too.
 
 A catalog is a YAML or JSON file:
 
@@ -142,7 +157,7 @@ A consumer gets each service that has changed once, in its last state, however f
 it is behind. A service that a consumer refuses is logged with the reason, and
 sent again when it changes.
 
-There may be 8192 connections, or fewer where the process may not have so many
+There may be 16384 connections, or fewer where the process may not have so many
 files open, of which one address may have three quarters. Half of them may be in
 their handshakes, a quarter for one address. Further connections are closed. A
 connection without a stream is closed after a minute. When an authority leaves
@@ -153,8 +168,14 @@ The health service of gRPC (grpc.health.v1) answers on the same address, to
 everybody with a certificate of --ca. --metrics has an address of its own, without
 TLS. There /healthz answers while the process runs, /readyz once every catalog has
 been complete and consumers are served, and says what is waited for otherwise, / is
-a page that shows the state of each source, and /metrics is for Prometheus:
+a page that shows the state of each source, and /metrics is for Prometheus.
 
+--status has another address, for people: a page and JSON that say what is published,
+who is told of it, and why a name is there or not. 'federationctl why', 'status',
+'dump' and 'diff' ask it. It takes a loopback address, such as localhost:9154; with
+the key status of --config, and certificates, any other. The metrics:
+
+  federation_owner_ready                   1 once /readyz says so
   federation_owner_consumers{catalog,version}
                                            open streams
   federation_owner_services{catalog}       services in the catalog
@@ -175,11 +196,21 @@ a page that shows the state of each source, and /metrics is for Prometheus:
                                            1 once its whole state was known
   federation_owner_source_away_seconds{catalog,source}
                                            for how long it cannot be asked
+  federation_owner_source_lifetime_seconds{catalog,source}
+                                           for how long it may be: 0 for a relay,
+                                           none where that is for ever
   federation_owner_source_services{catalog,source}
   federation_owner_source_hidden_services{catalog,source}
                                            hidden by a source before it
   federation_owner_source_refused_entries{catalog,source,rule}
                                            entries that are not published
+  federation_owner_relay_hops{catalog,source}
+                                           owners that its services came through;
+                                           0: it is not known
+  federation_owner_resumed_streams_total{catalog}
+                                           whose consumers had a part already
+  federation_owner_resume_spared_services_total{catalog}
+                                           not sent again therefore
   federation_owner_class_consumers{catalog,class}
                                            open streams, by the rules for them: 1+3
   federation_owner_class_services{catalog,class}
@@ -203,6 +234,10 @@ a page that shows the state of each source, and /metrics is for Prometheus:
   federation_owner_registration_refused_total{catalog,source,rule}
   federation_owner_connections             open connections
   federation_owner_connections_turned_away_total{limit}
+  federation_owner_admission_waiting       streams that wait for their turn to be
+                                           sent the catalog
+  federation_owner_admission_turned_away_total
+                                           that were told to come back later
   federation_owner_file_broken{file}       1 while a file is not used: config,
                                            allow, catalog or rules
   federation_owner_certificate_expiry_timestamp_seconds{file}
@@ -234,7 +269,7 @@ Consumers may send up to one ping a second.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.config, "config", "", "YAML or JSON configuration `file`, in place of all other flags; followed")
+	flags.StringVar(&o.config, "config", "", "YAML or JSON configuration `file`, in place of all other flags but --log-format; followed")
 	flags.StringVar(&o.listen, "listen", ":8008", "`address` to listen on, host:port; without a host, all addresses of this machine")
 	flags.StringVar(&o.catalog, "catalog", "", "YAML or JSON `file` with the services")
 	maxCatalogFlag(command, &o.max)
@@ -243,13 +278,24 @@ Consumers may send up to one ping a second.`,
 	flags.StringVar(&o.allowFile, "allow-file", "", "`file` with more identities that may subscribe, one a line; followed")
 	rangesFlag(command, &o.ranges)
 	flags.IntVar(&o.window, "window", 1, fmt.Sprintf("messages sent ahead of their acknowledgements, 1 to %d; 1 is the rule of the specification, more is faster on a long link", owner.MaxWindow))
+	flags.StringVar(&o.status, "status", "", "loopback `address` to serve status and why on, such as localhost:9154; without this flag there are none")
 	flags.StringVar(&o.metrics, "metrics", "", "`address` to serve metrics on, host:port; without this flag there are none")
+	logFormatFlag(command, &o.logFormat)
 	return command
 }
 
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	config := publisher.Config{File: o.config, Logger: slog.New(slog.NewTextHandler(stderr, nil))}
+	config := publisher.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
+	logLibraries(ctx, config.Logger)
+	if tracing.Configured() {
+		provider, err := tracing.New(ctx, tracing.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
+		if err != nil {
+			return err
+		}
+		defer provider.Shutdown(ctx)
+		config.Tracer = provider.Tracer
+	}
 	if err := o.check(flags); err != nil {
 		return err
 	}
@@ -259,10 +305,20 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 			return err
 		}
 	}
+	reporter := ownreport.New(version())
+	config.Observe = reporter.Observe
 	p, err := publisher.New(ctx, config)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return failed("interrupted before the files were read")
+	case err != nil && o.config != "":
+		return o.fileFailure(err)
+	case err != nil:
+		return o.flagFailure(err)
+	}
+	reporter.For(p)
+	status, err := listenStatus(ctx, p.StatusPage(), config.Logger)
+	switch {
 	case err != nil && o.config != "":
 		return o.fileFailure(err)
 	case err != nil:
@@ -287,11 +343,51 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		if p.WebAddr() != nil {
 			fmt.Fprintf(stdout, "metrics on http://%s/metrics\n", p.WebAddr())
 		}
+		if status != nil {
+			fmt.Fprintf(stdout, "status on %s\n", status.Addr())
+		}
+		tellSystemd(config.Logger, daemon.SdNotifyReady)
 	}
-	if err := p.Run(ctx, telemetry.Handler(version(), p.Status), announce); err != nil {
+	ending := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		tellSystemd(config.Logger, daemon.SdNotifyStopping)
+		close(ending)
+	})
+	serveCtx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	if status != nil {
+		serving.Go(func() {
+			if err := status.Serve(serveCtx, reporter); err != nil {
+				config.Logger.Error("status and why are not served any more", "error", err)
+			}
+		})
+	}
+	if err := p.Run(ctx, telemetry.Handler(p.Status, reporter.Status), announce); err != nil {
 		return failure{err}
 	}
+	<-ending
 	return nil
+}
+
+// tellSystemd tells systemd a state, where it has started the process.
+func tellSystemd(logger *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		logger.Warn("systemd cannot be told the state of the owner", "state", state, "error", err)
+	}
+}
+
+// listenStatus takes the port of status and why, if there is to be one.
+func listenStatus(ctx context.Context, c statuspage.Config, logger *slog.Logger) (*statuspage.Server, error) {
+	if c.Address == "" {
+		return nil, nil //nolint:nilnil // off, as by default
+	}
+	server, err := statuspage.Listen(ctx, c, logger)
+	if err != nil {
+		return nil, publisher.Error{Key: "status", Err: err}
+	}
+	return server, nil
 }
 
 // check returns what is wrong with the choice of flags: those for one catalog file, or
@@ -299,7 +395,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 func (o *serveOptions) check(flags *pflag.FlagSet) error {
 	var others []string
 	flags.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed && flag.Name != "config" {
+		if flag.Changed && flag.Name != "config" && flag.Name != logFormatName {
 			others = append(others, "--"+flag.Name)
 		}
 	})
@@ -330,8 +426,14 @@ func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 	if o.window < 1 || o.window > owner.MaxWindow {
 		return ownerconfig.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
 	}
+	page := statuspage.Config{Address: o.status}
+	if o.status != "" {
+		if err := page.Validate(); err != nil {
+			return ownerconfig.Config{}, fmt.Errorf("--status: %w", err)
+		}
+	}
 	return ownerconfig.Config{
-		Listen: o.listen, Metrics: o.metrics, Window: o.window, AllowAddresses: policy.AllowAddresses,
+		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: policy.AllowAddresses,
 		Identity: o.origin, Grace: mtls.DefaultGrace,
 		Allow: ownerconfig.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
 		Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
@@ -352,7 +454,7 @@ func (o *serveOptions) flagFailure(err error) error {
 		return originFailure(o.origin, err)
 	case key == "allow.file":
 		return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
-	case key == "listen" || key == "metrics":
+	case key == "listen" || key == "metrics" || key == "status":
 		return failed("%w; choose another address with --%s", err, key)
 	case key == "catalogs" && errors.Is(err, regularfile.ErrTooLarge):
 		return failed("%w; --max-catalog raises it", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ import (
 const partnerID = "spiffe://partner.example/coredns"
 
 // partiesIn returns a new directory with the certificates of the parties owner,
-// consumer and partner, a second consumer.
+// consumer and partner, a second consumer, and server, an owner that can be no consumer.
 func partiesIn(t *testing.T) string {
 	t.Helper()
 	authority, err := mtls.NewAuthority("test", 24*time.Hour)
@@ -44,6 +45,7 @@ func partiesIn(t *testing.T) string {
 		"owner":    {Name: "owner", DNSNames: []string{"localhost"}, URIs: []string{pkiOwnerID}},
 		"consumer": {Name: "consumer", URIs: []string{pkiConsumerID}},
 		"partner":  {Name: "partner", URIs: []string{partnerID}},
+		"server":   {Name: "server", URIs: []string{pkiOwnerID}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}},
 	} {
 		issued, err := authority.Issue(leaf)
 		if err != nil {

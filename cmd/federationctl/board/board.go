@@ -25,6 +25,8 @@ const recent = 10 * time.Second
 type Board struct {
 	address string
 	status  catalog.Status
+	hops    int
+	resumed bool
 
 	rows  map[string]*row // by the owner's name of the service
 	order []*row          // sorted, without those in fresh; may hold dead ones
@@ -84,6 +86,10 @@ func (b *Board) Update(changes []catalog.Change, status catalog.Status, reason s
 	}
 	b.status = status
 }
+
+// Through sets through how many owners the services come (0: it is not known), and
+// whether the stream has brought only what differed.
+func (b *Board) Through(hops int, resumed bool) { b.hops, b.resumed = hops, resumed }
 
 // Refused counts a response that was refused.
 func (b *Board) Refused() { b.refused++ }

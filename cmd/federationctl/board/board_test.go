@@ -190,6 +190,10 @@ func TestNotImportedIsCounted(t *testing.T) {
 	s := newStory(t, "owner:1")
 	s.Update(nil, catalog.Status{State: catalog.Synced, Known: true, Services: 2, NotImported: 3}, "", at(0))
 	s.expect(0, Size{80, 24}, "synced  owner:1  2 services  3 not imported")
+	s.Through(2, true)
+	s.expect(0, Size{80, 24}, "synced  owner:1  2 services  through 2 owners  resumed  3 not imported")
+	s.Through(1, false)
+	s.expect(0, Size{80, 24}, "synced  owner:1  2 services  3 not imported")
 }
 
 // TestLinesFitTheTerminal has long and short cells on terminals of several sizes.

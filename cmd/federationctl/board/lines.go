@@ -103,6 +103,12 @@ func (b *Board) summary(now time.Time) string {
 	if stale := b.status.Stale; stale > 0 && stale < b.status.Services {
 		parts = append(parts, fmt.Sprintf("%d stale", stale))
 	}
+	if b.hops > 1 {
+		parts = append(parts, fmt.Sprintf("through %d owners", b.hops))
+	}
+	if b.resumed && b.status.State == catalog.Synced {
+		parts = append(parts, "resumed")
+	}
 	if n := b.status.NotImported; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d not imported", n))
 	}

@@ -221,7 +221,7 @@ func (c *comparison) changes(p pair) []Change {
 			changes = append(changes, Change{Change: "+", Name: name, FQDN: is.FQDN(), Rule: o.rule})
 		default:
 			o := c.after.decided(p.after, name)
-			changes = append(changes, Change{Change: "~", Name: name, FQDN: is.FQDN(), Rule: o.rule, Fields: compare(was.Service(), is.Service())})
+			changes = append(changes, Change{Change: "~", Name: name, FQDN: is.FQDN(), Rule: o.rule, Fields: Compare(was.Service(), is.Service())})
 		}
 	}
 	return changes

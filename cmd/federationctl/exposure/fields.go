@@ -37,8 +37,8 @@ func (f Field) String() string {
 // differences collects those between two forms of a service.
 type differences struct{ found []Field }
 
-// compare returns the differences between two forms of a service, none for equal ones.
-func compare(a, b *federation.Service) []Field {
+// Compare returns the differences between two forms of a service, none for equal ones.
+func Compare(a, b *federation.Service) []Field {
 	var d differences
 	d.text("fqdn", plainFQDN(a.FQDN), plainFQDN(b.FQDN))
 	d.text("description", a.Description, b.Description)

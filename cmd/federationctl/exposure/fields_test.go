@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 		changed := whole(t)
 		tt.change(changed)
 		var got []string
-		for _, f := range compare(whole(t), changed) {
+		for _, f := range Compare(whole(t), changed) {
 			got = append(got, f.String())
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

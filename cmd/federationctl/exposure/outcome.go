@@ -24,7 +24,7 @@ type Shape struct {
 }
 
 func newShape(in, out *federation.Service) *Shape {
-	return &Shape{plainFQDN(out.FQDN), Service{out}, compare(in, out)}
+	return &Shape{plainFQDN(out.FQDN), Service{out}, Compare(in, out)}
 }
 
 // Service is a service. In JSON it is what a catalog file has.

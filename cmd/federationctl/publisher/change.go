@@ -196,7 +196,7 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog)
 		}
 		if c == nil {
 			registry := owner.NewRegistry()
-			c = &catalog{registry: registry, sources: source.NewCatalog(source.Config{Registry: registry, Logger: p.logger, Name: name})}
+			c = &catalog{registry: registry, sources: source.NewCatalog(source.Config{Registry: registry, Logger: p.logger, Name: name, Observer: p.observer(name)})}
 			p.catalogs[name] = c
 		}
 		c.export(of) // before there is anything new to tell
@@ -216,6 +216,14 @@ func (p *Publisher) adopt(ctx context.Context, next *plan) (replaced []*catalog)
 		}
 	}
 	return replaced
+}
+
+// observer returns what observes a catalog, or nil.
+func (p *Publisher) observer(serverName string) source.Observer {
+	if p.observe == nil {
+		return nil
+	}
+	return p.observe(serverName)
 }
 
 // run runs the sources of a catalog.
@@ -323,11 +331,12 @@ func (p *Publisher) keep(c *ownerconfig.Config) []string {
 	differ := map[string]bool{
 		"listen":          c.Listen != p.config.Listen,
 		"metrics":         c.Metrics != p.config.Metrics,
+		"status":          c.Status != p.config.Status,
 		"window":          c.Window != p.config.Window,
 		"identity.files":  c.Identity.Files != p.config.Identity.Files,
 		"identity.spiffe": !reflect.DeepEqual(c.Identity.SPIFFE, p.config.Identity.SPIFFE),
 	}
-	c.Listen, c.Metrics, c.Window, c.Identity = p.config.Listen, p.config.Metrics, p.config.Window, p.config.Identity
+	c.Listen, c.Metrics, c.Status, c.Window, c.Identity = p.config.Listen, p.config.Metrics, p.config.Status, p.config.Window, p.config.Identity
 	maps.DeleteFunc(differ, func(_ string, differs bool) bool { return !differs })
 	return slices.Sorted(maps.Keys(differ))
 }

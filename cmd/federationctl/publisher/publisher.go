@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
@@ -19,6 +20,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -33,6 +36,11 @@ type Config struct {
 	Owner ownerconfig.Config
 
 	Logger *slog.Logger
+
+	// Observe, where it is set, returns what observes the catalog with that server name.
+	// It is asked for each catalog that is made, one at a time.
+	Observe func(serverName string) source.Observer
+	Tracer  func() trace.Tracer // of the updates that relays receive; nil: nothing is traced
 }
 
 // Error says why an owner cannot start.
@@ -52,6 +60,8 @@ type Publisher struct {
 	// read-only after New
 	file     string
 	logger   *slog.Logger
+	observe  func(serverName string) source.Observer // nil for nobody
+	tracer   func() trace.Tracer
 	server   *owner.Server
 	identity *mtls.Source
 	settings *livefile.File // the configuration file; nil when there is none
@@ -66,6 +76,7 @@ type Publisher struct {
 	// them without the lock; guarded by mu for all others.
 
 	mu       sync.Mutex
+	kept     map[string]*kept   // files of relays, by path; those of earlier configurations, too
 	config   ownerconfig.Config // in effect
 	applied  time.Time          // when it came into effect
 	restart  []string           // keys whose new values wait for a restart
@@ -81,7 +92,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
 	first := c.Owner
 	if c.File != "" {
 		p.settings = newSettings(c.File, c.Logger, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
@@ -184,6 +195,13 @@ func (p *Publisher) WebAddr() net.Addr {
 		return nil
 	}
 	return p.web.Addr()
+}
+
+// StatusPage says where status and why are to be served; without an address, nowhere.
+func (p *Publisher) StatusPage() statuspage.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.config.Status
 }
 
 // Run publishes until ctx ends, and returns nil then. It calls announce when it begins

@@ -282,7 +282,7 @@ func (p *Publisher) servePort(ctx context.Context, opened *port) {
 			},
 		})
 		if err != nil {
-			p.logger.Error("a port for providers is not served any more", "address", opened.listener.Addr(), "error", err)
+			p.logger.Error("a port for providers is not served any more", "listen", opened.listener.Addr(), "error", err)
 		}
 	})
 }

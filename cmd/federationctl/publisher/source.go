@@ -25,6 +25,8 @@ func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, server
 		opened, err = p.openRegistration(ctx, s, serverName, policy)
 	case s.NSM != nil:
 		opened, err = p.openNSM(s, policy)
+	case s.Relay != nil:
+		opened, err = p.openRelay(ctx, s, policy)
 	}
 	if err != nil && p.file != "" {
 		return nil, fmt.Errorf("source %s: %w", s.Name, err)

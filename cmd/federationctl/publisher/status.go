@@ -8,10 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 )
 
 // Status is what there is to say of an owner at one moment, for metrics, probes and
@@ -38,6 +41,10 @@ type Status struct {
 	// Registrations has the sources in which programs register, by the server name of
 	// their catalog and their name.
 	Registrations map[string]map[string]Registration
+
+	// Relays has the subscriptions of relays, by the server name of their catalog and the
+	// name of the source.
+	Relays map[string]map[string]mirror.Status
 }
 
 // Registration is what there is to say of a source in which programs register.
@@ -84,11 +91,30 @@ func Shown(serverName string) string {
 	return serverName
 }
 
+// Catalog is what is published under one server name.
+type Catalog struct {
+	Sources  *source.Catalog
+	Registry *owner.Registry
+	Exports  []ownerconfig.Export // that are in effect; none: everything is told to everyone who may subscribe
+}
+
+// Catalogs returns what is published, by server name.
+func (p *Publisher) Catalogs() map[string]Catalog {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	catalogs := make(map[string]Catalog, len(p.catalogs))
+	for name, c := range p.catalogs {
+		catalogs[name] = Catalog{c.sources, c.registry, c.exports.Exports}
+	}
+	return catalogs
+}
+
 // Status returns what there is to say of the owner now.
 func (p *Publisher) Status() Status {
 	s := Status{
 		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
 		Broken: make(map[string]error), Catalogs: make(map[string]source.Status), Registrations: make(map[string]map[string]Registration),
+		Relays: make(map[string]map[string]mirror.Status),
 	}
 	if p.settings != nil {
 		s.Broken["config"] = p.settings.Err()
@@ -112,8 +138,11 @@ func (p *Publisher) Status() Status {
 			s.Broken["rules"] = cmp.Or(s.Broken["rules"], g.rules.file.Err())
 		}
 		for _, of := range c.known {
-			if f, ok := of.(*file.File); ok {
-				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], f.Err())
+			switch of := of.(type) {
+			case *file.File:
+				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], of.Err())
+			case *relay.Source: // the only one of its catalog
+				s.Relays[name] = map[string]mirror.Status{s.Catalogs[name].Sources[len(s.Catalogs[name].Sources)-1].Name: of.Status()}
 			}
 		}
 	}

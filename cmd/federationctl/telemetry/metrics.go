@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -20,19 +21,24 @@ type Collector struct {
 }
 
 var (
+	readyDesc       = ownerDesc(nil, "ready", "1 once the owner is ready: it has a certificate, its catalogs are complete, and consumers are served.")
 	connectionsDesc = ownerDesc(nil, "connections", "Open connections, including those without a stream.")
 	turnedAwayDesc  = ownerDesc(nil, "connections_turned_away_total", "Connections that were closed at once because there were too many, by the limit that was reached.", "limit")
+	waitingDesc     = ownerDesc(nil, "admission_waiting", "Streams of consumers that wait for their turn to be sent the catalog.")
+	admissionDesc   = ownerDesc(nil, "admission_turned_away_total", "Streams of consumers that were told to come back later, because too many waited for the catalog.")
 	brokenDesc      = ownerDesc(nil, "file_broken", "1 while the content of a file is not used because the file is broken: the configuration, the allow file, a catalog file, or the rules of a registration.", "file")
 	expiryDesc      = ownerDesc(nil, "certificate_expiry_timestamp_seconds", "When a certificate expires: the owner's, or the first of the authorities that it trusts.", "file")
 )
 
 // catalogDescs describe the metrics of one catalog.
 type catalogDescs struct {
-	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable *prometheus.Desc
+	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable, resumed, spared *prometheus.Desc
 
 	classConsumers, classServices *prometheus.Desc
 
-	complete, away, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
+	complete, away, lifetime, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
+
+	hops *prometheus.Desc // of relays
 
 	// of those in which programs register
 	nodes, providers, oldNodes, pending, convergence, granted, cleared, expired, refusedNodes, storeAway *prometheus.Desc
@@ -57,14 +63,20 @@ func describe(serverName string) catalogDescs {
 		ended:        ownerDesc(fixed, "streams_ended_total", "Streams of consumers that have ended, by the gRPC code of their status.", "code"),
 		unavailable:  ownerDesc(fixed, "catalog_unavailable", "1 while consumers of a catalog get Unavailable."),
 
+		resumed: ownerDesc(fixed, "resumed_streams_total", "Streams of consumers that had a part of the catalog already, and were sent the rest."),
+		spared:  ownerDesc(fixed, "resume_spared_services_total", "Services that were not sent in the initial catalogs of resumed streams, because their consumers had them."),
+
 		classConsumers: ownerDesc(fixed, "class_consumers", "Open streams of consumers in a class: those for whom the same rules of the exports are, named by their numbers.", "class"),
 		classServices:  ownerDesc(fixed, "class_services", "Services that each consumer in a class is told.", "class"),
 
 		complete:       ownerDesc(fixed, "source_complete", "1 once the whole state of the origin of a source has been known.", "source"),
 		away:           ownerDesc(fixed, "source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", "source"),
+		lifetime:       ownerDesc(fixed, "source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay, none where it does so for ever.", "source"),
 		ofSource:       ownerDesc(fixed, "source_services", "Services of a source, with those that are hidden.", "source"),
 		hidden:         ownerDesc(fixed, "source_hidden_services", "Services of a source that a source before it hides.", "source"),
 		refusedEntries: ownerDesc(fixed, "source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", "source", "rule"),
+
+		hops: ownerDesc(fixed, "relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the upstream does not say it.", "source"),
 
 		nodes:        ownerDesc(fixed, "registration_nodes", "Nodes that are registered.", "source"),
 		providers:    ownerDesc(fixed, "registration_providers", "Open streams of providers to this owner.", "source"),
@@ -88,10 +100,10 @@ func ownerDesc(fixed prometheus.Labels, name, help string, labels ...string) *pr
 func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable,
-		c.classConsumers, c.classServices, c.complete, c.away, c.ofSource, c.hidden, c.refusedEntries,
+		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable, c.resumed, c.spared,
+		c.classConsumers, c.classServices, c.complete, c.away, c.lifetime, c.ofSource, c.hidden, c.refusedEntries, c.hops,
 		c.nodes, c.providers, c.oldNodes, c.pending, c.convergence, c.granted, c.cleared, c.expired, c.refusedNodes, c.storeAway,
-		connectionsDesc, turnedAwayDesc, brokenDesc, expiryDesc,
+		readyDesc, connectionsDesc, turnedAwayDesc, waitingDesc, admissionDesc, brokenDesc, expiryDesc,
 	} {
 		ch <- d
 	}
@@ -121,18 +133,23 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(d.lag, lag)
 		count(d.acknowledged, c.Acknowledged)
+		count(d.resumed, c.Resumed)
+		count(d.spared, c.Spared)
 		for field, n := range c.Refused {
 			count(d.refused, n, field)
 		}
 		for code, n := range c.Ended {
 			count(d.ended, n, code.String())
 		}
-		for _, of := range classes(c) {
-			gauge(d.classConsumers, float64(of.consumers), of.name)
-			gauge(d.classServices, float64(of.services), of.name)
+		for _, of := range ownreport.Classes(c) {
+			gauge(d.classConsumers, float64(of.Consumers), of.Name)
+			gauge(d.classServices, float64(of.Services), of.Name)
 		}
 	}
+	gauge(readyDesc, oneIf(len(status.Waiting) == 0))
 	gauge(connectionsDesc, float64(stats.Connections))
+	gauge(waitingDesc, float64(stats.Admission.Waiting))
+	count(admissionDesc, stats.Admission.TurnedAway)
 	for limit, n := range stats.TurnedAway {
 		count(turnedAwayDesc, n, limit)
 	}
@@ -151,6 +168,9 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			}
 			gauge(d.complete, oneIf(of.Complete), of.Name)
 			gauge(d.away, away, of.Name)
+			if of.Lifetime != 0 {
+				gauge(d.lifetime, max(of.Lifetime, 0).Seconds(), of.Name) // source.NoLifetime is below 0
+			}
 			gauge(d.ofSource, float64(of.Services), of.Name)
 			gauge(d.hidden, float64(of.Hidden), of.Name)
 			for rule, n := range of.Refused {
@@ -175,6 +195,12 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 			for rule, n := range of.Refused {
 				count(d.refusedNodes, n, source, rule)
 			}
+		}
+	}
+	for name, relays := range status.Relays {
+		d := describe(name)
+		for source, of := range relays {
+			gauge(d.hops, float64(of.Hops()), source)
 		}
 	}
 	for file, broken := range status.Broken {

@@ -8,24 +8,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 )
+
+// handler returns the handler of an owner with that status.
+func handler(status publisher.Status) http.Handler {
+	return Handler(func() publisher.Status { return status }, func() report.Status { return ownreport.Convert(status, time.Now()) })
+}
 
 // TestMetricsOfSeveralCatalogs scrapes an owner with a default catalog, whose metrics
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
 	status := publisher.Status{
-		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2}, "mesh-b.example": {Services: 3}}},
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2}, "mesh-b.example": {Services: 3, Resumed: 5, Spared: 70}}},
 		Catalogs: map[string]source.Status{
-			"":               {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true}}},
-			"mesh-b.example": {Unavailable: "waiting", Sources: []source.SourceStatus{{Name: "cluster west", Refused: map[string]int{"NoAddress": 4}}}},
+			"": {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}},
+			"mesh-b.example": {Unavailable: "waiting", Sources: []source.SourceStatus{
+				{Name: "cluster west", Refused: map[string]int{"NoAddress": 4}}, {Name: "relay:c", Lifetime: source.NoLifetime},
+			}},
 		},
 	}
 	response := httptest.NewRecorder()
-	Handler("v1", func() publisher.Status { return status }).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	scraped := "\n" + response.Body.String()
 	for _, line := range []string{
 		`services 2`,
@@ -34,14 +45,29 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		`consumers{catalog="mesh-b.example",version="v1alpha1"} 0`,
 		`catalog_unavailable 0`,
 		`catalog_unavailable{catalog="mesh-b.example"} 1`,
+		`resumed_streams_total 0`,
+		`resumed_streams_total{catalog="mesh-b.example"} 5`,
+		`resume_spared_services_total{catalog="mesh-b.example"} 70`,
 		`source_complete{source="file a.yaml"} 1`,
 		`source_complete{catalog="mesh-b.example",source="cluster west"} 0`,
 		`source_refused_entries{catalog="mesh-b.example",rule="NoAddress",source="cluster west"} 4`,
+		`source_lifetime_seconds{source="file a.yaml"} 3600`,
+		`source_lifetime_seconds{catalog="mesh-b.example",source="relay:c"} 0`,
+		`ready 1`,
 		`connections 0`,
 	} {
 		if !strings.Contains(scraped, "\nfederation_owner_"+line+"\n") {
 			t.Errorf("there is no line federation_owner_%s", line)
 		}
+	}
+	if strings.Contains(scraped, `source_lifetime_seconds{catalog="mesh-b.example",source="cluster west"}`) {
+		t.Error("a source that stays for ever has a lifetime")
+	}
+	status.Waiting = []string{"consumers are not served yet"}
+	response = httptest.NewRecorder()
+	handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if !strings.Contains(response.Body.String(), "\nfederation_owner_ready 0\n") {
+		t.Error("an owner that waits is ready")
 	}
 }
 
@@ -49,11 +75,11 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 // one.
 func TestClasses(t *testing.T) {
 	many := owner.CatalogStats{Classes: []owner.ClassStats{{Consumers: 3}}}
-	for i := range maxClasses + 1 {
+	for i := range ownreport.MaxClasses + 1 {
 		many.Classes = append(many.Classes, owner.ClassStats{Rules: []int{i + 1}, Consumers: 2, Services: 5})
 	}
 	var long []int
-	for i := range maxClassName {
+	for i := range ownreport.MaxClassName {
 		long = append(long, i+1)
 	}
 	status := publisher.Status{
@@ -63,10 +89,10 @@ func TestClasses(t *testing.T) {
 		}},
 		Catalogs: map[string]source.Status{"": {}, "b": {}, "without": {}},
 	}
-	handler := Handler("v1", func() publisher.Status { return status })
+	served := handler(status)
 	get := func(path string) string {
 		response := httptest.NewRecorder()
-		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 		return "\n" + response.Body.String()
 	}
 	scraped := get("/metrics")
@@ -82,11 +108,36 @@ func TestClasses(t *testing.T) {
 			t.Errorf("there is no line federation_owner_%s", line)
 		}
 	}
-	if n := strings.Count(scraped, "\nfederation_owner_class_consumers{"); n != 3+maxClasses+1 || strings.Contains(scraped, `class="100"`) {
+	if n := strings.Count(scraped, "\nfederation_owner_class_consumers{"); n != 3+ownreport.MaxClasses+1 || strings.Contains(scraped, `class="100"`) {
 		t.Errorf("%d classes have a series", n)
 	}
-	if page := get("/"); !strings.Contains(page, "  class none: 1 consumers, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services\n") {
+	if page := get("/"); !strings.Contains(page, "  class none: 1 consumer, 0 services\n  class 1+3: 2 consumers, 4 services\n  class other: 5 consumers, 6 services\n") {
 		t.Errorf("the status page does not show the classes:%s", page)
+	}
+}
+
+// TestRelays shows the subscription of a relay.
+func TestRelays(t *testing.T) {
+	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
+	upstream := mirror.Status{Status: catalog.Status{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
+	status := publisher.Status{
+		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
+		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},
+		Relays:   map[string]map[string]mirror.Status{"b": {away.Name: upstream}},
+	}
+	get := func(path string) string {
+		response := httptest.NewRecorder()
+		handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		return "\n" + response.Body.String()
+	}
+	const hops = "\nfederation_owner_relay_hops{catalog=\"b\",source=\"relay:b.example:8008\"} 2\n"
+	if scraped := get("/metrics"); !strings.Contains(scraped, hops) {
+		t.Errorf("there is no line %s", hops)
+	}
+	for _, line := range []string{"\n    upstream b.example:8008: stale\n", "\n      9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times\n"} {
+		if page := get("/"); !strings.Contains(page, line) {
+			t.Errorf("the status page has no line %s:%s", line, page)
+		}
 	}
 }
 
@@ -103,7 +154,7 @@ func TestRegistrations(t *testing.T) {
 	}
 	get := func(path string) string {
 		response := httptest.NewRecorder()
-		Handler("v1", func() publisher.Status { return status }).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
+		handler(status).ServeHTTP(response, httptest.NewRequest(http.MethodGet, path, nil))
 		return "\n" + response.Body.String()
 	}
 	scraped := get("/metrics")
@@ -117,7 +168,7 @@ func TestRegistrations(t *testing.T) {
 			t.Errorf("there is no line federation_owner_registration_%s", line)
 		}
 	}
-	const line = "\n    registered on 192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 1m30s, the store is away\n"
+	const line = "\n    registered on 192.0.2.1:8009: 7 nodes, 3 providers, 4 nodes whose providers are not back yet, 2 changes not stored yet, converging for another 90 s, the store is away\n"
 	if page := get("/"); !strings.Contains(page, line) {
 		t.Errorf("the status page has no line %s:%s", line, page)
 	}

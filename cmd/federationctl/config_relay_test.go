@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// watched returns what watch --once prints of the owner's catalog, with the order of its
+// services taken out, or why it fails.
+func (c *configured) watched(t *testing.T) string {
+	t.Helper()
+	files := filesOf(c.dir, "consumer")
+	code, stdout, stderr := ctl(t, "watch", c.address, "--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--owner-id", pkiOwnerID, "--once", "-o", "json")
+	if code != exitDone {
+		return stderr
+	}
+	return strings.Join(slices.Sorted(strings.Lines(stdout)), "")
+}
+
+// TestConfigRelay relays an owner that goes away and comes back, as it is and under other
+// names.
+func TestConfigRelay(t *testing.T) {
+	text := strings.Replace(ownerText, `ids: ["`, `ids: ["`+pkiOwnerID+`", "`, 1)
+	origin := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a") + strings.TrimPrefix(oneService("b"), "services:\n")})
+	beginning, _, _ := strings.Cut(ownerText, "catalogs:")
+	relay := beginning + "catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"], persist: kept}\n"
+	files := filesOf(origin.dir, "owner") // of one authority
+	relay = strings.Replace(relay, "{cert: owner.pem, key: owner-key.pem, ca: ca.pem}", fmt.Sprintf("{cert: %q, key: %q, ca: %q}", files.Cert, files.Key, files.CA), 1)
+	c := serveConfig(t, relay, nil)
+	c.dir = origin.dir
+	source := "relay:" + origin.address
+	c.metrics(map[string]float64{
+		`services`: 2, `catalog_unavailable`: 0, `relay_hops{source="` + source + `"}`: 1, `source_services{source="` + source + `"}`: 2,
+	})
+	c.shows("", ": synced since ")
+	if want, got := origin.watched(t), strings.Replace(c.watched(t), `{"op":"end","hops":2}`, `{"op":"end"}`, 1); got != want || !strings.Contains(got, "b.fed.example") {
+		t.Errorf("the relay tells\n%sand the origin\n%s", got, want)
+	}
+	write(t, c.file, relay+"  exports:\n  - to: [\"*\"]\n    as: {fed.example: relayed.example}\n")
+	eventually(t, func() string {
+		if got := c.watched(t); !strings.Contains(got, "b.relayed.example") || strings.Contains(got, "fed.example") {
+			return got
+		}
+		return ""
+	})
+	if code := origin.stop(); code != exitDone {
+		t.Errorf("the origin ended with exit code %d", code)
+	}
+	c.shows("", "unavailable: "+source+" is away\n")
+	if got := c.watched(t); !strings.Contains(got, "Unavailable") {
+		t.Errorf("a consumer gets %q", got)
+	}
+	if code := c.stop(); code != exitDone {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+
+	c.start(nil) // what it keeps is for nobody
+	c.shows("", "stale: 2 services")
+	c.shows("readyz", "not ready\ncatalog (default): waiting for the first state of "+source)
+	if got := c.watched(t); !strings.Contains(got, "waiting for the first state") {
+		t.Errorf("a consumer gets %q", got)
+	}
+	write(t, origin.file, strings.Replace(text, `listen: "127.0.0.1:0"`, `listen: "`+origin.address+`"`, 1))
+	origin.start(nil)
+	c.metrics(map[string]float64{`services`: 2, `catalog_unavailable`: 0})
+	origin.metrics(map[string]float64{`resumed_streams_total`: 1, `resume_spared_services_total`: 2})
+	if got := c.watched(t); !strings.Contains(got, "a.relayed.example") {
+		t.Errorf("a consumer gets %q", got)
+	}
+}
+
+// TestConfigRelayOfServer has a relay whose certificate is valid for servers only. What is
+// wrong is said by lint, and by the relay itself: the upstream does not say it.
+func TestConfigRelayOfServer(t *testing.T) {
+	origin := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
+	beginning, _, _ := strings.Cut(ownerText, "catalogs:")
+	relay := strings.NewReplacer("owner.pem", "server.pem", "owner-key.pem", "server-key.pem").Replace(beginning) +
+		"catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"]}\n"
+	file := write(t, filepath.Join(origin.dir, "relay.yaml"), relay)
+	want := filepath.Join(origin.dir, "server.pem") + ": warning: the certificate is not valid for clients (clientAuth), so the upstream of relay:" + origin.address + " refuses it;"
+	if code, stdout, _ := ctl(t, "lint", file); code != exitDone || !strings.Contains(stdout, want) {
+		t.Errorf("lint says, with exit code %d, expected %q:\n%s", code, want, stdout)
+	}
+	c := &configured{dir: origin.dir, file: file, running: &running{t: t}}
+	c.start(nil)
+	c.shows("", "remote error: tls: bad certificate")
+	if code := c.stop(); code != exitDone || !strings.Contains(c.errs.String(), "the certificate of the identity is not valid for clients (clientAuth)") {
+		t.Errorf("serve ended with exit code %d; standard error:\n%s", code, c.errs)
+	}
+	if code, stdout, _ := ctl(t, "lint", write(t, file, strings.ReplaceAll(relay, "server", "owner"))); code != exitDone || strings.Contains(stdout, "warning") {
+		t.Errorf("lint says of a certificate for both, with exit code %d:\n%s", code, stdout)
+	}
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+// statusOptions are the flags by which a process is asked what it knows.
+type statusOptions struct {
+	at      string
+	files   mtls.Files
+	timeout time.Duration
+	output  string
+}
+
+// add adds the flags to a command, whose first output format is the default.
+func (o *statusOptions) add(command *cobra.Command, outputs ...string) {
+	flags := command.Flags()
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long an answer may take")
+	flags.StringVar(&o.files.Cert, "cert", "", "PEM `file` with your certificate, for https")
+	flags.StringVar(&o.files.Key, "key", "", "PEM `file` with the private key of that certificate")
+	flags.StringVar(&o.files.CA, "ca", "", "PEM `file` with the authorities that sign the certificate of the endpoint")
+	if len(outputs) > 0 {
+		flags.StringVar(&o.at, "at", "http://localhost:9154", "`URL` of the status endpoint to ask")
+		flags.StringVarP(&o.output, "output", "o", outputs[0], "`format`: "+strings.Join(outputs, " or "))
+		completeValues(command, "output", outputs)
+	}
+}
+
+// endpoint returns the endpoint to ask. Its errors are of usage.
+func (o *statusOptions) endpoint(at string, outputs ...string) (*inspect.Endpoint, error) {
+	if len(outputs) > 0 && !slices.Contains(outputs, o.output) {
+		return nil, fmt.Errorf("-o: %q is neither %s", o.output, strings.Join(outputs, " nor "))
+	}
+	if o.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
+	}
+	return inspect.NewEndpoint(at, o.files, o.timeout) //nolint:wrapcheck // it names the flag
+}
+
+// reports are the formats of a status and of an explanation.
+var reports = []string{"text", "json"}
+
+func whyCommand(ctx context.Context) *cobra.Command {
+	var o statusOptions
+	command := &cobra.Command{
+		Use:   "why NAME [TYPE]",
+		Short: "Explain why a running CoreDNS or owner answers a name as it does",
+		Long: `why asks a CoreDNS with the plugin how it comes to its answer for NAME: the zone,
+the owner and the service, since when, live or stale until when; what wants the name
+and does not have it, what was refused, left out or withdrawn, and what to do. An
+owner is asked which of its catalogs has the name, as an fqdn, as the name of a
+service or as one below an fqdn, and who is told of it.
+
+NAME is absolute, with or without its final dot. TYPE is A by default.
+
+The process must have the status endpoint, 'status' in its configuration. The exit
+code is 0 when it has explained the answer, whatever that is, and 1 when it has not.`,
+		Example: `  federationctl why shop.fed.example
+  federationctl why shop.fed.example SRV --at http://localhost:9154 -o json`,
+		Args: config("why", "a NAME and perhaps a TYPE", 1, 2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (types []string, _ cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				types = []string{"A", "AAAA", "SRV", "TXT", "SOA", "NS"}
+			}
+			return types, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			name, qtype := dns.Fqdn(args[0]), "A"
+			if len(args) > 1 {
+				qtype = strings.ToUpper(args[1])
+			}
+			if _, ok := dns.IsDomainName(name); !ok || args[0] == "" {
+				return fmt.Errorf("%q is not a domain name", args[0])
+			}
+			if _, ok := dns.StringToType[qtype]; !ok {
+				return fmt.Errorf("%q is not a type such as A, AAAA, SRV or TXT", qtype)
+			}
+			endpoint, err := o.endpoint(o.at, reports...)
+			if err != nil {
+				return err
+			}
+			why, text, err := endpoint.Why(ctx, name, qtype)
+			if err != nil {
+				return failure{err}
+			}
+			if o.output != "json" {
+				text = strings.Join(why.Lines(), "\n") + "\n"
+			}
+			return printed(io.WriteString(command.OutOrStdout(), text))
+		},
+	}
+	o.add(command, reports...)
+	return command
+}
+
+// printed returns the result of a write.
+func printed(_ int, err error) error {
+	if err != nil {
+		return failure{err}
+	}
+	return nil
+}
+
+func statusCommand(ctx context.Context) *cobra.Command {
+	var o statusOptions
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show how a running CoreDNS or owner is doing",
+		Long: `status shows what the status page of a process does. Of a CoreDNS with the plugin:
+each owner with its state, its age, what is left of the retention, the size and the
+rate of change of its catalog, refusals, conflicts and certificates. Of an owner: its
+catalogs, their consumers, classes and sources, and what consumers refuse.
+
+The process must have the status endpoint, 'status' in its configuration.`,
+		Example: `  federationctl status
+  federationctl status --at http://localhost:9154 -o json >status.json`,
+		Args: none("name the endpoint with --at"),
+		RunE: func(command *cobra.Command, _ []string) error {
+			endpoint, err := o.endpoint(o.at, reports...)
+			if err != nil {
+				return err
+			}
+			status, text, err := endpoint.Status(ctx)
+			if err != nil {
+				return failure{err}
+			}
+			if o.output == "json" {
+				return printed(io.WriteString(command.OutOrStdout(), text))
+			}
+			return printed(0, report.WriteStatus(command.OutOrStdout(), status))
+		},
+	}
+	o.add(command, reports...)
+	return command
+}
+
+func dumpCommand(ctx context.Context) *cobra.Command {
+	var o statusOptions
+	var of string
+	limit := size(catalogfile.DefaultLimit)
+	command := &cobra.Command{
+		Use:   "dump",
+		Short: "Write a catalog of a running CoreDNS or owner as a catalog file",
+		Long: `dump writes a catalog as it is at one moment, as the file that 'federationctl serve
+--catalog' reads. --of names the owner that a CoreDNS follows, or the server name of
+an owner's catalog; 'federationctl status' lists them. Services are sorted by name:
+the same catalog is the same text.
+
+The services of a CoreDNS are those that the owner tells it, before rename, with those
+that are stale. The process must have the status endpoint, 'status' in its
+configuration.`,
+		Example: `  federationctl dump >saved.yaml && federationctl lint saved.yaml
+
+  # The catalog of one of several owners.
+  federationctl dump --of owner.example:8008 -o json | jq -r '.services[].fqdn'`,
+		Args: none("name the endpoint with --at, and the catalog with --of"),
+		RunE: func(command *cobra.Command, _ []string) error {
+			endpoint, err := o.endpoint(o.at, inspect.Formats...)
+			if err != nil {
+				return err
+			}
+			catalog, err := endpoint.Catalog(ctx, of, int64(limit))
+			if err != nil {
+				return failure{err}
+			}
+			return printed(0, catalog.Dump(command.OutOrStdout(), o.output))
+		},
+	}
+	o.add(command, inspect.Formats...)
+	command.Flags().StringVar(&of, "of", "", "`owner` or server name of the catalog; none: the default or only one")
+	maxCatalogFlag(command, &limit)
+	return command
+}
+
+// diffOptions are the flags of diff.
+type diffOptions struct {
+	statusOptions
+
+	of    []string
+	limit size
+	dns   string
+	rate  int
+}
+
+func diffCommand(ctx context.Context) *cobra.Command {
+	o := diffOptions{limit: catalogfile.DefaultLimit}
+	command := &cobra.Command{
+		Use:   "diff {A B | CATALOG --dns SERVER[:PORT]}",
+		Short: "Say what differs between two catalogs, or between a catalog and DNS",
+		Long: `diff compares two catalogs, each a file or the URL of a status endpoint: - is a
+service that only A has, + one that only B has, and ~ one that is another in B, with
+the fields that differ. --of names the catalog of an endpoint; given twice it is for
+A and for B.
+
+With --dns, the records that follow from a catalog are compared with those that a
+server answers for the name of every service and every instance: - is a record that
+DNS should have, + one that it should not, and ! an answer that is an error. TTLs
+are not compared, nor the addresses behind endpoints that are host names, nor names
+that are not in the catalog. The names are those of the catalog, so those that a
+Corefile renames differ.
+
+The exit code is 0 when nothing differs, 1 when something does, and 2 when it is not
+known.`,
+		Example: `  federationctl diff catalog.yaml http://localhost:9154
+
+  # Does DNS answer what the owner publishes?
+  federationctl diff http://localhost:9154 --dns localhost:53 2>notes.txt || test $? = 1`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if want := 2 - min(len(o.dns), 1); len(args) != want {
+				return errors.New("diff takes two catalogs, or one and --dns SERVER")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
+		RunE: func(command *cobra.Command, args []string) error {
+			return o.run(ctx, command.OutOrStdout(), command.ErrOrStderr(), args)
+		},
+	}
+	o.add(command)
+	flags := command.Flags()
+	flags.StringArrayVar(&o.of, "of", nil, "`owner` or server name of the catalog of an endpoint; repeatable")
+	flags.StringVar(&o.dns, "dns", "", "`server` to ask for what the catalog has, host or host:port")
+	flags.IntVar(&o.rate, "rate", 1000, "`queries` a second that --dns asks at most")
+	maxCatalogFlag(command, &o.limit)
+	return command
+}
+
+func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
+	if len(o.of) > len(args) {
+		return fmt.Errorf("--of is there %d times, for %s", len(o.of), board.Count(len(args), "catalog"))
+	}
+	var server *inspect.DNS
+	if o.dns != "" {
+		var err error
+		if server, err = inspect.NewDNS(o.dns, min(o.timeout, 2*time.Second), o.rate); err != nil {
+			return fmt.Errorf("--dns: %w", err)
+		}
+	}
+	var catalogs []*inspect.Catalog
+	for i, name := range args {
+		catalog, err := o.open(ctx, name, i)
+		if err != nil {
+			return err
+		}
+		catalogs = append(catalogs, catalog)
+	}
+	if server == nil {
+		differ, err := inspect.Diff(stdout, catalogs[0], catalogs[1])
+		if err != nil {
+			return trouble{err}
+		}
+		return isYes(!differ)
+	}
+	compared, err := server.Compare(ctx, stdout, catalogs[0])
+	if err != nil {
+		return trouble{err}
+	}
+	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", board.Count(compared.Names, "name"), board.Count(catalogs[0].Len(), "service"))
+	if compared.Left > 0 {
+		fmt.Fprintf(stderr, "federationctl: %s cannot be in DNS, for the name, and not compared\n", board.Count(compared.Left, "service"))
+	}
+	if compared.Hosts > 0 {
+		fmt.Fprintf(stderr, "federationctl: addresses behind host names are not compared: %s with such endpoints\n", board.Count(compared.Hosts, "set"))
+	}
+	return isYes(!compared.Differs)
+}
+
+// open reads the catalog that is the argument at an index.
+func (o *diffOptions) open(ctx context.Context, name string, i int) (*inspect.Catalog, error) {
+	if !inspect.IsURL(name) {
+		catalog, err := inspect.ReadCatalog(name, int64(o.limit))
+		if err != nil {
+			return nil, trouble{err}
+		}
+		return catalog, nil
+	}
+	asked := o.statusOptions
+	if !strings.HasPrefix(name, "https://") {
+		asked.files = mtls.Files{} // they are for the other catalog
+	}
+	endpoint, err := asked.endpoint(name)
+	if err != nil {
+		return nil, err
+	}
+	of := ""
+	if len(o.of) > 0 {
+		of = o.of[min(i, len(o.of)-1)]
+	}
+	catalog, err := endpoint.Catalog(ctx, of, int64(o.limit))
+	if err != nil {
+		return nil, trouble{err}
+	}
+	return catalog, nil
+}

@@ -1,0 +1,273 @@
+// Package inspect asks a running process, a CoreDNS with the plugin or an owner, what it
+// knows, and compares the catalogs that it has with others and with what DNS answers. The
+// other side may be anything: what it says is bounded and escaped.
+package inspect
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+// The bounds of an answer, in bytes.
+const (
+	maxReport = 64 << 20 // a status or an explanation
+	maxError  = 64 << 10
+	maxHeader = 64 << 10
+)
+
+// Endpoint is the status endpoint of a process.
+type Endpoint struct {
+	base *url.URL
+	http *http.Client
+}
+
+// NewEndpoint returns the endpoint at a URL, such as http://localhost:9154. An address
+// alone is one of http; https needs the files, and http has none. One request takes no
+// longer than the timeout, with what is read of its answer. The error says what is wrong
+// with the URL or the files.
+func NewEndpoint(at string, files mtls.Files, timeout time.Duration) (*Endpoint, error) {
+	text := at
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	base, err := url.Parse(text)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.Path != "" && base.Path != "/" ||
+		base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, fmt.Errorf("%q is not a URL such as http://localhost:9154 or https://host:9154", at)
+	}
+	transport := &http.Transport{ // no proxy: what is asked for is not for others
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+	}
+	switch {
+	case base.Scheme == "https" && (files.Cert == "" || files.Key == "" || files.CA == ""):
+		return nil, fmt.Errorf("%s needs --cert, --key and --ca", at)
+	case base.Scheme == "https":
+		if transport.TLSClientConfig, err = identity(files); err != nil {
+			return nil, err
+		}
+	case files != mtls.Files{}:
+		return nil, fmt.Errorf("--cert, --key and --ca are for https, and %s is not", at)
+	}
+	client := &http.Client{
+		Transport: transport, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return &Endpoint{base: base, http: client}, nil
+}
+
+// identity returns the configuration of TLS that the files say.
+func identity(files mtls.Files) (*tls.Config, error) {
+	var pem [3][]byte
+	for i, name := range []string{files.Cert, files.Key, files.CA} {
+		var err error
+		if pem[i], _, err = regularfile.Read(name, mtls.MaxFile); err != nil {
+			return nil, err //nolint:wrapcheck // it names the file
+		}
+	}
+	certificate, err := tls.X509KeyPair(pem[0], pem[1])
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %s", files.Cert, problem.Printable(err.Error()))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem[2]) {
+		return nil, fmt.Errorf("CA bundle %s: holds no PEM certificate", files.CA)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, RootCAs: roots}, nil
+}
+
+// Status returns the status of the process, and as it came: indented JSON that is safe to
+// print.
+func (e *Endpoint) Status(ctx context.Context) (*report.Status, string, error) {
+	var s report.Status
+	text, err := e.report(ctx, "/v1/status", nil, &s)
+	if err == nil && s.Role == "" {
+		err = e.stranger("/v1/status")
+	}
+	return &s, text, err
+}
+
+// Why returns why a name is answered as it is, and the answer as Status does.
+func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*report.Why, string, error) {
+	var w report.Why
+	text, err := e.report(ctx, "/v1/why", url.Values{"name": {name}, "type": {qtype}}, &w)
+	if err == nil && w.Role == "" {
+		err = e.stranger("/v1/why")
+	}
+	return &w, text, err
+}
+
+// report gets a value.
+func (e *Endpoint) report(ctx context.Context, path string, query url.Values, value any) (string, error) {
+	body, err := e.get(ctx, path, query, "application/json")
+	if err != nil {
+		return "", err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, maxReport+1))
+	switch {
+	case err != nil:
+		return "", e.failure(path, err)
+	case len(data) > maxReport:
+		return "", fmt.Errorf("%s answers %s with more than %d bytes", e, path, maxReport)
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return "", fmt.Errorf("%s answers %s in a form that this version does not know: %s", e, path, problem.Printable(err.Error()))
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
+		return "", e.failure(path, err)
+	}
+	return board.EscapeControls(indented.String()) + "\n", nil
+}
+
+// services calls each with the JSON of every service of a catalog, which is valid only
+// until it returns. More than limit bytes are an error.
+func (e *Endpoint) services(ctx context.Context, of string, limit int64, each func(service []byte) error) error {
+	const path = "/v1/catalog"
+	body, err := e.get(ctx, path, url.Values{"of": {of}}, "application/x-ndjson")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	rest := &io.LimitedReader{R: body, N: limit + 1}
+	lines := bufio.NewScanner(rest)
+	lines.Buffer(nil, maxService)
+	tooLarge := fmt.Errorf("%s has a catalog of more than %d bytes; --max-catalog raises the limit", e, limit)
+	for lines.Scan() {
+		var line struct {
+			Service json.RawMessage `json:"service"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); rest.N <= 0 {
+			return tooLarge // and the line may be a part of one
+		} else if err != nil || len(line.Service) == 0 {
+			return fmt.Errorf("%s answers %s with a line that is no service", e, path)
+		}
+		if err := each(line.Service); err != nil {
+			return err
+		}
+	}
+	switch {
+	case rest.N <= 0:
+		return tooLarge
+	case errors.Is(lines.Err(), bufio.ErrTooLong):
+		return fmt.Errorf("%s answers %s with a service of more than %d bytes", e, path, maxService)
+	case lines.Err() != nil:
+		return e.failure(path, lines.Err())
+	}
+	return nil
+}
+
+// maxService bounds the JSON of one service, in bytes: as in a catalog file.
+const maxService = 8 << 20
+
+// get asks for a path, and returns the body of an answer of the right type.
+func (e *Endpoint) get(ctx context.Context, path string, query url.Values, contentType string) (io.ReadCloser, error) {
+	target := *e.base
+	target.Path, target.RawQuery = path, query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e, err)
+	}
+	request.Header.Set("Accept", contentType)
+	response, err := e.http.Do(request)
+	if err != nil {
+		return nil, e.failure(path, err)
+	}
+	if err := e.check(response, path, contentType); err != nil {
+		response.Body.Close()
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// check returns why the answer is none.
+func (e *Endpoint) check(response *http.Response, path, contentType string) error {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if code := response.StatusCode; code != http.StatusOK {
+		var said struct {
+			Error string `json:"error"`
+		}
+		if kind == "application/json" {
+			data, _ := io.ReadAll(io.LimitReader(response.Body, maxError))
+			_ = json.Unmarshal(data, &said)
+		}
+		switch {
+		case said.Error != "":
+			return fmt.Errorf("%s: %s", e, problem.Printable(said.Error))
+		case code == http.StatusNotFound:
+			return e.stranger(path)
+		case code >= 300 && code < 400:
+			return fmt.Errorf("%s redirects %s to %s, which is not followed", e, path, problem.Printable(fmt.Sprintf("%q", response.Header.Get("Location"))))
+		}
+		return fmt.Errorf("%s answers %s with the code %d", e, path, code)
+	}
+	if kind != contentType {
+		return fmt.Errorf("%s answers %s with the content type %s in place of %s: it is no status endpoint",
+			e, path, problem.Printable(fmt.Sprintf("%q", response.Header.Get("Content-Type"))), contentType)
+	}
+	return nil
+}
+
+// stranger returns the error of a process that does not know a path.
+func (e *Endpoint) stranger(path string) error {
+	return fmt.Errorf("%s does not have %s: it is an older version, or another program such as its metrics; the endpoint is what 'status' names in a Corefile or in the configuration of an owner", e, path)
+}
+
+// failure returns why there is no answer, and what to do.
+func (e *Endpoint) failure(path string, err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err // without the URL, which e has
+	}
+	if timeout, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && timeout.Timeout() {
+		return fmt.Errorf("%s does not answer %s in time; --timeout gives it longer", e, path)
+	}
+	text := problem.Printable(err.Error())
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return fmt.Errorf("%s: %s; check --at, and that the process runs with 'status' in its Corefile, or in the configuration of the owner", e, text)
+	}
+	return fmt.Errorf("%s: %s; if this goes on, check --at: it may be another port, such as that of DNS", e, text)
+}
+
+// String returns the URL.
+func (e *Endpoint) String() string { return strings.TrimSuffix(e.base.String(), "/") }
+
+// catalogs returns the names of the catalogs that the process has: the owners that a
+// consumer follows, or the server names of an owner.
+func (e *Endpoint) catalogs(ctx context.Context) ([]string, error) {
+	status, _, err := e.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range status.Upstreams {
+		names = append(names, status.Upstreams[i].ID)
+	}
+	for i := range status.Catalogs {
+		names = append(names, status.Catalogs[i].Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}

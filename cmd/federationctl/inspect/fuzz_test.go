@@ -1,0 +1,58 @@
+package inspect_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+)
+
+// FuzzDump dumps services with any texts in both forms, and reads the same from it: no
+// text is anything but text there.
+func FuzzDump(f *testing.F) {
+	for i, text := range awkward {
+		f.Add(text, awkward[(i*7+3)%len(awkward)], awkward[(i*5+1)%len(awkward)])
+	}
+	folder := f.TempDir()
+	f.Fuzz(func(t *testing.T, name, key, value string) {
+		s := service(t, name, "a.fed.example", "192.0.2.1", "host.example")
+		s.Description = value
+		s.Tags = []string{key, value}
+		s.Labels = []federation.Pair{{Key: key, Value: value}}
+		s.Endpoints[0].Labels, s.Endpoints[0].Description = []string{key}, name
+		s.Instances[0].ID, s.Instances[0].Description = value, key
+		s.Instances[0].Metadata = []federation.Pair{{Key: key, Value: value}}
+		s.Instances[0].EndpointSelector = []string{key}
+		p := &process{report.Owner, map[string][]*federation.Service{"": {s, service(t, "zzz", "z.fed.example", "192.0.2.2")}}}
+		want, err := start(t, statuspage.Handler(p)).Catalog(t.Context(), "", 1<<24)
+		if err != nil {
+			t.Skip(err) // no service has such texts
+		}
+		for _, format := range inspect.Formats {
+			text := dump(t, want, format)
+			if i := strings.IndexFunc(text, func(r rune) bool {
+				return r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+			}); i >= 0 {
+				t.Errorf("it has %+q", text[i:min(len(text), i+10)])
+			}
+			file := filepath.Join(folder, "catalog."+format)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := inspect.ReadCatalog(file, 1<<24)
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+			var differences strings.Builder
+			if differ, err := inspect.Diff(&differences, want, got); differ || err != nil {
+				t.Errorf("%v, %s in\n%s", err, differences.String(), text)
+			}
+		}
+	})
+}

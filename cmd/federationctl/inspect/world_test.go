@@ -1,0 +1,134 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+)
+
+// process is a process with catalogs, by their names.
+type process struct {
+	role     report.Role
+	catalogs map[string][]*federation.Service
+}
+
+func (p *process) Status() report.Status {
+	s := report.Status{Role: p.role, Version: "test", Now: time.Now(), Ready: true}
+	for name := range p.catalogs {
+		if p.role == report.Consumer {
+			s.Upstreams = append(s.Upstreams, report.Upstream{ID: name, State: "synced"})
+		} else {
+			s.Catalogs = append(s.Catalogs, report.Catalog{Name: name})
+		}
+	}
+	return s
+}
+
+func (p *process) Why(_ context.Context, name string, _ uint16) (report.Why, error) {
+	return report.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
+}
+
+func (*process) Services(string, string, int) (report.Services, error) {
+	return report.Services{}, fmt.Errorf("nobody asks")
+}
+
+func (p *process) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+	services, ok := p.catalogs[of]
+	if !ok {
+		return nil, fmt.Errorf("there is no %q", of)
+	}
+	return func(yield func(report.Service, error) bool) {
+		for _, s := range services {
+			if !yield(report.NewService(s, time.Now(), false)) {
+				return
+			}
+		}
+	}, nil
+}
+
+// start serves a handler, and returns its endpoint.
+func start(t testing.TB, handler http.Handler) *inspect.Endpoint {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return endpoint(t, server.URL, time.Minute)
+}
+
+func endpoint(t testing.TB, at string, timeout time.Duration) *inspect.Endpoint {
+	t.Helper()
+	e, err := inspect.NewEndpoint(at, mtls.Files{}, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// catalogOf returns the catalog that a process with these services has.
+func catalogOf(t testing.TB, services ...*federation.Service) *inspect.Catalog {
+	t.Helper()
+	p := &process{report.Owner, map[string][]*federation.Service{"": services}}
+	c, err := start(t, statuspage.Handler(p)).Catalog(t.Context(), "", 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func fqdn(t testing.TB, s string) federation.FQDN {
+	t.Helper()
+	name, err := federation.ParseFQDN(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// service returns a service with an instance and these endpoints, all on port 443.
+func service(t testing.TB, name, at string, addresses ...string) *federation.Service {
+	t.Helper()
+	s := &federation.Service{Name: name, FQDN: fqdn(t, at), Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
+	for _, text := range addresses {
+		address, err := federation.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
+	}
+	return s
+}
+
+// shuffled returns services in another order, the same in every run.
+func shuffled(services []*federation.Service) []*federation.Service {
+	var other []*federation.Service
+	for i := range services {
+		if i%2 == 0 {
+			other = append(other, services[i])
+		} else {
+			other = slices.Insert(other, 0, services[i])
+		}
+	}
+	return other
+}
+
+// oneLine fails if an error has anything that a terminal obeys, or is long.
+func oneLine(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("there is no error")
+	}
+	if text := err.Error(); len(text) > 2000 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		t.Errorf("the error is not a short printable line: %.3000q", text)
+	}
+}

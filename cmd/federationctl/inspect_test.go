@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"iter"
+	"log"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// asked is a CoreDNS that follows one owner, whose catalog it has from a file.
+type asked struct{ services []*wire.Encoded }
+
+var askedAt = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+
+func (*asked) Status() report.Status {
+	return report.Status{
+		Role: report.Consumer, Version: "v1.2.3", Now: askedAt, Began: askedAt.Add(-time.Hour), Ready: true,
+		Upstreams: []report.Upstream{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
+	}
+}
+
+func (*asked) Why(_ context.Context, name string, qtype uint16) (report.Why, error) {
+	return report.Why{Role: report.Consumer, Now: askedAt, Name: name, Type: dns.TypeToString[qtype], Answers: []report.Answer{{
+		Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NXDOMAIN", Is: "missing", Verdict: report.NoName,
+		Owners: []report.Part{{ID: "o1:8008", State: "synced"}},
+	}}}, nil
+}
+
+func (*asked) Services(string, string, int) (report.Services, error) { return report.Services{}, nil }
+
+func (a *asked) Catalog(string) (iter.Seq2[report.Service, error], error) {
+	return func(yield func(report.Service, error) bool) {
+		for _, encoded := range a.services {
+			if !yield(report.NewService(encoded.Service(), askedAt, false)) {
+				return
+			}
+		}
+	}, nil
+}
+
+// statusOf serves the status of a CoreDNS with the catalog of a file, until the test ends,
+// and returns its URL.
+func statusOf(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalog := catalogfile.Parse(data, wire.AnyAddress())
+	if err := catalog.Err(); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(statuspage.Handler(&asked{catalog.Services}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// emptyDNS serves DNS without any name, until the test ends, and returns its address.
+func emptyDNS(t *testing.T) string {
+	t.Helper()
+	packets, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	server := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeNameError))
+	})}
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	running.Go(func() { _ = server.ActivateAndServe() })
+	<-started
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return packets.LocalAddr().String()
+}
+
+// TestInspect has what each command prints, and its exit code.
+func TestInspect(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "empty.yaml", "services: []\n")
+	write(t, "broken.yaml", "services: 1\n")
+	const one = `services:
+- name: web
+  fqdn: web.fed.example
+  endpoints:
+    - address: 192.0.2.1
+      port: 443
+  instances:
+    - id: v1
+      protocol: HTTPS
+`
+	write(t, "one.yaml", one)
+	write(t, "more.yaml", one+"- {name: api, fqdn: api.fed.example, endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n")
+	at, server := statusOf(t, "one.yaml"), emptyDNS(t)
+	const lost = "- web.fed.example A 192.0.2.1\n" +
+		"- web.fed.example SRV 0 100 443 192-0-2-1.addr.web.fed.example.\n" +
+		"- web.fed.example TXT \"txtvers=1\" \"id=v1\" \"protocol=HTTPS\"\n" +
+		"- web.fed.example TXT \"txtvers=1\" \"name=web\"\n" +
+		"- v1.web.fed.example A 192.0.2.1\n" +
+		"- v1.web.fed.example SRV 0 100 443 192-0-2-1.addr.web.fed.example.\n" +
+		"- v1.web.fed.example TXT \"txtvers=1\" \"id=v1\" \"protocol=HTTPS\"\n"
+	const why = `web.fed.example A: NXDOMAIN: no owner publishes the name, and the catalogs of all owners of the zone are known
+  answered by server block dns://.:53, zone fed.example
+  synced, with nothing refused or withdrawn of this name: o1:8008
+  to do: if the name should exist, ask the owner that should publish it: 'federationctl why' there, or 'federationctl watch' with this server's certificate
+`
+	const status = `CoreDNS with federation v1.2.3, running since 2026-05-04 02:02:01 UTC (1 h)
+ready
+
+owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
+  0 services, 0 instances, 0 B
+  updates: 0 in the last minute, 0 in the last hour
+`
+	hint := func(command string) string { return "\nfederationctl: see 'federationctl " + command + " --help'\n" }
+	for _, tt := range []struct {
+		args           string
+		code           int
+		stdout, stderr string
+	}{
+		{"why web.fed.example --at " + at, 0, why, ""},
+		{"why WEB.fed.example. aaaa --at " + at, 0, strings.Replace(why, " A:", " AAAA:", 1), ""},
+		{"why a..b --at " + at, 2, "", "federationctl: \"a..b\" is not a domain name" + hint("why")},
+		{"why a FOO --at " + at, 2, "", "federationctl: \"FOO\" is not a type such as A, AAAA, SRV or TXT" + hint("why")},
+		{"why", 2, "", "federationctl: why takes a NAME and perhaps a TYPE, not 0 arguments" + hint("why")},
+		{"why a -o yaml", 2, "", "federationctl: -o: \"yaml\" is neither text nor json" + hint("why")},
+		{"why a --timeout 0s", 2, "", "federationctl: --timeout: 0s is not above 0" + hint("why")},
+		{"status --at " + at, 0, status, ""},
+		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
+		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
+		{"dump --at " + at, 0, one, ""},
+		{"dump --of o1:8008 -o json --at " + at, 0, "{\"services\": [\n" + `{"name":"web","fqdn":"web.fed.example","endpoints":[{"address":"192.0.2.1","port":443}],"instances":[{"id":"v1","protocol":"HTTPS"}]}` + "\n]}\n", ""},
+		{"diff one.yaml " + at, 0, "", ""},
+		{"diff --of o1:8008 " + at + " more.yaml", 1, "+ api (api.fed.example)\n", ""},
+		{"diff more.yaml empty.yaml", 1, "- api (api.fed.example)\n- web (web.fed.example)\n", ""},
+		{"diff one.yaml missing.yaml", 2, "", "federationctl: stat missing.yaml: no such file or directory\n"},
+		{"diff broken.yaml one.yaml", 2, "", "federationctl: broken.yaml: line 1: services must be a list; an empty one is []; find all mistakes with 'federationctl lint broken.yaml'\n"},
+		{"diff one.yaml", 2, "", "federationctl: diff takes two catalogs, or one and --dns SERVER" + hint("diff")},
+		{"diff one.yaml more.yaml --dns " + server, 2, "", "federationctl: diff takes two catalogs, or one and --dns SERVER" + hint("diff")},
+		{"diff one.yaml more.yaml --of a --of b --of c", 2, "", "federationctl: --of is there 3 times, for 2 catalogs" + hint("diff")},
+		{"diff one.yaml --dns http://a", 2, "", "federationctl: --dns: \"http://a\" is not a server such as 192.0.2.53 or localhost:1053" + hint("diff")},
+		{"diff one.yaml --rate 0 --dns " + server, 2, "", "federationctl: --dns: 0 queries a second are too few" + hint("diff")},
+		{"diff " + at + " --dns " + server, 1, lost, "federationctl: compared 2 names of 1 service\n"},
+		{"diff empty.yaml --dns " + server, 0, "", "federationctl: compared 0 names of 0 services\n"},
+	} {
+		t.Run(strings.ReplaceAll(tt.args, "/", "_"), func(t *testing.T) {
+			code, stdout, stderr := ctl(t, strings.Fields(tt.args)...)
+			if diff := cmp.Diff(tt.stdout, stdout) + cmp.Diff(tt.stderr, stderr); code != tt.code || diff != "" {
+				t.Errorf("exit code %d, expected %d; output (-want +got):\n%s", code, tt.code, diff)
+			}
+		})
+	}
+	for _, command := range []string{"status", "why web.fed.example", "dump"} {
+		code, stdout, stderr := ctl(t, strings.Fields(command+" -o json --at "+at)...)
+		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "{") {
+			t.Errorf("%s -o json: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+// TestInspectNobody asks where no endpoint is: exit code 1, and for diff 2.
+func TestInspectNobody(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	for command, want := range map[string]int{
+		"why a.example --at ": exitFailed, "status --at ": exitFailed, "dump --at ": exitFailed, "diff /dev/null ": exitUsage,
+	} {
+		code, stdout, stderr := ctl(t, strings.Fields(command+server.URL)...)
+		if code != want || stdout != "" || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: exit code %d, expected %d; %q, %q", command, code, want, stdout, stderr)
+		}
+	}
+}
+
+// TestInspectOverTLS asks an endpoint that requires a certificate.
+func TestInspectOverTLS(t *testing.T) {
+	dir := pkiIn(t)
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(dir, "owner.pem"), filepath.Join(dir, "owner-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	server := httptest.NewUnstartedServer(statuspage.Handler(&asked{}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS13}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	at := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	code, stdout, stderr := ctl(t, append([]string{"status", "--at", at}, files(dir, "consumer")...)...)
+	if code != exitDone || !strings.Contains(stdout, "\nready\n") || stderr != "" {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	other := pkiIn(t)
+	code, _, stderr = ctl(t, append([]string{"status", "--at", at}, files(other, "consumer")...)...)
+	if code != exitFailed || !strings.Contains(stderr, "certificate") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("with the certificate of another authority: exit code %d, %q", code, stderr)
+	}
+}
+
+// TestDumpIsServed dumps a catalog, serves the dump, and finds that its consumers get the
+// same services.
+func TestDumpIsServed(t *testing.T) {
+	dir := pkiIn(t)
+	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
+	seen := func(file string) string {
+		_, address := serve(t, dir, file)
+		code, stdout, stderr := ctl(t, append([]string{"watch", address, "--once", "-o", "json"}, files(dir, "consumer")...)...)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		return stdout
+	}
+	for _, format := range []string{"yaml", "json"} {
+		code, text, stderr := ctl(t, "dump", "--at", statusOf(t, file), "-o", format)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		dumped := write(t, filepath.Join(dir, "dumped."+format), text)
+		if diff := cmp.Diff(seen(file), seen(dumped)); diff != "" {
+			t.Error(diff)
+		}
+		if _, again, _ := ctl(t, "dump", "--at", statusOf(t, dumped), "-o", format); again != text {
+			t.Error(cmp.Diff(text, again))
+		}
+	}
+}
+
+// TestREADMEWhy compares the explanation in the README with the one that is tested.
+func TestREADMEWhy(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("../../federation/report/testdata/why-no-name-refused.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), fmt.Sprintf("```txt\n%s```", want)) {
+		t.Errorf("the README does not have\n%s", want)
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/grpclog"
+	"k8s.io/klog/v2"
+)
+
+// logFormat is the form of the log, as the value of a flag.
+type logFormat string
+
+// The forms of the log.
+const (
+	logText logFormat = "text"
+	logJSON logFormat = "json"
+)
+
+// logFormatName is the name of the flag.
+const logFormatName = "log-format"
+
+// String implements pflag.Value.
+func (f *logFormat) String() string { return string(*f) }
+
+// Set implements pflag.Value.
+func (f *logFormat) Set(text string) error {
+	switch value := logFormat(text); value {
+	case logText, logJSON:
+		*f = value
+		return nil
+	}
+	return fmt.Errorf("not %s or %s", logText, logJSON)
+}
+
+// Type implements pflag.Value.
+func (*logFormat) Type() string { return "format" }
+
+// logFormatFlag adds the flag to a command. It is no key of a configuration file, because
+// what is wrong with that file is logged as well.
+func logFormatFlag(command *cobra.Command, format *logFormat) {
+	*format = logText
+	command.Flags().Var(format, logFormatName, "`format` of the log and of errors: text or json, one object a line; also with --config")
+	completeValues(command, logFormatName, []string{string(logText), string(logJSON)})
+}
+
+// handler returns what writes the log in this form.
+func (f *logFormat) handler(w io.Writer) slog.Handler {
+	if *f == logJSON {
+		return slog.NewJSONHandler(w, nil)
+	}
+	return slog.NewTextHandler(w, nil)
+}
+
+// logLibraries has what libraries write to standard error written by the logger: the log
+// package, that of the Kubernetes client, and that of gRPC, which is for errors only. It
+// is for a process that does nothing else.
+func logLibraries(ctx context.Context, logger *slog.Logger) {
+	if ctx.Value(endsItself{}) == nil {
+		return // a test runs the command in its own process
+	}
+	slog.SetDefault(logger)
+	klog.SetSlogLogger(logger)
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, lineWriter{logger}))
+}
+
+// lineWriter logs what is written to it.
+type lineWriter struct{ logger *slog.Logger }
+
+// Write implements io.Writer.
+func (w lineWriter) Write(text []byte) (int, error) {
+	w.logger.Error("gRPC reports an error", "error", string(bytes.TrimSpace(text)))
+	return len(text), nil
+}
+
+// complain writes why the command has failed, and a hint if there is one, in the form
+// that the command logs in.
+func complain(stderr io.Writer, command *cobra.Command, err error, hint string) {
+	if flag := command.Flags().Lookup(logFormatName); flag != nil && flag.Value.String() == string(logJSON) {
+		format := logJSON
+		logger := slog.New(format.handler(stderr)).With("error", err.Error())
+		if hint != "" {
+			logger = logger.With("remedy", hint)
+		}
+		logger.Error("the owner ends, or did not start")
+		return
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "federationctl: %v\n", err)
+	if hint != "" {
+		fmt.Fprintf(&text, "federationctl: %s\n", hint)
+	}
+	_, _ = io.WriteString(stderr, text.String()) // there is nobody else to tell
+}

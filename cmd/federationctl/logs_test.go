@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// object returns the JSON object that a line of the log is.
+func object(t *testing.T, line string) map[string]any {
+	t.Helper()
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(line), &fields); err != nil {
+		t.Fatalf("%v in the line %q", err, line)
+	}
+	for _, key := range []string{slog.TimeKey, slog.LevelKey, slog.MessageKey} {
+		if _, ok := fields[key].(string); !ok {
+			t.Errorf("the line %q has no %s", line, key)
+		}
+	}
+	return fields
+}
+
+// TestLogJSON reads every line that an owner writes to standard error: of the start, of a
+// run, and why it has failed.
+func TestLogJSON(t *testing.T) {
+	dir := pkiIn(t)
+	catalog := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
+	args := slices.Concat([]string{"serve", "--log-format", "json", "--listen", "127.0.0.1:0", "--catalog", catalog}, files(dir, "owner"))
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	process := exec.CommandContext(ctx, realBinary(t), args...)
+	stderr, err := process.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stderr)
+	var seen []string
+	for lines.Scan() {
+		fields := object(t, lines.Text())
+		message, _ := fields[slog.MessageKey].(string)
+		seen = append(seen, message)
+		switch {
+		case strings.HasPrefix(message, "every consumer"):
+			write(t, catalog, "{")
+		case message == "file is not used: fix it":
+			if fields["what"] != "catalog file" || fields["file"] != catalog || fields["error"] == "" {
+				t.Errorf("the line is %v", fields)
+			}
+			if err := process.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := process.Wait(); err != nil {
+		t.Errorf("%v after %q", err, seen)
+	}
+	if all := strings.Join(seen, "\n"); !strings.Contains(all, "catalog applied") || !strings.Contains(all, "not used") {
+		t.Errorf("the log has only\n%s", all)
+	}
+
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+		hint bool
+	}{
+		"files":     {args, exitFailed, catalog, false},
+		"usage":     {slices.Concat(args, []string{"--config", "x"}), exitUsage, "cannot be used with --config", true},
+		"no config": {[]string{"serve", "--log-format=json", "--config", filepath.Join(dir, "none")}, exitFailed, "no such file", false},
+	} {
+		code, stdout, stderr := ctl(t, tc.args...)
+		fields := object(t, stderr)
+		text, _ := fields["error"].(string)
+		if _, hint := fields["remedy"]; code != tc.code || stdout != "" || !strings.Contains(text, tc.want) || hint != tc.hint {
+			t.Errorf("%s: exit code %d, and %s", name, code, stderr)
+		}
+	}
+	if code, _, stderr := ctl(t, "serve", "--log-format", "xml"); code != exitUsage || !strings.Contains(stderr, "not text or json") {
+		t.Errorf("exit code %d, and %s", code, stderr)
+	}
+}
+
+// TestLogOfLibraries checks that what gRPC reports is one line of the log.
+func TestLogOfLibraries(t *testing.T) {
+	var text strings.Builder
+	format := logJSON
+	w := lineWriter{slog.New(format.handler(&text))}
+	if _, err := io.WriteString(w, "ERROR: 2000/01/01 [core] two\nlines\n"); err != nil {
+		t.Fatal(err)
+	}
+	if fields := object(t, text.String()); fields["error"] != "ERROR: 2000/01/01 [core] two\nlines" || strings.Count(text.String(), "\n") != 1 {
+		t.Errorf("the line is %q", text.String())
+	}
+}

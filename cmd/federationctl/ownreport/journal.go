@@ -1,0 +1,55 @@
+package ownreport
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/recent"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// journal is what has happened lately in one catalog. It is safe for concurrent use.
+type journal struct {
+	mu      sync.Mutex // guards the fields below
+	memory  recent.Memory
+	changes recent.Rate
+}
+
+var _ source.Observer = (*journal)(nil)
+
+// Changed implements source.Observer.
+func (j *journal) Changed(services int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.changes.Count(services, time.Now())
+}
+
+// Withdrawn implements source.Observer.
+func (j *journal) Withdrawn(s *wire.Encoded, cause string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.memory.Gone(report.Gone{At: time.Now().UTC(), Service: s.Name(), FQDN: s.FQDN(), Cause: cause})
+}
+
+// Refused implements source.Observer.
+func (j *journal) Refused(r owner.Refusal, fqdn string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r.Rule == "" {
+		j.memory.Accepted(r.Consumer, r.Service)
+		return
+	}
+	j.memory.Refused(report.Refusal{
+		At: time.Now().UTC(), Service: r.Service, FQDN: fqdn, Consumer: r.Consumer, Field: r.Field, Rule: r.Rule,
+	})
+}
+
+// read returns all of it, newest first.
+func (j *journal) read(now time.Time) (refusals []report.Refusal, gone []report.Gone, changes report.Rate) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.memory.AllRefusals(), j.memory.AllGone(), j.changes.Report(now)
+}

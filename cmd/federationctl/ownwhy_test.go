@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+var updateWhy = flag.Bool("update-why", false, "write the explanations of owners to testdata")
+
+// withStatus adds the key status to a configuration.
+func withStatus(text string) string { return "status: \"127.0.0.1:0\"\n" + text }
+
+// ask reads what the owner says under a path of its status.
+func (c *configured) ask(path string, into any) {
+	c.t.Helper()
+	response, err := http.Get("http://" + c.status + path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		c.t.Fatalf("%s is %s", path, response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// why returns the explanation of a name, without what differs from run to run.
+func (c *configured) why(name string) string {
+	c.t.Helper()
+	var why report.Why
+	c.ask("/v1/why?name="+url.QueryEscape(name), &why)
+	text := strings.Join(why.Lines(), "\n") + "\n"
+	for _, r := range [][2]string{
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`, "TIME"},
+		{`\(\d[^()]*s\)`, "(AGE)"},
+		{`\d[0-9]* s ago`, "AGE ago"},
+		{`in \d[0-9.a-z ]* \(TIME`, "in AGE (TIME"},
+		{`127\.0\.0\.1:\d+`, "ADDRESS"},
+		{`(?m) \([A-Z0-9]{20,}\)`, ""},
+		{regexp.QuoteMeta(c.dir), "DIR"},
+		{`nonce \d+`, "nonce N"},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	return text
+}
+
+// explains waits until the explanation of a name has a text, and compares it with the
+// one in testdata.
+func (c *configured) explains(golden, name, text string) {
+	c.t.Helper()
+	var got string
+	eventually(c.t, func() string {
+		if got = c.why(name); !strings.Contains(got, text) {
+			return fmt.Sprintf("no %q in\n%s", text, got)
+		}
+		return ""
+	})
+	path := filepath.Join("testdata", "why", golden+".txt")
+	if *updateWhy {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			c.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		c.t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// twoSources has two sources that want one fqdn, and rules for two consumers.
+var twoSources = strings.Replace(withStatus(exporting), "  exports:", "  - file: {path: second.yaml}\n  exports:", 1)
+
+// TestWhy asks an owner with exports why names are told, and to whom.
+func TestWhy(t *testing.T) {
+	service := func(name, fqdn string) string { return strings.Replace(oneService(name), name+".fed", fqdn+".fed", 1) }
+	c := serveConfig(t, twoSources, map[string]string{"catalog.yaml": exportedText, "second.yaml": service("copy", "shop")})
+	consumer, partner := c.watches("consumer"), c.watches("partner")
+	consumer.tells("upsert shop shop.fed.example", "end")
+	partner.tells("upsert pay pay.partner.example", "end")
+	c.explains("told-to-one-class", "shop.fed.example", "class 1 (1 consumer now)")
+	c.explains("instance", "v1.shop.fed.example", "class 1")
+	c.explains("hidden", "copy", "hidden, so nobody is told")
+	c.explains("renamed", "pay.partner.example", "as pay.partner.example")
+	c.explains("told-to-nobody", "secret.other.example", "not told to class")
+	c.explains("unknown", "nobody.fed.example", "not in catalog")
+	if got := c.why("v9.shop.fed.example"); !strings.Contains(got, "not in catalog") {
+		t.Errorf("an instance that there is not:\n%s", got)
+	}
+
+	// v1alpha1 cannot say a service without a SAN.
+	background(t, slices.Concat([]string{"watch", "-o", "json", "--api", "v1alpha1", "--owner-id", pkiOwnerID, c.address}, files(c.dir, "consumer"))...)
+	c.explains("withheld", "shop.fed.example", "withheld: consumers of v1alpha1")
+	write(t, filepath.Join(c.dir, "catalog.yaml"), oneService("other"))
+	c.explains("withdrawn", "secret.other.example", "withdrawn by source")
+}
+
+// TestWhyRefused has a consumer that refuses a service, and takes it later.
+func TestWhyRefused(t *testing.T) {
+	c := serveConfig(t, withStatus(ownerText), map[string]string{"catalog.yaml": oneService("a")})
+	s := subscribe(t, c.as("consumer", "owner.example"))
+	if got := s.next(errors.New("fqdn: a.fed.example is in no zone of this consumer")); got != "UPSERT a" {
+		t.Fatalf("the consumer gets %q", got)
+	}
+	c.explains("refused", "a.fed.example", "is in no zone of this consumer")
+	var status report.Status
+	c.ask("/v1/status", &status)
+	if of := status.Catalogs[0]; len(of.Refusals) != 1 || of.Refusals[0].Consumer != pkiConsumerID || of.Refusals[0].Field != "fqdn" || of.Consumers["v1alpha2"] != 1 {
+		t.Errorf("the status has %+v", of)
+	}
+	s.next(nil) // the end
+	write(t, filepath.Join(c.dir, "catalog.yaml"), strings.Replace(oneService("a"), "port: 80", "port: 81", 1))
+	s.next(nil)
+	eventually(t, func() string { // the owner reads what the consumer says of it
+		if got := c.why("a"); strings.Contains(got, "in no zone") {
+			return got
+		}
+		return ""
+	})
+	c.explains("published", "a", "told to everybody (1 consumer now)")
+}
+
+// TestWhyAway loses the origin of a source for longer than its lifetime.
+func TestWhyAway(t *testing.T) {
+	text := strings.Replace(withStatus(ownerText), "path: catalog.yaml", "path: catalog.yaml, lifetime: 1s", 1)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
+	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
+	if err := os.Remove(filepath.Join(c.dir, "catalog.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	c.explains("away", "a.fed.example", "for more than 1s")
+}
+
+// TestWhyRegistered asks for a service whose last node expires.
+func TestWhyRegistered(t *testing.T) {
+	text := strings.Replace(withStatus(registrations), "convergence: 1s", "convergence: 1s, linger: 0s", 1)
+	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules + "  ttl: {min: 1s, max: 1m, default: 1s}\n"})
+	provider := c.on(port).enroll("partner", "owner.example")
+	provider.active("shop.fed.example")
+	provider.expect("granted https://192.0.2.7:443")
+	ctx, end := context.WithCancel(t.Context())
+	var renewing sync.WaitGroup // as a second may be over before the owner is asked
+	defer renewing.Wait()
+	defer end()
+	renewing.Go(func() {
+		again := time.NewTicker(100 * time.Millisecond)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				provider.active("shop.fed.example")
+			}
+		}
+	})
+	c.metrics(map[string]float64{`catalog_unavailable`: 0, `catalog_unavailable{catalog="b.owner.example"}`: 0})
+	c.explains("registered", "shop.fed.example", "published in catalog")
+	end()
+	c.explains("expired", "shop.fed.example", "its last node has expired")
+}
+
+// TestWhyRelay loses the owner that a relay follows.
+func TestWhyRelay(t *testing.T) {
+	origin := serveConfig(t, strings.Replace(ownerText, `ids: ["`, `ids: ["`+pkiOwnerID+`", "`, 1), map[string]string{"catalog.yaml": oneService("a")})
+	beginning, _, _ := strings.Cut(withStatus(ownerText), "catalogs:")
+	relay := beginning + "catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"]}\n"
+	files := filesOf(origin.dir, "owner") // of one authority
+	relay = strings.Replace(relay, "{cert: owner.pem, key: owner-key.pem, ca: ca.pem}", fmt.Sprintf("{cert: %q, key: %q, ca: %q}", files.Cert, files.Key, files.CA), 1)
+	c := serveConfig(t, relay, nil)
+	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
+	if got := c.why("a.fed.example"); !strings.Contains(got, "published in catalog") {
+		t.Errorf("while the origin is there:\n%s", got)
+	}
+	if code := origin.stop(); code != exitDone {
+		t.Errorf("the origin ended with exit code %d", code)
+	}
+	eventually(t, func() string {
+		if got := c.why("a.fed.example"); !strings.Contains(got, "upstream ADDRESS: stale") || !strings.Contains(got, "is away") {
+			return got
+		}
+		return ""
+	})
+	var why report.Why
+	c.ask("/v1/why?name=a.fed.example", &why)
+	if of := why.Catalogs[0]; len(of.Services) != 1 || of.Unavailable == "" || of.Sources[0].Relay == nil || of.Sources[0].Relay.Stale != 1 {
+		t.Errorf("the relay explains %+v", of)
+	}
+}
+
+// TestServeStatus asks an owner without a configuration file, which takes loopback
+// addresses only.
+func TestServeStatus(t *testing.T) {
+	dir := pkiIn(t)
+	catalog := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
+	owner, _ := serve(t, dir, catalog, "--status", "127.0.0.1:0")
+	c := &configured{running: owner, dir: dir}
+	if _, err := fmt.Sscanf(owner.line(), "status on %s", &c.status); err != nil {
+		t.Fatal(err)
+	}
+	var page report.Services
+	c.ask("/v1/services?limit=1", &page)
+	if page.Total != 2 || len(page.Services) != 1 || page.Services[0].Name != "api" || page.Next != "api" {
+		t.Errorf("the first page is %+v", page)
+	}
+	page = report.Services{}
+	c.ask("/v1/services?limit=1&after=api", &page)
+	if len(page.Services) != 1 || page.Services[0].Name != "shop" || page.Next != "" {
+		t.Errorf("the second page is %+v", page)
+	}
+	code, _, stderr := ctl(t, slices.Concat([]string{"serve", "--status", ":9154", "--catalog", catalog}, files(dir, "owner"))...)
+	if code != exitUsage || !strings.Contains(stderr, "is not a loopback address") {
+		t.Errorf("with all addresses serve ends with exit code %d and %q", code, stderr)
+	}
+}

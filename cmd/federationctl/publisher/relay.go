@@ -1,0 +1,52 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// openRelay returns the source of another owner, which is not subscribed to yet. This owner
+// is its consumer under the identity that it has for its own consumers.
+func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, policy wire.Policy) (source.Source, error) {
+	l, store := s.Relay, mirror.Files()
+	if l.Persist != "" {
+		path, err := mirror.CheckFile(ctx, store, l.Persist)
+		if err != nil {
+			return nil, fmt.Errorf("persist: %w", err)
+		}
+		if p.kept[path] == nil {
+			p.kept[path] = &kept{}
+		}
+		store = p.kept[path].keep(store)
+	}
+	if !p.identity.ForClients() {
+		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)
+	}
+	name := strings.Join(l.Addresses, ",")
+	if l.ServerName != "" {
+		name += "/" + l.ServerName
+	}
+	opened, err := relay.New(relay.Config{
+		Subscription: mirror.Subscription{
+			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
+			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, Patience: min(max(l.Settle, time.Second), consumer.MaxPatience), File: l.Persist,
+		},
+		Name: name, Key: fmt.Sprintf("%q %q %q", l.Addresses, l.ServerName, l.IDs),
+		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
+		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
+	})
+	if err != nil {
+		return nil, err // opened would be a source that is not nil
+	}
+	return opened, nil
+}

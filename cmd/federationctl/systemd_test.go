@@ -1,0 +1,56 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// systemd is told when the owner serves, and when it begins to end.
+func TestServeTellsSystemd(t *testing.T) {
+	dir := pkiIn(t)
+	address := &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"}
+	socket, err := net.ListenUnixgram(address.Net, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if err := socket.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	told := func() string {
+		state := make([]byte, 100)
+		n, err := socket.Read(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(state[:n])
+	}
+
+	t.Setenv("NOTIFY_SOCKET", address.Name)
+	r, _ := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	if got := told(); got != "READY=1" {
+		t.Errorf("told %q first, want READY=1", got)
+	}
+	if code := r.stop(); code != 0 {
+		t.Errorf("exit code %d, want 0:\n%s", code, r.errs)
+	}
+	if got := told(); got != "STOPPING=1" {
+		t.Errorf("told %q at the end, want STOPPING=1", got)
+	}
+}
+
+// An owner whose systemd cannot be told serves all the same, and says so.
+func TestServeWithoutSystemd(t *testing.T) {
+	dir := pkiIn(t)
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "gone"))
+	r, _ := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	if code := r.stop(); code != 0 {
+		t.Errorf("exit code %d, want 0:\n%s", code, r.errs)
+	}
+	if text := r.errs.String(); !strings.Contains(text, "systemd cannot be told") {
+		t.Errorf("the log has nothing about systemd:\n%s", text)
+	}
+}
