@@ -82,3 +82,72 @@ func TestRegistration(t *testing.T) {
 		}
 	}
 }
+
+// The status is on the loopback address only, and logs have a format, where the values
+// say so; the owner and CoreDNS accept it with every example.
+func TestStatus(t *testing.T) {
+	helm := helm(t, "")
+	const owner, dns = `status: "localhost:9154"`, "status localhost:9154"
+	for example := range examples(t) {
+		rendered := helm.template(t, example)
+		for _, text := range []string{"9154", "log-format"} {
+			if strings.Contains(rendered, text) {
+				t.Errorf("%s: %q is rendered", example, text)
+			}
+		}
+		rendered = helm.template(t, example, "--set=owner.status=true,dns.status=true,owner.logFormat=json,dns.logFormat=json")
+		if strings.Contains(rendered, "containerPort: 9154") {
+			t.Errorf("%s: the status is a port of the container", example)
+		}
+		var served, logged int
+		for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
+			if text, ok := at(o, "data", "owner.yaml").(string); ok {
+				served += strings.Count(text, owner)
+				if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 {
+					t.Errorf("%s: %v, in\n%s", example, wrong, text)
+				}
+			}
+			if text, ok := at(o, "data", "Corefile").(string); ok {
+				served += min(strings.Count(text, dns), 1) // of the process, though every block says it
+			}
+		}
+		for _, args := range []string{"owner.yaml, --log-format, json]", "Corefile, -log-format, json]"} {
+			logged += strings.Count(rendered, args)
+		}
+		if workloads := len(ofKind(objects(t, rendered), "Deployment")); served != workloads || logged != workloads {
+			t.Errorf("%s: %d of %d workloads have the status, and %d JSON logs", example, served, workloads, logged)
+		}
+	}
+}
+
+// A relay has its catalog, a way to the other owner, and a file that outlives the
+// container, also where the whole configuration is given.
+func TestRelay(t *testing.T) {
+	helm := helm(t, "")
+	ways := []string{
+		"{protocol: TCP, port: 8008}", "{protocol: UDP, port: 53}",
+		"{name: relays, mountPath: /var/cache/federation}", "- name: relays\n          emptyDir: {}",
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string // in what is rendered
+		not  string
+	}{
+		{"owner", nil, nil, "/var/cache/federation"},
+		{"owner-relay", nil, append(ways, "server_name: west.hub.example", "persist: /var/cache/federation/west.hub.example.catalog"), "{protocol: TCP, port: 9443}"},
+		{"owner-relay", []string{"--set", "owner.relays[0].relay.addresses={a.example:9443},owner.relays[0].relay.persist=/tmp/kept"}, append(ways,
+			"{protocol: TCP, port: 9443}", "persist: /tmp/kept"), "west.hub.example.catalog"},
+		{"owner", []string{"--set", "owner.config=catalogs: [{relay: {}}]"}, ways, "persist"},
+	} {
+		rendered := helm.template(t, tt.name, tt.args...)
+		for _, text := range tt.want {
+			if !strings.Contains(rendered, text) {
+				t.Errorf("%s %v: %q is not rendered", tt.name, tt.args, text)
+			}
+		}
+		if strings.Contains(rendered, tt.not) {
+			t.Errorf("%s %v: %q is rendered", tt.name, tt.args, tt.not)
+		}
+	}
+}

@@ -145,6 +145,8 @@ func TestMistakes(t *testing.T) {
 		{"no rules", append(owner, "--set", "owner.registration.enabled=true"), "owner.registration.rules is required"},
 		{"a file for two", append(owner, "--set", "owner.registration.enabled=true,owner.registration.rules=a"), "owner.registration.settings.store.etcd is required with several replicas"},
 		{"unknown setting", append(owner, "--set", "owner.registration.settings.stores=a"), "additional properties 'stores' not allowed"},
+		{"relay without addresses", append(owner, "--set", "owner.relays[0].server_name=a.example,owner.relays[0].relay.api=v1alpha2"), "missing property 'addresses'"},
+		{"relay without a name", append(owner, "--set", "owner.relays[0].relay.addresses={a.example:8008}"), "missing property 'server_name'"},
 		{"unknown kind of endpoints", append(owner, "--set", "owner.kubernetes.endpoints={pod}"), "/owner/kubernetes/endpoints/0"},
 		{"no owners", append(beside, "--set", "dns.owners=null"), "dns.owners is required"},
 		{"owner without zones", append(beside, "--set-json", `dns.owners=[{"addresses":["a.example:8008"]}]`), "missing property 'zones'"},

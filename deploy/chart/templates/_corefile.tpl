@@ -70,6 +70,9 @@ federation {{ join " " .zones }} {
     {{- if $dns.persist }}
     persist /var/lib/federation/{{ regexReplaceAll "[^A-Za-z0-9.-]+" (index .addresses 0) "-" }}
     {{- end }}
+    {{- if $dns.status }}
+    status localhost:9154
+    {{- end }}
     {{- range .properties }}
     {{ . }}
     {{- end }}

@@ -2,6 +2,9 @@
 {{- define "federation.owner" -}}
 listen: ":8008"
 metrics: ":9153"
+{{- if .Values.owner.status }}
+status: "localhost:9154"
+{{- end }}
 window: {{ .Values.owner.window }}
 identity:
   {{- with .Values.owner.identity }}
@@ -32,6 +35,15 @@ catalogs:
           rules: /etc/federation/config/registrations.yaml
           {{- toYaml $settings | nindent 10 }}
       {{- end }}
+  {{- range .Values.owner.relays }}
+  {{- $file := dict "persist" (printf "/var/cache/federation/%s.catalog" .server_name) }}
+  - {{ merge (dict "relay" (merge (dict) .relay $file)) . | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end -}}
+
+{{/* "relay" where the owner relays others, by the values or by a configuration of its own. */}}
+{{- define "federation.relay" -}}
+{{- if or .Values.owner.relays (contains "relay:" .Values.owner.config) -}}relay{{- end -}}
 {{- end -}}
 
 {{/* "etcd" where what is registered is in etcd, "file" where it is in a file, or nothing. */}}
