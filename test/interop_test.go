@@ -11,8 +11,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +22,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -183,6 +188,11 @@ type rawStream struct {
 		RecvMsg(m any) error
 	}
 	abort func() // ends a call that blocks
+
+	// Of the side of an owner:
+	asked  metadata.MD // what the consumer has sent in its header
+	header func(md metadata.MD) error
+	lose   func() // ends the stream with Unavailable
 }
 
 func (s *rawStream) send(t testing.TB, message []byte) {
@@ -246,9 +256,17 @@ func startForeignOwner(t testing.TB, files mtls.Files, d *dialect) *foreignOwner
 		Streams: []grpc.StreamDesc{{
 			StreamName: "EstablishStream", ServerStreams: true, ClientStreams: true,
 			Handler: func(_ any, stream grpc.ServerStream) error {
-				o.streams <- &rawStream{stream: stream, abort: server.Stop}
-				<-stream.Context().Done()
-				return nil
+				asked, _ := metadata.FromIncomingContext(stream.Context())
+				lost := make(chan struct{})
+				o.streams <- &rawStream{
+					stream: stream, abort: server.Stop, asked: asked, header: stream.SendHeader, lose: sync.OnceFunc(func() { close(lost) }),
+				}
+				select {
+				case <-stream.Context().Done():
+					return nil
+				case <-lost:
+					return status.Error(codes.Unavailable, "lost")
+				}
 			},
 		}},
 	}, o)
@@ -289,6 +307,9 @@ func TestForeignOwner(t *testing.T) {
 			o := startForeignOwner(t, p.owner, d)
 			c := startCoreDNS(t, federationBlock(p, "fed.example", "", o.address+" api "+d.version+"\nsettle 1s"))
 			stream := o.accept(t)
+			if ours := ownHeaders(stream.asked); ours != nil {
+				t.Errorf("a consumer that holds nothing sends the headers %v", ours)
+			}
 
 			first := stream.receive(t)
 			session := d.unwrap(t, 1, first)[d.requestContext]
@@ -315,9 +336,9 @@ func TestForeignOwner(t *testing.T) {
 				t.Helper()
 				stream.send(t, d.response(session, fields...))
 				answer := d.unwrap(t, 1, stream.receive(t))
-				status := read(t, answer[3])
-				if status[1] != "3" || !strings.Contains(status[2], rule) {
-					t.Fatalf("the status is %q, want code 3 and %q", status, rule)
+				said := read(t, answer[3])
+				if said[1] != "3" || !strings.Contains(said[2], rule) {
+					t.Fatalf("the status is %q, want code 3 and %q", said, rule)
 				}
 			}
 			url := str(2, d.url())
@@ -349,6 +370,47 @@ func TestForeignOwner(t *testing.T) {
 	}
 }
 
+// dialForeign connects a consumer of another implementation with an owner until the test
+// ends.
+func dialForeign(t testing.TB, files mtls.Files, address string) *grpc.ClientConn {
+	t.Helper()
+	certificate, roots := keyPair(t, files)
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{certificate}, RootCAs: roots, ServerName: "localhost",
+		})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// subscribe opens a stream, with these keys and values in its header. It ends with the
+// test.
+func (d *dialect) subscribe(t testing.TB, conn *grpc.ClientConn, header ...string) (*rawStream, grpc.ClientStream) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), header...))
+	t.Cleanup(cancel)
+	client, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		"/"+d.service()+"/EstablishStream", grpc.ForceCodec(rawCodec{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rawStream{stream: client, abort: cancel}, client
+}
+
+// ownHeaders returns the keys of a header that are of this project.
+func ownHeaders(header metadata.MD) (own []string) {
+	for key := range header {
+		if strings.HasPrefix(key, "federation-") {
+			own = append(own, key)
+		}
+	}
+	slices.Sort(own)
+	return own
+}
+
 // TestForeignConsumer subscribes a consumer of another implementation to our owner.
 // It behaves as the public reference implementation does: its answers have no
 // resource_url, every refusal has the code Unavailable, and it acknowledges an
@@ -367,23 +429,7 @@ func TestForeignConsumer(t *testing.T) {
 			p := newPKI(t)
 			o := startOwner(t, p.owner, "", offered("api", "192.0.2.1"), offered("web", "192.0.2.2"))
 
-			certificate, roots := keyPair(t, p.consumer)
-			conn, err := grpc.NewClient("passthrough:///"+o.address,
-				grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-					Certificates: []tls.Certificate{certificate}, RootCAs: roots, ServerName: "localhost",
-				})))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			client, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-				"/"+d.service()+"/EstablishStream", grpc.ForceCodec(rawCodec{}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			stream := &rawStream{stream: client, abort: cancel}
+			stream, client := d.subscribe(t, dialForeign(t, p.consumer, o.address))
 
 			const session = "the context that the consumer chose"
 			stream.send(t, d.request(session, str(1, d.url())))
@@ -424,6 +470,10 @@ func TestForeignConsumer(t *testing.T) {
 			if diff := cmp.Diff([]string{"marked"}, header.Get("federation-catalog-end")); diff != "" {
 				t.Errorf("the announcement (-want +got):\n%s", diff)
 			}
+			additions := []string{"federation-catalog-end", "federation-path", "federation-renewal"}
+			if diff := cmp.Diff(additions, ownHeaders(header)); diff != "" {
+				t.Errorf("headers of a stream that resumes nothing (-want +got):\n%s", diff)
+			}
 			mustUpsert(t, o, offered("web", "192.0.2.3"))
 			refuse(next(about("web", d.offer("web", "web.fed.example", "192.0.2.3"), d.update)...))
 			o.Delete("api")
@@ -435,7 +485,7 @@ func TestForeignConsumer(t *testing.T) {
 				t.Fatal(err)
 			}
 			var rest []byte
-			defer time.AfterFunc(patience, cancel).Stop()
+			defer time.AfterFunc(patience, stream.abort).Stop()
 			if err := client.RecvMsg(&rest); !errors.Is(err, io.EOF) {
 				t.Errorf("the stream ends with %v, want EOF", err)
 			}

@@ -26,7 +26,7 @@ var fileAttacks = []attack{
 		if _, err := a.write("catalog.yaml", slip); err != nil {
 			return d, err
 		}
-		took, err := until(ctx, time.Minute, func() bool { return !o.running() || o.count("catalog file is not used") > 0 })
+		took, err := until(ctx, time.Minute, func() bool { return !o.running() || o.count(`"file is not used: fix it" what="catalog file"`) > 0 })
 		d.effect = fmt.Sprintf("%d kB, reported after %.1f s", len(slip)/1000, took.Seconds())
 		if err != nil {
 			d.effect = fmt.Sprintf("%d kB, not reported within a minute", len(slip)/1000)

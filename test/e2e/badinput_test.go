@@ -408,7 +408,7 @@ func testBadConfiguration(t *testing.T, d *domain.Domain) {
 
 	broken := strings.NewReplacer("window: 256", "window: many", "allow:", "alow:", "zone: west.fed.example", "zone: west..example").Replace(string(text))
 	must(t, writeText(in.Config, broken))
-	complains(t, in.Owner, 1, "configuration file is not used, everything stays as it was: fix the file")
+	complains(t, in.Owner, 1, `"file is not used: fix it" what="configuration file"`, "everything stays as it was")
 	mistakes := lint(t, in.Owner)
 	if len(mistakes) < 3 {
 		t.Errorf("lint finds %q, want three mistakes and more", mistakes)
@@ -430,14 +430,14 @@ func testBadConfiguration(t *testing.T, d *domain.Domain) {
 
 	must(t, writeText(in.Config, string(text)))
 	eventually(t, func() string {
-		if in.Logged("level=INFO", "configuration file is in order again") != 1 {
+		if in.Logged("level=INFO", `"file is in order again" what="configuration file"`) != 1 {
 			return "the log does not say that the file is in order again"
 		}
 		return ""
 	})
 	in.move(t)
 	in.arrives(t)
-	complains(t, in.Owner, 1, "configuration file is not used")
+	complains(t, in.Owner, 1, `"file is not used: fix it" what="configuration file"`)
 	in.follower.undisturbed(t, "")
 	if mistakes := lint(t, in.Owner); len(mistakes) > 0 {
 		t.Errorf("lint finds %q in a file that is in order", mistakes)
@@ -479,7 +479,7 @@ func testSourcesComeAndGo(t *testing.T, d *domain.Domain) {
 	more := string(text) + "  - kubernetes: {cluster: other, zone: other.fed.example, kubeconfig: %q, namespaces: [" + other.space + "]}\n"
 
 	must(t, writeText(in.Config, fmt.Sprintf(more, filepath.Join(d.Dir, "none"))))
-	complains(t, in.Owner, 1, "configuration file is not used, everything stays as it was", "kubernetes:other", "no such file")
+	complains(t, in.Owner, 1, `"file is not used: fix it" what="configuration file"`, "everything stays as it was", "kubernetes:other", "no such file")
 	in.move(t)
 	in.arrives(t)
 

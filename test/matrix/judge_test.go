@@ -161,7 +161,7 @@ func (r *run) look(b *agent.Block, name string) answer {
 func (r *run) told(address string, f faultowner.Fact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keep(func() { r.oracle.tell(address, f) })
+	r.keep(func() { r.oracle.tell(address, r.network.newest(address), f) })
 	if f.What != faultowner.Answered || f.Refusal != "" || r.fresh {
 		return
 	}
@@ -185,14 +185,14 @@ func (r *run) theirs(name string) bool {
 }
 
 // closed takes in that a connection with the owner was closed.
-func (r *run) closed(address string) {
+func (r *run) closed(address string, connection int) {
 	if address == neighbour {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.streams++
-	r.keep(func() { r.oracle.closed(address) })
+	r.keep(func() { r.oracle.closed(address, connection) })
 }
 
 // keep calls f, which changes the oracle, and adds what is allowed after it to what

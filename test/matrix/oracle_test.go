@@ -124,14 +124,15 @@ func isVague(r *record) bool { return r.vague }
 
 // speech is one stream.
 type speech struct {
-	replica string
-	number  int
-	marked  bool      // its header announced the end of the catalog
-	content bool      // a good service, or a deletion, was said
-	said    bool      // anything was said
-	synced  bool      // its catalog is complete
-	changed time.Time // when a service was last said that is new to the stream, or refused
-	heard   time.Time // when anything was last said
+	replica    string
+	connection int // with the replica
+	number     int
+	marked     bool      // its header announced the end of the catalog
+	content    bool      // a good service, or a deletion, was said
+	said       bool      // anything was said
+	synced     bool      // its catalog is complete
+	changed    time.Time // when a service was last said that is new to the stream, or refused
+	heard      time.Time // when anything was last said
 }
 
 // notef adds a line to the trace.
@@ -142,8 +143,9 @@ func (o *oracle) notef(format string, args ...any) {
 	}
 }
 
-// tell takes in a fact about a replica.
-func (o *oracle) tell(replica string, f faultowner.Fact) {
+// tell takes in a fact about a replica. A stream that opens does so on the given
+// connection.
+func (o *oracle) tell(replica string, connection int, f faultowner.Fact) {
 	now := o.now()
 	o.advance(now)
 	switch f.What {
@@ -152,7 +154,7 @@ func (o *oracle) tell(replica string, f faultowner.Fact) {
 		if o.open != nil { // it ends at the same instant; tick finds more than one connection
 			o.lose(now)
 		}
-		o.open = &speech{replica: replica, number: f.Stream, heard: now, changed: now}
+		o.open = &speech{replica: replica, connection: connection, number: f.Stream, heard: now, changed: now}
 	case faultowner.Sending:
 		o.sending(f)
 	case faultowner.Answered:
@@ -169,11 +171,12 @@ func (o *oracle) tell(replica string, f faultowner.Fact) {
 	}
 }
 
-// closed takes in that the connection with a replica is closed, by either side.
-func (o *oracle) closed(replica string) {
+// closed takes in that a connection with a replica is closed, by either side. It may
+// be an old one that is closed after a stream has opened on the next.
+func (o *oracle) closed(replica string, connection int) {
 	now := o.now()
 	o.advance(now)
-	if o.open != nil && o.open.replica == replica {
+	if o.open != nil && o.open.replica == replica && o.open.connection == connection {
 		o.notef("connection with %s is closed", replica)
 		o.lose(now)
 	}

@@ -75,7 +75,8 @@ func newRun(t *testing.T, c cell, p *passports, file string) *run {
 		stops: make(map[string]func()), parked: -1, previous: make(map[string][]option),
 	}
 	r.network = &network{
-		closed: r.closed, listeners: make(map[string]*bufconn.Listener), dialed: make(map[string]int), open: make(map[string]int),
+		closed: r.closed, listeners: make(map[string]*bufconn.Listener), dialed: make(map[string]int),
+		made: make(map[string]int), open: make(map[string]int),
 	}
 	r.services = pick(r.random, 3, 24)
 	r.too = pick(r.random, faultowner.Behaviours...)
@@ -258,7 +259,7 @@ func (r *run) serve(address string, b faultowner.Behaviour) {
 func (r *run) halt() {
 	for _, address := range r.config.Addresses {
 		if stop := r.stops[address]; stop != nil {
-			r.closed(address) // first: what the consumer does next must find the oracle up to date
+			r.closed(address, r.network.newest(address)) // first: what the consumer does next must find the oracle up to date
 			stop()
 			delete(r.stops, address)
 		}

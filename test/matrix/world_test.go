@@ -121,11 +121,12 @@ func (p *passports) credentials(identity faultowner.Identity, address string) cr
 
 // network connects owners and consumers in memory. It must be made inside a bubble.
 type network struct {
-	closed func(address string) // is called when the consumer closes a connection
+	closed func(address string, connection int) // is called when the consumer closes a connection
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[string]*bufconn.Listener
 	dialed    map[string]int
+	made      map[string]int // connections, from the beginning
 	open      map[string]int // connections
 }
 
@@ -155,17 +156,25 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.count(address, 1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.made[address]++
+	n.open[address]++
+	connection := n.made[address]
 	return &link{Conn: conn, closed: sync.OnceFunc(func() {
-		n.count(address, -1)
-		n.closed(address)
+		n.mu.Lock()
+		n.open[address]--
+		n.mu.Unlock()
+		n.closed(address, connection)
 	})}, nil
 }
 
-func (n *network) count(address string, by int) {
+// newest returns the number, from 1, of the connection with the address that was made
+// last, or 0.
+func (n *network) newest(address string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.open[address] += by
+	return n.made[address]
 }
 
 // connections returns the number of open connections to the addresses.

@@ -3,6 +3,7 @@ package realserver
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
@@ -15,6 +16,7 @@ type Gate struct {
 	Address string // where it listens
 
 	to       string
+	received atomic.Int64
 	listener net.Listener
 	wg       sync.WaitGroup
 
@@ -70,8 +72,8 @@ func (g *Gate) accept() {
 		if !g.hold(near, far) {
 			return
 		}
-		g.wg.Go(func() { g.pass(near, far) })
-		g.wg.Go(func() { g.pass(far, near) })
+		g.wg.Go(func() { g.pass(near, far, new(atomic.Int64)) })
+		g.wg.Go(func() { g.pass(far, near, &g.received) })
 	}
 }
 
@@ -87,8 +89,9 @@ func (g *Gate) hold(near, far net.Conn) bool {
 	return true
 }
 
-// pass carries what comes from one connection to the other, until one of them ends.
-func (g *Gate) pass(from, to net.Conn) {
+// pass carries what comes from one connection to the other, until one of them ends, and
+// counts the octets.
+func (g *Gate) pass(from, to net.Conn, count *atomic.Int64) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -97,6 +100,7 @@ func (g *Gate) pass(from, to net.Conn) {
 		g.mu.Unlock()
 		<-stalled
 		if n > 0 {
+			count.Add(int64(n))
 			if _, failed := to.Write(buf[:n]); failed != nil {
 				err = failed
 			}
@@ -111,6 +115,9 @@ func (g *Gate) pass(from, to net.Conn) {
 	delete(g.conns, to)
 	g.mu.Unlock()
 }
+
+// Received returns how many octets have come from the server so far.
+func (g *Gate) Received() int64 { return g.received.Load() }
 
 // Cut closes every connection that is open now.
 func (g *Gate) Cut() {

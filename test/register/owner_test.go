@@ -92,6 +92,9 @@ func ownerKilled(t *testing.T, store func(int) string) {
 		if n := o.metric(t, "nodes"); n != nodes-lost {
 			return fmt.Sprintf("the owner has %v nodes, want %d", n, nodes-lost)
 		}
+		if n := o.metric(t, "expired_total"); n != lost {
+			return fmt.Sprintf("the owner counts %v nodes that have expired, want %d", n, lost)
+		}
 		return ""
 	})
 }

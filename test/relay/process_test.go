@@ -1,0 +1,101 @@
+package relay
+
+import (
+	"testing"
+	"time"
+)
+
+// slack is how much later than it must something may be seen on a busy machine.
+const slack = 5 * time.Second
+
+// TestTiers kills one of four tiers, and then the origin. What CoreDNS knows outlives that
+// by its own retention, once, whatever happens in between: to a relay that is started anew
+// as well, although it has a file.
+func TestTiers(t *testing.T) {
+	t.Parallel()
+	const retention = 6 * time.Second
+	p := newPlace(t)
+	origin := p.origin(t, services(map[string]string{"web": "192.0.2.1"}))
+	first := p.relay(t, "first", origin, ownerID, "")
+	second := p.relay(t, "second", first, relayID, "")
+	d := p.coreDNS(t, "coredns", second, relayID, zone, retention)
+	const web = "web." + zone
+	d.live(t, web, "192.0.2.1")
+
+	first.Kill()
+	d.lost(t, web)
+	must(t, first.Start(t.Context()))
+	d.live(t, web, "192.0.2.1")
+
+	// The relays come back without the origin, and vouch for nothing.
+	killed := time.Now()
+	origin.Kill()
+	d.lost(t, web)
+	noticed := time.Now()
+	must(t, second.Restart(t.Context()))
+	must(t, first.Restart(t.Context()))
+	var last answer
+	gone := d.answers(t, web, "gone", func(a answer) bool {
+		if a.address != "" {
+			last = a
+			if !a.stale() {
+				t.Errorf("%v after the origin was killed the answer is %v", a.at.Sub(killed), a)
+			}
+		}
+		return a.address == ""
+	})
+	if until := noticed.Add(retention); last.asked.Add(last.ttl).After(until.Add(slack)) {
+		t.Errorf("an answer %v after the origin was killed has a TTL of %v", last.at.Sub(killed), last.ttl)
+	}
+	if gone.at.Before(killed.Add(retention)) {
+		t.Errorf("it is gone %v after the origin was killed, before the retention of %v", gone.at.Sub(killed), retention)
+	}
+	t.Logf("the last answer came %v after the origin was killed, with a retention of %v", last.at.Sub(killed), retention)
+
+	p.write(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
+	must(t, origin.Start(t.Context()))
+	d.live(t, web, "192.0.2.2")
+}
+
+// TestFan has two CoreDNS behind one relay, and a third one behind another relay of that,
+// which gives what it passes on another name.
+func TestFan(t *testing.T) {
+	t.Parallel()
+	long(t)
+	const retention = 4 * time.Second
+	p := newPlace(t)
+	origin := p.origin(t, services(map[string]string{"web": "192.0.2.1"}))
+	first := p.relay(t, "first", origin, ownerID, "")
+	renaming := p.relay(t, "renaming", first, relayID, `  exports:
+  - to: ["spiffe://fed.example/**"]
+    as: {fed.example: partner.example}
+`)
+	type name struct {
+		*tierProcess
+
+		name string
+	}
+	all := []name{
+		{p.coreDNS(t, "a", first, relayID, zone, retention), "web." + zone},
+		{p.coreDNS(t, "b", first, relayID, zone, retention), "web." + zone},
+		{p.coreDNS(t, "c", renaming, relayID, "partner.example", retention), "web.partner.example"},
+	}
+	for _, d := range all {
+		d.live(t, d.name, "192.0.2.1")
+	}
+	p.write(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
+	for _, d := range all {
+		d.live(t, d.name, "192.0.2.2")
+	}
+	origin.Kill()
+	for _, d := range all {
+		d.lost(t, d.name)
+	}
+	for _, d := range all {
+		d.gone(t, d.name)
+	}
+	must(t, origin.Start(t.Context()))
+	for _, d := range all {
+		d.live(t, d.name, "192.0.2.2")
+	}
+}
