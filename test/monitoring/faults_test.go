@@ -1,0 +1,211 @@
+package monitoring
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/realserver"
+)
+
+// TestAlertsFireForRealFaults produces, in real processes, a fault for every alert, waits
+// until the alert fires in a real Prometheus, mends it, and waits until the alert has ended.
+// Meanwhile each query of the dashboard must have had data. Each line of faults has
+// processes of its own, and they run at the same time.
+func TestAlertsFireForRealFaults(t *testing.T) {
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("not run: it takes a minute or more; make e2e-monitoring runs it")
+	}
+	w := newWorld(t)
+	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.1"))
+	origin := w.startOwner(t, "owner", "origin", "- sources: [{file: {path: catalog.yaml, lifetime: forever}}]", days)
+	unanswered := w.watch(t)
+	t.Run("faults", func(t *testing.T) {
+		for name, line := range map[string]func(*testing.T, *world, *process){
+			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				line(t, w, origin)
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(alerts(t))), slices.Sorted(maps.Keys(w.seen))); diff != "" {
+		t.Errorf("alerts (-rules +fired):\n%s", diff)
+	}
+	for _, expr := range unanswered() {
+		t.Errorf("the dashboard's query has never had data: %s", expr)
+	}
+}
+
+// faultsOfCatalog are those of an owner with a catalog file, and of a CoreDNS that follows it.
+func faultsOfCatalog(t *testing.T, w *world, origin *process) {
+	// A certificate of the owner that is renewed late.
+	w.fires(t, "origin", "FederationOwnerCertificateAging")
+	w.issue(t, "origin", ownerID, long)
+	w.ends(t, "origin", "FederationOwnerCertificateAging")
+
+	const retention = 12 * time.Second
+	gate := realserver.StartGate(t, origin.address)
+	w.issue(t, "follower", coreDNSID, long)
+	d := w.startDNS(t, "coredns", "follower", gate.Address, retention)
+	d.answers(t, "192.0.2.1")
+	w.has(t, `up{instance="follower"} == 1`)
+
+	// A service that DNS cannot hold as a whole, and one of another zone.
+	write(t, w.dir, "catalog.yaml", "services:\n"+service("web", "web."+zone, "192.0.2.2", "not a name")+service("other", "web.other.example", "192.0.2.3", "v1"))
+	w.fires(t, "follower", "FederationConsumerConflicts", "FederationConsumerRefusals")
+	w.fires(t, "origin", "FederationOwnerRefusals")
+	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.3"))
+	w.ends(t, "follower", "FederationConsumerConflicts", "FederationConsumerRefusals")
+	w.ends(t, "origin", "FederationOwnerRefusals")
+
+	// A mistake in the catalog file.
+	write(t, w.dir, "catalog.yaml", "services: [}")
+	w.fires(t, "origin", "FederationOwnerFileBroken")
+	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.4"))
+	w.ends(t, "origin", "FederationOwnerFileBroken")
+	d.answers(t, "192.0.2.4")
+
+	// The folder of the saved catalog is gone.
+	kept := filepath.Join(w.dir, "follower-kept")
+	must(t, os.Rename(kept, kept+"-away"))
+	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.5"))
+	w.fires(t, "follower", "FederationConsumerPersistFailing")
+	must(t, os.Rename(kept+"-away", kept))
+	w.ends(t, "follower", "FederationConsumerPersistFailing")
+
+	// The network stalls.
+	gate.Stall(true)
+	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.6"))
+	w.fires(t, "origin", "FederationOwnerConsumerLag")
+	gate.Stall(false)
+	d.answers(t, "192.0.2.6")
+	w.ends(t, "origin", "FederationOwnerConsumerLag")
+
+	// The network is cut, for longer than the retention.
+	gate.Refuse(true)
+	gate.Cut()
+	w.fires(t, "follower", "FederationConsumerOwnerStale")
+	d.answers(t, "192.0.2.6") // stale, which the dashboard shows
+	w.fires(t, "follower", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
+	gate.Refuse(false)
+	w.issue(t, "follower", coreDNSID, long) // has it try at once
+	d.answers(t, "192.0.2.6")
+	w.ends(t, "follower", "FederationConsumerOwnerStale", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
+
+	// The process is gone.
+	d.Kill()
+	w.fires(t, "follower", "FederationConsumerDown")
+	must(t, d.Start(t.Context()))
+	w.ends(t, "follower", "FederationConsumerDown")
+}
+
+// faultsOfIdentity are those of a CoreDNS with the wrong certificate, and of a job that is not
+// found any more.
+func faultsOfIdentity(t *testing.T, w *world, origin *process) {
+	w.issue(t, "stranger", strangerID, short)
+	d := w.startDNS(t, "coredns-west", "stranger", origin.address, time.Hour)
+	all := []string{"FederationConsumerOwnerParked", "FederationConsumerCertificateAging", "FederationConsumerCertificateExpiring"}
+	w.fires(t, "stranger", all...)
+	w.issue(t, "stranger", coreDNSID, long)
+	w.ends(t, "stranger", all...)
+
+	w.scrape(t, "", "stranger", "")
+	w.fires(t, "coredns-west", "FederationConsumersAbsent")
+	w.scrape(t, d.job, "stranger", d.metrics)
+	w.ends(t, "coredns-west", "FederationConsumersAbsent")
+}
+
+// faultsOfStart are those of a CoreDNS that is started while its owner is away.
+func faultsOfStart(t *testing.T, w *world, origin *process) {
+	gate := realserver.StartGate(t, origin.address)
+	gate.Refuse(true)
+	w.issue(t, "newcomer", coreDNSID, long)
+	w.startDNS(t, "coredns", "newcomer", gate.Address, time.Hour)
+	w.fires(t, "newcomer", "FederationConsumerNotReady", "FederationConsumerOwnerUnknown")
+	gate.Refuse(false)
+	w.issue(t, "newcomer", coreDNSID, long) // has it try at once
+	w.ends(t, "newcomer", "FederationConsumerNotReady", "FederationConsumerOwnerUnknown")
+}
+
+// faultsOfRegistry are those of an owner in which programs register, with etcd.
+func faultsOfRegistry(t *testing.T, w *world, _ *process) {
+	etcd := realserver.StartEtcd(t)
+	write(t, w.dir, "registrations.yaml", `
+rules:
+- name: everything
+  providers: ["spiffe://fed.example/provider"]
+  services: ["*.reg.fed.example"]
+  addresses: [10.0.0.0/8]
+  ttl: {min: 1s, max: 1h, default: 3s}
+  quota: 100
+`)
+	o := w.startOwner(t, "registry", "registry", fmt.Sprintf(`- server_name: localhost
+  sources:
+  - registration:
+      rules: registrations.yaml
+      convergence: 12s
+      linger: 0s
+      lifetime: 6s
+      store: {etcd: {endpoints: [%q], prefix: /registrations}}`, etcd.URL), short)
+
+	// The store is empty: nothing is known before the convergence is over. The
+	// certificate has ten minutes left.
+	start := []string{"FederationOwnerNotReady", "FederationOwnerConvergenceStuck"}
+	w.fires(t, "registry", append(start, "FederationOwnerCertificateExpiring")...)
+	w.issue(t, "registry", ownerID, long)
+	w.ends(t, "registry", append(start, "FederationOwnerCertificateExpiring")...)
+
+	// A program registers what no rule allows.
+	files := w.issue(t, "provider", providerID, long)
+	register := func(name, fqdn string) *process {
+		return w.start(t, "", name, "federationctl", o.address, "", "register", "--server", o.address, "--server-name", "localhost",
+			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--service", fqdn, "--node", "http://10.0.0.1:8080", "--ttl", "3s")
+	}
+	good := register("good", "good.reg.fed.example")
+	wrong := register("wrong", "wrong.other.example")
+	w.fires(t, "registry", "FederationOwnerRegistrationsRefused")
+	wrong.Kill()
+	w.ends(t, "registry", "FederationOwnerRegistrationsRefused")
+	w.has(t, `federation_owner_registration_nodes == 1`)
+
+	// The store is away, and a program wants to register.
+	etcd.Kill()
+	w.fires(t, "registry", "FederationOwnerStoreAway")
+	late := register("late", "late.reg.fed.example")
+	away := []string{
+		"FederationOwnerRegistrationsWait", "FederationOwnerSourceAway", "FederationOwnerSourceLifetimeHalfGone", "FederationOwnerCatalogUnavailable",
+	}
+	w.fires(t, "registry", away...)
+	must(t, etcd.Start(t.Context()))
+	w.ends(t, "registry", append(away, "FederationOwnerStoreAway")...)
+	w.has(t, `federation_owner_registration_nodes == 2`)
+
+	// A program is killed.
+	good.Kill()
+	w.fires(t, "registry", "FederationOwnerRegistrationsExpire")
+	w.ends(t, "registry", "FederationOwnerRegistrationsExpire")
+
+	// The owner is gone, and comes back without its providers.
+	o.Kill()
+	late.Kill()
+	w.fires(t, "registry", "FederationOwnerDown")
+	must(t, o.Start(t.Context()))
+	w.fires(t, "registry", "FederationOwnerProvidersNotBack")
+	w.ends(t, "registry", "FederationOwnerDown", "FederationOwnerProvidersNotBack")
+
+	w.scrape(t, "", "registry", "")
+	w.fires(t, "registry", "FederationOwnersAbsent")
+	w.scrape(t, o.job, "registry", o.metrics)
+	w.ends(t, "registry", "FederationOwnersAbsent")
+}
