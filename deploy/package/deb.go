@@ -1,0 +1,126 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // registers its format
+	"github.com/goreleaser/nfpm/v2/files"
+)
+
+// writeDeb writes NAME_VERSION_ARCH.deb.
+func writeDeb(p product, b *binary, repository, folder string) (err error) {
+	staging, err := os.MkdirTemp("", "package")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staging)
+	s := stage{folder: staging, time: b.time}
+	at := func(path ...string) []byte {
+		content, err := os.ReadFile(filepath.Join(append([]string{repository}, path...)...))
+		s.err = errors.Join(s.err, err)
+		return content
+	}
+	unit, doc := at("deploy/systemd", p.unit+".service"), "/usr/share/doc/"+p.name+"/"
+	s.add("/usr/bin/"+p.command, "", 0o755, b.content)
+	s.add("/usr/lib/systemd/system/"+p.unit+".service", "", 0o644, unit)
+	for _, name := range p.config {
+		s.add("/etc/"+p.unit+"/"+name, files.TypeConfig, 0o644, at("deploy/package/files", name))
+	}
+	// For certificates and keys; the package's script makes it the group's.
+	s.contents = append(s.contents, &files.Content{
+		Destination: "/etc/" + p.unit + "/tls", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750, MTime: b.time},
+	})
+	s.add(doc+"README.md", "", 0o644, at("deploy/package/files", p.name+".readme"))
+	s.add(doc+"copyright", "", 0o644, []byte(fmt.Sprintf(copyright, p.name, source)))
+	changes := fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/main/CHANGELOG.md\n\n -- %s  %s\n",
+		p.name, b.debianVersion(), source, maintainer, b.time.Format(time.RFC1123Z))
+	s.add(doc+"changelog.gz", "", 0o644, s.zip(changes))
+	named := func(name string) []byte {
+		return []byte(strings.NewReplacer("@PACKAGE@", p.name, "@UNIT@", p.unit).Replace(string(at("deploy/package/files", name))))
+	}
+	s.add("/usr/share/lintian/overrides/"+p.name, "", 0o644, named("lintian-overrides"))
+	script := func(name string) string { return s.write(name, named(name)) }
+	info := nfpm.WithDefaults(&nfpm.Info{
+		Name: p.name, Arch: b.arch, Platform: "linux", Version: b.debianVersion(), VersionSchema: "none",
+		Section: "net", Priority: "optional", Maintainer: maintainer, Homepage: source, License: "Apache-2.0",
+		Description: p.summary + "\n" + p.about, DisableGlobbing: true, MTime: b.time,
+		Overridables: nfpm.Overridables{
+			Depends:  []string{"adduser"},
+			Contents: s.contents,
+			Scripts:  nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")},
+		},
+	})
+	if s.err != nil {
+		return s.err
+	}
+	if err := nfpm.PrepareForPackager(info, "deb"); err != nil {
+		return err
+	}
+	packager, err := nfpm.Get("deb")
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(folder, packager.ConventionalFileName(info)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return packager.Package(info, file)
+}
+
+// stage is a folder with what goes into a package: nfpm takes only files.
+type stage struct {
+	folder   string
+	time     time.Time
+	contents files.Contents
+	err      error // the first ones
+}
+
+// add puts a file of the user root into the package.
+func (s *stage) add(destination, kind string, mode os.FileMode, content []byte) {
+	s.contents = append(s.contents, &files.Content{
+		Source: s.write(strconv.Itoa(len(s.contents)), content), Destination: destination, Type: kind,
+		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: s.time},
+	})
+}
+
+// write returns the path of a new file in the folder.
+func (s *stage) write(name string, content []byte) string {
+	path := filepath.Join(s.folder, name)
+	s.err = errors.Join(s.err, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+// zip returns a compressed text.
+func (s *stage) zip(text string) []byte {
+	var zipped strings.Builder
+	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write([]byte(text))
+		err = errors.Join(err, w.Close())
+	}
+	s.err = errors.Join(s.err, err)
+	return []byte(zipped.String())
+}
+
+// copyright is the file of that name, in the format that Debian has for it.
+const copyright = `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: %s
+Source: %s
+
+Files: *
+Copyright: 2026 The authors of coredns-federation
+License: Apache-2.0
+
+License: Apache-2.0
+ On Debian systems the text of the license is in
+ /usr/share/common-licenses/Apache-2.0.
+`
