@@ -1,0 +1,153 @@
+package test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+)
+
+// TestStatusReload has one CoreDNS through reloads that keep, move and end its status, and
+// through some that fail.
+func TestStatusReload(t *testing.T) {
+	p := newPKI(t)
+	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
+	a, b, taken := freeAddress(t), freeAddress(t), listen(t, freeAddress(t))
+	t.Cleanup(func() { taken.Close() })
+	block := func(properties string) string { return federationBlock(p, "fed.example", "", o.address+" "+properties) }
+	d := startCoreDNS(t, block("status "+a))
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	serves := func(address string) {
+		t.Helper()
+		s := statusOf[report.Status](t, address, "/v1/status")
+		if !s.Ready || len(s.Upstreams) != 1 || s.Upstreams[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
+			s.Zones[0].Serial == 0 || len(s.Zones[0].Owners) != 1 {
+			t.Errorf("the status is %+v", s)
+		}
+	}
+	ended := func(address string) {
+		t.Helper()
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			t.Errorf("%s is still listened on", address)
+		}
+	}
+	serves(a)
+
+	// A connection that waits for its answer outlives a reload with the same status.
+	waiting, err := net.Dial("tcp", a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	d.write(t, block("ttl 31\n\t\tstatus "+a))
+	d.reload(t)
+	if _, err := fmt.Fprintf(waiting, "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, len("HTTP/1.0 200"))
+	if _, err := waiting.Read(line); err != nil || string(line) != "HTTP/1.0 200" {
+		t.Errorf("after a reload: %q %v", line, err)
+	}
+	serves(a)
+	if n := d.log.count("status is served"); n != 1 {
+		t.Errorf("the status was opened %d times", n)
+	}
+
+	// What fails changes nothing.
+	for _, failing := range []struct{ corefile, says string }{
+		{block("status " + taken.Addr().String()), "address already in use"},
+		{block("status "+b) + "bogus.example:PORT {\n\tfile /nowhere/else {\n\t\tbogus\n\t}\n}\n", "bogus"},
+		{
+			block("status "+b) + strings.Replace(block("status "+a+"\n\t\ttls_servername localhost"), "fed.example", "more.example", 1),
+			"a process has one status",
+		},
+		{block("status " + a + " /nowhere/cert.pem /nowhere/key.pem /nowhere/ca.pem"), "/nowhere/cert.pem"},
+	} {
+		before := d.log.count(failing.says)
+		d.write(t, failing.corefile)
+		d.reload(t)
+		if d.log.count(failing.says) == before {
+			t.Errorf("the log does not say %q", failing.says)
+		}
+		serves(a)
+		ended(b)
+	}
+
+	// Another address, the same address with mutual TLS, and none.
+	d.write(t, block("status "+b))
+	d.reload(t)
+	serves(b)
+	ended(a)
+	server := p.issue(t, "status", mtls.Leaf{Name: "status", DNSNames: []string{"localhost"}})
+	d.write(t, block(fmt.Sprintf("status %s %s %s %s", b, server.Cert, server.Key, server.CA)))
+	d.reload(t)
+	if code, err := fetchTLS(b, p.consumer); err != nil || code != http.StatusOK {
+		t.Errorf("with a certificate: %d %v", code, err)
+	}
+	if code, err := fetchTLS(b, mtls.Files{CA: p.consumer.CA}); err == nil {
+		t.Errorf("without a certificate: %d", code)
+	}
+	if code, _, err := get("http://" + b + "/v1/status"); err == nil && code == http.StatusOK {
+		t.Error("the status is served in plain text to whoever asks")
+	}
+	d.write(t, block(""))
+	d.reload(t)
+	ended(b)
+	if got := summary(mustQuery(t, d.address, "web.fed.example", dns.TypeA)); got != "NOERROR 192.0.2.1" {
+		t.Errorf("answer is %s", got)
+	}
+}
+
+// TestStatusPortTaken has a CoreDNS that cannot start, as its status has no port.
+func TestStatusPortTaken(t *testing.T) {
+	p := newPKI(t)
+	taken := listen(t, freeAddress(t))
+	t.Cleanup(func() { taken.Close() })
+	d := &coreDNS{address: freeAddress(t), corefile: t.TempDir() + "/Corefile"}
+	d.write(t, federationBlock(p, "fed.example", "", freeAddress(t)+" status "+taken.Addr().String()))
+	out, err := coreDNSCommand(d.corefile).CombinedOutput()
+	want := []string{"plugin/federation", "Corefile:", "Error: status:", taken.Addr().String(), "address already in use"}
+	if err == nil || !containsAll(string(out), want) {
+		t.Errorf("CoreDNS ended with %v and said\n%s\nwant an error with %q", err, out, want)
+	}
+}
+
+// fetchTLS asks for the status at localhost with the certificate of files, if they have one.
+func fetchTLS(address string, files mtls.Files) (int, error) {
+	roots := x509.NewCertPool()
+	pem, err := os.ReadFile(files.CA)
+	if err != nil {
+		return 0, err
+	}
+	roots.AppendCertsFromPEM(pem)
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: "localhost"}
+	if files.Cert != "" {
+		certificate, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			return 0, err
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+address+"/v1/status", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	return response.StatusCode, nil
+}

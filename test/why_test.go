@@ -1,0 +1,425 @@
+package test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+var updateWhy = flag.Bool("update-why", false, "write the golden files of TestWhy; read the difference before you keep it")
+
+// plainOwner is an owner that sends what it is given, which package owner would not take.
+type plainOwner struct {
+	rdpb.UnimplementedDiscoveryServiceServer
+
+	address  string
+	unmarked bool          // the end of the catalog is not marked
+	code     codes.Code    // that every stream ends with at once; OK: none
+	drop     chan struct{} // an element ends a stream
+	mu       sync.Mutex
+	streams  [][]*typespb.FederatedService // what each stream gets, and the last one all others; guarded by mu
+}
+
+func startPlainOwner(t testing.TB, files mtls.Files, o *plainOwner) *plainOwner {
+	t.Helper()
+	source, err := mtls.Load(files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := listen(t, freeAddress(t))
+	o.address, o.drop = listener.Addr().String(), make(chan struct{})
+	server := grpc.NewServer(grpc.Creds(source.Server()))
+	rdpb.RegisterDiscoveryServiceServer(server, o)
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() { server.Stop(); running.Wait() })
+	return o
+}
+
+// EstablishStream implements rdpb.DiscoveryServiceServer.
+func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	if o.code != codes.OK {
+		return status.Error(o.code, "not you") //nolint:wrapcheck // for the peer
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if !o.unmarked {
+		_ = stream.SetHeader(metadata.Pairs("federation-catalog-end", "marked"))
+	}
+	o.mu.Lock()
+	var services []*typespb.FederatedService
+	if len(o.streams) > 0 {
+		services = o.streams[0]
+		o.streams = o.streams[min(1, len(o.streams)-1):]
+	}
+	o.mu.Unlock()
+	exchange := func(r *rdpb.StreamResponse) error {
+		r.Context = first.GetRequest().GetContext()
+		if err := stream.Send(&rdpb.BidirectionalStream{Response: r}); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	for i, s := range services {
+		value, _ := proto.MarshalOptions{AllowPartial: true}.Marshal(s)
+		if s.GetDescription() == "broken" {
+			value = append(value, 0x12, 0x01, 0xff) // a description that is no UTF-8
+		}
+		err := exchange(&rdpb.StreamResponse{
+			Operation: rdpb.StreamResponse_UPSERT, ResourceId: s.GetName(), Nonce: fmt.Sprint(i + 1),
+			Resource: &anypb.Any{TypeUrl: "type.googleapis.com/federation.types.v1alpha2.FederatedService", Value: value},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !o.unmarked {
+		if err := exchange(&rdpb.StreamResponse{Nonce: "end"}); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-o.drop:
+		return status.Error(codes.Unavailable, "the test wants it") //nolint:wrapcheck // for the peer
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+// message returns a good service as a message, changed.
+func message(name, fqdn string, change func(*typespb.FederatedService)) *typespb.FederatedService {
+	s := &typespb.FederatedService{
+		Name: name, Fqdn: fqdn,
+		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 443}},
+		Instances: []*typespb.FederatedService_Instance{{Id: "v1", Protocol: "HTTPS"}},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// statusOf fetches JSON from the status of CoreDNS.
+func statusOf[T any](t testing.TB, address, path string) (value T) {
+	t.Helper()
+	code, body, err := get("http://" + address + path)
+	if err == nil && code == http.StatusOK {
+		err = json.Unmarshal([]byte(body), &value)
+	}
+	if err != nil || code != http.StatusOK {
+		t.Fatalf("%s: %d %s %v", path, code, body, err)
+	}
+	return value
+}
+
+// whyOf explains an answer, and checks that it is the one that a client gets.
+func whyOf(t testing.TB, d *coreDNS, status, name, qtype string) report.Why {
+	t.Helper()
+	w := statusOf[report.Why](t, status, "/v1/why?name="+url.QueryEscape(name)+"&type="+qtype)
+	query := new(dns.Msg)
+	query.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype]).SetEdns0(4096, false)
+	m, _, err := (&dns.Client{Net: "tcp", Timeout: patience}).Exchange(query, d.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Answers) == 0 {
+		if m.Rcode != dns.RcodeRefused {
+			t.Errorf("no explanation of %s, and a client gets\n%v", name, m)
+		}
+		return w
+	}
+	a := slices.MaxFunc(w.Answers, func(x, y report.Answer) int { return len(x.Zone) - len(y.Zone) }) // whom CoreDNS asks
+	if a.Passed {
+		return w // what the next plugin answers is not explained
+	}
+	records := []string{}
+	for _, rr := range m.Answer {
+		records = append(records, strings.ReplaceAll(rr.String(), "\t", " "))
+	}
+	explained := slices.Clone(a.Records)
+	slices.Sort(records)
+	slices.Sort(explained)
+	if a.Rcode != dns.RcodeToString[m.Rcode] || !slices.Equal(explained, records) {
+		t.Errorf("%s %s is explained as %s %q, and a client gets\n%v", name, qtype, a.Rcode, a.Records, m)
+	}
+	return w
+}
+
+// placeholders replaces what differs between two runs: times, spans and serials.
+var placeholders = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`), "TIME"},
+	{regexp.MustCompile(`\b\d+ (s|min|h|days)\b( \d+ min)?`), "SPAN"},
+	{regexp.MustCompile(`serial \d+`), "serial SERIAL"},
+	{regexp.MustCompile(`(hostmaster\S*) \d+`), "$1 SERIAL"},
+}
+
+// whyCase is one answer that is explained.
+type whyCase struct {
+	name    string // of the golden file
+	query   string
+	qtype   string
+	verdict report.Verdict
+}
+
+// TestWhy lets CoreDNS explain one answer of every kind: of each state of an owner, each
+// conflict and each rule, and of the symptoms in docs/operating.md. Every explanation has the
+// reply that a client gets.
+func TestWhy(t *testing.T) {
+	p := newPKI(t)
+	foreign := newPKI(t)
+	names := startNameserver(t, map[string]string{"gw.hosts.example.": "3600 A 198.51.100.7", "loop.hosts.example.": "3600 A 127.0.0.9", "broken.hosts.example.": "SERVFAIL"})
+
+	// What is answered, by one owner and by two.
+	long := strings.TrimSuffix(strings.Repeat("a23456789012345678901234567890.", 7), ".")
+	first := startOwner(t, p.owner, "",
+		fixtureService(t, "web", "web.live.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "both", "both.live.example", []string{"192.0.2.2:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "twice-b", "twice.live.example", []string{"192.0.2.4:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "twice-a", "twice.live.example", []string{"192.0.2.3:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "deep", "deep.empty.live.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "gw", "gw.live.example", []string{"gw.hosts.example:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "broken", "broken.live.example", []string{"broken.hosts.example:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "loop", "loop.live.example", []string{"loop.hosts.example:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "gone", "gone.live.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "strange", "strange.live.example", []string{"192.0.2.1:443"}, []string{"not a label! HTTPS"}),
+		fixtureService(t, "alike", "alike.live.example", []string{"192.0.2.1:443"}, []string{"Alpha HTTPS", "alpha HTTPS"}),
+		fixtureService(t, "parent", "parent.live.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "child", "v1.parent.live.example", []string{"192.0.2.5:443"}, []string{"v2 HTTPS"}),
+		fixtureService(t, "longish", long+".live.example", []string{"192.0.2.1:443"}, []string{strings.Repeat("i", 50) + " HTTPS"}),
+	)
+	wide := "b" + long[1:]
+	many := fixtureService(t, "many", wide+".live.example", nil, []string{"v1 HTTPS"}) // of which each SRV has a long target
+	txt := fixtureService(t, "txt", "txt.live.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"})
+	txt.Instances[0].Metadata = []federation.Pair{{Key: "long", Value: strings.Repeat("x", 300)}, {Key: "short", Value: "x"}}
+	for i := range 1000 {
+		many.Endpoints = append(many.Endpoints, federation.Endpoint{Address: mustAddress(t, fmt.Sprintf("198.18.%d.%d", i/250, i%250)), Port: 443})
+	}
+	mustUpsert(t, first, txt)
+	mustUpsert(t, first, many)
+	second := startOwner(t, p.owner, "",
+		fixtureService(t, "both-too", "both.live.example", []string{"203.0.113.2:443"}, []string{"v1 HTTPS"}))
+	chosen := startOwner(t, p.owner, "",
+		fixtureService(t, "other", "other.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "unlabelled", "a.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	renamed := startOwner(t, p.owner, "",
+		fixtureService(t, "crm", "crm.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "longer.renamed.example", long+".big.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	shared := startOwner(t, p.owner, "",
+		fixtureService(t, "here", "here.one.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "there", "there.two.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
+		fixtureService(t, "reserved", "x.dns.three.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	falls := startOwner(t, p.owner, "")
+
+	// What is refused.
+	refused := startPlainOwner(t, p.owner, &plainOwner{streams: [][]*typespb.FederatedService{{
+		message("undecodable", "undecodable.refused.example", func(s *typespb.FederatedService) { s.Description = "broken" }),
+		message("", "missing.refused.example", nil),
+		message("name", "name.refused.example", func(s *typespb.FederatedService) { s.Instances = append(s.Instances, s.Instances[0]) }),
+		message("not.a.name.refused.example", "bad..name.refused.example", nil),
+		message("address", "address.refused.example", func(s *typespb.FederatedService) { s.Endpoints[0].Address = "127.0.0.1" }),
+		message("port", "port.refused.example", func(s *typespb.FederatedService) { s.Endpoints[0].Port = 70000 }),
+		message("protocol", "protocol.refused.example", func(s *typespb.FederatedService) { s.Instances[0].Protocol = "SMTP" }),
+		message("limit", "limit.refused.example", func(s *typespb.FederatedService) { s.Description = strings.Repeat("x", 100_000) }),
+		message("outside.refused.example", "outside.elsewhere.example", nil),
+		message("reserved", "x.dns.refused.example", nil),
+	}}})
+
+	// The states of an owner.
+	nobody := freeAddress(t)
+	strict := startOwner(t, foreign.owner, "")
+	silent := startPlainOwner(t, p.owner, &plainOwner{unmarked: true})
+	closed := startPlainOwner(t, p.owner, &plainOwner{code: codes.Unauthenticated})
+	lost := startOwner(t, p.owner, "", fixtureService(t, "old", "old.stale.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	over := startOwner(t, p.owner, "", fixtureService(t, "old", "old.expired.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	var half []*typespb.FederatedService
+	for i := range 20 {
+		half = append(half, message(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d.held.example", i), nil))
+	}
+	held := startPlainOwner(t, p.owner, &plainOwner{unmarked: true, streams: [][]*typespb.FederatedService{half, half[:1]}})
+
+	page := freeAddress(t)
+	d := startCoreDNS(t, strings.Join([]string{
+		federationBlock(p, "live.example", "", first.address+" status "+page, second.address),
+		federationBlock(p, "chosen.example", "", chosen.address+" import_names *.pay.chosen.example\n\t\timport_labels tier=public"),
+		federationBlock(p, "renamed.example", "", renamed.address+" rename corp.internal renamed.example\n\t\trename "+"big.corp.internal "+strings.Repeat("b23456789.", 9)+"renamed.example"),
+		federationBlock(p, "one.example", "", shared.address),
+		federationBlock(p, "two.example:PORT three.example", "", shared.address),
+		federationBlock(p, "x.dns.three.example", "", shared.address),
+		federationBlock(p, "falls.example", "forward . "+names.address, falls.address+" fallthrough"),
+		federationBlock(p, "refused.example", "", refused.address),
+		federationBlock(p, "connecting.example", "", nobody),
+		federationBlock(p, "handshake.example", "", strict.address),
+		federationBlock(p, "syncing.example", "", silent.address),
+		federationBlock(p, "parked.example", "", closed.address),
+		federationBlock(p, "stale.example", "", lost.address+" retention 1h"),
+		federationBlock(p, "expired.example", "", over.address+" retention 1s"),
+		federationBlock(p, "held.example", "", held.address+" settle 100ms"),
+		fmt.Sprintf("hosts.example:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}\n", names.address),
+	}, ""))
+	d.awaitAnswer(t, "nope.live.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "nope.refused.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "nope.chosen.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "here.one.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "there.two.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "crm.renamed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "old.stale.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitAnswer(t, "old.expired.example", dns.TypeA, "NOERROR 192.0.2.1")
+	lost.stop()
+	over.stop()
+	d.awaitStale(t, "old.stale.example")
+	d.awaitAnswer(t, "old.expired.example", dns.TypeA, "NXDOMAIN")
+	first.Delete("gone")
+	d.awaitAnswer(t, "gone.live.example", dns.TypeA, "NXDOMAIN")
+	d.awaitLog(t, 1, "owner is synced", held.address)
+	held.drop <- struct{}{}
+	d.awaitLog(t, 1, "came back without most of its services", held.address)
+	state := func(address, want string) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
+				if u.ID == address && u.State == want && (u.Failure != "" || want == "syncing") {
+					return ""
+				}
+			}
+			return address + " is not " + want
+		})
+	}
+	state(nobody, "connecting")
+	state(strict.address, "connecting")
+	state(silent.address, "syncing")
+	state(closed.address, "parked")
+
+	owners := strings.NewReplacer(
+		first.address, "first:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",
+		shared.address, "shared:8008", falls.address, "falls:8008", refused.address, "refused:8008", nobody, "nobody:8008",
+		strict.address, "strict:8008", silent.address, "silent:8008", closed.address, "closed:8008", lost.address, "lost:8008",
+		over.address, "over:8008", held.address, "held:8008", ":"+port(d.address), ":53",
+	)
+	cases := []whyCase{
+		{"live", "web.live.example", "A", report.Live},
+		{"live-instance", "v1.web.live.example", "SRV", report.Live},
+		{"live-protocol", "_https._tcp.web.live.example", "SRV", report.Live},
+		{"zone-soa", "live.example", "SOA", report.OwnData},
+		{"zone-name-server", "ns.dns.live.example", "A", ""},
+		{"no-data", "web.live.example", "MX", report.NoData},
+		{"no-data-empty", "empty.live.example", "A", report.NoData},
+		{"no-name", "nope.live.example", "A", report.NoName},
+		{"withdrawn", "gone.live.example", "A", report.NoName},
+		{"outside", "www.elsewhere.example", "A", ""},
+		{"host", "gw.live.example", "A", report.Live},
+		{"host-unresolved", "broken.live.example", "A", report.Unresolved},
+		{"host-denied", "loop.live.example", "A", report.Denied},
+		{"not-imported-name", "other.chosen.example", "A", report.NoName},
+		{"not-imported-label", "a.pay.chosen.example", "A", report.NoName},
+		{"renamed", "crm.renamed.example", "A", report.Live},
+		{"fallthrough", "nope.falls.example", "A", report.PassedOn},
+
+		{"conflict-fqdn-two-owners", "both.live.example", "A", report.Live},
+		{"conflict-fqdn-one-owner", "twice.live.example", "A", report.Live},
+		{"conflict-instance", "v1.parent.live.example", "A", report.Live},
+		{"conflict-instances", "alike.live.example", "A", report.Live},
+		{"conflict-instance-id", "strange.live.example", "A", report.Live},
+		{"conflict-name-too-long", long + ".live.example", "A", report.Live},
+		{"conflict-rrset-too-large", wide + ".live.example", "SRV", ""},
+		{"conflict-name", "longer.renamed.example", "A", report.NoName},
+		{"conflict-out-of-zone", "there.two.example", "A", report.Live},
+		{"conflict-reserved-name", "x.dns.three.example", "A", ""},
+		{"conflict-txt-dropped", "v1.txt.live.example", "TXT", report.Live},
+
+		{"refused-undecodable", "undecodable.refused.example", "A", report.NoName},
+		{"refused-missing", "missing.refused.example", "A", report.NoName},
+		{"refused-name", "name.refused.example", "A", report.NoName},
+		{"refused-name-fqdn", "not.a.name.refused.example", "A", report.NoName},
+		{"refused-address", "address.refused.example", "A", report.NoName},
+		{"refused-port", "port.refused.example", "A", report.NoName},
+		{"refused-protocol", "protocol.refused.example", "A", report.NoName},
+		{"refused-limit", "limit.refused.example", "A", report.NoName},
+		{"refused-out-of-zone", "outside.refused.example", "A", report.NoName},
+		{"refused-reserved-name", "x.dns.refused.example", "A", report.NoName},
+
+		{"state-connecting", "web.connecting.example", "A", report.NotKnownYet},
+		{"state-connecting-handshake", "web.handshake.example", "A", report.NotKnownYet},
+		{"state-syncing", "web.syncing.example", "A", report.NotKnownYet},
+		{"state-parked", "web.parked.example", "A", report.NotKnownYet},
+		{"state-stale", "old.stale.example", "A", report.Stale},
+		{"state-stale-no-name", "nope.stale.example", "A", report.NoNameLost},
+		{"state-expired", "old.expired.example", "A", report.NoNameLost},
+		{"held", "s3.held.example", "A", report.Stale},
+	}
+	wanted := make(map[string]bool)
+	for _, tc := range cases {
+		wanted[tc.name+".txt"] = true
+		t.Run(tc.name, func(t *testing.T) {
+			w := whyOf(t, d, page, tc.query, tc.qtype)
+			if tc.verdict != "" && (len(w.Answers) != 1 || w.Answers[0].Verdict != tc.verdict) {
+				t.Errorf("explained by %+v, want the verdict %q", w.Answers, tc.verdict)
+			}
+			got := owners.Replace(strings.Join(w.Lines(), "\n") + "\n")
+			for _, p := range placeholders {
+				got = p.pattern.ReplaceAllString(got, p.with)
+			}
+			file := filepath.Join("testdata", "why", tc.name+".txt")
+			if *updateWhy {
+				writeFile(t, file, got)
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("explanation (-want +got):\n%s", diff)
+			}
+		})
+	}
+	files, err := os.ReadDir(filepath.Join("testdata", "why"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !wanted[f.Name()] {
+			t.Errorf("no case for testdata/why/%s; there are %v", f.Name(), slices.Sorted(maps.Keys(wanted)))
+		}
+	}
+}
+
+func port(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+func mustAddress(t testing.TB, s string) federation.Address {
+	t.Helper()
+	a, err := federation.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
