@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -94,7 +95,7 @@ func documents(t testing.TB) []*document {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == "bin" || name == "run" || entry.Name() == "testdata" || len(name) > 1 && strings.HasPrefix(name, ".")):
+		case entry.IsDir() && (name == "bin" || name == "run" || entry.Name() == "testdata" || entry.Name() == "node_modules" || len(name) > 1 && strings.HasPrefix(name, ".")):
 			return fs.SkipDir
 		case entry.IsDir() || path.Ext(name) != ".md":
 			return nil
@@ -335,11 +336,11 @@ func receiver(t ast.Expr) string {
 // functions.
 var walkStep = regexp.MustCompile("(?m)^\\d+\\. (\\[`[^`]*\\.go`\\].*)$")
 
-// TestDocumentWalks checks that the walks of an update, a query and a registration go one way:
-// no function is come to twice, and each step names one.
+// TestDocumentWalks checks that the walks of an update, a query, a resumed stream, a
+// registration and an explanation go one way: no function is come to twice, and each step names one.
 func TestDocumentWalks(t *testing.T) {
 	text := documentAt(t, "docs/architecture.md").prose
-	for _, title := range []string{"The way of an update", "The way of a query", "The way of a registration"} {
+	for _, title := range []string{"The way of an update", "The way of a query", "The way of a stream that resumes", "The way of a registration", "The way of an explanation"} {
 		_, section, ok := strings.Cut(text, "## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		steps := walkStep.FindAllStringSubmatch(section, -1)
@@ -526,7 +527,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	}{
 		{
 			"plugin/metrics.go", "docs/operating.md", "coredns_federation_",
-			regexp.MustCompile(`(?:counter|gauge|histogram)\(\s*"([a-z_]+)"|Name: "([a-z_]+)"`),
+			regexp.MustCompile(`(?:counter|gauge|histogram)\(\s*"([a-z_]+)"|Name: "([a-z_]+)"|Directive, "([a-z_]+)"\)`),
 		},
 		{
 			"cmd/federationctl/telemetry/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
@@ -574,8 +575,8 @@ func (d *document) whole() string {
 	return text
 }
 
-// TestDocumentedValues checks that the values of the labels that have small sets,
-// and the log lines that matter, are documented as the code has them.
+// TestDocumentedValues checks that the values of the labels that have small sets are
+// documented as the code has them.
 func TestDocumentedValues(t *testing.T) {
 	library, plugin := sources(t, "federation"), sources(t, "plugin")
 	readme, operating := documentAt(t, "README.md").prose, documentAt(t, "docs/operating.md").prose
@@ -605,17 +606,6 @@ func TestDocumentedValues(t *testing.T) {
 		for _, value := range values {
 			if !strings.Contains(of.text, "`"+value[1]+"`") {
 				t.Errorf("%s lacks %s", of.what, value[1])
-			}
-		}
-	}
-	lines := regexp.MustCompile("(?m)^\\| ((?:`[^`]+`(?:, )?)+) \\|").FindAllStringSubmatch(section(operating, "## Log lines", "\n## "), -1)
-	if len(lines) < 10 {
-		t.Errorf("only %d log lines were found", len(lines))
-	}
-	for _, line := range lines {
-		for _, text := range code.FindAllString(line[1], -1) {
-			if !strings.Contains(library+plugin, `"`+strings.Trim(text, "`")) {
-				t.Errorf("docs/operating.md has the log line %s, which nothing writes", text)
 			}
 		}
 	}
@@ -688,9 +678,7 @@ func TestDocumentedRegistration(t *testing.T) {
 	}
 }
 
-// TestDocumentedRules parses the rules of registration in the documents and the examples,
-// and the configuration of the example. Those of documents are parsed by the tests of
-// federationctl.
+// TestDocumentedRules parses the rules of registration in the documents and the examples.
 func TestDocumentedRules(t *testing.T) {
 	texts := make(map[string]string)
 	for _, d := range documents(t) {
@@ -716,8 +704,22 @@ func TestDocumentedRules(t *testing.T) {
 			t.Errorf("%s: %v", where, problems)
 		}
 	}
-	if _, problems, warnings := ownerconfig.Check([]byte(example("owner.yaml"))); len(problems)+len(warnings) > 0 {
-		t.Errorf("owner.yaml of the example has the problems %v and the warnings %v", problems, warnings)
+}
+
+// TestExampleOwners checks the configurations of owners among the examples.
+func TestExampleOwners(t *testing.T) {
+	names, err := filepath.Glob("../corefile-examples/*/owner.yaml")
+	if err != nil || len(names) < 2 {
+		t.Fatalf("only %d configurations were found: %v", len(names), err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, problems, warnings := ownerconfig.Check(text); len(problems)+len(warnings) > 0 {
+			t.Errorf("%s has the problems %v and the warnings %v", name, problems, warnings)
+		}
 	}
 }
 
