@@ -43,6 +43,13 @@ E2E_SECONDS  ?= 3
 E2EFLAGS = -e2e-services $(E2E_SERVICES) -e2e-sizes $(E2E_SIZES) -e2e-servers $(E2E_SERVERS) \
 	-e2e-rounds $(E2E_ROUNDS) -e2e-seconds $(E2E_SECONDS)
 
+# How many consumers `make bench-swarm` has, and services. A million services that are
+# sent take ten seconds of a processor; SWARMFLAGS=-prime has only one consumer download
+# all, which is what 10,000 with 10,000 services need.
+SWARM          ?= 1000
+SWARM_SERVICES ?= 1000
+SWARMFLAGS     ?=
+
 # Where `make profile` writes to.
 PROFILE ?= bin/coredns.pprof
 
@@ -54,6 +61,13 @@ ARCHES   ?= amd64
 REGISTRY ?= localhost
 TAG      ?=
 comma    := ,
+
+# What `make dist` writes to, and the version that it gives the packages; without
+# VERSION it is that of the binaries. An architecture takes as long as in an image, and
+# no longer where there has been one.
+DIST    ?= bin/dist
+VERSION ?=
+STATIC  = bin/static
 
 # How `make e2e-pods` makes pods: by a kubelet, as namespaces only, or as best it can.
 PODS ?= auto
@@ -90,15 +104,25 @@ help: ## list the targets
 build: ## build bin/coredns and bin/federationctl
 	go build $(BUILDFLAGS) -o bin/ ./cmd/coredns ./cmd/federationctl
 
-# The C library is left out, as there is none in the image, and so is what depends on
+# The C library is left out, as there is none in an image, and so is what depends on
 # the place and the time of the build.
-.PHONY: image
-image: ## build an OCI image of each binary in bin/image, the same from the same commit (ARCHES=amd64,arm64 for both)
-	@for arch in $(subst $(comma), ,$(ARCHES)); do mkdir -p $(IMAGES)/binaries/linux-$$arch && \
+.PHONY: static
+static:
+	@for arch in $(subst $(comma), ,$(ARCHES)); do mkdir -p $(STATIC)/linux-$$arch && \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(BUILDFLAGS) -trimpath -ldflags '-s -w' \
-			-o $(IMAGES)/binaries/linux-$$arch/ ./cmd/coredns ./cmd/federationctl || exit; done
-	@go -C deploy/image run . -binaries '$(abspath $(IMAGES))/binaries' -license '$(CURDIR)/LICENSE' -out '$(abspath $(IMAGES))' \
+			-o $(STATIC)/linux-$$arch/ ./cmd/coredns ./cmd/federationctl || exit; done
+
+.PHONY: image
+image: STATIC = $(IMAGES)/binaries
+image: static ## build an OCI image of each binary in bin/image, the same from the same commit (ARCHES=amd64,arm64 for both)
+	@go -C deploy/image run . -binaries '$(abspath $(STATIC))' -license '$(CURDIR)/LICENSE' -out '$(abspath $(IMAGES))' \
 		-registry '$(REGISTRY)' -tag '$(TAG)' -arches '$(ARCHES)'
+
+.PHONY: dist
+dist: ARCHES = amd64,arm64
+dist: static ## write archives, Debian packages, SBOMs and checksums to bin/dist, the same from the same commit (ARCHES=amd64 for one)
+	@go -C deploy/package run . -binaries '$(abspath $(STATIC))' -repository '$(CURDIR)' -out '$(abspath $(DIST))' \
+		-version '$(VERSION)' -arches '$(ARCHES)'
 
 .PHONY: run
 run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -110,10 +134,15 @@ test: ## run every test that needs nothing but Go
 	go test ./...
 	go -C test/indexbench test ./...
 	go -C deploy/image test ./...
+	go -C deploy/package test ./...
+
+# The tests of these packages do little but start processes, which are not built with
+# the race detector.
+RACELESS := /test/(deploy|mutate|realserver|relay)$$
 
 .PHONY: race
-race: ## run the same tests under the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m ./...
+race: ## run the same tests under the race detector, but for those of processes
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
 
 # Go's default is to minimize each new input for a minute, which would leave no
 # time to find others. On a busy machine go test may take the end of its own time for
@@ -124,7 +153,7 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 	@grep -rE --include='*_test.go' --exclude-dir=bin -o '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file target; do \
 		target=$${target#func }; \
 		echo "$$target in $${file%/*} for $(FUZZTIME)"; \
-		{ go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$${file%/*}" || echo "$$target has failed"; } 2>&1 | tee bin/fuzz.txt; \
+		{ go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=200ms "$${file%/*}" || echo "$$target has failed"; } 2>&1 | tee bin/fuzz.txt; \
 		if grep -q "^$$target has failed" bin/fuzz.txt && \
 			! { grep -q '^    context deadline exceeded$$' bin/fuzz.txt && ! grep -q 'Failing input' bin/fuzz.txt; }; then exit 1; fi; done
 
@@ -157,6 +186,12 @@ bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVIC
 	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
 	$(call benchstat,bin/bench.txt)
 
+.PHONY: bench-swarm
+bench-swarm: build ## show what SWARM consumers cost an owner with SWARM_SERVICES services, and how they come back
+	go build -o bin/ ./test/swarm
+	bin/swarm -split -consumers 1000 -services 1000
+	bin/swarm -consumers $(SWARM) -services $(SWARM_SERVICES) $(SWARMFLAGS)
+
 .PHONY: bench-e2e
 bench-e2e: build ## compare with CoreDNS's own plugins and Knot over UDP, with updates flowing; needs dnsperf
 	go test ./test -run '^$$' -bench '$(E2E)' -benchtime 1x -timeout 0 $(E2EFLAGS) | tee bin/bench-e2e.txt
@@ -176,6 +211,11 @@ run-register: build ## run an owner, CoreDNS and two programs that register, one
 	go build -o bin/ ./test/lookup ./test/register/hello
 	@test/run-register.sh
 
+.PHONY: run-relay
+run-relay: build ## run an origin, a relay and two CoreDNS, kill the origin and show the answers, until Ctrl-C (ONCE=1: end after that)
+	go build -o bin/ ./test/lookup
+	@test/run-relay.sh
+
 # How many instances `make bench-register` registers, and from how many programs.
 INSTANCES ?= 100000
 PROGRAMS  ?= 1000
@@ -183,9 +223,14 @@ PROGRAMS  ?= 1000
 # How many Services are exported in `make bench-clusters`.
 CLUSTER_SERVICES ?= 10000
 
+.PHONY: drill
+drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, find out what (FAULT=name for a certain one)
+	go build -o bin/ ./test/drill
+	@bin/drill $(if $(FAULT),-fault '$(FAULT)')
+
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -207,6 +252,11 @@ real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tes
 e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
 	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 10m ./test/pods
 
+.PHONY: e2e-dist
+e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
+	REAL_SERVERS=required go -C deploy/package test -count=1 -run Lintian .
+	CGO_ENABLED=0 REAL_SERVERS=required go test -count=1 -v -timeout 15m ./test/dist
+
 .PHONY: e2e-spiffe
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
 	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
@@ -214,6 +264,15 @@ e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, t
 .PHONY: e2e-nsm
 e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
 	REAL_SERVERS=required go test ./test/nsm -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
+
+.PHONY: e2e-monitoring
+e2e-monitoring: $(ETCD) ## have each alert fire in a real Prometheus for a real fault, a minute and a half; needs the Debian package prometheus
+	REAL_SERVERS=required go test ./test/monitoring -count=1 -v -parallel 4 -timeout 10m -run '$(or $(RUN),.)'
+
+.PHONY: e2e-browser
+e2e-browser: build ## look at the status page in a real chromium, with axe; two minutes; needs chromium, nodejs and npm (RUN=regexp for some)
+	npm --prefix test/browser ci --ignore-scripts --no-audit --no-fund
+	go -C test/browser test -count=1 -v -timeout 10m -run '$(or $(RUN),.)' ./...
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)

@@ -54,9 +54,13 @@ type server struct {
 	condition string // how it differs, or ""
 	address   string // where it answers
 	pprof     string // URL of its profiles, or ""
+	status    string // where federation serves its status, or ""
 	suffix    string // of all names
 	pids      []int  // the processes whose CPU time a query costs
 }
+
+// withStatus is the condition of a federation that serves its status.
+const withStatus = "status"
 
 // newRace starts servers by name. One that this machine does not have is left out,
 // and missing says why.
@@ -115,7 +119,12 @@ func (r *race) start(b *testing.B, s *server) error {
 	b.Helper()
 	switch s.plugin {
 	case "federation":
-		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n}", r.owner.address, r.keys.tls(), r.size+1))
+		status := ""
+		if s.condition == withStatus {
+			s.status = freeAddress(b)
+			status = "status " + s.status
+		}
+		r.startPlugin(b, s, benchOrigin, fmt.Sprintf("federation {\nowner %s\n%s\nmax_services %d\n%s\n}", r.owner.address, r.keys.tls(), r.size+1, status))
 	case "hosts":
 		r.startPlugin(b, s, benchOrigin, "hosts "+r.hostsFile+" {\nreload 0\nttl 30\n}")
 	case "file":
@@ -139,7 +148,7 @@ func (r *race) startPlugin(b *testing.B, s *server, zone, block string) {
 	_, port, _ := net.SplitHostPort(s.address)
 	profiles := freeAddress(b)
 	s.pprof = "http://" + profiles + "/debug/pprof"
-	if s.condition != "" {
+	if s.condition != "" && s.condition != withStatus {
 		block = s.condition + "\n" + block // its plugin
 	}
 	corefile := filepath.Join(r.dir, s.name+".corefile")

@@ -24,6 +24,8 @@ type entry struct {
 	query     *benchQuery
 	condition string // what is different from the line that it is compared with, or ""
 	updates   int    // a second, at the owner of federation
+	rate      int    // queries a second at most; 0 is as many as there are answers to
+	reads     bool   // the status is read every second
 	samples   []sample
 	notes     []string // what was not as it should be
 }
@@ -94,7 +96,12 @@ func (t *table) measure(b *testing.B, all []*entry) {
 			if e.updates > 0 {
 				end = e.race.updating(b, e.updates)
 			}
+			endReads := func() {}
+			if e.reads {
+				endReads = e.reading(b)
+			}
 			e.samples = append(e.samples, e.run(b, round, *e2eSeconds))
+			endReads()
 			if updated := end(); updated < 0.95*float64(e.updates) {
 				e.notes = append(e.notes, fmt.Sprintf("only %.0f of %d updates a second", updated, e.updates))
 			}
@@ -102,6 +109,12 @@ func (t *table) measure(b *testing.B, all []*entry) {
 	}
 	for _, e := range all {
 		name := fmt.Sprintf("services=%d/updates=%d/server=%s", e.race.size, e.updates, strings.ReplaceAll(e.server.name, " ", "-"))
+		if e.rate > 0 {
+			name += fmt.Sprintf("/rate=%d", e.rate)
+		}
+		if e.reads {
+			name += "/reads=1"
+		}
 		b.Run(name, func(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(e.each(func(s sample) float64 { return s.rate })), "queries/sec")
@@ -218,14 +231,17 @@ func (e *entry) questions(b *testing.B, round int) string {
 }
 
 // run asks the server for every service over and over. All servers are asked in the
-// same way: by 8 clients with 100 queries under way.
+// same way: by 8 clients with 100 queries under way, at no more than the rate of the line.
 func (e *entry) run(b *testing.B, round, seconds int) sample {
 	b.Helper()
 	questions := e.questions(b, round)
 	host, port, _ := net.SplitHostPort(e.server.address)
 	before := e.server.cpu(b)
-	output, err := exec.Command("dnsperf",
-		"-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(seconds), "-c", "8", "-q", "100").CombinedOutput()
+	args := []string{"-s", host, "-p", port, "-d", questions, "-l", strconv.Itoa(seconds), "-c", "8", "-q", "100"}
+	if e.rate > 0 {
+		args = append(args, "-Q", strconv.Itoa(e.rate))
+	}
+	output, err := exec.Command("dnsperf", args...).CombinedOutput()
 	after := e.server.cpu(b)
 	if err != nil {
 		b.Fatalf("dnsperf: %v\n%s", err, output)

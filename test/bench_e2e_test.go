@@ -1,9 +1,14 @@
 package test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
+	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
 )
 
 const (
@@ -103,6 +109,85 @@ func BenchmarkE2EMultisocket(b *testing.B) {
 			}
 			table.measure(b, all)
 		})
+	}
+}
+
+// BenchmarkE2EStatus compares a federation that serves its status with one that does not,
+// and with itself while somebody reads it: at the rate that dnsperf reaches, and at half the
+// rate that was reached first, where the latency tells more.
+func BenchmarkE2EStatus(b *testing.B) {
+	table := newTable(b)
+	r := newRace(b, *e2eServices, "federation", "federation+"+withStatus)
+	for _, name := range []string{"A", "SRV"} {
+		b.Run("query="+name, func(b *testing.B) {
+			entries := func(query *benchQuery, rate int) (all []*entry) {
+				for _, s := range r.servers {
+					all = append(all, &entry{race: r, server: s, query: query, condition: s.condition, rate: rate})
+					if s.condition == withStatus {
+						all = append(all, &entry{race: r, server: s, query: query, condition: "status is read", rate: rate, reads: true})
+					}
+				}
+				return all
+			}
+			all := entries(r.query(b, name), 0)
+			table.measure(b, all)
+			half := *r.query(b, name)
+			half.name += " at half the rate"
+			table.measure(b, entries(&half, int(median(all[0].each(func(s sample) float64 { return s.rate }))/2)))
+		})
+	}
+}
+
+// reading reads the status of the server once a second, as a person does who reloads all the
+// time: the page, an explanation, and a page of services, which begins where the one before
+// has ended. The function that it returns ends that, and notes how long the answers have
+// taken.
+func (e *entry) reading(b *testing.B) (stop func()) {
+	b.Helper()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	slowest := make(map[string]time.Duration)
+	read := func(what, path string) string {
+		begin := time.Now()
+		code, body, err := get("http://" + e.server.status + path)
+		if err != nil || code != http.StatusOK {
+			b.Errorf("%s: %d %v", path, code, err)
+		}
+		slowest[what] = max(slowest[what], time.Since(begin))
+		return body
+	}
+	wg.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		after := ""
+		for {
+			read("page", "/")
+			read("why", "/v1/why?name="+e.server.fqdn(1))
+			what := "services"
+			if len(slowest) < 3 {
+				what = "first services"
+			}
+			var services report.Services
+			body := read(what, "/v1/services?limit=100&of="+url.QueryEscape(e.race.owner.address)+"&after="+url.QueryEscape(after))
+			if err := json.Unmarshal([]byte(body), &services); err != nil || len(services.Services) == 0 {
+				b.Errorf("a page of %d services: %v", len(services.Services), err)
+			}
+			after = services.Next
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
+		var all []string
+		for _, what := range slices.Sorted(maps.Keys(slowest)) {
+			all = append(all, fmt.Sprintf("%s %.1f ms", what, 1e3*slowest[what].Seconds()))
+		}
+		e.notes = append(e.notes, "the slowest answers of the status: "+strings.Join(all, ", "))
 	}
 }
 

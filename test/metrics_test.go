@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // TestMetrics compares the values of the metrics with what happened, and their
@@ -63,8 +65,14 @@ func TestMetrics(t *testing.T) {
 		`stale_since_timestamp_seconds`:               0,
 		`stale_answers_total`:                         0,
 		`last_sync_timestamp_seconds state="nothing"`: 0,
+		`owner_hops`:                                  1,
+		`resumed_streams_total`:                       0,
+		`retention_seconds`:                           3600,
 	})
 	samples := scrape(t, metrics)
+	if got := sum(samples, "coredns_federation_ready"); got != 1 {
+		t.Errorf("ready is %v on a server that is ready", got)
+	}
 	now := float64(time.Now().Unix())
 	for _, metric := range []string{"last_attempt_timestamp_seconds", "last_sync_timestamp_seconds"} {
 		if at := sum(samples, "coredns_federation_"+metric, owner); at < now-60 || at > now+1 {
@@ -123,6 +131,40 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %s", problem.Metric, problem.Text)
 		}
 	}
+}
+
+// TestMetricsOfStreams has an owner that is replaced by another one with the same services,
+// to which they come through a relay.
+func TestMetricsOfStreams(t *testing.T) {
+	t.Parallel()
+	p := newPKI(t)
+	web := simpleService(t, "web", "web.fed.example", "192.0.2.1")
+	origin := startOwner(t, p.owner, "", web)
+	metrics := freeAddress(t)
+	d := startCoreDNS(t, federationBlock(p, "fed.example", "prometheus "+metrics, origin.address+" retention 1h"))
+	label := fmt.Sprintf("owner=%q", origin.address)
+	expect := func(hops, resumed float64) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			samples := scrape(t, metrics)
+			return cmp.Diff([]float64{1, hops, resumed}, []float64{
+				sum(samples, "coredns_federation_owner_state", `state="synced"`, label),
+				sum(samples, "coredns_federation_owner_hops", label),
+				sum(samples, "coredns_federation_resumed_streams_total", label),
+			})
+		})
+	}
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	expect(1, 0)
+
+	origin.stop()
+	relay := owner.NewRegistry()
+	if err := relay.SetPath(wire.Path{"origin"}); err != nil {
+		t.Fatal(err)
+	}
+	mustUpsert(t, relay, web)
+	serveRegistry(t, p.owner, origin.address, relay, 1)
+	expect(2, 1)
 }
 
 // TestSeriesAreUnique has two owners at one address, and two roles in one
