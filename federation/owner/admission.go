@@ -51,7 +51,7 @@ type admission struct {
 
 	mu         sync.Mutex
 	every      time.Duration // between two turns while streams wait; an average
-	last       time.Time     // when somebody that waited had its turn
+	last       time.Time     // when somebody that waited had its turn; zero where nobody has waited ever since
 	promised   time.Time     // for when the last one that was turned away was told to come back
 	turnedAway uint64
 }
@@ -68,9 +68,13 @@ func newAdmission() *admission {
 // would take too long.
 func (a *admission) enter(consumer string) (*turnstile.Visit, error) {
 	a.mu.Lock()
+	_, waiting := a.turns.Len()
+	if waiting == 0 {
+		a.last = time.Time{} // until the next one waits says nothing
+	}
 	every := a.every
 	a.mu.Unlock()
-	if _, waiting := a.turns.Len(); time.Duration(waiting)*every > longestQueue && time.Duration(a.turns.Ahead(consumer))*every > longestQueue {
+	if time.Duration(waiting)*every > longestQueue && time.Duration(a.turns.Ahead(consumer))*every > longestQueue {
 		return nil, a.turnAway()
 	}
 	return a.turns.Enter(consumer), nil
@@ -82,16 +86,12 @@ const smoothing = 16
 // admitted notes that a stream which waited has its turn.
 func (a *admission) admitted() {
 	now := time.Now()
-	_, waiting := a.turns.Len()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.last.IsZero() {
 		a.every += (now.Sub(a.last) - a.every) / smoothing
 	}
 	a.last = now
-	if waiting == 0 {
-		a.last = time.Time{} // until the next one waits says nothing
-	}
 }
 
 // turnAway counts a stream that is turned away, and returns its status.

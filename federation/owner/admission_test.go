@@ -217,3 +217,32 @@ func TestTimeBetweenTurns(t *testing.T) {
 		}
 	})
 }
+
+// TestQuietTimeIsNoTurn has a stream give up while it is the last one that waits. The time
+// until another one waits says nothing of how long a turn takes.
+func TestQuietTimeIsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := queueing(1)
+		enter := func() *turnstile.Visit {
+			v, err := a.enter("a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		want := a.every
+		for range 2 {
+			first, second, third := enter(), enter(), enter()
+			first.Leave()
+			<-second.Turn
+			a.admitted()
+			third.Leave()
+			second.Leave()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+		}
+		if a.every != want {
+			t.Errorf("a turn takes %v after an hour in which nobody waited, expected %v", a.every, want)
+		}
+	})
+}
