@@ -66,6 +66,8 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if !ok {
 		return w.TransportCredentials.ServerHandshake(raw)
 	}
+	// gRPC waits for handshakes before it ends anything else, and a peer can be silent.
+	defer context.AfterFunc(w.serving, func() { c.Close() })()
 	hello, err := readHello(c) // a peer that says nothing takes no turn
 	if err != nil {
 		return nil, nil, err

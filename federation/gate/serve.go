@@ -70,10 +70,11 @@ type Port struct {
 }
 
 // Serve offers the services of a port, and the health service of gRPC, until ctx ends,
-// and then returns nil. It closes the listener. When ctx ends, so do the contexts of all
-// streams but the lasting ones; their cause is a status of gRPC with the code
-// Unavailable. Connections that are still open 5 seconds later are closed. Serve returns when no handler runs any more.
-// It fails when the listener does. Several ports can be served at a time.
+// and then returns nil. It closes the listener. When ctx ends, so do the TLS handshakes, and
+// the contexts of all streams but the lasting ones; their cause is a status of gRPC with the
+// code Unavailable. Connections that are still open 5 seconds later are closed. Serve
+// returns when no handler runs any more. It fails when the listener does. Several ports can
+// be served at a time.
 func (g *Gate) Serve(ctx context.Context, p Port) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ending := make(map[string]bool) // the services of Register

@@ -679,8 +679,8 @@ func TestShutdownDoesNotWaitForAHandshake(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		f.stop()
-		if took := time.Since(begun); took > gate.HandshakeTimeout {
-			t.Errorf("the owner took %v to stop, expected at most %v", took, gate.HandshakeTimeout)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the owner took %v to stop, expected that it stops at once", took)
 		}
 	})
 }
