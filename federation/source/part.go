@@ -155,10 +155,11 @@ func (p *part) Through(path wire.Path) error {
 		return err
 	}
 	p.path = slices.Clone(path)
-	if p.level == inactive {
-		return nil // advance sets it: until then others publish
+	if p.level != inactive { // until then others publish, and advance turns to it
+		c.turnTo(c.path())
+		c.judge()
 	}
-	return c.registry.SetPath(c.path())
+	return nil
 }
 
 // maxRules bounds the rules by which a source counts what it refuses.

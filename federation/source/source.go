@@ -72,10 +72,11 @@ type Part interface {
 
 	// Through says through which owners the services of the origin have come, for a
 	// source whose origin is another owner. It is called before Replace, or before an
-	// Away that ends an absence. It fails where they have come through this catalog
-	// already: their origin is then no origin, and the source must not publish them. It
-	// is told to consumers when the part is published; the path of a part that is
-	// published changes only during an absence.
+	// Update with services that have come so. It fails where they have come through this
+	// catalog already: their origin is then no origin, and the source must not publish
+	// them. It is told to consumers when the part is published. Where it changes after
+	// that, the streams of all consumers end: they would go on with a path from which
+	// nobody could tell a circle.
 	Through(path wire.Path) error
 
 	// Refused says how many entries of the origin are not published, by the rule that

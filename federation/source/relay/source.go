@@ -7,9 +7,7 @@
 // consumers get Unavailable meanwhile. So their own retention counts from the loss of the
 // origin, through any number of relays, and never adds up.
 //
-// A stream that the relay replaces on purpose is no loss. The source is away for a moment
-// even so where the services come by another way from then on: consumers open their
-// streams anew, and learn the way, by which they tell a circle.
+// A stream that the relay replaces on purpose is no loss.
 //
 // What the relay knows of an owner that is away it keeps, and tells to nobody: the owner
 // then need not send it again. The same holds for a catalog from the file of the
@@ -71,9 +69,6 @@ var errHeld = errors.New("the owner has come back without most of its services")
 // errSyncing is why the source is away while a stream is open.
 var errSyncing = errors.New("the owner has yet to say what its catalog is")
 
-// errPath is why the source is away for a moment although its stream was replaced well.
-var errPath = errors.New("the services come by another way")
-
 // Source is the catalog of another owner. It implements [source.Source].
 type Source struct {
 	// read-only after New
@@ -87,7 +82,6 @@ type Source struct {
 	mu      sync.Mutex               // guards the fields below; taken after that of mirror
 	first   map[string]*wire.Encoded // what is known before the first Replace; nil after it
 	away    bool                     // whether the part was told so
-	path    wire.Path                // of the open or last stream
 	holds   bool                     // whether services wait for heldFor
 	refused refusals                 // by the owner's services
 }
@@ -155,19 +149,8 @@ func (s *Source) hold(ctx context.Context) {
 }
 
 // accept refuses a stream of services that have come through this catalog already: two
-// relays that feed each other would keep them alive for ever. Where they come by another
-// way than before, all consumers have to open their streams anew: they would go on with a
-// path from which nobody could tell a circle.
-func (s *Source) accept(path wire.Path) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.away && !slices.Equal(path, s.path) {
-		s.away = true
-		s.part.Away(source.ReportedError{Reason: errPath})
-	}
-	s.path = slices.Clone(path)
-	return s.part.Through(path)
-}
+// relays that feed each other would keep them alive for ever.
+func (s *Source) accept(path wire.Path) error { return s.part.Through(path) }
 
 // publish tells the part what has changed.
 func (s *Source) publish(c mirror.Changes) {
