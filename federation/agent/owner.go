@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,19 +46,15 @@ type OwnerConfig struct {
 	Import imports.Filter
 }
 
-// ID is how the owner is shown: its addresses, and the server name if there is
-// one. Behind one address, different server names are different owners.
-func (c *OwnerConfig) ID() string {
-	id := strings.Join(c.Addresses, ",")
-	if c.ServerName != "" {
-		id += "/" + c.ServerName
-	}
-	return id
-}
+// ID is how the owner is shown; see [mtls.Consumer.Name].
+func (c *OwnerConfig) ID() string { return c.consumer(nil).Name(c.Addresses) }
 
 // key is what makes two federation blocks one owner.
-func (c *OwnerConfig) key() string {
-	return fmt.Sprintf("%q %q %q", c.Addresses, c.ServerName, c.IDs)
+func (c *OwnerConfig) key() string { return c.consumer(nil).Key(c.Addresses) }
+
+// consumer returns the identity towards the owner with the certificates of the source.
+func (c *OwnerConfig) consumer(source *mtls.Source) mtls.Consumer {
+	return mtls.Consumer{Source: source, ServerName: c.ServerName, IDs: c.IDs}
 }
 
 // sameSubscription reports whether the subscription of one of them does for the
@@ -80,7 +75,7 @@ func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
 // subscription returns how the owner is subscribed to with the certificates of the
 // source.
 func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) mirror.Subscription {
-	var identity consumer.Identity = mtls.Consumer{Source: source, ServerName: c.ServerName, IDs: c.IDs}
+	var identity consumer.Identity = c.consumer(source)
 	if a.config.Follow != nil {
 		identity = followed{identity, func(ctx context.Context) error { return a.config.Follow(ctx, source) }}
 	}
@@ -90,7 +85,6 @@ func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) mirror.Subscri
 		Version:    c.Version,
 		Keepalive:  c.Keepalive,
 		MaxMessage: c.MaxMessage,
-		Patience:   min(max(c.Settle, time.Second), consumer.MaxPatience),
 		Dial:       a.config.Dial,
 		File:       c.Persist,
 	}

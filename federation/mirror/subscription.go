@@ -20,7 +20,6 @@ type Subscription struct {
 	Version    wire.Version      // of the API; default v1alpha2
 	Keepalive  time.Duration     // see consumer.Config
 	MaxMessage int               // octets; see consumer.Config
-	Patience   time.Duration     // see consumer.Config
 
 	// Dial opens a connection to an address; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -60,7 +59,6 @@ func (s Subscription) config() consumer.Config {
 		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
 		Keepalive:  s.Keepalive,
 		MaxMessage: s.MaxMessage,
-		Patience:   s.Patience,
 		Dial:       s.Dial,
 		Sink:       sink{},
 	}
@@ -69,6 +67,8 @@ func (s Subscription) config() consumer.Config {
 func (m *Mirror) subscription(s Subscription) (*subscription, error) {
 	config := s.config()
 	config.Sink = sink{m, s.Version}
+	// A catalog that stays silent for so long counts as complete: a replica gets no more time.
+	config.Patience = min(max(m.config.Rules.Settle, time.Second), consumer.MaxPatience)
 	config.Observer = observer{m}
 	config.Logger = m.logger
 	config.Tracer = m.config.Tracer

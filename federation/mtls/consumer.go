@@ -2,7 +2,9 @@ package mtls
 
 import (
 	"cmp"
+	"fmt"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -15,6 +17,21 @@ type Consumer struct {
 
 	ServerName string // for which the owner's certificate must be valid; default: the host of the address
 	IDs        []ID   // of which the owner's certificate must have one, instead of ServerName; default: none
+}
+
+// Name is what people are shown of the owner at these addresses: they, and the server name
+// if there is one, as one address can have several owners.
+func (c Consumer) Name(addresses []string) string {
+	name := strings.Join(addresses, ",")
+	if c.ServerName != "" {
+		name += "/" + c.ServerName
+	}
+	return name
+}
+
+// Key is equal for those that mean one owner at these addresses.
+func (c Consumer) Key(addresses []string) string {
+	return fmt.Sprintf("%q %q %q", addresses, c.ServerName, c.IDs)
 }
 
 // Credentials returns those for a connection to an address, host:port. See

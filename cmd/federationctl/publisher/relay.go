@@ -3,10 +3,7 @@ package publisher
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
@@ -32,16 +29,13 @@ func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, policy 
 	if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
-	name := strings.Join(l.Addresses, ",")
-	if l.ServerName != "" {
-		name += "/" + l.ServerName
-	}
+	identity := mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs}
 	opened, err := relay.New(relay.Config{
 		Subscription: mirror.Subscription{
-			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
-			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, Patience: min(max(l.Settle, time.Second), consumer.MaxPatience), File: l.Persist,
+			Addresses: l.Addresses, Identity: identity,
+			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, File: l.Persist,
 		},
-		Name: name, Key: fmt.Sprintf("%q %q %q", l.Addresses, l.ServerName, l.IDs),
+		Name: identity.Name(l.Addresses), Key: identity.Key(l.Addresses),
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
 	})
