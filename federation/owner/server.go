@@ -238,28 +238,33 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	session := s.newSession(d, cancel, &s.readers)
-	err := s.admit(ctx, session)
-	var era era
-	if err == nil {
-		era = session.registry.current()
-		defer context.AfterFunc(era.ctx, func() { cancel(era.reason()) })()
-		err = era.reason()
-	}
-	if err == nil {
-		err = session.resume(ctx, era)
-		defer session.leave()
-	}
-	if err == nil {
-		err = stream.SendHeader(session.header())
-	}
-	if err == nil && d.begin != nil {
-		d.begin()
-	}
-	if err == nil {
-		err = session.run(ctx)
-	}
+	err := s.serve(ctx, stream, session)
 	s.dismiss(session, err)
 	return err
+}
+
+// serve opens the stream of a session for a consumer that may subscribe, and serves it
+// until it ends.
+func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *session) error {
+	if err := s.admit(ctx, session); err != nil {
+		return err
+	}
+	era := session.registry.current()
+	defer context.AfterFunc(era.ctx, func() { session.cancel(era.reason()) })()
+	if err := era.reason(); err != nil {
+		return err
+	}
+	if err := session.resume(ctx, era); err != nil {
+		return err
+	}
+	defer session.leave()
+	if err := stream.SendHeader(session.header()); err != nil {
+		return err
+	}
+	if session.begin != nil {
+		session.begin()
+	}
+	return session.run(ctx)
 }
 
 // newSession returns a session that nobody knows of yet. Its reader is one of readers.
