@@ -305,6 +305,28 @@ func (r *reader) ids(list value, ids *[]mtls.ID) {
 	})
 }
 
+// files returns the clean paths of the files that are read and never written.
+func (c *Config) files() []string {
+	own, page := c.Identity.Files, c.Status.Files
+	files := []string{own.Cert, own.Key, own.CA, page.Cert, page.Key, page.CA, c.Allow.File}
+	for _, catalog := range c.Catalogs {
+		for _, s := range catalog.Sources {
+			switch {
+			case s.File != nil:
+				files = append(files, s.File.Path)
+			case s.Kubernetes != nil:
+				files = append(files, s.Kubernetes.Kubeconfig)
+			case s.Registration != nil:
+				files = append(files, s.Registration.Rules)
+			}
+		}
+	}
+	for i, file := range files {
+		files[i] = filepath.Clean(file) // "." for none
+	}
+	return files
+}
+
 // apart notes what several registrations and relays want that only one can have: an
 // address, a file, or keys of etcd.
 func (r *reader) apart(c Config) {
@@ -334,9 +356,15 @@ func (r *reader) apart(c Config) {
 		}
 	}
 	by = "the relay on line %d"
+	read := c.files()
 	for _, at := range r.relays {
-		if persist := at.relay.Persist; persist != "" {
-			claim(r.places[at.field+".persist"], "file", filepath.Clean(persist))
+		if at.relay.Persist == "" {
+			continue
+		}
+		v, file := r.places[at.field+".persist"], filepath.Clean(at.relay.Persist)
+		claim(v, "file", file)
+		if slices.Contains(read, file) {
+			r.wrongf(v, "is a file of the configuration, and would be written over")
 		}
 	}
 	r.checkRelays(c)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,17 +142,11 @@ func sizeOf[T int | int64](least, most int64) func(text string) (T, error) {
 	}
 }
 
-// checkRelays notes what a relay needs in this configuration, and what it must not use.
+// checkRelays notes what a relay needs in this configuration.
 func (r *reader) checkRelays(c Config) {
 	for _, at := range r.relays {
 		if c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(at.relay.IDs, mtls.ID.IsSPIFFE) {
 			r.wrongf(at.value, "needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that")
-		}
-		files := c.Identity.Files
-		for _, file := range []string{files.Cert, files.Key, files.CA, c.Allow.File} {
-			if persist := at.relay.Persist; persist != "" && file != "" && filepath.Clean(persist) == filepath.Clean(file) {
-				r.wrongf(r.places[at.field+".persist"], "is a file of the configuration, and would be written over")
-			}
 		}
 	}
 }

@@ -156,9 +156,12 @@ func TestMistakesOfRelays(t *testing.T) {
   relay: {addresses: ["c.example:8008"], persist: b}
 - server_name: d
   relay: {addresses: ["d.example:8008"], persist: ca.pem}
+- server_name: e
+  relay: {addresses: ["e.example:8008"], persist: ./catalog.yaml}
 `), []string{
 			"11: catalogs[2].relay.persist: is that of the relay on line 9 as well",
 			"13: catalogs[3].relay.persist: is a file of the configuration, and would be written over",
+			"15: catalogs[4].relay.persist: is a file of the configuration, and would be written over",
 		}},
 		"an agent": {[]byte(spiffe + "- server_name: b\n  relay: {addresses: [\"b.example:8008\"], owner_ids: [b.example]}\n"), []string{
 			"9: catalogs[1].relay: needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that",
