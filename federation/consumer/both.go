@@ -40,6 +40,9 @@ func (c *Consumer) openBoth(ctx context.Context, cancel context.CancelCauseFunc,
 	}
 	split := duplex.New(ctx, client, cancel)
 	publish := func() { //nolint:contextcheck // the context of the stream says who the owner is
+		if header, err := client.Header(); err != nil || header == nil {
+			return // the stream has ended, and had no such context before the header
+		}
 		err := c.config.Publisher.Publish(client.Context(), split.Requests())
 		select {
 		case <-split.Requests().Over():

@@ -66,14 +66,14 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 	silence := time.AfterFunc(patience, func() { cancel(errSilent) })
 	defer silence.Stop()
 	inbox, announced, tokens := newInbox(&c.pending), make(chan announced, 1), make(chan string, 1)
+	for _, other := range stream.beside() {
+		beside.Go(other)
+	}
 	beside.Go(func() {
 		// RFC 9113 section 8.1: the header comes before the first message.
 		a := announcement(stream, asked)
 		announced <- a
 		tokens <- tokenOf(stream)
-		for _, other := range stream.beside() {
-			beside.Go(other)
-		}
 		inbox.fill(streamCtx, c.receiver(stream, a.Marked, silence))
 	})
 	if renewal := c.newRenewal(witness, tokens); renewal != nil {

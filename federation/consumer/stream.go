@@ -35,7 +35,8 @@ type stream interface {
 	// is over. It does not wait for anything, and follows the last answer.
 	CloseSend() error
 
-	// beside returns what has to run beside the stream, once the header is there.
+	// beside returns what has to run beside the stream, from its beginning on: an owner
+	// may send no header before it has read the request.
 	beside() []func()
 }
 
