@@ -157,6 +157,9 @@ func TestReloadOfRetention(t *testing.T) {
 				}
 				w.agent.Detach(before)
 				synctest.Wait()
+				if got := w.agent.Status()[0].Retention; got != tc.retention {
+					t.Errorf("the status says %v, want %v", got, tc.retention)
+				}
 				start := time.Now()
 				for look(b, "web.fed.example") == "192.0.2.1 30 stale" && time.Since(start) < tc.left-time.Minute {
 					time.Sleep(time.Minute)

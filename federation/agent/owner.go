@@ -321,9 +321,9 @@ func admit(claims []*claim, policy wire.Policy, s *federation.Service) *federati
 
 // report returns the status of the owner. It waits for nobody.
 func (o *owner) report() OwnerStatus {
-	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load()}
+	s := OwnerStatus{ID: o.id, Status: o.mirror.Status(), Conflicts: *o.conflicts.Load(), Retention: time.Duration(o.retention.Load())}
 	if c := o.running.Load(); c != nil {
-		s.Retention, s.Identity = c.config.Retention, c.config.Identity
+		s.Identity = c.config.Identity
 		s.CertExpiry, s.CAExpiry = c.source.Expiry()
 	}
 	return s

@@ -25,7 +25,7 @@ func (a *Agent) Upstreams(now time.Time) []report.Upstream {
 
 func (o *owner) upstream(now time.Time) report.Upstream {
 	s := o.report()
-	u := upstream.Report(o.id, &s.Status, time.Duration(o.retention.Load()), &o.log, now)
+	u := upstream.Report(o.id, &s.Status, s.Retention, &o.log, now)
 	u.Conflicts = upstream.Faults(s.Conflicts)
 	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
 	return u
