@@ -132,29 +132,40 @@ func (*tracerSet) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 // OnEnd implements sdktrace.SpanProcessor. A span of OpenTracing needs its parent when it
 // begins, and children end first: they wait for the root.
 func (s *tracerSet) OnEnd(span sdktrace.ReadOnlySpan) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	id := span.SpanContext().TraceID()
+	s.mu.Lock()
 	if span.Parent().IsValid() {
 		if len(s.blocks) > 0 {
 			s.wait(id, span)
 		}
+		s.mu.Unlock()
 		return
 	}
 	children := s.waiting[id]
 	delete(s.waiting, id)
-	for _, b := range s.blocks {
-		tracer := b.Tracer()
-		if tracer == nil || !slices.Contains(b.owners, ownerOf(span)) {
-			continue // the one of Datadog has no tracer
-		}
-		root := replay(tracer, span, nil)
-		for _, child := range children {
-			finish(replay(tracer, child, root.Context()), child)
-		}
-		finish(root, span)
+	tracer := s.tracerOf(ownerOf(span))
+	s.mu.Unlock()
+	if tracer == nil {
 		return
 	}
+	// Not under the lock: children end while catalogs are locked, and a tracer may block.
+	root := replay(tracer, span, nil)
+	for _, child := range children {
+		finish(replay(tracer, child, root.Context()), child)
+	}
+	finish(root, span)
+}
+
+// tracerOf returns the tracer of the first block that names the owner, or nil. s.mu is held.
+func (s *tracerSet) tracerOf(owner string) opentracing.Tracer {
+	for _, b := range s.blocks {
+		if slices.Contains(b.owners, owner) {
+			if tracer := b.Tracer(); tracer != nil { // the one of Datadog has none
+				return tracer
+			}
+		}
+	}
+	return nil
 }
 
 // wait keeps a child until its root ends. Of too many traces the one goes that has waited

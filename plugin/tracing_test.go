@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	corednstrace "github.com/coredns/coredns/plugin/pkg/trace"
+	"github.com/opentracing/opentracing-go"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -51,5 +53,40 @@ func TestWaitingRoots(t *testing.T) {
 	root := endedSpan(many-1, true)
 	if n := len(s.waiting[root.SpanContext().TraceID()]); n != maxChildren {
 		t.Errorf("%d children wait, want %d", n, maxChildren)
+	}
+}
+
+// unlocked is a plugin trace that takes note whether it is called under the lock of the set.
+type unlocked struct {
+	corednstrace.Trace
+	opentracing.NoopTracer
+
+	set    *tracerSet
+	spans  int
+	locked bool
+}
+
+func (u *unlocked) Tracer() opentracing.Tracer { return u }
+
+func (u *unlocked) StartSpan(name string, options ...opentracing.StartSpanOption) opentracing.Span {
+	u.spans++
+	if u.set.mu.TryLock() {
+		u.set.mu.Unlock()
+	} else {
+		u.locked = true
+	}
+	return u.NoopTracer.StartSpan(name, options...)
+}
+
+// TestTracerMayBlock has no lock held while a tracer is called: the children of other traces
+// end while their catalogs are locked, and would wait for it.
+func TestTracerMayBlock(t *testing.T) {
+	s := &tracerSet{waiting: make(map[trace.TraceID][]sdktrace.ReadOnlySpan)}
+	u := &unlocked{set: s}
+	s.blocks = []*tracedBlock{{Trace: u, owners: []string{""}}}
+	s.OnEnd(endedSpan(1, false))
+	s.OnEnd(endedSpan(1, true))
+	if u.spans != 2 || u.locked {
+		t.Errorf("%d spans, called under the lock: %v; want 2, not", u.spans, u.locked)
 	}
 }
