@@ -41,8 +41,8 @@ func (a *Agent) newBlock(c BlockConfig) *Block {
 	}
 }
 
-// Zone returns the newest version of the zone, never nil. Everything about one
-// query must come from one version.
+// Zone returns the newest version of the zone, never nil once Attach has returned.
+// Everything about one query must come from one version.
 func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
 
 // Changed returns a channel that receives after the zone has changed, once for

@@ -108,6 +108,18 @@ func TestPublishReturnsWhenQueriesSee(t *testing.T) {
 	}
 }
 
+// TestReadWhileAttaching reads a catalog when another block has joined its owner, and has
+// not been published yet.
+func TestReadWhileAttaching(t *testing.T) {
+	a, b, owners := writer(t, "a")
+	owners[0].publish(upsert(large(t, "web", 0)))
+	owners[0].join(a.newBlock(b.config), 0)
+	services, _, err := a.catalogs.Page("a", owners[0].parts(), 1, "", 10)
+	if err != nil || len(services) != 1 {
+		t.Errorf("%d services, %v; want 1", len(services), err)
+	}
+}
+
 // TestBatchIsPublishedThenReleasedThenAnnounced holds the writer up while it
 // releases those who wait: all of the batch is published by then, and no conflict is
 // in the status yet.

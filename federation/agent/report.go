@@ -69,10 +69,13 @@ func (a *Agent) Catalog(of string) (iter.Seq2[report.Service, error], error) {
 	return a.catalogs.Services(o.id, o.parts(), o.mirror.Status().Services), nil
 }
 
-// parts returns what the zones have of the owner, which together is its catalog.
+// parts returns what the zones have of the owner, which together is its catalog. A block
+// that is being attached has none yet.
 func (o *owner) parts() (parts []upstream.Part) {
 	for _, m := range *o.members.Load() {
-		parts = append(parts, upstream.Part{Zone: m.block.Zone(), Owner: m.index})
+		if z := m.block.Zone(); z != nil {
+			parts = append(parts, upstream.Part{Zone: z, Owner: m.index})
+		}
 	}
 	return parts
 }
