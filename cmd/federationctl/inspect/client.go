@@ -126,7 +126,7 @@ func (e *Endpoint) report(ctx context.Context, path string, query url.Values, va
 	data, err := io.ReadAll(io.LimitReader(body, maxReport+1))
 	switch {
 	case err != nil:
-		return "", e.failure(path, err)
+		return "", e.failure(ctx, path, err)
 	case len(data) > maxReport:
 		return "", fmt.Errorf("%s answers %s with more than %d bytes", e, path, maxReport)
 	}
@@ -135,7 +135,7 @@ func (e *Endpoint) report(ctx context.Context, path string, query url.Values, va
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
-		return "", e.failure(path, err)
+		return "", e.failure(ctx, path, err)
 	}
 	return board.EscapeControls(indented.String()) + "\n", nil
 }
@@ -172,7 +172,7 @@ func (e *Endpoint) services(ctx context.Context, of string, limit int64, each fu
 	case errors.Is(lines.Err(), bufio.ErrTooLong):
 		return fmt.Errorf("%s answers %s with a service of more than %d bytes", e, path, maxService)
 	case lines.Err() != nil:
-		return e.failure(path, lines.Err())
+		return e.failure(ctx, path, lines.Err())
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (e *Endpoint) get(ctx context.Context, path string, query url.Values, conte
 	request.Header.Set("Accept", contentType)
 	response, err := e.http.Do(request)
 	if err != nil {
-		return nil, e.failure(path, err)
+		return nil, e.failure(ctx, path, err)
 	}
 	if err := e.check(response, path, contentType); err != nil {
 		response.Body.Close()
@@ -234,7 +234,10 @@ func (e *Endpoint) stranger(path string) error {
 }
 
 // failure returns why there is no answer, and what to do.
-func (e *Endpoint) failure(path string, err error) error {
+func (e *Endpoint) failure(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted while %s was asked for %s", e, path)
+	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL, which e has
 	}

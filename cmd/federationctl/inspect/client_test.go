@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -155,6 +156,13 @@ func TestSilentEndpoint(t *testing.T) {
 			_, _, err := endpoint(t, server.URL, 50*time.Millisecond).Status(t.Context())
 			oneLine(t, err)
 			if !strings.Contains(err.Error(), "does not answer /v1/status in time") {
+				t.Error(err)
+			}
+			ctx, interrupt := context.WithCancel(t.Context())
+			interrupt()
+			_, _, err = endpoint(t, server.URL, time.Minute).Status(ctx)
+			oneLine(t, err)
+			if !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "check") {
 				t.Error(err)
 			}
 		})

@@ -25,9 +25,10 @@ import (
 // How DNS is asked.
 const (
 	queriesAtOnce = 16
-	attempts      = 4    // of one query over UDP
-	payload       = 1232 // octets of an answer over UDP, as DNS Flag Day 2020 has it
-	namesAtOnce   = 256  // that are asked for before their differences are written
+	maxRate       = 1_000_000 // a second
+	attempts      = 4         // of one query over UDP
+	payload       = 1232      // octets of an answer over UDP, as DNS Flag Day 2020 has it
+	namesAtOnce   = 256       // that are asked for before their differences are written
 )
 
 // DNS is a server that is asked for what a catalog has.
@@ -47,8 +48,11 @@ func NewDNS(address string, timeout time.Duration, rate int) (*DNS, error) {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, " /") {
 		return nil, fmt.Errorf("%q is not a server such as 192.0.2.53 or localhost:1053", address)
 	}
-	if rate < 1 {
+	switch {
+	case rate < 1:
 		return nil, fmt.Errorf("%d queries a second are too few", rate)
+	case rate > maxRate:
+		return nil, fmt.Errorf("%d queries a second are too many, %d are the most", rate, maxRate)
 	}
 	return &DNS{net.JoinHostPort(host, port), timeout, time.Second / time.Duration(rate)}, nil
 }

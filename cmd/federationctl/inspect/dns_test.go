@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -209,7 +210,9 @@ func TestUnusableServers(t *testing.T) {
 			t.Errorf("NewDNS(%q) succeeds", address)
 		}
 	}
-	if _, err := inspect.NewDNS("::1", time.Second, 0); err == nil {
-		t.Error("a rate of 0 is taken")
+	for _, rate := range []int{-1, 0, math.MaxInt} {
+		if _, err := inspect.NewDNS("::1", time.Second, rate); err == nil {
+			t.Errorf("a rate of %d is taken", rate)
+		}
 	}
 }
