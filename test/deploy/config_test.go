@@ -3,6 +3,7 @@ package deploy
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -116,6 +117,29 @@ func TestStatus(t *testing.T) {
 		}
 		if workloads := len(ofKind(objects(t, rendered), "Deployment")); served != workloads || logged != workloads {
 			t.Errorf("%s: %d of %d workloads have the status, and %d JSON logs", example, served, workloads, logged)
+		}
+	}
+}
+
+// Owners behind one address, which a relay of several catalogs is, have a file each, and
+// blocks of one owner share theirs.
+func TestPersistFiles(t *testing.T) {
+	const owners = `[
+		{"zones": ["a.fed.example"], "addresses": ["relay.example:8008"], "properties": ["ttl 5", "tls_servername a.example"]},
+		{"zones": ["b.fed.example"], "addresses": ["relay.example:8008"], "properties": ["tls_servername b.example"]},
+		{"zones": ["c.fed.example"], "addresses": ["relay.example:8008"]},
+		{"zones": ["d.fed.example"], "addresses": ["relay.example:8008"]}
+	]`
+	rendered := helm(t, "").template(t, "beside", "--set-json", "dns.owners="+owners)
+	got := regexp.MustCompile(`(?m)^ *persist (.*)$`).FindAllStringSubmatch(rendered, -1)
+	const file = "/var/lib/federation/relay.example-8008"
+	want := []string{file + "-a.example", file + "-b.example", file, file}
+	if len(got) != len(want) {
+		t.Fatalf("%d files, expected %d, in\n%s", len(got), len(want), rendered)
+	}
+	for i := range want {
+		if got[i][1] != want[i] {
+			t.Errorf("owner %d has the file %s, expected %s", i, got[i][1], want[i])
 		}
 	}
 }

@@ -68,7 +68,14 @@ federation {{ join " " .zones }} {
     owner_id {{ join " " . }}
     {{- end }}
     {{- if $dns.persist }}
-    persist /var/lib/federation/{{ regexReplaceAll "[^A-Za-z0-9.-]+" (index .addresses 0) "-" }}
+    {{- /* Behind one address, different server names are different owners. */}}
+    {{- $file := index .addresses 0 }}
+    {{- range .properties }}
+    {{- if hasPrefix "tls_servername " . }}
+    {{- $file = printf "%s-%s" $file (trimPrefix "tls_servername " . | trim) }}
+    {{- end }}
+    {{- end }}
+    persist /var/lib/federation/{{ regexReplaceAll "[^A-Za-z0-9.-]+" $file "-" }}
     {{- end }}
     {{- if $dns.status }}
     status localhost:9154
