@@ -123,7 +123,7 @@ func (w *world) goWrong(ctx context.Context, f fault) (firing []string, err erro
 // watched fails unless the pager has watched everything for what is a quarter of an hour to
 // its alerts.
 func (w *world) watched(ctx context.Context) error {
-	text, err := read(ctx, "http://"+w.pager+"/api/v1/query?query="+url.QueryEscape("count(up offset 15s) == 3"))
+	text, err := read(ctx, "http://"+w.pager+"/api/v1/query?query="+url.QueryEscape("count(up offset 15s == 1) == 3"))
 	if err == nil && !strings.Contains(string(text), `"3"`) {
 		err = fmt.Errorf("watched for less than 15 s: %s", text)
 	}
