@@ -46,18 +46,10 @@ func (o *statusOptions) endpoint(at string, outputs ...string) (*inspect.Endpoin
 	if len(outputs) > 0 && !slices.Contains(outputs, o.output) {
 		return nil, fmt.Errorf("-o: %q is neither %s", o.output, strings.Join(outputs, " nor "))
 	}
-	if err := o.checkTimeout(); err != nil {
-		return nil, err
+	if o.timeout <= 0 {
+		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)
 	}
 	return inspect.NewEndpoint(at, o.files, o.timeout) //nolint:wrapcheck // it names the flag
-}
-
-// checkTimeout returns what is wrong with the timeout, an error of usage.
-func (o *statusOptions) checkTimeout() error {
-	if o.timeout <= 0 {
-		return fmt.Errorf("--timeout: %v is not above 0", o.timeout)
-	}
-	return nil
 }
 
 // reports are the formats of a status and of an explanation.
@@ -251,9 +243,6 @@ known.`,
 func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
 	if len(o.of) > len(args) {
 		return fmt.Errorf("--of is there %d times, for %s", len(o.of), board.Count(len(args), "catalog"))
-	}
-	if err := o.checkTimeout(); err != nil {
-		return err
 	}
 	var server *inspect.DNS
 	if o.dns != "" {

@@ -159,7 +159,7 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"diff one.yaml --dns http://a", 2, "", "federationctl: --dns: \"http://a\" is not a server such as 192.0.2.53 or localhost:1053" + hint("diff")},
 		{"diff one.yaml --rate 0 --dns " + server, 2, "", "federationctl: --dns: 0 queries a second are too few" + hint("diff")},
 		{"diff one.yaml --rate 2000000000 --dns " + server, 2, "", "federationctl: --dns: 2000000000 queries a second are too many, 1000000 are the most" + hint("diff")},
-		{"diff one.yaml --timeout -1s --dns " + server, 2, "", "federationctl: --timeout: -1s is not above 0" + hint("diff")},
+		{"diff one.yaml --timeout -1s --dns " + server, 2, "", "federationctl: --dns: a timeout of -1s leaves no time for an answer" + hint("diff")},
 		{"diff " + at + " --dns " + server, 1, lost, "federationctl: compared 2 names of 1 service\n"},
 		{"diff empty.yaml --dns " + server, 0, "", "federationctl: compared 0 names of 0 services\n"},
 	} {

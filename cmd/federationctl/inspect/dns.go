@@ -49,6 +49,8 @@ func NewDNS(address string, timeout time.Duration, rate int) (*DNS, error) {
 		return nil, fmt.Errorf("%q is not a server such as 192.0.2.53 or localhost:1053", address)
 	}
 	switch {
+	case timeout <= 0:
+		return nil, fmt.Errorf("a timeout of %v leaves no time for an answer", timeout)
 	case rate < 1:
 		return nil, fmt.Errorf("%d queries a second are too few", rate)
 	case rate > maxRate:
