@@ -9,6 +9,7 @@ catalog=corefile-examples/quickstart/catalog.yaml
 corefile=corefile-examples/quickstart/Corefile
 owner_address=127.0.0.1:8008
 dns_address=127.0.0.1:1053
+status_address=127.0.0.1:9154
 run=run # where the Corefile looks for certificates; ignored by git
 
 owner=
@@ -42,7 +43,7 @@ must_live() {
 	exit 1
 }
 
-if ! bin/lookup -free "$owner_address" "$dns_address"; then
+if ! bin/lookup -free "$owner_address" "$dns_address" "$status_address"; then
 	echo "run: these addresses are in use; stop what uses them, perhaps another make run" >&2
 	exit 1
 fi
@@ -93,9 +94,11 @@ All of it is up. In another terminal:
 
   bin/lookup -server $dns_address _grpc._tcp.orders.fed.example SRV
   dig @127.0.0.1 -p 1053 primary.stock.db.fed.example A     (where dig is installed)
+  bin/federationctl why v1.shop.fed.example
   bin/federationctl watch $owner_address --cert $run/consumer.pem --key $run/consumer-key.pem --ca $run/ca.pem
 
 Add a service to $catalog, save, and look it up.
+http://localhost:9154/ shows in a browser what CoreDNS knows.
 The logs are in $run/owner.log and $run/coredns.log. Ctrl-C ends it.
 END
 
