@@ -16,7 +16,7 @@ type journal struct {
 
 	address  string          // of the replica that is connected; "" for none
 	lost     time.Time       // when the last connection was lost; zero before there was one
-	ends     map[string]bool // addresses and kinds of ends that were logged since then
+	ends     map[string]bool // addresses and kinds of ends that were logged since then; only kinds where it accepts
 	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
 	refusals map[string]bool // services and reasons that were logged
 	pathless bool            // the last path made no sense, which was logged
@@ -53,7 +53,10 @@ func (j *journal) ended(address string, e end, parked bool) {
 	if remedy := e.Remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
 	}
-	key := address + " " + e.kind()
+	key := e.kind()
+	if !j.accepts { // or the address has another port each time
+		key = address + " " + key
+	}
 	text := "not connected to owner, still trying"
 	if j.accepts {
 		text = "owner has connected, but its catalog did not come"
