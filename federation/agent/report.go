@@ -81,9 +81,9 @@ func (o *owner) parts() (parts []upstream.Part) {
 }
 
 // Explain says why the block answers a query for a name, lower case and absolute, as it
-// does from a zone that Zone has returned: everything but what only those know who answer, which are the reply and the hosts.
-// It changes nothing and waits for nobody. A name outside of the zones has an Answer without
-// a Zone.
+// does from a zone that Zone has returned: everything but what only those know who answer,
+// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
+// of the zones has an Answer without a Zone.
 func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) report.Answer {
 	owners := make([]why.Owner, len(b.owners))
 	for i, o := range b.owners {

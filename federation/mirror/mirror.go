@@ -86,7 +86,8 @@ type Config struct {
 
 	// Accept returns why the services of a stream are not wanted, as they have come through
 	// these owners: before any of it is applied. The stream ends with that, and is not
-	// tried again soon. So does one of which the path cannot be read. It must not call the Mirror except for Status. It may be nil.
+	// tried again soon. So does one of which the path cannot be read. It must not call the
+	// Mirror except for Status. It may be nil.
 	Accept func(path wire.Path) error
 
 	Observer Observer            // default: none
@@ -299,9 +300,9 @@ func (m *Mirror) Renew() {
 	m.change(func(time.Time) { m.renewal.wanted = true })
 }
 
-// View calls f with all services, each with when it was announced, and the status that belongs to them. Nothing is published
-// meanwhile, so f may let Config.Publish continue from exactly there. It must
-// neither keep the sequence nor call the Mirror.
+// View calls f with all services, each with when it was announced, and the status that
+// belongs to them. Nothing is published meanwhile, so f may let Config.Publish continue
+// from exactly there. It must neither keep the sequence nor call the Mirror.
 func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -195,7 +195,7 @@ func (s Selection) HasLeaf(leaf int) bool {
 	return s.bits[bucket/8]&(0x80>>(bucket%8)) != 0
 }
 
-// Len returns how many buckets are selected, and Of how many there are.
+// Len returns how many buckets are selected.
 func (s Selection) Len() int {
 	n := 0
 	for _, b := range s.bits {
