@@ -17,6 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 )
 
@@ -62,7 +63,7 @@ func (s *tracerSet) attach(b *tracedBlock) error {
 	defer s.mu.Unlock()
 	if s.provider == nil && (b != nil || tracing.Configured()) {
 		provider, err := tracing.New(context.Background(), tracing.Config{ //nolint:forbidigo // CoreDNS has no context for a start
-			Service: "coredns", Logger: newLogger(log), Processors: []sdktrace.SpanProcessor{s},
+			Service: "coredns", Version: stamp.String(), Logger: newLogger(log), Processors: []sdktrace.SpanProcessor{s},
 		})
 		if err != nil {
 			return err
