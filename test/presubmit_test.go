@@ -204,7 +204,7 @@ var larger = map[string]exception{
 	"federation/mirror":                    {limit{1070, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
 	"federation/mtls":                      {limit{1275, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, for gRPC and for HTTPS, with an authority to try it"},
 	"federation/owner":                     {limit{2670, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
-	"federation/ownerconfig":               {limit{1415, 17}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
+	"federation/ownerconfig":               {limit{1430, 17}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
 	"federation/provider":                  {limit{1030, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
 	"federation/source":                    {limit{1135, 16}, "the rules of every source, all of them about the same parts and their list, and what is looked up in these, and all of it is read without holding up changes"},
 	"federation/source/registration":       {limit{1000, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
