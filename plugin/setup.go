@@ -19,16 +19,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
+	"github.com/hamlet-federation/coredns-federation/plugin/tracebridge"
 )
 
 var log = clog.NewWithPlugin(corefile.Directive)
 
-// tracers is where the spans of updates go. Like owners it outlives a configuration.
-var tracers tracerSet
+// spans is where the spans of updates go. Like owners it outlives a configuration.
+var spans = tracebridge.New(newLogger(log))
 
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
-var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}, Tracer: tracers.tracer})
+var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}, Tracer: spans.Tracer})
 
 // status outlives a configuration as well.
 var status = newPage(owners)
@@ -51,7 +53,7 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(corefile.Directive, err)
 	}
 	var attached *agent.Block
-	var traced *tracedBlock
+	var traced *tracebridge.Block
 	var notifier sync.WaitGroup
 
 	c.OnStartup(func() error {
@@ -64,15 +66,15 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(corefile.Directive, err)
 		}
 		attached = b
-		traced = f.traced(own, config.Handler("trace"))
-		if err := tracers.attach(traced); err != nil {
+		traced = tracebridge.NewBlock(own, config.Handler("trace"), f.ownerIDs())
+		if err := spans.Attach(traced); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
 		f.serve(b)
 		if err := status.open(own); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		status.show(&server{f, own, b, c.ServerBlockKeys, loopbackOf(c.ServerBlockKeys, config.ListenHosts)})
+		status.show(&server{f, own, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notify(b, t) })
 		}
@@ -83,12 +85,12 @@ func setup(c *caddy.Controller) error {
 		if attached != nil {
 			owners.Detach(attached)
 		}
-		tracers.detach(traced)
+		spans.Detach(traced)
 		notifier.Wait()
 		f.hosts.Close()
 		return nil
 	})
-	c.OnFinalShutdown(tracers.end)
+	c.OnFinalShutdown(spans.End)
 	c.OnRestartFailed(retain)
 
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
@@ -135,7 +137,7 @@ func retain() error {
 	}
 	owners.Retain(all)
 	status.keep(func(c *configuration) bool { return slices.Contains(all, any(c)) })
-	tracers.retain(all)
+	spans.Retain(all)
 	return nil
 }
 
@@ -161,6 +163,15 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 	c.Configuration = configuration
 	c.Zone.NameServer = boundAddresses(server.ListenHosts)
 	return c
+}
+
+// ownerIDs returns the IDs of the owners of the server block.
+func (f *Federation) ownerIDs() []string {
+	ids := make([]string, len(f.config.Owners))
+	for i := range f.config.Owners {
+		ids[i] = f.config.Owners[i].ID()
+	}
+	return ids
 }
 
 // boundAddresses returns the addresses at which clients may reach the server, sorted:

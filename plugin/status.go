@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
 // configuration is all server blocks that are read together. Its address stands for it.
@@ -45,7 +46,7 @@ type server struct {
 	configuration *configuration
 	block         *agent.Block
 	keys          []string // of the server block
-	lookups       *loopback
+	lookups       *loopback.Network
 }
 
 // page is the status of the process. It implements statuspage.Source. Its listener lives

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
 // Why implements statuspage.Source. What it says of the reply is what the code that
@@ -165,53 +166,10 @@ func errorsOf(m *dns.Msg) (all []*dns.EDNS0_EDE) {
 type asker struct{ dns.ResponseWriter }
 
 // LocalAddr implements dns.ResponseWriter.
-func (asker) LocalAddr() net.Addr { return ownAddress("") }
+func (asker) LocalAddr() net.Addr { return loopback.AddressOf("") }
 
 // RemoteAddr implements dns.ResponseWriter.
-func (asker) RemoteAddr() net.Addr { return ownAddress("") }
+func (asker) RemoteAddr() net.Addr { return loopback.AddressOf("") }
 
 // lookupsKey finds the hostname.Upstream of an answer that no server has been asked for.
 type lookupsKey struct{}
-
-// loopback is the server as an upstream of its own, over the network: CoreDNS gives its
-// dnsserver.Server to nobody but with a query. It implements hostname.Upstream.
-type loopback struct {
-	listen  string // as dnsserver.Server.Address
-	address string // host:port
-}
-
-// loopbackOf returns how the server of a server block can be asked, or nil where it has
-// no plain DNS.
-func loopbackOf(keys, hosts []string) *loopback {
-	for _, key := range keys {
-		i := strings.LastIndexByte(key, ':')
-		if !strings.HasPrefix(key, "dns://") || i < len("dns://") {
-			continue
-		}
-		host := ""
-		if len(hosts) > 0 {
-			host = hosts[0]
-		}
-		listen := net.JoinHostPort(host, key[i+1:])
-		if host == "" {
-			listen = ":" + key[i+1:]
-		}
-		return &loopback{"dns://" + listen, ownAddress(listen).String()}
-	}
-	return nil
-}
-
-// Address implements hostname.Upstream.
-func (l *loopback) Address() string { return l.listen }
-
-// Ask implements hostname.Upstream.
-func (l *loopback) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
-	query := new(dns.Msg)
-	query.SetQuestion(host, qtype)
-	client := dns.Client{Net: "tcp"} // so that nothing is truncated
-	reply, _, err := client.ExchangeContext(ctx, query, l.address)
-	if err != nil {
-		return nil
-	}
-	return reply
-}

@@ -1,7 +1,12 @@
-package federationplugin
+// Package tracebridge gives the spans of updates to CoreDNS: what OpenTelemetry has
+// recorded is told again to the plugin trace, which speaks OpenTracing, of each server
+// block that the owner of the update is in. It also sends all spans to the endpoint that
+// the environment names, if it does.
+package tracebridge
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -21,23 +26,37 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 )
 
-// tracerSet is the tracers of the server blocks with the plugin trace, and the provider
-// that makes their spans and those for OTLP.
-type tracerSet struct {
+// Bridge is the server blocks with the plugin trace, and the provider that makes their
+// spans and those for OTLP. It implements sdktrace.SpanProcessor.
+type Bridge struct {
+	logger  *slog.Logger                 // read-only
 	current atomic.Pointer[trace.Tracer] // nil while nothing is traced
 
 	mu       sync.Mutex // guards the fields below
 	provider *tracing.Provider
-	blocks   []*tracedBlock // in the order of attachment
+	blocks   []*Block // in the order of attachment
 	waiting  map[trace.TraceID][]sdktrace.ReadOnlySpan
 }
 
-// tracedBlock is a server block with the plugin trace.
-type tracedBlock struct {
+// New returns a bridge without server blocks, by which nothing is traced.
+func New(logger *slog.Logger) *Bridge { return &Bridge{logger: logger} }
+
+// Block is a server block with the plugin trace.
+type Block struct {
 	corednstrace.Trace
 
 	configuration any
 	owners        []string // their IDs
+}
+
+// NewBlock returns the server block of a configuration with these owners, by their IDs. It
+// is nil if handler is not the plugin trace.
+func NewBlock(configuration any, handler plugin.Handler, owners []string) *Block {
+	t, ok := handler.(corednstrace.Trace)
+	if !ok {
+		return nil
+	}
+	return &Block{t, configuration, owners}
 }
 
 // The bounds of what waits: traces of which a child has ended, and the root has not, and
@@ -48,104 +67,90 @@ const (
 	maxChildren = 16
 )
 
-// tracer returns what begins spans, or nil while nothing is traced.
-func (s *tracerSet) tracer() trace.Tracer {
-	if t := s.current.Load(); t != nil {
+// Tracer returns what begins spans, or nil while nothing is traced.
+func (b *Bridge) Tracer() trace.Tracer {
+	if t := b.current.Load(); t != nil {
 		return *t
 	}
 	return nil
 }
 
-// attach makes the spans of updates of the block's owners go to its plugin trace, if b is
-// not nil, and all spans to the endpoint that the environment names, if it does.
-func (s *tracerSet) attach(b *tracedBlock) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.provider == nil && (b != nil || tracing.Configured()) {
+// Attach makes the spans of updates of the block's owners go to its plugin trace, if
+// block is not nil, and all spans to the endpoint that the environment names, if it does.
+func (b *Bridge) Attach(block *Block) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.provider == nil && (block != nil || tracing.Configured()) {
 		provider, err := tracing.New(context.Background(), tracing.Config{ //nolint:forbidigo // CoreDNS has no context for a start
-			Service: "coredns", Version: stamp.String(), Logger: newLogger(log), Processors: []sdktrace.SpanProcessor{s},
+			Service: "coredns", Version: stamp.String(), Logger: b.logger, Processors: []sdktrace.SpanProcessor{b},
 		})
 		if err != nil {
 			return err
 		}
-		s.provider, s.waiting = provider, make(map[trace.TraceID][]sdktrace.ReadOnlySpan)
+		b.provider, b.waiting = provider, make(map[trace.TraceID][]sdktrace.ReadOnlySpan)
 	}
-	if b != nil {
-		s.blocks = append(s.blocks, b)
+	if block != nil {
+		b.blocks = append(b.blocks, block)
 	}
-	s.set()
+	b.set()
 	return nil
 }
 
-// detach is the reverse of attach.
-func (s *tracerSet) detach(b *tracedBlock) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.blocks = slices.DeleteFunc(s.blocks, func(other *tracedBlock) bool { return other == b })
-	s.set()
+// Detach is the reverse of Attach.
+func (b *Bridge) Detach(block *Block) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.blocks = slices.DeleteFunc(b.blocks, func(other *Block) bool { return other == block })
+	b.set()
 }
 
-// set makes it known whether anything is traced. s.mu is held.
-func (s *tracerSet) set() {
-	if s.provider == nil || len(s.blocks) == 0 && !tracing.Configured() {
-		s.current.Store(nil)
+// set makes it known whether anything is traced. b.mu is held.
+func (b *Bridge) set() {
+	if b.provider == nil || len(b.blocks) == 0 && !tracing.Configured() {
+		b.current.Store(nil)
 		return
 	}
-	s.current.Store(new(s.provider.Tracer()))
+	b.current.Store(new(b.provider.Tracer()))
 }
 
-// end exports what is left before the process ends.
-func (s *tracerSet) end() error {
-	s.mu.Lock()
-	provider := s.provider
-	s.provider = nil
-	s.set()
-	s.mu.Unlock()
+// End exports what is left before the process ends.
+func (b *Bridge) End() error {
+	b.mu.Lock()
+	provider := b.provider
+	b.provider = nil
+	b.set()
+	b.mu.Unlock()
 	provider.Shutdown(context.Background()) //nolint:forbidigo // CoreDNS has no context for its end
 	return nil
 }
 
-// retain detaches the blocks of all configurations but these.
-func (s *tracerSet) retain(configurations []any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.blocks = slices.DeleteFunc(s.blocks, func(b *tracedBlock) bool { return !slices.Contains(configurations, b.configuration) })
-	s.set()
-}
-
-// traced returns the block as it is attached to tracers: nil if the plugin trace, which is
-// handler, is not in it.
-func (f *Federation) traced(configuration any, handler plugin.Handler) *tracedBlock {
-	t, ok := handler.(corednstrace.Trace)
-	if !ok {
-		return nil
-	}
-	b := &tracedBlock{Trace: t, configuration: configuration}
-	for i := range f.config.Owners {
-		b.owners = append(b.owners, f.config.Owners[i].ID())
-	}
-	return b
+// Retain detaches the blocks of all configurations but these.
+func (b *Bridge) Retain(configurations []any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.blocks = slices.DeleteFunc(b.blocks, func(block *Block) bool { return !slices.Contains(configurations, block.configuration) })
+	b.set()
 }
 
 // OnStart implements sdktrace.SpanProcessor.
-func (*tracerSet) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (*Bridge) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
 // OnEnd implements sdktrace.SpanProcessor. A span of OpenTracing needs its parent when it
 // begins, and children end first: they wait for the root.
-func (s *tracerSet) OnEnd(span sdktrace.ReadOnlySpan) {
+func (b *Bridge) OnEnd(span sdktrace.ReadOnlySpan) {
 	id := span.SpanContext().TraceID()
-	s.mu.Lock()
+	b.mu.Lock()
 	if span.Parent().IsValid() {
-		if len(s.blocks) > 0 {
-			s.wait(id, span)
+		if len(b.blocks) > 0 {
+			b.wait(id, span)
 		}
-		s.mu.Unlock()
+		b.mu.Unlock()
 		return
 	}
-	children := s.waiting[id]
-	delete(s.waiting, id)
-	tracer := s.tracerOf(ownerOf(span))
-	s.mu.Unlock()
+	children := b.waiting[id]
+	delete(b.waiting, id)
+	tracer := b.tracerOf(ownerOf(span))
+	b.mu.Unlock()
 	if tracer == nil {
 		return
 	}
@@ -157,11 +162,12 @@ func (s *tracerSet) OnEnd(span sdktrace.ReadOnlySpan) {
 	finish(root, span)
 }
 
-// tracerOf returns the tracer of the first block that names the owner, or nil. s.mu is held.
-func (s *tracerSet) tracerOf(owner string) opentracing.Tracer {
-	for _, b := range s.blocks {
-		if slices.Contains(b.owners, owner) {
-			if tracer := b.Tracer(); tracer != nil { // the one of Datadog has none
+// tracerOf returns the tracer of the first block that names the owner, or nil. The caller
+// holds the lock.
+func (b *Bridge) tracerOf(owner string) opentracing.Tracer {
+	for _, block := range b.blocks {
+		if slices.Contains(block.owners, owner) {
+			if tracer := block.Tracer(); tracer != nil { // the one of Datadog has none
 				return tracer
 			}
 		}
@@ -170,29 +176,29 @@ func (s *tracerSet) tracerOf(owner string) opentracing.Tracer {
 }
 
 // wait keeps a child until its root ends. Of too many traces the one goes that has waited
-// longest: its root may never end. s.mu is held.
-func (s *tracerSet) wait(id trace.TraceID, child sdktrace.ReadOnlySpan) {
-	children, known := s.waiting[id]
-	if !known && len(s.waiting) >= maxWaiting {
+// longest: its root may never end. b.mu is held.
+func (b *Bridge) wait(id trace.TraceID, child sdktrace.ReadOnlySpan) {
+	children, known := b.waiting[id]
+	if !known && len(b.waiting) >= maxWaiting {
 		var oldest trace.TraceID
 		var since time.Time
-		for other, of := range s.waiting {
+		for other, of := range b.waiting {
 			if ended := of[0].EndTime(); since.IsZero() || ended.Before(since) {
 				oldest, since = other, ended
 			}
 		}
-		delete(s.waiting, oldest)
+		delete(b.waiting, oldest)
 	}
 	if len(children) < maxChildren {
-		s.waiting[id] = append(children, child)
+		b.waiting[id] = append(children, child)
 	}
 }
 
 // Shutdown implements sdktrace.SpanProcessor.
-func (*tracerSet) Shutdown(context.Context) error { return nil }
+func (*Bridge) Shutdown(context.Context) error { return nil }
 
 // ForceFlush implements sdktrace.SpanProcessor.
-func (*tracerSet) ForceFlush(context.Context) error { return nil }
+func (*Bridge) ForceFlush(context.Context) error { return nil }
 
 // ownerOf returns the owner that the span is about.
 func ownerOf(span sdktrace.ReadOnlySpan) string {

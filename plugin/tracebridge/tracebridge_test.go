@@ -1,4 +1,4 @@
-package federationplugin
+package tracebridge
 
 import (
 	"encoding/binary"
@@ -29,39 +29,39 @@ func endedSpan(n int, root bool) sdktrace.ReadOnlySpan {
 // TestWaitingRoots has many more roots never end than may wait. Neither they nor children
 // without number fill memory, and they take the room of none that comes later.
 func TestWaitingRoots(t *testing.T) {
-	s := &tracerSet{waiting: make(map[trace.TraceID][]sdktrace.ReadOnlySpan)}
-	s.OnEnd(endedSpan(0, false))
-	if len(s.waiting) != 0 {
+	b := &Bridge{waiting: make(map[trace.TraceID][]sdktrace.ReadOnlySpan)}
+	b.OnEnd(endedSpan(0, false))
+	if len(b.waiting) != 0 {
 		t.Error("a child waits, but no server block has the plugin trace")
 	}
-	s.blocks = []*tracedBlock{{owners: []string{"another"}}}
+	b.blocks = []*Block{{owners: []string{"another"}}}
 	const many = 3 * maxWaiting
 	for n := range many {
-		s.OnEnd(endedSpan(n, false))
+		b.OnEnd(endedSpan(n, false))
 	}
-	if len(s.waiting) != maxWaiting {
-		t.Errorf("%d traces wait, want %d", len(s.waiting), maxWaiting)
+	if len(b.waiting) != maxWaiting {
+		t.Errorf("%d traces wait, want %d", len(b.waiting), maxWaiting)
 	}
 	for _, last := range []int{many - 1, many - maxWaiting} {
-		if id := endedSpan(last, true).SpanContext().TraceID(); len(s.waiting[id]) != 1 {
+		if id := endedSpan(last, true).SpanContext().TraceID(); len(b.waiting[id]) != 1 {
 			t.Errorf("trace %d does not wait, but older ones do", last)
 		}
 	}
 	for range 2 * maxChildren {
-		s.OnEnd(endedSpan(many-1, false))
+		b.OnEnd(endedSpan(many-1, false))
 	}
 	root := endedSpan(many-1, true)
-	if n := len(s.waiting[root.SpanContext().TraceID()]); n != maxChildren {
+	if n := len(b.waiting[root.SpanContext().TraceID()]); n != maxChildren {
 		t.Errorf("%d children wait, want %d", n, maxChildren)
 	}
 }
 
-// unlocked is a plugin trace that takes note whether it is called under the lock of the set.
+// unlocked is a plugin trace that takes note whether it is called under the lock of the bridge.
 type unlocked struct {
 	corednstrace.Trace
 	opentracing.NoopTracer
 
-	set    *tracerSet
+	bridge *Bridge
 	spans  int
 	locked bool
 }
@@ -70,8 +70,8 @@ func (u *unlocked) Tracer() opentracing.Tracer { return u }
 
 func (u *unlocked) StartSpan(name string, options ...opentracing.StartSpanOption) opentracing.Span {
 	u.spans++
-	if u.set.mu.TryLock() {
-		u.set.mu.Unlock()
+	if u.bridge.mu.TryLock() {
+		u.bridge.mu.Unlock()
 	} else {
 		u.locked = true
 	}
@@ -81,11 +81,11 @@ func (u *unlocked) StartSpan(name string, options ...opentracing.StartSpanOption
 // TestTracerMayBlock has no lock held while a tracer is called: the children of other traces
 // end while their catalogs are locked, and would wait for it.
 func TestTracerMayBlock(t *testing.T) {
-	s := &tracerSet{waiting: make(map[trace.TraceID][]sdktrace.ReadOnlySpan)}
-	u := &unlocked{set: s}
-	s.blocks = []*tracedBlock{{Trace: u, owners: []string{""}}}
-	s.OnEnd(endedSpan(1, false))
-	s.OnEnd(endedSpan(1, true))
+	b := &Bridge{waiting: make(map[trace.TraceID][]sdktrace.ReadOnlySpan)}
+	u := &unlocked{bridge: b}
+	b.blocks = []*Block{{Trace: u, owners: []string{""}}}
+	b.OnEnd(endedSpan(1, false))
+	b.OnEnd(endedSpan(1, true))
 	if u.spans != 2 || u.locked {
 		t.Errorf("%d spans, called under the lock: %v; want 2, not", u.spans, u.locked)
 	}

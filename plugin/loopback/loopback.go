@@ -1,0 +1,136 @@
+// Package loopback is a CoreDNS server as an upstream of its own: the hosts that owners
+// name are looked up as a client of the server would, in whatever plugins it has.
+package loopback
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/miekg/dns"
+)
+
+// Direct asks the plugins of a server. It implements hostname.Upstream.
+//
+// What is found is given to every client, so it must not depend on the one that
+// happened to ask first. A look-up is therefore a query of the server's own, from
+// its own address. Plugins such as acl and view would answer each client
+// differently.
+type Direct struct{ Server *dnsserver.Server }
+
+// Address returns the address that the server listens on. Of two servers with the
+// same server block, each may find another answer.
+func (d Direct) Address() string { return d.Server.Address() }
+
+// Ask sends the query through the plugins of the server.
+func (d Direct) Ask(ctx context.Context, host string, qtype uint16, depth int) *dns.Msg {
+	ctx = context.WithValue(ctx, dnsserver.Key{}, d.Server)
+	ctx = context.WithValue(ctx, dnsserver.LoopKey{}, depth)
+	query := new(dns.Msg)
+	query.SetQuestion(host, qtype)
+	w := &writer{address: AddressOf(d.Server.Address())}
+	d.Server.ServeDNS(ctx, w, query)
+	return w.reply // nil where acl drops the query
+}
+
+// Network asks a server over the network: CoreDNS gives its dnsserver.Server to nobody
+// but with a query. It implements hostname.Upstream.
+type Network struct {
+	listen  string // as dnsserver.Server.Address
+	address string // host:port
+}
+
+// NewNetwork returns how the server of a server block can be asked, by the keys of the
+// block and the hosts that it is bound to, or nil where it has no plain DNS.
+func NewNetwork(keys, hosts []string) *Network {
+	for _, key := range keys {
+		i := strings.LastIndexByte(key, ':')
+		if !strings.HasPrefix(key, "dns://") || i < len("dns://") {
+			continue
+		}
+		host := ""
+		if len(hosts) > 0 {
+			host = hosts[0]
+		}
+		listen := net.JoinHostPort(host, key[i+1:])
+		if host == "" {
+			listen = ":" + key[i+1:]
+		}
+		return &Network{"dns://" + listen, AddressOf(listen).String()}
+	}
+	return nil
+}
+
+// Address returns the address that the server listens on, as that of a Direct.
+func (n *Network) Address() string { return n.listen }
+
+// Ask sends the query to the server.
+func (n *Network) Ask(ctx context.Context, host string, qtype uint16, _ int) *dns.Msg {
+	query := new(dns.Msg)
+	query.SetQuestion(host, qtype)
+	client := dns.Client{Net: "tcp"} // so that nothing is truncated
+	reply, _, err := client.ExchangeContext(ctx, query, n.address)
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+// AddressOf returns the address of a server that listens on an address of the
+// form of dnsserver.Server.Addr: the one that it is bound to, or loopback when it
+// is bound to none.
+func AddressOf(listen string) *net.TCPAddr {
+	if _, rest, ok := strings.Cut(listen, "://"); ok {
+		listen = rest
+	}
+	host, service, _ := net.SplitHostPort(listen)
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.IsUnspecified() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	port, _ := strconv.ParseUint(service, 10, 16)
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(port)))
+}
+
+// writer is the server as its own client. It seems to ask over TCP, so no
+// plugin truncates the reply.
+type writer struct {
+	address *net.TCPAddr
+	reply   *dns.Msg
+}
+
+// LocalAddr implements dns.ResponseWriter.
+func (w *writer) LocalAddr() net.Addr { return w.address }
+
+// RemoteAddr implements dns.ResponseWriter.
+func (w *writer) RemoteAddr() net.Addr { return w.address }
+
+// WriteMsg implements dns.ResponseWriter.
+func (w *writer) WriteMsg(m *dns.Msg) error {
+	w.reply = m
+	return nil
+}
+
+// Write implements dns.ResponseWriter.
+func (w *writer) Write(packed []byte) (int, error) {
+	m := new(dns.Msg)
+	if err := m.Unpack(packed); err != nil {
+		return 0, err
+	}
+	return len(packed), w.WriteMsg(m)
+}
+
+// Close implements dns.ResponseWriter. There is no connection.
+func (*writer) Close() error { return nil }
+
+// TsigStatus implements dns.ResponseWriter. There is no signature.
+func (*writer) TsigStatus() error { return nil }
+
+// TsigTimersOnly implements dns.ResponseWriter.
+func (*writer) TsigTimersOnly(bool) {}
+
+// Hijack implements dns.ResponseWriter.
+func (*writer) Hijack() {}
