@@ -1,8 +1,11 @@
 // Package federationplugin is the CoreDNS plugin "federation". It holds what
 // CoreDNS asks of a plugin and nothing else: lifecycle, the DNS handler, metrics,
-// metadata, readiness and zone transfer. Package corefile reads its blocks. The
-// zone that it answers from comes from package agent, and the addresses of hosts
-// elsewhere in DNS from package hostname.
+// metadata, readiness and zone transfer. The zone that it answers from comes from
+// package agent, and the addresses of hosts elsewhere in DNS from package hostname.
+//
+// Below it are what else needs CoreDNS: corefile reads the blocks, status says how the
+// process is doing, tracebridge feeds the plugin trace, and loopback asks the server
+// itself.
 //
 // The package is not named after its directory: in its files, plugin is
 // CoreDNS's package of that name, and federation is the package of the domain

@@ -1,7 +1,6 @@
 package federationplugin
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -17,9 +16,9 @@ import (
 	"github.com/coredns/coredns/plugin/transfer"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
+	"github.com/hamlet-federation/coredns-federation/plugin/status"
 	"github.com/hamlet-federation/coredns-federation/plugin/tracebridge"
 )
 
@@ -32,8 +31,8 @@ var spans = tracebridge.New(newLogger(log))
 // and catalogs over through it.
 var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}, Tracer: spans.Tracer})
 
-// status outlives a configuration as well.
-var status = newPage(owners)
+// page outlives a configuration as well.
+var page = status.New(owners, newLogger(log))
 
 func init() { plugin.Register(corefile.Directive, setup) }
 
@@ -49,7 +48,7 @@ func setup(c *caddy.Controller) error {
 	f.wasReady = owners.Ready()
 	config := dnsserver.GetConfig(c)
 	own := configurationOf(c)
-	if err := own.addStatus(blocks); err != nil {
+	if err := own.Add(blocks); err != nil {
 		return plugin.Error(corefile.Directive, err)
 	}
 	var attached *agent.Block
@@ -71,17 +70,17 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(corefile.Directive, err)
 		}
 		f.serve(b)
-		if err := status.open(own); err != nil {
+		if err := page.Open(own); err != nil {
 			return plugin.Error(corefile.Directive, err)
 		}
-		status.show(&server{f, own, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
+		page.Show(own, &server{f, b, c.ServerBlockKeys, loopback.NewNetwork(c.ServerBlockKeys, config.ListenHosts)})
 		if t, ok := config.Handler("transfer").(*transfer.Transfer); ok {
 			notifier.Go(func() { f.notify(b, t) })
 		}
 		return nil
 	})
 	c.OnShutdown(func() error {
-		status.keep(func(c *configuration) bool { return c != own })
+		page.Keep(func(c *status.Configuration) bool { return c != own })
 		if attached != nil {
 			owners.Detach(attached)
 		}
@@ -104,10 +103,10 @@ func setup(c *caddy.Controller) error {
 type storageKey struct{}
 
 // configurationOf returns the configuration that the server block is read with.
-func configurationOf(c *caddy.Controller) *configuration {
-	known, ok := c.Get(storageKey{}).(*configuration)
+func configurationOf(c *caddy.Controller) *status.Configuration {
+	known, ok := c.Get(storageKey{}).(*status.Configuration)
 	if !ok {
-		known = new(configuration)
+		known = new(status.Configuration)
 		c.Set(storageKey{}, known)
 	}
 	return known
@@ -120,7 +119,7 @@ func watchRestart() {
 	for _, instance := range caddy.Instances() {
 		instance.StorageMu.Lock()
 		if instance.Storage[storageKey{}] == nil {
-			instance.Storage[storageKey{}] = new(configuration)
+			instance.Storage[storageKey{}] = new(status.Configuration)
 			instance.OnRestartFailed = append(instance.OnRestartFailed, retain)
 		}
 		instance.StorageMu.Unlock()
@@ -136,25 +135,9 @@ func retain() error {
 		instance.StorageMu.RUnlock()
 	}
 	owners.Retain(all)
-	status.keep(func(c *configuration) bool { return slices.Contains(all, any(c)) })
+	page.Keep(func(c *status.Configuration) bool { return slices.Contains(all, any(c)) })
 	spans.Retain(all)
 	return nil
-}
-
-// serveStatus serves the status at a port. The function that it returns ends that, and
-// waits for the end.
-func serveStatus(s *statuspage.Server, source statuspage.Source) func() {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := s.Serve(ctx, source); err != nil {
-			newLogger(log).Error("status is not served any more", "error", err)
-		}
-	})
-	return func() {
-		cancel()
-		serving.Wait()
-	}
 }
 
 // blockConfig returns what the agent needs to know of the server block.

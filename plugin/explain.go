@@ -10,32 +10,51 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 
-// Why implements statuspage.Source. What it says of the reply is what the code that
-// answers queries returns for it, and so no more than that waits for hosts.
-func (p *page) Why(ctx context.Context, name string, qtype uint16) (report.Why, error) {
-	select {
-	case p.asking <- struct{}{}:
-		defer func() { <-p.asking }()
-	case <-ctx.Done():
-		return report.Why{}, ctx.Err()
-	}
-	w := report.Why{Role: report.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
-	for _, s := range p.running() {
-		if z := s.zone(); z.Has(name) {
-			w.Answers = append(w.Answers, s.explain(ctx, z, name, qtype))
-		}
-	}
-	return w, nil
+// server is a server block that has started. It implements status.Block.
+type server struct {
+	*Federation
+
+	block   *agent.Block
+	keys    []string          // of the server block
+	lookups *loopback.Network // how it asks itself; nil if it cannot
 }
 
-// explain returns the reply to a query that the server block gives from a zone, and why.
-func (s *server) explain(ctx context.Context, z *zone.Zone, name string, qtype uint16) report.Answer {
+// Report implements status.Block.
+func (s *server) Report() []report.Zone {
+	z := s.zone()
+	var zones []report.Zone
+	for _, name := range s.zones() {
+		r := report.Zone{Name: name, Servers: s.keys}
+		if soa := z.SOA(name); soa != nil {
+			r.Serial = soa.Serial
+		}
+		for i := range s.config.Zone.Owners {
+			o := &s.config.Zone.Owners[i]
+			for _, origin := range o.Origins {
+				if origin.String() == name {
+					r.Owners = append(r.Owners, o.ID)
+				}
+			}
+		}
+		zones = append(zones, r)
+	}
+	return zones
+}
+
+// Explain implements status.Block. What it says of the reply is what the code that
+// answers queries returns for it, and so no more than that waits for hosts.
+func (s *server) Explain(ctx context.Context, name string, qtype uint16) (report.Answer, bool) {
+	z := s.zone() // one version for all of it
+	if !z.Has(name) {
+		return report.Answer{}, false
+	}
 	a := s.block.Explain(z, name, qtype, time.Now())
 	a.Servers = s.keys
 	if s.lookups != nil {
@@ -58,13 +77,13 @@ func (s *server) explain(ctx context.Context, z *zone.Zone, name string, qtype u
 		a.Verdict = verdictOf(m, a.Verdict)
 	case rcode == handOn && s.Next != nil:
 		a.Passed, a.Verdict = true, report.PassedOn
-		return a
+		return a, true
 	case rcode == handOn:
 		rcode = dns.RcodeRefused
 	}
 	a.Rcode = dns.RcodeToString[rcode]
 	a.Hosts = s.explainHosts(ctx, z, name, qtype)
-	return a
+	return a, true
 }
 
 // verdictOf returns why a reply is as it is: what the zone says, unless the hosts that it

@@ -1,0 +1,233 @@
+// Package status is the status of the process, which the property status of a federation
+// block serves: the owners, the zones of the server blocks, and why a name is answered as
+// it is. It decides at which ports it is served, and for how long, through reloads.
+package status
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/stamp"
+	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+)
+
+// Configuration is all server blocks that are read together. Its address stands for it.
+type Configuration struct {
+	status *corefile.Block // that says where the status is served, or nil; written by Add only
+}
+
+// Add takes what the blocks of one more server block say of the status.
+func (c *Configuration) Add(blocks []corefile.Block) error {
+	for i := range blocks {
+		b := &blocks[i]
+		if b.Status == (statuspage.Config{}) {
+			continue
+		}
+		if c.status == nil {
+			c.status = b
+		}
+		if err := b.StatusConflict(c.status); err != nil {
+			return fmt.Errorf("%s - Error: %w in the block at %s", b.Position, err, c.status.Position)
+		}
+	}
+	return nil
+}
+
+// Block is a server block that has started. Its methods may be called by several
+// goroutines at once.
+type Block interface {
+	// Report returns the zones of the block.
+	Report() []report.Zone
+
+	// Explain returns the reply that the block gives to a query, and why, as long as ctx
+	// lasts, or false for a name outside of its zones.
+	Explain(ctx context.Context, name string, qtype uint16) (report.Answer, bool)
+}
+
+// shown is a block with the configuration that it belongs to.
+type shown struct {
+	Block
+
+	configuration *Configuration
+}
+
+// Page is the status of the process. It implements statuspage.Source. Its listener lives
+// for as long as a configuration wants it: a reload that leaves it as it is does not
+// touch it, and one that fails does not either.
+type Page struct {
+	// Read-only.
+	agent  *agent.Agent
+	logger *slog.Logger
+	began  time.Time
+	asking chan struct{} // has room for as many as may ask why at a time
+
+	mu       sync.Mutex // guards the fields below
+	blocks   []shown    // in the order of their start
+	services []*service // mostly one
+}
+
+// service is a port at which the status is served.
+type service struct {
+	config statuspage.Config
+	server *statuspage.Server
+	users  []*Configuration
+	end    func() // ends it, and waits for the end
+}
+
+// maxAsking bounds how many answers are explained at a time. Each may wait for hosts.
+const maxAsking = 4
+
+// New returns the status of a process whose owners the agent has. It is served nowhere.
+func New(a *agent.Agent, logger *slog.Logger) *Page {
+	return &Page{agent: a, logger: logger, began: time.Now(), asking: make(chan struct{}, maxAsking)}
+}
+
+// Open serves the status for a configuration, where it wants that, once. It fails when the
+// files or the port cannot be had.
+func (p *Page) Open(c *Configuration) error {
+	if c.status == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	config := c.status.Status
+	var neighbour *service // with the port, and with other files
+	for _, s := range p.services {
+		if s.config == config {
+			if !slices.Contains(s.users, c) {
+				s.users = append(s.users, c)
+			}
+			return nil
+		}
+		if s.config.Address == config.Address {
+			neighbour = s
+		}
+	}
+	s := &service{config: config, users: []*Configuration{c}}
+	var err error
+	if neighbour != nil {
+		s.server, err = neighbour.server.Again(config, p.logger)
+	} else {
+		s.server, err = statuspage.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
+	}
+	if err != nil {
+		return fmt.Errorf("%s - Error: %w", c.status.Position, err)
+	}
+	s.end = p.serve(s.server)
+	p.services = append(p.services, s)
+	p.logger.Info("status is served", "listen", s.server.Addr())
+	return nil
+}
+
+// serve serves the status at a port. The function that it returns ends that, and waits for
+// the end.
+func (p *Page) serve(server *statuspage.Server) func() {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(ctx, p); err != nil {
+			p.logger.Error("status is not served any more", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		serving.Wait()
+	}
+}
+
+// Show adds a server block of a configuration, which has started.
+func (p *Page) Show(c *Configuration, b Block) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blocks = append(p.blocks, shown{b, c})
+}
+
+// Keep forgets all configurations but those that keep returns true for. The ports that
+// nobody wants any more are closed when it returns.
+func (p *Page) Keep(keep func(*Configuration) bool) {
+	p.mu.Lock()
+	p.blocks = slices.DeleteFunc(p.blocks, func(b shown) bool { return !keep(b.configuration) })
+	var over []*service
+	p.services = slices.DeleteFunc(p.services, func(s *service) bool {
+		s.users = slices.DeleteFunc(s.users, func(c *Configuration) bool { return !keep(c) })
+		if len(s.users) == 0 {
+			over = append(over, s)
+		}
+		return len(s.users) == 0
+	})
+	p.mu.Unlock()
+	for _, s := range over {
+		s.end() // not under the lock, which answers under way take
+	}
+}
+
+// running returns the server blocks that answer: in a reload those of the configuration
+// before it, which stays if the new one fails.
+func (p *Page) running() []Block {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var running []Block
+	for _, b := range p.blocks {
+		if b.configuration == p.blocks[0].configuration {
+			running = append(running, b)
+		}
+	}
+	return running
+}
+
+// Status implements statuspage.Source.
+func (p *Page) Status() report.Status {
+	now := time.Now()
+	s := report.Status{
+		Role: report.Consumer, Version: stamp.String(), Now: now.UTC(), Began: p.began.UTC(),
+		Ready: p.agent.Ready(), Upstreams: p.agent.Upstreams(now),
+	}
+	for i := range s.Upstreams {
+		if !s.Ready && !s.Upstreams[i].Known {
+			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+s.Upstreams[i].ID)
+		}
+	}
+	for _, b := range p.running() {
+		s.Zones = append(s.Zones, b.Report()...)
+	}
+	slices.SortStableFunc(s.Zones, func(a, b report.Zone) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// Services implements statuspage.Source.
+func (p *Page) Services(of, after string, limit int) (report.Services, error) {
+	return p.agent.Services(of, after, limit)
+}
+
+// Catalog implements statuspage.Source.
+func (p *Page) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+	return p.agent.Catalog(of)
+}
+
+// Why implements statuspage.Source.
+func (p *Page) Why(ctx context.Context, name string, qtype uint16) (report.Why, error) {
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return report.Why{}, ctx.Err()
+	}
+	w := report.Why{Role: report.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
+	for _, b := range p.running() {
+		if a, ours := b.Explain(ctx, name, qtype); ours {
+			w.Answers = append(w.Answers, a)
+		}
+	}
+	return w, nil
+}
