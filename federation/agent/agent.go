@@ -285,14 +285,20 @@ func (a *Agent) show() {
 
 // Status returns the state of every owner, sorted by ID, each ID once.
 func (a *Agent) Status() []OwnerStatus {
-	owners := *a.shown.Load()
-	all := make([]OwnerStatus, 0, len(owners))
-	for _, o := range owners {
-		all = append(all, o.report())
+	owners := a.inOrder()
+	all := make([]OwnerStatus, len(owners))
+	for i, o := range owners {
+		all[i] = o.report()
 	}
-	slices.SortFunc(all, func(x, y OwnerStatus) int { return strings.Compare(x.ID, y.ID) })
+	return all
+}
+
+// inOrder returns the owners sorted by their IDs, each ID once.
+func (a *Agent) inOrder() []*owner {
+	owners := slices.Clone(*a.shown.Load())
+	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.id, y.id) })
 	// A reload that changes owner_id has two of them for a moment.
-	return slices.CompactFunc(all, func(x, y OwnerStatus) bool { return x.ID == y.ID })
+	return slices.CompactFunc(owners, func(x, y *owner) bool { return x.id == y.id })
 }
 
 // Ready reports whether the server may be sent queries: there are owners and each of

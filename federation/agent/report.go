@@ -3,7 +3,6 @@ package agent
 import (
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent/why"
@@ -15,12 +14,12 @@ import (
 // Upstreams returns the reports of all owners, sorted by ID, each ID once. It waits for
 // nobody.
 func (a *Agent) Upstreams(now time.Time) []report.Upstream {
-	all := make([]report.Upstream, 0, len(*a.shown.Load()))
-	for _, o := range *a.shown.Load() {
-		all = append(all, o.upstream(now))
+	owners := a.inOrder()
+	all := make([]report.Upstream, len(owners))
+	for i, o := range owners {
+		all[i] = o.upstream(now)
 	}
-	slices.SortFunc(all, func(x, y report.Upstream) int { return strings.Compare(x.ID, y.ID) })
-	return slices.CompactFunc(all, func(x, y report.Upstream) bool { return x.ID == y.ID }) // as in Status
+	return all
 }
 
 func (o *owner) upstream(now time.Time) report.Upstream {
