@@ -6,11 +6,8 @@
 package ownerconfig
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -190,24 +187,10 @@ func inOrder(found problem.List) []problem.Problem {
 
 // parse returns the one document of a text, or what keeps it from being one.
 func parse(data []byte) (*yaml.Node, problem.Problem) {
-	if len(data) > MaxBytes {
-		return nil, problem.Problem{Rule: fmt.Sprintf("the file has more than %d bytes", MaxBytes)}
+	root, wrong := yamlvalue.Document(data, MaxBytes, "a configuration is")
+	if wrong != (problem.Problem{}) {
+		return nil, wrong
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document, next yaml.Node
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return nil, problem.Problem{Rule: "the file is empty"}
-	case err != nil:
-		return nil, yamlvalue.SyntaxProblem(err)
-	}
-	switch err := decoder.Decode(&next); {
-	case err == nil:
-		return nil, problem.Problem{Line: next.Line, Rule: "a second document begins here; a configuration is one document"}
-	case !errors.Is(err, io.EOF):
-		return nil, yamlvalue.SyntaxProblem(err)
-	}
-	root := document.Content[0]
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 		return nil, problem.Problem{Rule: "the file is empty"}
 	}

@@ -7,7 +7,10 @@
 package yamlvalue
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"strconv"
@@ -169,6 +172,29 @@ func (x *Expander) scalar(node *yaml.Node) any {
 		return nil
 	}
 	return value
+}
+
+// Document returns the one document of a file with at most so many bytes, or what keeps it
+// from being one. are says what a document is, such as "rules are".
+func Document(data []byte, most int, are string) (*yaml.Node, problem.Problem) {
+	if len(data) > most {
+		return nil, problem.Problem{Rule: fmt.Sprintf("the file has more than %d bytes", most)}
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, next yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, problem.Problem{Rule: "the file is empty"}
+	case err != nil:
+		return nil, SyntaxProblem(err)
+	}
+	switch err := decoder.Decode(&next); {
+	case err == nil:
+		return nil, problem.Problem{Line: next.Line, Rule: "a second document begins here; " + are + " one document"}
+	case !errors.Is(err, io.EOF):
+		return nil, SyntaxProblem(err)
+	}
+	return document.Content[0], problem.Problem{}
 }
 
 // Resolve returns the node that an alias stands for, and any other node as it is.

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
 
 // MaxBytes is how large a file of rules may be.
@@ -41,7 +42,7 @@ const (
 // Parse reads a file of rules. It returns either the rules or, in the order of lines,
 // all that is wrong with the file.
 func Parse(data []byte) (*Rules, []problem.Problem) {
-	root, wrong := document(data)
+	root, wrong := yamlvalue.Document(data, MaxBytes, "rules are")
 	if wrong != (problem.Problem{}) {
 		wrong.Rule = problem.Printable(wrong.Rule)
 		return nil, []problem.Problem{wrong}

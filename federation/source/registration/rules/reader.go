@@ -1,10 +1,7 @@
 package rules
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -13,30 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
-
-// document returns the one document of a text, or what keeps it from being one.
-func document(data []byte) (*yaml.Node, problem.Problem) {
-	if len(data) > MaxBytes {
-		return nil, problem.Problem{Rule: fmt.Sprintf("the file has more than %d bytes", MaxBytes)}
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var root, next yaml.Node
-	switch err := decoder.Decode(&root); {
-	case errors.Is(err, io.EOF):
-		return nil, problem.Problem{Rule: "the file is empty"}
-	case err != nil:
-		return nil, yamlvalue.SyntaxProblem(err)
-	}
-	switch err := decoder.Decode(&next); {
-	case err == nil:
-		return nil, problem.Problem{Line: next.Line, Rule: "a second document begins here; rules are one document"}
-	case !errors.Is(err, io.EOF):
-		return nil, yamlvalue.SyntaxProblem(err)
-	}
-	return root.Content[0], problem.Problem{}
-}
 
 // reader makes values of nodes, and keeps all that is wrong with them.
 type reader struct{ found problem.List }
