@@ -17,11 +17,6 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
 // These tests are about hostile files and peers: files that are not regular files,
@@ -299,45 +294,6 @@ func TestLintIsBounded(t *testing.T) {
 	}
 	if want := "federationctl: problems found: at least 8100; fix them and check again\n"; stderr != want {
 		t.Errorf("standard error %q, expected %q", stderr, want)
-	}
-}
-
-// TestOutputHasNoControls checks that the output of watch has no control characters,
-// and that its JSON still has the same values.
-func TestOutputHasNoControls(t *testing.T) {
-	service, err := wire.DecodeService(&typespb.FederatedService{
-		Name: terrible, Fqdn: "a.example", Description: terrible, Tags: []string{terrible}, Labels: map[string]string{terrible: terrible},
-		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80, Description: terrible}},
-		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
-	}, wire.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
-	for name, format := range map[string]func(entry) (string, error){"table": table, "json": jsonLine} {
-		line, err := format(entry{op: "upsert", Event: event})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {
-			t.Errorf("%s: %q", name, line)
-		}
-	}
-	line, _ := jsonLine(entry{op: "upsert", Event: event})
-	var object struct {
-		Name    string          `json:"name"`
-		Service json.RawMessage `json:"service"`
-	}
-	if err := json.Unmarshal([]byte(line), &object); err != nil {
-		t.Fatalf("%v: %s", err, line)
-	}
-	var message typespb.FederatedService
-	if err := protojson.Unmarshal(object.Service, &message); err != nil {
-		t.Fatalf("%v: %s", err, object.Service)
-	}
-	again, err := wire.DecodeService(&message, wire.Policy{})
-	if err != nil || !again.Equal(service) || object.Name != terrible {
-		t.Errorf("the line says %+v (%v) of %q, expected %+v", again, err, object.Name, service)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/roster"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
@@ -89,7 +90,7 @@ func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	defer cancel(nil)
 	beside.Go(func() { _ = identity.Run(ctx) })
 	beside.Go(func() {
-		if err := awaitUnread(ctx, stdout); err != nil {
+		if err := tty.AwaitUnread(ctx, stdout); err != nil {
 			cancel(err)
 		}
 	})
@@ -98,7 +99,7 @@ func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		Watch: o.watch, JSON: o.output == "json", Stdout: stdout, Stderr: stderr,
 	})
 	switch {
-	case errors.Is(context.Cause(ctx), errUnread):
+	case errors.Is(context.Cause(ctx), tty.ErrUnread):
 		return nil
 	case err != nil:
 		return failed("owner %s: %w", o.server, err)

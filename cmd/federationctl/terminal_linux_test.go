@@ -21,8 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
 )
 
 // terminal is a pseudo-terminal and the screen that it shows.
@@ -446,7 +445,7 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 	v := newTerminal(t, 200, 24)
 	for _, name := range []string{"dumb", ""} {
 		t.Setenv("TERM", name)
-		if canUpdate(v.slave) {
+		if tty.CanUpdate(v.slave) {
 			t.Errorf("TERM=%s can move its cursor", name)
 		}
 	}
@@ -517,28 +516,4 @@ func TestProgressWhileConnecting(t *testing.T) {
 	}
 	want := "federationctl: interrupted before the catalog of " + address + " was complete"
 	v.await(want, func(shown string) bool { return strings.Replace(shown, "^C", "", 1) == want || shown == want })
-}
-
-func TestProgressCountsServices(t *testing.T) {
-	v := newTerminal(t, 80, 24)
-	p := newProgress("owner:1", v.slave, newLines("owner:1", io.Discard, io.Discard))
-	if err := p.show(mirror.Changes{Status: mirror.Status{Status: catalog.Status{Services: 2}}}); err != nil {
-		t.Fatal(err)
-	}
-	p.tell(3 * time.Second)
-	v.await("the progress", func(shown string) bool { return shown == "2 services from owner:1, 3 s" })
-	fmt.Fprintln(p, "federationctl: refused: this")
-	p.tell(4 * time.Second)
-	v.await("the message", func(shown string) bool {
-		return shown == "federationctl: refused: this\n2 services from owner:1, 4 s"
-	})
-	v.resize(12, 24)
-	p.tell(5 * time.Second)
-	v.shows("\n2 services")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	v.await("nothing more", func(shown string) bool { return !strings.Contains(shown, "owner:1") && !strings.Contains(shown, "\n2") })
 }

@@ -1,4 +1,4 @@
-package main
+package watch
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
@@ -60,22 +61,11 @@ func newLive(address string, terminal *os.File, stderr io.Writer) *live {
 	return &live{
 		terminal: terminal,
 		stderr:   stderr,
-		aside:    !isTerminal(stderr),
+		aside:    !tty.Is(stderr),
 		colours:  os.Getenv("NO_COLOR") == "", // no-color.org
 		wake:     make(chan struct{}, 1),
 		board:    board.New(address, time.Now()),
 	}
-}
-
-// canUpdate reports whether text written to w can be updated in place: w is a terminal
-// that can move its cursor.
-func canUpdate(w io.Writer) bool {
-	return movesCursors && isTerminal(w) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // change changes the board and has it drawn.
@@ -130,8 +120,8 @@ func (l *live) Write(p []byte) (int, error) {
 // run draws the table until ctx ends or the terminal is gone. The last table stays on
 // the terminal.
 func (l *live) run(ctx context.Context) error {
-	signals := watchTerminal()
-	defer signals.stop()
+	signals := tty.Watch()
+	defer signals.Stop()
 	if _, err := l.terminal.WriteString(enterScreen); err != nil {
 		return err
 	}
@@ -153,12 +143,12 @@ func (l *live) run(ctx context.Context) error {
 		select {
 		case <-l.wake:
 		case <-idle.C:
-		case <-signals.resized:
-		case <-signals.suspended:
+		case <-signals.Resized:
+		case <-signals.Suspended:
 			if _, err := l.terminal.WriteString(leaveScreen); err != nil {
 				return err
 			}
-			signals.suspend(ctx)
+			signals.Suspend(ctx)
 			if _, err := l.terminal.WriteString(enterScreen); err != nil {
 				return err
 			}

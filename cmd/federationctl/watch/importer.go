@@ -1,46 +1,25 @@
-package main
+package watch
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// maxSkips bounds the services that are listed although they are not imported: an owner
+// MaxSkips bounds the services that are listed although they are not imported: an owner
 // may have any number.
-const maxSkips = 100
-
-// parseFilter returns what the flags --import and --import-label choose.
-func parseFilter(names, labels []string) (f imports.Filter, err error) {
-	for _, text := range names {
-		name, err := pattern.ParseName(text)
-		if err != nil {
-			return f, fmt.Errorf("--import: %w", err)
-		}
-		f.Names = append(f.Names, name)
-	}
-	for _, text := range labels {
-		label, err := pattern.ParseLabel(text)
-		if err != nil {
-			return f, fmt.Errorf("--import-label: %w", err)
-		}
-		f.Labels = append(f.Labels, label)
-	}
-	return f, nil
-}
+const MaxSkips = 100
 
 // importer leaves services out, and notes them until they are shown.
 type importer struct {
 	filter imports.Filter // read-only
 
 	mu      sync.Mutex          // guards the fields below
-	listed  map[string]struct{} // names, of maxSkips services at most
+	listed  map[string]struct{} // names, of MaxSkips services at most
 	pending []packed.Service
 	more    bool // there are others, which are not listed
 	told    bool // and that was said
@@ -68,7 +47,7 @@ func (i *importer) note(s *federation.Service) {
 	if _, ok := i.listed[s.Name]; ok {
 		return
 	}
-	if len(i.listed) >= maxSkips {
+	if len(i.listed) >= MaxSkips {
 		i.more = true
 		return
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package tty
 
 import (
 	"context"
@@ -14,29 +14,34 @@ import (
 // movesCursors is whether terminals of this system understand ECMA-48.
 const movesCursors = true
 
-// terminalSignals are the signals that concern the terminal.
-type terminalSignals struct{ resized, suspended, continued chan os.Signal }
+// Signals are the signals that concern the terminal.
+type Signals struct {
+	Resized, Suspended <-chan os.Signal
 
-// watchTerminal returns signals from now on, until stop is called.
-func watchTerminal() terminalSignals {
-	s := terminalSignals{make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)}
+	resized, suspended, continued chan os.Signal
+}
+
+// Watch returns signals from now on, until Stop is called.
+func Watch() Signals {
+	s := Signals{resized: make(chan os.Signal, 1), suspended: make(chan os.Signal, 1), continued: make(chan os.Signal, 1)}
+	s.Resized, s.Suspended = s.resized, s.suspended
 	signal.Notify(s.resized, syscall.SIGWINCH)
 	signal.Notify(s.suspended, syscall.SIGTSTP) // Ctrl-Z: the shell needs its screen and its cursor back
 	signal.Notify(s.continued, syscall.SIGCONT)
 	return s
 }
 
-// stop ends the delivery of the signals.
-func (s terminalSignals) stop() {
+// Stop ends the delivery of the signals.
+func (s Signals) Stop() {
 	signal.Stop(s.resized)
 	signal.Stop(s.suspended)
 	signal.Stop(s.continued)
 }
 
-// suspend stops the process until it is continued, as SIGTSTP does by default: Go
+// Suspend stops the process until it is continued, as SIGTSTP does by default: Go
 // cannot restore that effect of the signal. It does nothing where no shell could
 // continue the process.
-func (s terminalSignals) suspend(ctx context.Context) {
+func (s Signals) Suspend(ctx context.Context) {
 	session, err := unix.Getsid(0)
 	if parents, err2 := unix.Getsid(os.Getppid()); err != nil || err2 != nil || parents != session {
 		return

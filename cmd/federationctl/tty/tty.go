@@ -1,0 +1,53 @@
+// Package tty is the terminal that a command writes to, if it does: whether it can be
+// updated in place, its signals, and whether anybody reads what is written.
+package tty
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Is reports whether w is a terminal.
+func Is(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// CanUpdate reports whether text written to w can be updated in place: w is a terminal
+// that can move its cursor.
+func CanUpdate(w io.Writer) bool {
+	return movesCursors && Is(w) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+}
+
+// ErrUnread is why a command ends that has done nothing wrong.
+var ErrUnread = errors.New("nobody reads the output")
+
+// AwaitUnread returns ErrUnread when stdout is a pipe that nobody reads any more,
+// and nil when ctx ends or stdout is something else.
+func AwaitUnread(ctx context.Context, stdout io.Writer) error {
+	pipe, ok := stdout.(*os.File)
+	if !ok {
+		return nil
+	}
+	if info, err := pipe.Stat(); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		return nil // a write returns what is wrong with it
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if unread(pipe) {
+			return ErrUnread
+		}
+	}
+}

@@ -1,0 +1,245 @@
+// Package watch shows what an owner publishes: a mirror of its catalog, as lines, as JSON,
+// or as a table that is updated in place, until the catalog is complete or for ever.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/imports"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+const (
+	// SettleTime is how long an owner that does not mark the end of its catalog must
+	// be silent for it to count as complete. It is the default of the plugin.
+	SettleTime = 5 * time.Second
+
+	// EmptyTime is how long a watch that ends with the catalog waits for the first service,
+	// or the end, of it. When nothing comes, it is not known whether the catalog is empty.
+	EmptyTime = 30 * time.Second
+
+	// maxRefusals bounds the refusals that are named: an owner may send any number.
+	maxRefusals = 100
+)
+
+// Config is a watch.
+type Config struct {
+	Address string // of the owner, host:port
+	Version wire.Version
+	Policy  wire.Policy    // which addresses the owner may publish
+	Imports imports.Filter // which services are kept
+
+	Once bool // it ends when the catalog is complete, and the owner is tried only once
+	JSON bool // one object a line, in place of a table
+
+	Stdout, Stderr io.Writer
+}
+
+// Watch shows what an owner publishes.
+type Watch struct {
+	config Config
+
+	view     view
+	messages io.Writer
+	draw     helper // shows the view
+}
+
+// New returns a watch that is shown as a terminal can. A table that is updated in place is
+// for a terminal, and for a watch that goes on.
+func New(c Config) *Watch {
+	w := &Watch{config: c, messages: c.Stderr, draw: func(context.Context) error { return nil }}
+	if !c.JSON && !c.Once && tty.CanUpdate(c.Stdout) {
+		table := newLive(c.Address, c.Stdout.(*os.File), c.Stderr)
+		w.view, w.messages, w.draw = table, table, table.run
+		return w
+	}
+	l := newLines(c.Address, c.Stdout, c.Stderr)
+	if c.JSON {
+		l.format = jsonLine
+	} else {
+		l.format = table
+		l.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
+	}
+	w.view = l
+	if c.Once && tty.CanUpdate(c.Stderr) && !tty.Is(c.Stdout) {
+		p := newProgress(c.Address, c.Stderr.(*os.File), l)
+		l.stderr = p
+		w.view, w.messages, w.draw = p, p, p.run
+	}
+	return w
+}
+
+// Messages returns where messages go from now on: what is shown may be on the same terminal.
+func (w *Watch) Messages() io.Writer { return w.messages }
+
+// Run shows what the owner publishes until the watch or ctx ends. It returns nil for an end
+// that is no failure.
+func (w *Watch) Run(ctx context.Context, identity consumer.Identity) error {
+	c := &w.config
+	running := &watcher{address: c.Address, once: c.Once, view: w.view, stderr: w.messages, importer: importer{filter: c.Imports}}
+	return running.run(ctx, mirror.Config{
+		Subscription: mirror.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
+		Rules:        catalog.Config{Settle: SettleTime, Admit: running.importer.admit(c.Policy)},
+	}, w.draw, func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) })
+}
+
+// errComplete is the end of a watch that is no failure, as tty.ErrUnread is.
+var errComplete = errors.New("catalog is complete")
+
+// view shows what a mirror publishes. Its methods may be called from several
+// goroutines.
+type view interface {
+	show(c mirror.Changes) error // an error ends the watch
+	responded()                  // the owner has sent a response that was accepted
+	refused()                    // a response was refused; the watcher says why
+
+	// skipped shows a service that is not imported. An error ends the watch.
+	skipped(s *federation.Service) error
+}
+
+// helper runs beside a watch until ctx ends. Its error ends the watch.
+type helper func(ctx context.Context) error
+
+// watcher decides when a watch ends, and passes on what a mirror reports. It
+// implements mirror.Observer.
+type watcher struct {
+	mirror.NoObserver
+
+	// Read-only once run has begun.
+	address string
+	once    bool
+	view    view
+	stderr  io.Writer               // for the services that are refused
+	finish  context.CancelCauseFunc // ends the watch
+	empty   *time.Timer             // ends it when nothing comes
+
+	importer importer
+
+	// Owned by publish.
+	opened bool // the only stream of once is open
+
+	// Atomic.
+	refusals atomic.Int64
+}
+
+// run mirrors the owner until the watch or ctx ends. It returns nil for an end that
+// is no failure.
+func (w *watcher) run(ctx context.Context, config mirror.Config, helpers ...helper) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	watching, finish := context.WithCancelCause(ctx)
+	defer finish(nil)
+	w.finish = finish
+	w.empty = time.AfterFunc(EmptyTime, func() {
+		finish(fmt.Errorf("owner %s: no service within %v, nor the end of the catalog: whether it is empty is not known; "+
+			"check that the owner has loaded its services", w.address, EmptyTime))
+	})
+	w.empty.Stop() // until a stream is open
+	defer w.empty.Stop()
+	config.Observer = w
+	config.Publish = func(c mirror.Changes) {
+		if watching.Err() == nil { // that the mirror ends as well is not shown
+			w.publish(c)
+		}
+	}
+	m, err := mirror.New(config)
+	if err != nil {
+		return err
+	}
+	for _, help := range helpers {
+		running.Go(func() {
+			if err := help(watching); err != nil {
+				finish(err)
+			}
+		})
+	}
+	if err := m.Run(watching); err != nil {
+		return err
+	}
+	switch cause := context.Cause(watching); {
+	case errors.Is(cause, errComplete), errors.Is(cause, tty.ErrUnread):
+		return nil
+	case ctx.Err() == nil:
+		return cause
+	case w.once:
+		return fmt.Errorf("interrupted before the catalog of %s was complete", w.address)
+	}
+	return nil
+}
+
+// publish shows what has changed, and ends the watch when it is over.
+func (w *watcher) publish(c mirror.Changes) {
+	s := &c.Status
+	if s.Failure != nil && (s.Parked || w.once || s.Generation == 0 && refusedHandshake(s.Failure)) {
+		w.finish(fmt.Errorf("owner %s: %w; %s", w.address, s.Failure, remedy(s.Failure)))
+		return
+	}
+	if w.once && !w.opened && s.Generation > 0 {
+		w.opened = true
+		w.empty.Reset(EmptyTime)
+	}
+	w.skip()
+	if err := w.view.show(c); err != nil {
+		w.unwritten(err)
+		return
+	}
+	if w.once && s.State == catalog.Synced {
+		w.finish(errComplete)
+	}
+}
+
+// skip shows the services that were not imported since the last call.
+func (w *watcher) skip() {
+	services, more := w.importer.take()
+	for _, s := range services {
+		if err := w.view.skipped(s.Unpack()); err != nil {
+			w.unwritten(err)
+			return
+		}
+	}
+	if more {
+		fmt.Fprintln(w.stderr, "federationctl: not imported: more services, which are not named")
+	}
+}
+
+// unwritten ends the watch, as what there is to see cannot be written.
+func (w *watcher) unwritten(err error) {
+	if errors.Is(err, syscall.EPIPE) {
+		w.finish(tty.ErrUnread)
+	}
+	w.finish(err)
+}
+
+// Responded implements mirror.Observer. Once a service has come or gone, silence
+// completes the catalog, and nobody has to ask whether it is empty.
+func (w *watcher) Responded(op federation.Operation, _ string) {
+	if op == federation.Upsert || op == federation.Delete {
+		w.empty.Stop()
+	}
+	w.skip() // also where that is all, and nothing is to be published
+	w.view.responded()
+}
+
+// Refused implements mirror.Observer. It names the service.
+func (w *watcher) Refused(reason *federation.InvalidError) {
+	switch n := w.refusals.Add(1); {
+	case n <= maxRefusals:
+		fmt.Fprintf(w.stderr, "federationctl: refused: %v\n", reason)
+	case n == maxRefusals+1:
+		fmt.Fprintln(w.stderr, "federationctl: refused: more services, which are not named")
+	}
+	w.view.refused()
+}

@@ -1,0 +1,465 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+// transcript is what a watch writes, and when.
+type transcript struct {
+	began time.Time // zero: times are left out
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func newTranscript() *transcript { return &transcript{began: time.Now()} }
+
+// writer returns a writer that adds its lines to the transcript, with the time since
+// it began and a name.
+func (s *transcript) writer(name string) io.Writer { return transcriptWriter{s, name} }
+
+type transcriptWriter struct {
+	*transcript
+
+	name string
+}
+
+func (w transcriptWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.began.IsZero() {
+		fmt.Fprintf(&w.text, "%v ", time.Since(w.began))
+	}
+	fmt.Fprintf(&w.text, "%s: %s", w.name, p)
+	return len(p), nil
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// identity is an mtls.Consumer that does not follow its files: a bubble must not wait
+// for the file system.
+type identity struct{ mtls.Consumer }
+
+func (identity) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// scripted runs an owner that follows a script (package faultowner) on a network in
+// memory until the test ends. It returns what mirrors the owner, as watch does. It
+// must be called in a bubble.
+func scripted(t *testing.T, script string) mirror.Config {
+	t.Helper()
+	steps, err := faultowner.Parse(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(name string) *mtls.Source {
+		dir := t.TempDir()
+		files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+		issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := issued.WriteFiles(files); err != nil {
+			t.Fatal(err)
+		}
+		loaded, err := mtls.Load(files, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return loaded
+	}
+	listener := bufconn.Listen(256 << 10)
+	owner := faultowner.New(faultowner.Config{Script: steps, Credentials: source("owner.example").Server()})
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := owner.Serve(ctx, listener); err != nil {
+			t.Errorf("the owner ended with %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		serving.Wait()
+	})
+	return mirror.Config{
+		Subscription: mirror.Subscription{
+			Addresses: []string{"owner.example:8008"},
+			Identity:  identity{mtls.Consumer{Source: source("consumer.example")}},
+			Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
+		},
+		Rules: catalog.Config{Settle: SettleTime, Admit: wire.Policy{}.Check},
+	}
+}
+
+// newWatcher returns one that writes a short line for each change to the transcript.
+func newWatcher(s *transcript, once bool) *watcher {
+	output := newLines("owner.example:8008", s.writer("out"), s.writer("err"))
+	output.format = func(e entry) (string, error) {
+		return strings.TrimSpace(e.op+" "+e.Name) + "\n", nil
+	}
+	return &watcher{address: output.address, once: once, view: output, stderr: output.stderr}
+}
+
+// TestWatchOnce shows when a catalog counts as complete: at the moment at which it is
+// complete for any other mirror of the owner.
+func TestWatchOnce(t *testing.T) {
+	const (
+		unknown = "owner owner.example:8008: no service within 30s, nor the end of the catalog: whether it is empty is not known; " +
+			"check that the owner has loaded its services"
+		refusal = "federationctl: refused: service \"b\": endpoints[0].address: loopback address 127.0.0.1, " +
+			"which allow_addresses of the consumer does not open\n"
+	)
+	for _, tt := range []struct {
+		name, script string
+		want         string // what is written, and when
+		err          string
+	}{
+		{"nothing", "hang", "", unknown},
+		{"heartbeats", "heartbeats 1s", "", unknown},
+		{"end announced and not sent", "announce\nheader", "", unknown},
+		{"refused service", "upsert b b.fed.example 127.0.0.1\nheartbeats 1s", "0s err: " + refusal, unknown},
+		{"service, then heartbeats", "wait 1s\nupsert a a.fed.example 192.0.2.1\nheartbeats 1s", "1s out: upsert a\n6s out: end\n", ""},
+		{"heartbeat, then service", "end\nwait 20s\nupsert a a.fed.example 192.0.2.1\nheartbeats 2s", "20s out: upsert a\n25s out: end\n", ""},
+		{"deletion, then heartbeats", "delete a\nheartbeats 1s", "5s out: end\n", ""},
+		{
+			"service after service",
+			"upsert a a.fed.example 192.0.2.1\nwait 4s\nupsert b b.fed.example 192.0.2.1\nwait 4s\nupsert c c.fed.example 192.0.2.1",
+			"0s out: upsert a\n4s out: upsert b\n8s out: upsert c\n13s out: end\n", "",
+		},
+		{
+			"service that changes all the time", "updates 2s a a.fed.example",
+			"0s out: upsert a\n2s out: upsert a\n4s out: upsert a\n5s out: end\n", "",
+		},
+		{
+			"service, then refused service",
+			"upsert a a.fed.example 192.0.2.1\nwait 4s\nupsert b b.fed.example 127.0.0.1\nheartbeats 1s",
+			"0s out: upsert a\n4s err: " + refusal + "9s out: end\n", "",
+		},
+		{
+			"end announced and sent late",
+			"announce\nupsert a a.fed.example 192.0.2.1\nwait 1h\nend", "0s out: upsert a\n1h0m0s out: end\n", "",
+		},
+		{"end announced, and nothing else", "announce\nwait 1s\nend", "1s out: end\n", ""},
+		{
+			"stream that breaks", "upsert a a.fed.example 192.0.2.1\nstatus Internal", "0s out: upsert a\n",
+			`owner owner.example:8008: Internal: "as the script says"; check ADDRESS, and that the owner is up`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				config := scripted(t, tt.script)
+				watched, mirrored := newTranscript(), newTranscript()
+				stop := mirrorBeside(t, config, mirrored)
+				err := newWatcher(watched, true).run(t.Context(), config)
+				stop()
+				if got := fmt.Sprint(err); got != tt.err && (err != nil || tt.err != "") {
+					t.Errorf("the watch ended with %v, expected %q", err, tt.err)
+				}
+				if diff := cmp.Diff(tt.want, watched.String()); diff != "" {
+					t.Errorf("unexpected output (-want +got):\n%s", diff)
+				}
+				if got := mirrored.String(); !strings.HasSuffix(tt.want, got) || strings.Contains(tt.want, "out: end") && got == "" {
+					t.Errorf("the mirror is complete at %q", got)
+				}
+			})
+		})
+	}
+}
+
+// mirrorBeside runs another mirror until the returned function is called. It writes
+// to the transcript when the catalog becomes complete, as watch does.
+func mirrorBeside(t *testing.T, config mirror.Config, written *transcript) (stop func()) {
+	t.Helper()
+	complete := false
+	config.Publish = func(c mirror.Changes) {
+		before := complete
+		if complete = c.Status.State == catalog.Synced; complete && !before {
+			fmt.Fprintln(written.writer("out"), "end")
+		}
+	}
+	m, err := mirror.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = m.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// TestWatchShowsDifferences has an owner that announces services again, and that is
+// lost and comes back, once with nothing but a heartbeat: only what has changed gets a
+// line, and the catalog is complete once more.
+func TestWatchShowsDifferences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := scripted(t, `
+			upsert a a.fed.example 192.0.2.1
+			upsert b b.fed.example 192.0.2.1
+			upsert c c.fed.example 192.0.2.1
+			upsert a a.fed.example 192.0.2.1
+			delete unknown
+			wait 6s
+			upsert a a.fed.example 192.0.2.1
+			delete c
+			status Internal
+			---
+			end
+			wait 20s
+			status Internal
+			---
+			announce
+			upsert a a.fed.example 192.0.2.1
+			upsert c c.fed.example 192.0.2.2
+			end
+			end`)
+		written := &transcript{} // attempts have random delays
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := newWatcher(written, false).run(ctx, config); err != nil {
+			t.Errorf("the watch ended with %v", err)
+		}
+		want := `out: upsert a
+out: upsert b
+out: upsert c
+out: end
+out: delete c
+err: federationctl: owner owner.example:8008: Internal: "as the script says"; trying again
+err: federationctl: connected to owner.example:8008 again
+err: federationctl: owner owner.example:8008: Internal: "as the script says"; trying again
+err: federationctl: connected to owner.example:8008 again
+out: upsert c
+out: delete b
+out: end
+`
+		if diff := cmp.Diff(want, written.String()); diff != "" {
+			t.Errorf("unexpected output (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLinesReportEachKindOfLossOnce(t *testing.T) {
+	var stderr bytes.Buffer
+	l := newLines("owner:1", io.Discard, &stderr)
+	reset := func(port int) error {
+		return &net.OpError{Op: "read", Source: &net.TCPAddr{Port: port}, Err: syscall.ECONNRESET}
+	}
+	lost := func(err error) {
+		t.Helper()
+		if err := l.show(mirror.Changes{Status: mirror.Status{Failure: err}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range []error{errors.New("one"), errors.New("one"), reset(1), reset(2), errors.New("one")} {
+		lost(err)
+	}
+	l.responded()
+	l.responded()
+	lost(errors.New("one"))
+	want := `federationctl: owner owner:1: one; check ADDRESS, and that the owner is up; trying again
+federationctl: owner owner:1: read :1: connection reset by peer; check ADDRESS, and that the owner is up; trying again
+federationctl: connected to owner:1 again
+federationctl: owner owner:1: one; trying again
+`
+	if diff := cmp.Diff(want, stderr.String()); diff != "" {
+		t.Errorf("unexpected standard error (-want +got):\n%s", diff)
+	}
+}
+
+type broken struct{ err error }
+
+func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+func TestWatchEndsWhenItCannotWrite(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{&os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}, nil},
+		{&os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}, syscall.ENOSPC},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWatcher(newTranscript(), false)
+			w.view = newLines("owner.example:8008", broken{tt.err}, io.Discard)
+			if err := w.run(t.Context(), scripted(t, "upsert a a.fed.example 192.0.2.1")); !errors.Is(err, tt.want) {
+				t.Errorf("after %v the watch ended with %v, expected %v", tt.err, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestRefusalsAreBounded has an owner that sends one refused service after the other.
+func TestRefusalsAreBounded(t *testing.T) {
+	var stderr bytes.Buffer
+	w := &watcher{view: newLines("owner:1", io.Discard, io.Discard), stderr: &stderr}
+	for range 2 * maxRefusals {
+		w.Refused(&federation.InvalidError{Rule: "bad"})
+	}
+	want := strings.Repeat("federationctl: refused: bad\n", maxRefusals) + "federationctl: refused: more services, which are not named\n"
+	if diff := cmp.Diff(want, stderr.String()); diff != "" {
+		t.Errorf("unexpected standard error (-want +got):\n%s", diff)
+	}
+}
+
+func TestTableEscapesWhatPeersSend(t *testing.T) {
+	var endpoints []federation.Endpoint
+	for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"} {
+		address, err := federation.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoints = append(endpoints, federation.Endpoint{Address: address, Port: 80})
+	}
+	fqdn, err := federation.ParseFQDN("a.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := table(entry{op: "upsert", Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+		FQDN:      fqdn,
+		Endpoints: endpoints,
+		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `upsert  "\x1b[2J\n"           a.example                         "a,b"/TCP,` + federation.Quote(strings.Repeat("x", 1000)) +
+		`/TLS  192.0.2.1:80,192.0.2.2:80,192.0.2.3:80,192.0.2.4:80,... (5)` + "\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("unexpected row (-want +got):\n%s", diff)
+	}
+}
+
+// TestWatchImports lists what is not imported, each service once, and not without end.
+func TestWatchImports(t *testing.T) {
+	for _, tt := range []struct {
+		name, script  string
+		names, labels []string
+		want          string
+	}{
+		{
+			"by name", "upsert a a.fed.example 192.0.2.1\nupsert b b.other.example 192.0.2.1\nupsert b b.other.example 192.0.2.2\nend",
+			[]string{"*.fed.example"},
+			nil,
+			"0s out: upsert a\n0s out: skip b\n0s out: end\n",
+		},
+		{
+			"all left out, and one refused", "upsert a a.fed.example 127.0.0.1\nend", nil,
+			[]string{"tier=public"},
+			"0s out: skip a\n0s out: end\n",
+		},
+		{
+			"in and out",
+			"upsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.1\nupsert a a.fed.example 192.0.2.1\nupsert a a.example 192.0.2.2\ndelete a\nend",
+			[]string{"a.fed.example"},
+			nil,
+			"0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: upsert a\n0s out: skip a\n0s out: delete a\n0s out: end\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTranscript()
+				w := newWatcher(s, true)
+				if err := watchImports(t, w, scripted(t, "announce\n"+tt.script), tt.names, tt.labels); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tt.want, s.String()); diff != "" {
+					t.Errorf("unexpected lines (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+	t.Run("many", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTranscript()
+			w := newWatcher(s, true)
+			if err := watchImports(t, w, scripted(t, "announce\nservices 0 1000 fed.example\nend"), []string{"none.example"}, nil); err != nil {
+				t.Fatal(err)
+			}
+			got := s.String()
+			if n := strings.Count(got, "out: skip s"); n != MaxSkips {
+				t.Errorf("%d services are listed", n)
+			}
+			if n := strings.Count(got, "err: federationctl: not imported: more services, which are not named\n"); n != 1 {
+				t.Errorf("that there are more is said %d times", n)
+			}
+			if !strings.HasSuffix(got, "out: end\n") {
+				t.Errorf("it ends with %q", got[len(got)-80:])
+			}
+		})
+	})
+}
+
+// watchImports watches with patterns of fqdns, and labels.
+func watchImports(t *testing.T, w *watcher, config mirror.Config, names, labels []string) error {
+	t.Helper()
+	for _, text := range names {
+		name, err := pattern.ParseName(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.importer.filter.Names = append(w.importer.filter.Names, name)
+	}
+	for _, text := range labels {
+		label, err := pattern.ParseLabel(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.importer.filter.Labels = append(w.importer.filter.Labels, label)
+	}
+	config.Rules.Admit = w.importer.admit(wire.Policy{})
+	return w.run(t.Context(), config)
+}
+
+// TestEnd shows through how many owners a catalog has come, and whether it was resumed.
+func TestEnd(t *testing.T) {
+	for _, tc := range []struct {
+		hops        int
+		resumed     bool
+		table, json string
+	}{
+		{0, false, "end     (the catalog is complete)", `{"op":"end"}`},
+		{1, false, "end     (the catalog is complete)", `{"op":"end"}`},
+		{3, false, "end     (the catalog is complete, and comes through 3 owners)", `{"op":"end","hops":3}`},
+		{2, true, "end     (the catalog is complete, resumed, and comes through 2 owners)", `{"op":"end","hops":2,"resumed":true}`},
+	} {
+		e := entry{op: "end", Event: federation.Event{Operation: federation.End}, hops: tc.hops, resumed: tc.resumed}
+		row, err := table(e)
+		object, err2 := jsonLine(e)
+		if err != nil || err2 != nil || row != tc.table+"\n" || object != tc.json+"\n" {
+			t.Errorf("%d owners, resumed %v: %s%s%v %v", tc.hops, tc.resumed, row, object, err, err2)
+		}
+	}
+}
