@@ -36,6 +36,7 @@ const (
 type Gate struct {
 	limits Limits
 	log    *slog.Logger
+	tell   func(TurnedAway)
 	turns  *turnstile.Turnstile[netip.Prefix] // of handshakes
 
 	mu         sync.Mutex // guards the fields below, and those of each guest
@@ -53,19 +54,55 @@ type visitor struct {
 	handshakes list.List // of *guest, the oldest first
 }
 
-// New returns a gate with these limits. It fails when one of them is negative. The logger
-// gets a bounded number of lines of each kind. See package loglimit.
-func New(limits Limits, logger *slog.Logger) (*Gate, error) {
-	limits, err := limits.complete()
+// Config configures a Gate.
+type Config struct {
+	Limits Limits
+
+	// Logger gets a bounded number of lines of each kind. See package loglimit.
+	Logger *slog.Logger
+
+	// TurnedAway, where it is set, is told of each peer that is not let in, however many
+	// there are. It must return soon, and may be called by several goroutines at once.
+	TurnedAway func(TurnedAway)
+}
+
+// TurnedAway is a peer that was not let in.
+type TurnedAway struct {
+	Role    string // of the peers of its port, such as consumer
+	Address net.Addr
+	IDs     []mtls.ID // of the certificate that it has shown, which need not be its own; none before it has shown one
+	Reason  Reason
+	Rule    string // which it breaks, as a sentence; it may repeat what the peer has sent
+}
+
+// Reason is the kind of rule by which a peer is turned away.
+type Reason string
+
+// The reasons, the first two of a gate, and the others of a server behind it.
+const (
+	BadCertificate Reason = "certificate" // it is not accepted
+	TooMany        Reason = "limit"       // there are too many connections or handshakes
+	NotAllowed     Reason = "identity"    // no identity of the certificate may subscribe
+	NoCatalog      Reason = "server_name" // there is no catalog for the server name of the handshake
+	Later          Reason = "queue"       // too many wait for the catalog
+)
+
+// New returns a gate. It fails when one of the limits is negative.
+func New(c Config) (*Gate, error) {
+	limits, err := c.Limits.complete()
 	if err != nil {
 		return nil, err
 	}
-	return newGate(limits, loglimit.Logger(logger)), nil
+	c.Limits, c.Logger = limits, loglimit.Logger(c.Logger)
+	return newGate(c), nil
 }
 
-func newGate(limits Limits, log *slog.Logger) *Gate {
+func newGate(c Config) *Gate {
+	if c.TurnedAway == nil {
+		c.TurnedAway = func(TurnedAway) {}
+	}
 	return &Gate{
-		limits: limits, log: log, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64),
+		limits: c.Limits, log: c.Logger, tell: c.TurnedAway, visitors: make(map[netip.Prefix]*visitor), turnedAway: make(map[string]uint64),
 		turns: turnstile.New[netip.Prefix](turnstile.Config{Slots: handshakeSlots(), Hold: slotHold, Wait: longestWait}),
 	}
 }
@@ -124,7 +161,7 @@ func (g *Gate) welcome(c *guest) {
 	g.unqueue(c)
 }
 
-// refuse logs that the certificate of a peer is not accepted: whoever looks after
+// refuse reports that the certificate of a peer is not accepted: whoever looks after
 // that peer sees an alert only, which has no reason. Other handshakes that fail say
 // nothing of a peer. Role is what peers of its port are called.
 func (g *Gate) refuse(c *guest, role string, err error) {
@@ -136,9 +173,16 @@ func (g *Gate) refuse(c *guest, role string, err error) {
 	for cause := reason; cause != nil; cause = errors.Unwrap(cause) {
 		reason = cause // what is around it repeats the identities
 	}
+	ids := mtls.PeerIDs(refusal.UnverifiedCertificates[0])
 	g.log.Warn("peer turned away: its certificate is not accepted", "role", role, "address", c.RemoteAddr(),
-		"identities", federation.Quote(fmt.Sprint(mtls.PeerIDs(refusal.UnverifiedCertificates[0]))),
-		"error", federation.Quote(reason.Error()))
+		"identities", federation.Quote(fmt.Sprint(ids)), "error", federation.Quote(reason.Error()))
+	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), IDs: ids, Reason: BadCertificate, Rule: reason.Error()})
+}
+
+// exceeds reports that a connection is closed because of a limit.
+func (g *Gate) exceeds(c net.Conn, role, limit string) {
+	g.log.Warn("connection turned away: there are too many", "limit", limit, "address", c.RemoteAddr())
+	g.tell(TurnedAway{Role: role, Address: c.RemoteAddr(), Reason: TooMany, Rule: "there are too many: the limit " + limit + " is reached"})
 }
 
 // leave removes the connection from the counts. The caller holds the lock.
@@ -227,6 +271,7 @@ type gated struct {
 	net.Listener
 
 	gate *Gate
+	role string // of the peers
 }
 
 // Accept implements net.Listener.
@@ -237,11 +282,12 @@ func (l gated) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		admitted, displaced, over := l.gate.enter(conn)
-		if over != "" {
-			l.gate.log.Warn("connection turned away: there are too many", "limit", over, "address", conn.RemoteAddr())
-		}
-		if displaced != nil {
+		switch {
+		case displaced != nil:
+			l.gate.exceeds(displaced, l.role, over)
 			displaced.Close()
+		case over != "":
+			l.gate.exceeds(conn, l.role, over)
 		}
 		if admitted != nil {
 			return admitted, nil

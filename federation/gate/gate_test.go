@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -59,7 +60,7 @@ func from(ip string) net.Conn { return addressed{from: &net.TCPAddr{IP: net.Pars
 // lasted long enough is displaced. A connection that is closed makes room.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
+		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
 		var inside []*guest
 		expect := func(ip, wantOver string, wantIn, wantDisplaced bool) *guest {
 			t.Helper()
@@ -128,7 +129,7 @@ func TestGate(t *testing.T) {
 // address by another of the same address.
 func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, slog.New(slog.DiscardHandler))
+		g := newGate(Config{Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 4, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler)})
 		first, _, _ := g.enter(from("192.0.2.1"))
 		time.Sleep(safeHandshake - 1)
 		if in, displaced, over := g.enter(from("192.0.2.1")); in != nil || displaced != nil || over != overHandshakesPerAddress {
@@ -175,6 +176,53 @@ func TestCloneOfWelcomingCredentials(t *testing.T) {
 	}
 }
 
+// queue is a listener with these connections, and no more.
+type queue struct {
+	net.Listener
+	conns []net.Conn
+}
+
+func (q *queue) Accept() (net.Conn, error) {
+	if len(q.conns) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := q.conns[0]
+	q.conns = q.conns[1:]
+	return c, nil
+}
+
+// TestTellsWhoIsTurnedAway exceeds a limit: by a connection that finds no room, and by one
+// in whose favour another one is closed.
+func TestTellsWhoIsTurnedAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		g := newGate(Config{
+			Limits: Limits{Connections: 8, ConnectionsPerAddress: 5, Handshakes: 1, HandshakesPerAddress: 1}, Logger: slog.New(slog.DiscardHandler),
+			TurnedAway: func(p TurnedAway) {
+				told = append(told, fmt.Sprint(p.Role, " ", p.Address, " ", p.Reason, ": ", p.Rule))
+			},
+		})
+		accept := func(ips ...string) {
+			l := gated{&queue{}, g, "consumer"}
+			for _, ip := range ips {
+				l.Listener.(*queue).conns = append(l.Listener.(*queue).conns, from(ip))
+			}
+			for {
+				if _, err := l.Accept(); err != nil {
+					return
+				}
+			}
+		}
+		accept("192.0.2.1", "192.0.2.2")
+		time.Sleep(safeHandshake)
+		accept("192.0.2.3")
+		const rule = " limit: there are too many: the limit handshakes is reached"
+		if diff := cmp.Diff([]string{"consumer 192.0.2.2:1" + rule, "consumer 192.0.2.1:1" + rule}, told); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
 // TestManyConsumersOfOneAddress connects a thousand consumers at once, from one
 // address. All are served.
 func TestManyConsumersOfOneAddress(t *testing.T) {
@@ -182,7 +230,7 @@ func TestManyConsumersOfOneAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGate(limits, slog.New(slog.DiscardHandler))
+	g := newGate(Config{Limits: limits, Logger: slog.New(slog.DiscardHandler)})
 	for i := range 1000 {
 		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
 			t.Fatalf("consumer %d finds no room: %s", i, over)
@@ -193,7 +241,7 @@ func TestManyConsumersOfOneAddress(t *testing.T) {
 // TestNothingIsSentAfterAFailedWrite lets the time of a connection pass in a write. What
 // is written afterwards, as the alert of TLS is, does not reach the peer.
 func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
-	g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+	g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (w welcoming) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 	if err != nil {
 		return nil, nil, err
 	}
-	visit, err := c.gate.turn(w.serving, c)
+	visit, err := c.gate.turn(w.serving, c, w.role)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,14 +94,14 @@ func (w welcoming) Clone() credentials.TransportCredentials {
 
 // turn waits for the turn of a connection. It fails when ctx ends, and when that takes too
 // long.
-func (g *Gate) turn(ctx context.Context, c *guest) (*turnstile.Visit, error) {
+func (g *Gate) turn(ctx context.Context, c *guest, role string) (*turnstile.Visit, error) {
 	g.await(c)
 	visit := g.turns.Enter(c.address)
 	var err error
 	select {
 	case <-visit.Turn:
 		if err = visit.Err(); err != nil {
-			g.late(c)
+			g.late(c, role)
 		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -140,11 +140,11 @@ func (g *Gate) begin(c *guest) {
 }
 
 // late counts a connection that has waited for too long.
-func (g *Gate) late(c *guest) {
+func (g *Gate) late(c *guest, role string) {
 	g.mu.Lock()
 	g.turnedAway[overWait]++
 	g.mu.Unlock()
-	g.log.Warn("connection turned away: there are too many", "limit", overWait, "address", c.RemoteAddr())
+	g.exceeds(c, role, overWait)
 }
 
 // readHello reads the first record of a TLS connection, or the beginning of what is none.

@@ -79,7 +79,7 @@ func shake(t *testing.T, g *Gate, w welcoming, ip string, octets []byte, delay t
 // are turned away in time.
 func TestHandshakesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, slog.New(slog.DiscardHandler))
+		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		work := &laborious{work: 100 * time.Millisecond}
 		w := welcoming{work, "peer", t.Context()}
 		for range 100 {
@@ -145,7 +145,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 // TestTheirTurnEndsWithThePort has handshakes wait when their port ends.
 func TestTheirTurnEndsWithThePort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, slog.New(slog.DiscardHandler))
+		g := newGate(Config{Limits: Limits{Connections: 2000, ConnectionsPerAddress: 2000, Handshakes: 2000, HandshakesPerAddress: 2000}, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		w := welcoming{&laborious{work: 500 * time.Millisecond}, "peer", ctx}
 		for range handshakeSlots() {

@@ -110,7 +110,7 @@ func (g *Gate) Serve(ctx context.Context, p Port) error {
 		<-ctx.Done()
 		stop(server)
 	})
-	err := server.Serve(gated{p.Listener, g})
+	err := server.Serve(gated{p.Listener, g, p.Role})
 	cancel()
 	stopped.Wait()
 	if errors.Is(err, grpc.ErrServerStopped) { // ctx had ended before

@@ -27,7 +27,7 @@ func unserved(name string) func(to grpc.ServiceRegistrar) {
 // its own service, and one ends without the other.
 func TestPortsOfOneGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := New(Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, slog.New(slog.DiscardHandler))
+		g, err := New(Config{Limits: Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestPortsOfOneGate(t *testing.T) {
 
 // TestServeFails closes the listener of a port.
 func TestServeFails(t *testing.T) {
-	g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+	g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestServeFails(t *testing.T) {
 }
 
 func TestNewGateWithNegativeLimits(t *testing.T) {
-	if _, err := New(Limits{Handshakes: -1}, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := New(Config{Limits: Limits{Handshakes: -1}, Logger: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a negative limit is taken")
 	}
 }
@@ -114,7 +114,7 @@ func TestNewGateWithNegativeLimits(t *testing.T) {
 // with it, and that of a lasting one by itself.
 func TestLastingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := New(Limits{}, slog.New(slog.DiscardHandler))
+		g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
 )
 
@@ -136,7 +137,7 @@ func (s *session) queue(ctx context.Context, services int) error {
 	a := s.server.admission
 	turn, err := a.enter(s.consumer)
 	if err != nil {
-		return err
+		return s.later(err)
 	}
 	s.turn = turn
 	select {
@@ -148,7 +149,7 @@ func (s *session) queue(ctx context.Context, services int) error {
 		select {
 		case <-turn.Turn:
 			if turn.Err() != nil {
-				return a.turnAway()
+				return s.later(a.turnAway())
 			}
 			a.admitted()
 			return nil
@@ -160,6 +161,12 @@ func (s *session) queue(ctx context.Context, services int) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// later tells of a stream that ends with the status err, to be opened again.
+func (s *session) later(err error) error {
+	s.turnedAway(gate.Later, "too many consumers wait for the catalog; it was told when to come back")
+	return err
 }
 
 // release lets another stream have its turn.

@@ -80,6 +80,11 @@ type Config struct {
 	// place of Limits.
 	Gate *gate.Gate
 
+	// TurnedAway, where it is set, is told of each consumer that may not subscribe or has
+	// to come back later, and by a gate that New makes of those that it does not let in. See
+	// package gate.
+	TurnedAway func(gate.TurnedAway)
+
 	// Consume, where it is set, chooses the peers that are consumers and owners at once:
 	// for the identities of a consumer that may subscribe, it returns who subscribes to
 	// what the consumer publishes on its streams of v1alpha2, or nil for nobody. With it,
@@ -143,9 +148,12 @@ func New(c Config) (*Server, error) {
 		config: c, log: loglimit.Logger(c.Logger), gate: c.Gate, admission: newAdmission(),
 		sessions: make(map[*session]struct{}), renewals: make(renewals),
 	}
+	if c.TurnedAway == nil {
+		s.config.TurnedAway = func(gate.TurnedAway) {}
+	}
 	if s.gate == nil {
 		var err error
-		if s.gate, err = gate.New(c.Limits, s.log); err != nil {
+		if s.gate, err = gate.New(gate.Config{Limits: c.Limits, Logger: s.log, TurnedAway: c.TurnedAway}); err != nil {
 			return nil, err
 		}
 	}
@@ -179,6 +187,7 @@ func (s *Server) SetAllow(ids []mtls.ID) {
 	s.turnedAway.reset()
 	for _, session := range lost {
 		session.log.Warn("consumer turned away: it is not allowed any more")
+		session.turnedAway(gate.NotAllowed, "it is not allowed any more")
 		session.cancel(mayNot(session.ids))
 	}
 }
@@ -202,7 +211,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		received = max(received, s.config.MaxMessage)
 	}
 	return s.gate.Serve(ctx, gate.Port{
-		Listener: listener, Credentials: s.config.Credentials, Role: "consumer", MaxMessage: received,
+		Listener: listener, Credentials: s.config.Credentials, Role: role, MaxMessage: received,
 		Register: func(to grpc.ServiceRegistrar) {
 			rdpb.RegisterDiscoveryServiceServer(to, v1alpha2{server: s})
 			rdpb1.RegisterDiscoveryServiceServer(to, v1alpha1{server: s})
@@ -287,7 +296,7 @@ func (s *Server) dismiss(session *session, err error) {
 func (s *Server) admit(ctx context.Context, session *session) error {
 	p, _ := peer.FromContext(ctx)
 	consumer, certified := mtls.PeerOf(p.AuthInfo)
-	session.peer, session.ids = consumer, consumer.IDs()
+	session.address, session.peer, session.ids = p.Addr, consumer, consumer.IDs()
 	if !session.dialed {
 		session.serverName = canonical(consumer.State.ServerName)
 	}
@@ -316,16 +325,26 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 		if s.turnedAway.add(who, "", "") {
 			s.log.With("identities", who).Warn("consumer turned away: its certificate carries no identity that is allowed", "address", p.Addr)
 		}
+		session.turnedAway(gate.NotAllowed, "its certificate carries no identity that is allowed")
 		return mayNot(session.ids)
 	case session.registry == nil:
 		name := federation.Quote(session.serverName)
 		if s.turnedAway.add(who, name, "") {
 			s.log.With("identities", who).Warn("consumer turned away: there is no catalog for the server name of its handshake", "server_name", name, "address", p.Addr)
 		}
+		session.turnedAway(gate.NoCatalog, "there is no catalog for the server name "+name+" of its handshake")
 		return status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", name)
 	}
 	return nil
 }
+
+// turnedAway tells of the consumer of a session that is turned away.
+func (s *session) turnedAway(reason gate.Reason, rule string) {
+	s.server.config.TurnedAway(gate.TurnedAway{Role: role, Address: s.address, IDs: s.ids, Reason: reason, Rule: rule})
+}
+
+// role is what the peers are called.
+const role = "consumer"
 
 // mayLocked returns the first of the identities that may subscribe, if there is one,
 // and reports whether a consumer with these identities may. The caller holds the

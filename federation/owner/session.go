@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 
@@ -26,6 +27,7 @@ type session struct {
 	catalog    *catalog
 	registry   *Registry               // of the catalog, when the stream was opened
 	cancel     context.CancelCauseFunc // ends it
+	address    net.Addr                // of the consumer
 	peer       mtls.Peer               // the consumer
 	ids        []mtls.ID               // of its certificate
 	token      string                  // of Server.renewals; "" for none

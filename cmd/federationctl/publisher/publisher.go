@@ -41,6 +41,10 @@ type Config struct {
 	// It is asked for each catalog that is made, one at a time.
 	Observe func(serverName string) source.Observer
 	Tracer  func() trace.Tracer // of the updates that relays receive; nil: nothing is traced
+
+	// TurnedAway, where it is set, is told of each consumer or provider that is not let in.
+	// See package gate.
+	TurnedAway func(gate.TurnedAway)
 }
 
 // Error says why an owner cannot start.
@@ -62,6 +66,7 @@ type Publisher struct {
 	logger   *slog.Logger
 	observe  func(serverName string) source.Observer // nil for nobody
 	tracer   func() trace.Tracer
+	away     func(gate.TurnedAway)
 	server   *owner.Server
 	identity *mtls.Source
 	settings *livefile.File // the configuration file; nil when there is none
@@ -92,7 +97,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
 	first := c.Owner
 	if c.File != "" {
 		p.settings = newSettings(c.File, c.Logger, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
@@ -118,7 +123,7 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) (err error)
 			p.closeListeners()
 		}
 	}()
-	if p.gate, err = gate.New(gate.Limits{}, p.logger); err != nil {
+	if p.gate, err = gate.New(gate.Config{Logger: p.logger, TurnedAway: p.away}); err != nil {
 		return Error{Err: err}
 	}
 	p.config.Listen = c.Listen
@@ -133,7 +138,7 @@ func (p *Publisher) begin(ctx context.Context, c ownerconfig.Config) (err error)
 	p.adopt(ctx, next)
 	p.server, err = owner.New(owner.Config{
 		Catalogs: p.registries(), Credentials: p.identity.Server(), Window: c.Window, Logger: p.logger,
-		Gate: p.gate, Register: p.register,
+		Gate: p.gate, TurnedAway: p.away, Register: p.register,
 	})
 	if err != nil {
 		return Error{Err: err}

@@ -1,0 +1,132 @@
+package owner
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// careless is a consumer that shows a certificate of that authority, whatever the owner asks
+// for, and looks at none of the owner. It returns when it was not let in.
+func careless(t *testing.T, f *fixture, authority *mtls.Authority, leaf mtls.Leaf) {
+	t.Helper()
+	issued, err := authority.Issue(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(issued.Cert, issued.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := credentials.NewTLS(&tls.Config{
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+		InsecureSkipVerify:   true, //nolint:gosec // the owner is not what is tested
+	})
+	stream, err := rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID, grpc.WithTransportCredentials(shows))).EstablishStream(t.Context())
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("the consumer gets %v", err)
+	}
+}
+
+// TestTellsWhoIsTurnedAway has consumers that do not get in, one for each reason.
+func TestTellsWhoIsTurnedAway(t *testing.T) {
+	leaf := mtls.Leaf{Name: "test", URIs: []string{consumerID}}
+	for name, tt := range map[string]struct {
+		configure func(*Config)
+		come      func(t *testing.T, f *fixture)
+		reason    gate.Reason
+		rule      string // a part of it
+		id        string
+	}{
+		"unknown authority": {nil, func(t *testing.T, f *fixture) {
+			other, err := mtls.NewAuthority("other", time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			careless(t, f, other, leaf)
+		}, gate.BadCertificate, "unknown authority", consumerID},
+		"expired": {nil, func(t *testing.T, f *fixture) {
+			careless(t, f, f.authority, mtls.Leaf{Name: "test", URIs: []string{consumerID}, Lifetime: time.Minute})
+		}, gate.BadCertificate, "expired", consumerID},
+		"not allowed": {func(c *Config) { c.Allow = []mtls.ID{idOf(t, strangerID)} }, func(t *testing.T, f *fixture) {
+			subscribe(t, f.dial(t, consumerID)).status()
+		}, gate.NotAllowed, "no identity that is allowed", consumerID},
+		"not allowed any more": {nil, func(t *testing.T, f *fixture) {
+			c := subscribe(t, f.dial(t, consumerID))
+			c.next()
+			f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
+			c.status()
+		}, gate.NotAllowed, "not allowed any more", consumerID},
+		"no catalog": {
+			func(c *Config) { c.Catalogs, c.Registry = map[string]*Registry{"b.example": c.Registry}, nil },
+			func(t *testing.T, f *fixture) { subscribe(t, f.asking(t, "c.example")).status() }, gate.NoCatalog, `"c.example"`, consumerID,
+		},
+		"queue": {nil, func(t *testing.T, f *fixture) {
+			f.server.admission = queueing(2)
+			set(t, f.registry, catalogOf(2*fewServices))
+			for range 2 + int(longestQueue/time.Second) + 1 {
+				defer f.server.admission.turns.Enter(consumerID).Leave()
+			}
+			subscribe(t, f.dial(t, consumerID)).status()
+		}, gate.Later, "too many consumers wait", consumerID},
+		"limit": {func(c *Config) { c.Limits.HandshakesPerAddress = 1 }, func(t *testing.T, f *fixture) {
+			for range 2 {
+				conn, err := f.listener.Dial()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+			}
+			synctest.Wait()
+		}, gate.TooMany, "handshakes_per_address", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var told []gate.TurnedAway
+				f := start(t, func(c *Config) {
+					c.Logger = slog.New(slog.DiscardHandler)
+					c.TurnedAway = func(p gate.TurnedAway) {
+						mu.Lock()
+						defer mu.Unlock()
+						told = append(told, p)
+					}
+					if tt.configure != nil {
+						tt.configure(c)
+					}
+				})
+				tt.come(t, f)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if len(told) == 0 {
+					t.Fatal("nobody is turned away")
+				}
+				p := told[0]
+				id := ""
+				if len(p.IDs) > 0 {
+					id = p.IDs[0].String()
+				}
+				if p.Role != "consumer" || p.Address == nil || p.Reason != tt.reason || !strings.Contains(p.Rule, tt.rule) || id != tt.id {
+					t.Errorf("it tells of %+v", p)
+				}
+			})
+		})
+	}
+}
