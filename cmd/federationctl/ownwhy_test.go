@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 )
@@ -211,6 +212,36 @@ func TestWhyRelay(t *testing.T) {
 	if of := why.Catalogs[0]; len(of.Services) != 1 || of.Unavailable == "" || of.Sources[0].Relay == nil || of.Sources[0].Relay.Stale != 1 {
 		t.Errorf("the relay explains %+v", of)
 	}
+}
+
+// TestStatusTurnedAway has consumers that do not get in: one that is not named in allow, and
+// one whose certificate is of an authority that the owner does not know. The status of the
+// owner says who it was, and why.
+func TestStatusTurnedAway(t *testing.T) {
+	c := serveConfig(t, withStatus(ownerText), map[string]string{"catalog.yaml": oneService("a")})
+	said := func(want ...string) {
+		t.Helper()
+		eventually(t, func() string {
+			code, stdout, stderr := ctl(t, "status", "--at", "http://"+c.status)
+			for _, pattern := range want {
+				if code != exitDone || !regexp.MustCompile(`(?m)^turned away \d+ s ago \(.* UTC\)`+pattern+"$").MatchString(stdout) {
+					return fmt.Sprintf("exit code %d, nothing like %q in:\n%s%s", code, pattern, stdout, stderr)
+				}
+			}
+			return ""
+		})
+	}
+	for range 2 {
+		if code := subscribe(t, c.as("partner", "owner.example")).ends(); code != codes.Unauthenticated {
+			t.Errorf("a consumer that is not allowed gets %v", code)
+		}
+	}
+	partner := regexp.QuoteMeta(partnerID)
+	said(`, 2 times: consumer at 127\.0\.0\.1:\d+, whose certificate names ` + partner + `: its certificate carries no identity that is allowed`)
+	foreign := partiesIn(t)
+	background(t, slices.Concat([]string{"watch", "--owner-id", pkiOwnerID, c.address}, files(foreign, "partner")[:4], files(c.dir, "partner")[4:])...)
+	said(`(, \d+ times)?: consumer at 127\.0\.0\.1:\d+, whose certificate names `+partner+`: x509: certificate signed by unknown authority.*`,
+		`, 2 times: consumer at .*: its certificate carries no identity that is allowed`)
 }
 
 // TestServeStatus asks an owner without a configuration file, which takes loopback

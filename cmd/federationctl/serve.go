@@ -306,7 +306,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 		}
 	}
 	reporter := ownreport.New(version())
-	config.Observe = reporter.Observe
+	config.Observe, config.TurnedAway = reporter.Observe, reporter.TurnedAway
 	p, err := publisher.New(ctx, config)
 	switch {
 	case err != nil && ctx.Err() != nil:

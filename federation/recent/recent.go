@@ -1,13 +1,12 @@
 // Package recent remembers what happened lately to the services of one catalog: which were
 // refused, and which are gone. It answers what the catalog itself cannot, as it forgets
-// both.
+// both. It also remembers who was turned away by an owner.
 //
 // It is bounded, whatever peers send: so many entries of each kind, so many octets in each.
 // It is pure: the time comes in as an argument, and the caller has the lock.
 package recent
 
 import (
-	"container/list"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -25,8 +24,7 @@ const (
 
 // Memory is what happened lately. The zero value is empty.
 type Memory struct {
-	refusals list.List // of report.Refusal, oldest first
-	places   map[refused]*list.Element
+	refusals latest[refused, report.Refusal]
 
 	gone []report.Gone // a ring, once it is full
 	next int           // where the next one goes then
@@ -40,28 +38,13 @@ type refused struct{ consumer, service string }
 func (m *Memory) Refused(r report.Refusal) {
 	r.Service, r.FQDN, r.Consumer = cut(r.Service, maxName), cut(r.FQDN, maxName), cut(r.Consumer, maxName)
 	r.Field, r.Rule = cut(r.Field, maxText), cut(r.Rule, maxText)
-	m.remove(refused{r.Consumer, r.Service})
-	if m.refusals.Len() >= Limit {
-		oldest, _ := m.refusals.Front().Value.(report.Refusal)
-		m.remove(refused{oldest.Consumer, oldest.Service})
-	}
-	if m.places == nil {
-		m.places = make(map[refused]*list.Element)
-	}
-	m.places[refused{r.Consumer, r.Service}] = m.refusals.PushBack(r)
+	m.refusals.put(refused{r.Consumer, r.Service}, r, Limit)
 }
 
 // Accepted ends the refusal of a service by a consumer, which accepts it now.
 func (m *Memory) Accepted(consumer, service string) {
-	if len(m.places) > 0 {
-		m.remove(refused{cut(consumer, maxName), cut(service, maxName)})
-	}
-}
-
-func (m *Memory) remove(key refused) {
-	if at, ok := m.places[key]; ok {
-		m.refusals.Remove(at)
-		delete(m.places, key)
+	if len(m.refusals.places) > 0 {
+		m.refusals.remove(refused{cut(consumer, maxName), cut(service, maxName)})
 	}
 }
 
@@ -77,14 +60,7 @@ func (m *Memory) Gone(g report.Gone) {
 }
 
 // AllRefusals returns the refusals, newest first.
-func (m *Memory) AllRefusals() []report.Refusal {
-	all := make([]report.Refusal, 0, m.refusals.Len())
-	for at := m.refusals.Back(); at != nil; at = at.Prev() {
-		r, _ := at.Value.(report.Refusal)
-		all = append(all, r)
-	}
-	return all
-}
+func (m *Memory) AllRefusals() []report.Refusal { return m.refusals.all() }
 
 // AllGone returns the services that are gone, newest first.
 func (m *Memory) AllGone() []report.Gone {

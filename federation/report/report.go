@@ -106,6 +106,19 @@ type Publisher struct {
 	Connections int       `json:"connections"`
 	Certificate time.Time `json:"certificateExpires,omitzero"`
 	Authority   time.Time `json:"authorityExpires,omitzero"`
+
+	TurnedAway []TurnedAway `json:"turnedAway,omitempty"` // newest first, 20 at most of each reason
+}
+
+// TurnedAway is a peer that an owner has not let in.
+type TurnedAway struct {
+	At         time.Time `json:"at"`                   // the last time
+	Times      int       `json:"times"`                // how often, since it was first remembered
+	Role       string    `json:"role"`                 // consumer or provider, by the port
+	Address    string    `json:"address"`              // that it came from, the last time
+	Identities string    `json:"identities,omitempty"` // of the certificate that it has shown, with commas between; with the reason "certificate" nothing vouches for them
+	Reason     string    `json:"reason"`               // certificate, identity (not allowed), server_name (there is no such catalog), limit (of connections or handshakes) or queue (told to come back later)
+	Rule       string    `json:"rule"`                 // why, as a clause
 }
 
 // Catalog is what an owner publishes under one server name.

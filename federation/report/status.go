@@ -141,6 +141,25 @@ func (t *text) publisher(p *Publisher) {
 		}
 		t.addf(0, "broken: %s: %s", plain(file), plain(p.Broken[file]))
 	}
+	for i := range p.TurnedAway[:min(len(p.TurnedAway), maxTurnedAway)] {
+		t.turnedAway(&p.TurnedAway[i])
+	}
+}
+
+// maxTurnedAway bounds the peers that are shown: more than an owner remembers.
+const maxTurnedAway = 100
+
+// turnedAway adds a peer that was not let in.
+func (t *text) turnedAway(p *TurnedAway) {
+	who := word(p.Role) + " at " + word(p.Address)
+	if p.Identities != "" {
+		who += ", whose certificate names " + plain(p.Identities)
+	}
+	times := ""
+	if p.Times > 1 {
+		times = fmt.Sprintf(", %d times", p.Times)
+	}
+	t.addf(0, "turned away %s%s: %s: %s", t.at(p.At), times, who, plain(p.Rule))
 }
 
 // catalog adds a catalog that an owner publishes.

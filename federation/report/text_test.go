@@ -243,6 +243,10 @@ func testStatus(role Role) *Status {
 	s.Publisher = &Publisher{
 		Config: "owner.yaml", Applied: ago(time.Hour), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: bad"},
 		Listen: "[::]:8008", Connections: 4, Certificate: now.Add(time.Hour), Authority: now.Add(48 * time.Hour),
+		TurnedAway: []TurnedAway{
+			{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns, new.example", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
+			{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "[2001:db8::1]:5", Reason: "limit", Rule: "there are too many: the limit connections is reached"},
+		},
 	}
 	s.Catalogs = []Catalog{{
 		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,

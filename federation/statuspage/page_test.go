@@ -73,6 +73,11 @@ func owner() *fixed {
 		Publisher: &report.Publisher{
 			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
 			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
+			TurnedAway: []report.TurnedAway{
+				{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
+				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile},
+				{At: ago(4 * time.Hour), Times: 1, Role: "consumer", Address: "192.0.2.9:5", Reason: "limit", Rule: "there are too many: the limit connections_per_address is reached"},
+			},
 		},
 		Catalogs: []report.Catalog{
 			{

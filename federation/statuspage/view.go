@@ -360,7 +360,18 @@ type publisher struct {
 
 	InEffect    moment
 	Certificate *certificate
+	Visitors    []visitor // who were turned away
 }
+
+// visitor is a report.TurnedAway with its moment.
+type visitor struct {
+	report.TurnedAway
+
+	When moment
+}
+
+// lately is for how long somebody who was turned away is worth a look.
+const lately = time.Hour
 
 func newPublisher(now time.Time, p *report.Publisher) *publisher {
 	v := &publisher{Publisher: *p, verdict: verdict{Level: ok, Word: "configuration"}, InEffect: at(now, p.Applied)}
@@ -372,6 +383,16 @@ func newPublisher(now time.Time, p *report.Publisher) *publisher {
 		v.addf(note, "The new value of %s waits for a restart.", key)
 	}
 	v.Certificate = v.certificate(now, p.Certificate, p.Authority)
+	turnedAway := 0
+	for _, one := range p.TurnedAway {
+		v.Visitors = append(v.Visitors, visitor{one, at(now, one.At)})
+		if now.Sub(one.At) < lately {
+			turnedAway++
+		}
+	}
+	if turnedAway > 0 {
+		v.addf(note, "%s turned away within the last hour.", count(turnedAway, "peer")+map[bool]string{true: " was", false: " were"}[turnedAway == 1])
+	}
 	return v
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/listing"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -24,6 +25,7 @@ type Reporter struct {
 	version   string
 	publisher *publisher.Publisher
 	lists     listing.Lists[string, held]
+	door      door
 
 	mu       sync.Mutex // guards the fields below
 	journals map[string]*journal
@@ -45,6 +47,9 @@ func (r *Reporter) Observe(serverName string) source.Observer {
 	r.mu.Unlock()
 	return r.journal(serverName)
 }
+
+// TurnedAway observes a peer that is not let in.
+func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.door.turnedAway(p, time.Now()) }
 
 // For names the owner.
 func (r *Reporter) For(p *publisher.Publisher) { r.publisher = p }
@@ -92,6 +97,7 @@ func (r *Reporter) Status() report.Status {
 	now := time.Now()
 	s := Convert(r.publisher.Status(), now)
 	s.Version, s.Publisher.Listen = r.version, r.publisher.Addr().String()
+	s.Publisher.TurnedAway = r.door.read()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]
 		of.Refusals, _, of.Updates = r.journal(of.Name).read(now)
