@@ -39,9 +39,9 @@ type plainOwner struct {
 
 	address  string
 	unmarked bool          // the end of the catalog is not marked
-	code     codes.Code    // that every stream ends with at once; OK: none
 	drop     chan struct{} // an element ends a stream
 	mu       sync.Mutex
+	code     codes.Code                    // that every stream ends with at once; OK: none; guarded by mu
 	streams  [][]*typespb.FederatedService // what each stream gets, and the last one all others; guarded by mu
 }
 
@@ -63,8 +63,11 @@ func startPlainOwner(t testing.TB, files mtls.Files, o *plainOwner) *plainOwner 
 
 // EstablishStream implements rdpb.DiscoveryServiceServer.
 func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	if o.code != codes.OK {
-		return status.Error(o.code, "not you") //nolint:wrapcheck // for the peer
+	o.mu.Lock()
+	code := o.code
+	o.mu.Unlock()
+	if code != codes.OK {
+		return status.Error(code, "not you") //nolint:wrapcheck // for the peer
 	}
 	first, err := stream.Recv()
 	if err != nil {
@@ -112,6 +115,14 @@ func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStrea
 	case <-stream.Context().Done():
 		return stream.Context().Err()
 	}
+}
+
+// refuse ends the open stream, and every later one with Unauthenticated.
+func (o *plainOwner) refuse() {
+	o.mu.Lock()
+	o.code = codes.Unauthenticated
+	o.mu.Unlock()
+	o.drop <- struct{}{}
 }
 
 // message returns a good service as a message, changed.
@@ -232,6 +243,12 @@ func TestWhy(t *testing.T) {
 	chosen := startOwner(t, p.owner, "",
 		fixtureService(t, "other", "other.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
 		fixtureService(t, "unlabelled", "a.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	labelled := func(tier string) *federation.Service {
+		s := fixtureService(t, "b", "b.pay.chosen.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"})
+		s.Labels = federation.Pairs(map[string]string{"tier": tier})
+		return s
+	}
+	mustUpsert(t, chosen, labelled("public"))
 	renamed := startOwner(t, p.owner, "",
 		fixtureService(t, "crm", "crm.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}),
 		fixtureService(t, "longer.renamed.example", long+".big.corp.internal", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
@@ -262,6 +279,11 @@ func TestWhy(t *testing.T) {
 	closed := startPlainOwner(t, p.owner, &plainOwner{code: codes.Unauthenticated})
 	lost := startOwner(t, p.owner, "", fixtureService(t, "old", "old.stale.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
 	over := startOwner(t, p.owner, "", fixtureService(t, "old", "old.expired.example", []string{"192.0.2.1:443"}, []string{"v1 HTTPS"}))
+	old := message("old", "old.again.example", nil)
+	again := startPlainOwner(t, p.owner, &plainOwner{unmarked: true, streams: [][]*typespb.FederatedService{{old}, nil}})
+	old = message("old", "old.turned.example", nil)
+	turned := startPlainOwner(t, p.owner, &plainOwner{streams: [][]*typespb.FederatedService{{old}}})
+	turnedToo := startPlainOwner(t, p.owner, &plainOwner{code: codes.Unauthenticated})
 	var half []*typespb.FederatedService
 	for i := range 20 {
 		half = append(half, message(fmt.Sprintf("s%d", i), fmt.Sprintf("s%d.held.example", i), nil))
@@ -284,12 +306,14 @@ func TestWhy(t *testing.T) {
 		federationBlock(p, "parked.example", "", closed.address),
 		federationBlock(p, "stale.example", "", lost.address+" retention 1h"),
 		federationBlock(p, "expired.example", "", over.address+" retention 1s"),
+		federationBlock(p, "again.example", "", again.address+" settle 100ms"),
+		fmt.Sprintf("turned.example:PORT {\n\tbind 127.0.0.1\n\tfederation {\n\t\towner %s %s\n\t\t%s\n\t}\n}\n", turned.address, turnedToo.address, p.tls()),
 		federationBlock(p, "held.example", "", held.address+" settle 100ms"),
 		fmt.Sprintf("hosts.example:PORT {\n\tbind 127.0.0.1\n\tforward . %s\n}\n", names.address),
 	}, ""))
 	d.awaitAnswer(t, "nope.live.example", dns.TypeA, "NXDOMAIN")
 	d.awaitAnswer(t, "nope.refused.example", dns.TypeA, "NXDOMAIN")
-	d.awaitAnswer(t, "nope.chosen.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "here.one.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "there.two.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "crm.renamed.example", dns.TypeA, "NOERROR 192.0.2.1")
@@ -304,6 +328,12 @@ func TestWhy(t *testing.T) {
 	d.awaitLog(t, 1, "owner is synced", held.address)
 	held.drop <- struct{}{}
 	d.awaitLog(t, 1, "came back without most of its services", held.address)
+	d.awaitLog(t, 1, "owner is synced", again.address)
+	again.drop <- struct{}{}
+	d.awaitLog(t, 1, "owner is synced", turned.address)
+	turned.refuse()
+	mustUpsert(t, chosen, labelled("internal"))
+	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NXDOMAIN")
 	state := func(address, want string) {
 		t.Helper()
 		eventually(t, patience, func() string {
@@ -319,12 +349,15 @@ func TestWhy(t *testing.T) {
 	state(strict.address, "connecting")
 	state(silent.address, "syncing")
 	state(closed.address, "parked")
+	state(again.address, "syncing")
+	state(turned.address+","+turnedToo.address, "parked")
 
 	owners := strings.NewReplacer(
 		first.address, "first:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",
 		shared.address, "shared:8008", falls.address, "falls:8008", refused.address, "refused:8008", nobody, "nobody:8008",
 		strict.address, "strict:8008", silent.address, "silent:8008", closed.address, "closed:8008", lost.address, "lost:8008",
-		over.address, "over:8008", held.address, "held:8008", ":"+port(d.address), ":53",
+		over.address, "over:8008", held.address, "held:8008",
+		again.address, "again:8008", turned.address, "turned:8008", turnedToo.address, "turned-too:8008", ":"+port(d.address), ":53",
 	)
 	cases := []whyCase{
 		{"live", "web.live.example", "A", report.Live},
@@ -341,6 +374,7 @@ func TestWhy(t *testing.T) {
 		{"host-unresolved", "broken.live.example", "A", report.Unresolved},
 		{"host-denied", "loop.live.example", "A", report.Denied},
 		{"not-imported-name", "other.chosen.example", "A", report.NoName},
+		{"excluded", "b.pay.chosen.example", "A", report.NoName},
 		{"not-imported-label", "a.pay.chosen.example", "A", report.NoName},
 		{"renamed", "crm.renamed.example", "A", report.Live},
 		{"fallthrough", "nope.falls.example", "A", report.PassedOn},
@@ -371,6 +405,8 @@ func TestWhy(t *testing.T) {
 		{"state-connecting", "web.connecting.example", "A", report.NotKnownYet},
 		{"state-connecting-handshake", "web.handshake.example", "A", report.NotKnownYet},
 		{"state-syncing", "web.syncing.example", "A", report.NotKnownYet},
+		{"state-syncing-stale", "old.again.example", "A", report.Stale},
+		{"state-parked-stale", "old.turned.example", "A", report.Stale},
 		{"state-parked", "web.parked.example", "A", report.NotKnownYet},
 		{"state-stale", "old.stale.example", "A", report.Stale},
 		{"state-stale-no-name", "nope.stale.example", "A", report.NoNameLost},

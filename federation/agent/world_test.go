@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type world struct {
 	agent     *agent.Agent
 	files     mtls.Files // of the consumer
 	wrap      func(net.Conn) net.Conn
+	nowhere   error         // of a dial to an address where nobody listens; default: it is refused
 	store     mirror.Store  // default: files
 	set       time.Duration // by which the wall-clock is set forward, or back
 	stopped   time.Duration // for which the process was stopped: both clocks went on
@@ -175,7 +177,7 @@ func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	listener := w.listeners[address]
 	w.mu.Unlock()
 	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: cmp.Or(w.nowhere, error(syscall.ECONNREFUSED))}
 	}
 	conn, err := listener.DialContext(ctx)
 	if err != nil || w.wrap == nil {

@@ -113,6 +113,9 @@ func (e end) Error() string {
 	if e.code == codes.OK {
 		return "the owner closed the stream"
 	}
+	if e.verdict == calm { // which stands at the end of a text too long to be shown
+		return fmt.Sprintf("%v: the owner gets more pings than it allows (too_many_pings)", e.code)
+	}
 	if s, ok := status.FromError(e.err); ok {
 		return fmt.Sprintf("%v: %s", e.code, federation.Quote(s.Message()))
 	}
@@ -140,7 +143,8 @@ func (e end) kind() string {
 	return kind.String() + text
 }
 
-// Remedy says what to do about the end, or is empty.
+// Remedy says what to do about the end, or is empty. Section "Why there is no stream" of
+// docs/operating.md says the same at length.
 func (e end) Remedy() string {
 	if text, ok := alert(e.err); ok {
 		return alertRemedy(text)
@@ -148,6 +152,8 @@ func (e end) Remedy() string {
 	var certificate x509.CertificateInvalidError
 	var identity *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
+	var name *net.DNSError
+	f, below := errors.AsType[*failure](e.err)
 	switch {
 	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid
 		return "have the owner renew its certificate, and compare the clocks of both machines"
@@ -155,6 +161,16 @@ func (e end) Remedy() string {
 		return "correct the owner's certificate, or owner_id, tls_servername and the CA file here"
 	case errors.As(e.err, &plain):
 		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
+	case below && !f.handshake && errors.As(e.err, &name):
+		return "correct the name in the address of the owner, or the resolver of this machine"
+	case below && !f.handshake && errors.Is(e.err, syscall.ECONNREFUSED):
+		return "start the owner; if it runs, compare where it listens with the address here"
+	case below && !f.handshake && (late(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
+		return "repair the network between here and the owner: an address, a firewall, a link, or its machine"
+	case below && late(e.err), errors.Is(e.err, errSilent), unanswered(e):
+		return "restart the owner if it hangs: its status page does not answer either; if it does, repair the network between"
+	case e.verdict == calm:
+		return "raise keepalive to what the owner allows"
 	case e.code == codes.Unauthenticated:
 		return "have the owner admit the certificate of this consumer, or use another one"
 	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
@@ -163,6 +179,21 @@ func (e end) Remedy() string {
 		return fmt.Sprintf("raise max_message, or have the owner split the service: what is %d times as large cannot be skipped", readFactor)
 	}
 	return ""
+}
+
+// late reports whether an error from below gRPC is that something took too long.
+func late(err error) bool {
+	limit, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && limit.Timeout()
+}
+
+// unanswered reports whether the owner has left a ping without an answer, which gRPC shows
+// only in the text.
+func unanswered(e end) bool {
+	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
 }
 
 // alertRemedy says what to do about an alert of the owner, or is empty.

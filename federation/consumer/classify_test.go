@@ -1,12 +1,14 @@
 package consumer
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,13 +32,32 @@ func TestClassify(t *testing.T) {
 		text    string
 		remedy  string // its beginning
 	}{
-		"refused connection": {&failure{false, syscall.ECONNREFUSED}, retry, codes.Unavailable, "connection refused", ""},
-		"handshake":          {&failure{true, io.EOF}, slow, codes.Unavailable, "TLS handshake: EOF", ""},
-		"alert":              {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", admit},
-		"alert 70":           {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
-		"alert 120":          {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
-		"alert 80":           {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
-		"alert 90":           {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
+		"refused connection": {&failure{false, syscall.ECONNREFUSED}, retry, codes.Unavailable, "connection refused", "start the owner"},
+		"dial too late": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
+		},
+		"no route": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
+			retry, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
+		},
+		"no name": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
+			retry, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
+		},
+		"late name": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
+			retry, codes.Unavailable, "dial tcp: lookup o.example: i/o timeout", "correct the name",
+		},
+		"late handshake": {&failure{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "restart the owner if it hangs"},
+		"no answer to a ping": {
+			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
+		},
+		"handshake": {&failure{true, io.EOF}, slow, codes.Unavailable, "TLS handshake: EOF", ""},
+		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", admit},
+		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
+		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
+		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
+		"alert 90":  {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
 		"plain text": {
 			&failure{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "correct the address",
 		},
@@ -48,7 +69,7 @@ func TestClassify(t *testing.T) {
 			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
 			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "correct the owner's certificate",
 		},
-		"silent":           {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", ""},
+		"silent":           {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
 		"closed":           {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
 		"unauthenticated":  {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, `Unauthenticated: "who?"`, admit},
 		"invalid argument": {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, `InvalidArgument: "no"`, "compare api"},
@@ -59,7 +80,7 @@ func TestClassify(t *testing.T) {
 		},
 		"exhausted":   {status.Error(codes.ResourceExhausted, "quota"), retry, codes.ResourceExhausted, `ResourceExhausted: "quota"`, ""},
 		"larger":      {status.Error(codes.Internal, "grpc: received message larger than max"), retry, codes.Internal, "Internal: ", ""},
-		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", ""},
+		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "raise keepalive"},
 		"other pings": {status.Error(codes.Internal, `debug data: "too_many_pings"`), retry, codes.Internal, "Internal: ", ""},
 		"local":       {&net.OpError{Op: "local error", Err: tls.AlertError(42)}, retry, codes.Unknown, "local error: ", ""},
 		"of the sink": {errors.New("full"), retry, codes.Unknown, "full", ""},

@@ -310,6 +310,9 @@ func (t *text) part(p *Part) {
 	if p.Failure != "" {
 		t.addf(2, "no stream: %s", plain(p.Failure))
 	}
+	if p.Remedy != "" {
+		t.addf(2, "to do: %s", plain(p.Remedy))
+	}
 	if p.NotImported != "" {
 		t.addf(2, "left out: %s", plain(p.NotImported))
 	}
@@ -345,6 +348,7 @@ func remedies(a *Answer) (list []string) {
 		case !matters(a, i):
 		case state == "parked":
 			add("an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")")
+		case state == "connecting" && p.Remedy != "": // which stands with the reason
 		case state == "connecting":
 			add("find out why there is no stream: the network, the address in owner, or the certificates in tls (log: \"not connected to owner, still trying\")")
 		case state == "syncing":

@@ -110,6 +110,7 @@ type Part struct {
 	Since   time.Time `json:"since,omitzero"`
 	Expires time.Time `json:"expires,omitzero"` // as Upstream.Expires
 	Failure string    `json:"failure,omitempty"`
+	Remedy  string    `json:"remedy,omitempty"` // as Upstream.Remedy
 
 	// NotImported says which import filter leaves services of this name out, if one does.
 	NotImported string `json:"notImported,omitempty"`

@@ -100,7 +100,7 @@ func (b *block) holder(h *zone.Holder) *report.Holder {
 // services has it, or the zone itself, so that nothing is left out.
 func (b *block) part(i int, name string, taken bool) report.Part {
 	u, log := &b.owners[i].Upstream, b.owners[i].Log
-	p := report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure}
+	p := report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy}
 	if !taken {
 		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
 	}

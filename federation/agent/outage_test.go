@@ -1,0 +1,105 @@
+package agent_test
+
+import (
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+var update = flag.Bool("update", false, "write the golden files of TestOutages; read the difference before you keep it")
+
+// TestOutages lets streams fail in the ways that take time, or another network than that of
+// a test, and explains a name: with the reason, and what to do about it. For the other ways
+// see TestWhy of the folder test.
+func TestOutages(t *testing.T) {
+	hang := func(w *world) (happen func()) {
+		cut := make(chan struct{})
+		w.wrap = func(conn net.Conn) net.Conn { return &cable{Conn: conn, cut: cut, closed: make(chan struct{})} }
+		w.serve(ownerAddress, service(w.t, "web.fed.example", "192.0.2.1"))
+		return func() { close(cut) }
+	}
+	nowhere := func(err error) func(*world) func() {
+		return func(w *world) func() {
+			w.nowhere = err
+			return func() {}
+		}
+	}
+	for name, tt := range map[string]struct {
+		prepare func(w *world) (happen func())
+		reason  string
+	}{
+		"too-many-pings": {func(w *world) func() {
+			script := w.parse("announce\nupsert web web.fed.example 192.0.2.1\nend\nhang")
+			w.misbehaveWith(ownerAddress, faultowner.Config{Script: script, Credentials: w.source(ownerAddress).Server(), Pings: time.Hour})
+			return func() {}
+		}, "too_many_pings"},
+		"hung":           {hang, "keepalive ping failed"},
+		"hung-handshake": {hang, "TLS handshake: context deadline exceeded"},
+		"timeout":        {nowhere(os.ErrDeadlineExceeded), "i/o timeout"},
+		"no-route":       {nowhere(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), "no route to host"},
+		"no-such-host":   {nowhere(&net.DNSError{Err: "no such host", Name: "owner.example", IsNotFound: true}), "no such host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				happen := tt.prepare(w)
+				b := w.attach(w.block("one", w.owner(ownerAddress)))
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				happen()
+				var why report.Why
+				for range 60 * 60 * 10 { // which is an hour
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					why = report.Why{
+						Role: report.Consumer, Now: time.Now(), Name: "web.fed.example.", Type: "A",
+						Answers: []report.Answer{explain(b, "web.fed.example")},
+					}
+					if strings.Contains(why.Answers[0].Owners[0].Failure, tt.reason) {
+						break
+					}
+				}
+				checkGolden(t, name, strings.Join(why.Lines(), "\n")+"\n")
+				if u := w.agent.Upstreams(time.Now())[0]; u.Remedy == "" || u.Remedy != why.Answers[0].Owners[0].Remedy {
+					t.Errorf("the status says %q, to do: %q", u.Failure, u.Remedy)
+				}
+			})
+		})
+	}
+}
+
+// varies is what differs between two runs: delays have a jitter, on which the times depend.
+var varies = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC|\b\d+ (s|min|h|days)\b( \d+ min)?|serial \d+`)
+
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	got = varies.ReplaceAllString(got, "...")
+	path := filepath.Join("testdata", "outages", name+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
