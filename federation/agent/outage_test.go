@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"flag"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
@@ -21,7 +24,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files of TestOutages; read the difference before you keep it")
 
 // TestOutages lets streams fail in the ways that take time, or another network than that of
-// a test, and explains a name: with the reason, and what to do about it. For the other ways
+// a test, or a list of who may subscribe, and explains a name: with the reason, and what to do about it. For the other ways
 // see TestWhy of the folder test.
 func TestOutages(t *testing.T) {
 	hang := func(w *world) (happen func()) {
@@ -45,6 +48,20 @@ func TestOutages(t *testing.T) {
 			w.misbehaveWith(ownerAddress, faultowner.Config{Script: script, Credentials: w.source(ownerAddress).Server(), Pings: time.Hour})
 			return func() {}
 		}, "too_many_pings"},
+		"not-allowed": {func(w *world) func() {
+			other, err := mtls.ParseID("other.example")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			s, err := owner.New(owner.Config{
+				Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []mtls.ID{other},
+			})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.run(ownerAddress, s)
+			return func() {}
+		}, "may not subscribe"},
 		"hung":           {hang, "keepalive ping failed"},
 		"hung-handshake": {hang, "TLS handshake: context deadline exceeded"},
 		"timeout":        {nowhere(os.ErrDeadlineExceeded), "i/o timeout"},
