@@ -162,6 +162,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 			prepare: func(_ *testing.T, w *world, _ *Config) { w.accept(ownerAddress, swallow) },
 			slow:    true,
 			reason:  "TLS handshake: context deadline exceeded",
+			remedy:  "restart the owner if it hangs",
 		},
 		"no answer after the handshake": {
 			prepare: func(_ *testing.T, w *world, _ *Config) {
@@ -182,6 +183,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				}
 			},
 			reason: "context deadline exceeded",
+			remedy: "repair the network between here and the owner",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
