@@ -130,7 +130,11 @@ func run(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequ
 		return errors.New(response.GetError())
 	}
 	for _, file := range response.File {
-		if err := os.WriteFile(filepath.FromSlash(file.GetName()), []byte(file.GetContent()), 0o644); err != nil {
+		name, content := filepath.FromSlash(file.GetName()), []byte(file.GetContent())
+		if before, err := os.ReadFile(name); err == nil && bytes.Equal(before, content) {
+			continue // somebody may be compiling it
+		}
+		if err := os.WriteFile(name, content, 0o644); err != nil {
 			return err
 		}
 	}
