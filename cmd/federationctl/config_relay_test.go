@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // watched returns what watch --once prints of the owner's catalog, with the order of its
@@ -23,7 +25,12 @@ func (c *configured) watched(t *testing.T) string {
 // TestConfigRelay relays an owner that goes away and comes back, as it is and under other
 // names.
 func TestConfigRelay(t *testing.T) {
+	address, err := loopback.FreeAddress() // which nobody takes while the origin is away
+	if err != nil {
+		t.Fatal(err)
+	}
 	text := strings.Replace(ownerText, `ids: ["`, `ids: ["`+pkiOwnerID+`", "`, 1)
+	text = strings.Replace(text, `listen: "127.0.0.1:0"`, `listen: "`+address+`"`, 1)
 	origin := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a") + strings.TrimPrefix(oneService("b"), "services:\n")})
 	beginning, _, _ := strings.Cut(ownerText, "catalogs:")
 	relay := beginning + "catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"], persist: kept}\n"
@@ -63,7 +70,6 @@ func TestConfigRelay(t *testing.T) {
 	if got := c.watched(t); !strings.Contains(got, "waiting for the first state") {
 		t.Errorf("a consumer gets %q", got)
 	}
-	write(t, origin.file, strings.Replace(text, `listen: "127.0.0.1:0"`, `listen: "`+origin.address+`"`, 1))
 	origin.start(nil)
 	c.metrics(map[string]float64{`services`: 2, `catalog_unavailable`: 0})
 	origin.metrics(map[string]float64{`resumed_streams_total`: 1, `resume_spared_services_total`: 2})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // testPatience is for what takes some seconds on a busy machine.
@@ -35,7 +36,10 @@ func TestSwarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := "127.0.0.1:0"
+	address, err := loopback.FreeAddress() // which nobody takes while the owner is away
+	if err != nil {
+		t.Fatal(err)
+	}
 	var registry *owner.Registry
 	serve := func() (stop func()) {
 		t.Helper()
@@ -51,7 +55,6 @@ func TestSwarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		address = listener.Addr().String()
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
 		serving.Go(func() {

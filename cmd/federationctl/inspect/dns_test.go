@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // nameServer answers from a zone over UDP and TCP, with faults.
@@ -43,11 +44,15 @@ func newNameServer(t *testing.T, fault func(answer *dns.Msg, network string, n i
 		b.Put(0, service, 1)
 	}
 	s := &nameServer{zone: b.Publish(time.Now()), fault: fault, asked: make(map[dns.Question]int)}
-	packets, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	address, err := loopback.FreeAddress() // one port for both
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", packets.LocalAddr().String())
+	packets, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +73,7 @@ func newNameServer(t *testing.T, fault func(answer *dns.Msg, network string, n i
 			}
 		})
 	}
-	return packets.LocalAddr().String()
+	return address
 }
 
 func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
