@@ -52,8 +52,8 @@ func (c *configured) why(name string) string {
 	text := strings.Join(why.Lines(), "\n") + "\n"
 	for _, r := range [][2]string{
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`, "TIME"},
-		{`\(\d[^()]*s\)`, "(AGE)"},
-		{`\d[0-9]* s ago`, "AGE ago"},
+		{`\(\d+ (s|min|h|days)( \d+ min)?\)`, "(AGE)"},
+		{`\d+ (s|min|h|days)( \d+ min)? ago`, "AGE ago"},
 		{`in \d[0-9.a-z ]* \(TIME`, "in AGE (TIME"},
 		{`127\.0\.0\.1:\d+`, "ADDRESS"},
 		{`(?m) \([A-Z0-9]{20,}\)`, ""},
@@ -160,12 +160,12 @@ func TestWhyAway(t *testing.T) {
 // TestWhyRegistered asks for a service whose last node expires.
 func TestWhyRegistered(t *testing.T) {
 	text := strings.Replace(withStatus(registrations), "convergence: 1s", "convergence: 1s, linger: 0s", 1)
-	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules + "  ttl: {min: 1s, max: 1m, default: 1s}\n"})
+	c, port := serveRegistrations(t, text, map[string]string{"rules.yaml": shopRules + "  ttl: {min: 1s, max: 1m, default: 5s}\n"})
 	provider := c.on(port).enroll("partner", "owner.example")
 	provider.active("shop.fed.example")
 	provider.expect("granted https://192.0.2.7:443")
 	ctx, end := context.WithCancel(t.Context())
-	var renewing sync.WaitGroup // as a second may be over before the owner is asked
+	var renewing sync.WaitGroup // as the lifetime may be over before the owner is asked
 	defer renewing.Wait()
 	defer end()
 	renewing.Go(func() {
