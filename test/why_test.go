@@ -334,23 +334,25 @@ func TestWhy(t *testing.T) {
 	turned.refuse()
 	mustUpsert(t, chosen, labelled("internal"))
 	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NXDOMAIN")
-	state := func(address, want string) {
+	state := func(address, want, failure string) {
 		t.Helper()
 		eventually(t, patience, func() string {
 			for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
-				if u.ID == address && u.State == want && (u.Failure != "" || want == "syncing") {
+				if u.ID == address && u.State == want && strings.Contains(u.Failure, failure) {
 					return ""
 				}
 			}
-			return address + " is not " + want
+			return fmt.Sprintf("%s is not %s, with the failure %q", address, want, failure)
 		})
 	}
-	state(nobody, "connecting")
-	state(strict.address, "connecting")
-	state(silent.address, "syncing")
-	state(closed.address, "parked")
-	state(again.address, "syncing")
-	state(turned.address+","+turnedToo.address, "parked")
+	state(nobody, "connecting", "connection refused")
+	state(strict.address, "connecting", "TLS handshake")
+	state(silent.address, "syncing", "")
+	state(closed.address, "parked", "Unauthenticated")
+	state(lost.address, "stale", "connection refused") // of the next attempt, not of the stream that has ended
+	state(over.address, "expired", "connection refused")
+	state(again.address, "syncing", "")
+	state(turned.address+","+turnedToo.address, "parked", "")
 
 	owners := strings.NewReplacer(
 		first.address, "first:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",
