@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestConsumer(t *testing.T) {
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
 		block(large, "        status "+at+"\n") + block(faulty, "") + block(lostAt, "        retention 1h\n") + block(goneAt, "        retention 1s\n") +
-		block(strict, "") + block(slow, "") + block(nobody, "") + "}\n"
+		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + "}\n"
 	start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
 
 	in := func(want map[string]string) {
@@ -78,7 +79,10 @@ func TestConsumer(t *testing.T) {
 	}
 	tab.says(".overall", "5 of 7 owners are in trouble", "1 parked", "1 expired", "1 connecting", "1 stale", "1 syncing")
 	tab.says(tab.card(goneAt), "expired", "Its records are gone", "connection refused")
-	tab.says(tab.card(lostAt), "stale", "still answered", "Retention left:", "59 min", "of 1 h", "connection refused")
+	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
+	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+5\d min\s+of 1 h`).MatchString(text) {
+		t.Errorf("of the retention of 1 h this is left: %q", text)
+	}
 	tab.says(tab.card(strict), "parked", "turned this side away", "Unauthenticated", "To do: have the owner admit the certificate")
 	tab.says(tab.card(nobody), "connecting", "SERVFAIL", "connection refused")
 	tab.says(tab.card(slow), "syncing", "not complete yet")

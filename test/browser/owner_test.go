@@ -20,7 +20,7 @@ func TestOwner(t *testing.T) {
 - name: samples
   providers: [spiffe://federation.example/consumer]
   services: ["*.fed.example"]
-  ttl: {min: 2s, max: 1m, default: 4s}
+  ttl: {min: 2s, max: 1m, default: 30s}
 `)
 	at, statusAt, dns, base := address(t), address(t), address(t), ""
 	base = "http://" + statusAt
@@ -45,7 +45,7 @@ catalogs:
 `, at, statusAt, originAt)))
 	listening(t, at)
 	start(t, "federationctl", "register", "--server", at, "--cert", folder+"/consumer.pem", "--key", folder+"/consumer-key.pem", "--ca", folder+"/ca.pem",
-		"--service", "hello.fed.example", "--node", "http://127.0.0.1:1", "--ttl", "4s", "--", "sleep", "600")
+		"--service", "hello.fed.example", "--node", "http://127.0.0.1:1", "--ttl", "30s", "--", "sleep", "600")
 	start(t, "coredns", "-conf", write(t, folder, "Corefile", fmt.Sprintf(`fed.example:%s {
     bind 127.0.0.1
     errors
@@ -76,6 +76,14 @@ catalogs:
 		return n
 	}
 	is("four or more services", func(s status) bool { return len(s.Catalogs) == 3 && services(s) >= 5 })
+	is("one of them refused by CoreDNS", func(s status) bool {
+		for _, c := range s.Catalogs {
+			if len(c.Refusals) > 0 {
+				return true
+			}
+		}
+		return false
+	})
 	origin.kill()
 	write(t, folder, "brief.yaml", "services: [")
 	away := func(s status) (n int) {

@@ -207,6 +207,7 @@ type status struct {
 		}
 		Services  int
 		Consumers map[string]int
+		Refusals  []struct{ Field string }
 	}
 }
 
