@@ -54,7 +54,7 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	w.issue(t, "origin", ownerID, long)
 	w.ends(t, "origin", "FederationOwnerCertificateAging")
 
-	const retention = 12 * time.Second
+	const retention = 30 * time.Second
 	gate := realserver.StartGate(t, origin.address)
 	w.issue(t, "follower", coreDNSID, long)
 	d := w.startDNS(t, "coredns", "follower", gate.Address, retention)
@@ -154,7 +154,7 @@ rules:
   sources:
   - registration:
       rules: registrations.yaml
-      convergence: 12s
+      convergence: 30s
       linger: 0s
       lifetime: 6s
       store: {etcd: {endpoints: [%q], prefix: /registrations}}`, etcd.URL), short)

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	patience = time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 50 * time.Millisecond
-	oneCall  = 10 * time.Second // bounds one request to Prometheus
+	oneCall  = 30 * time.Second // bounds one request to Prometheus
 )
 
 // must ends the test at an error.
