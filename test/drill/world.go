@@ -315,7 +315,7 @@ func read(ctx context.Context, url string) ([]byte, error) {
 
 // eventually waits until check returns nil.
 func eventually(ctx context.Context, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
