@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	patience = time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 20 * time.Millisecond
 
 	zone      = "fed.example"
