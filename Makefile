@@ -131,7 +131,7 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 
 .PHONY: test
 test: ## run every test that needs nothing but Go
-	go test ./...
+	go test -timeout 20m ./...
 	go -C test/indexbench test ./...
 	go -C deploy/image test ./...
 	go -C deploy/package test ./...
@@ -230,7 +230,7 @@ drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, fi
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 15m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -250,29 +250,29 @@ real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tes
 
 .PHONY: e2e-pods
 e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
-	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 10m ./test/pods
+	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 20m ./test/pods
 
 .PHONY: e2e-dist
 e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
 	REAL_SERVERS=required go -C deploy/package test -count=1 -run Lintian .
-	CGO_ENABLED=0 REAL_SERVERS=required go test -count=1 -v -timeout 15m ./test/dist
+	CGO_ENABLED=0 REAL_SERVERS=required go test -count=1 -v -timeout 20m ./test/dist
 
 .PHONY: e2e-spiffe
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
-	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-nsm
 e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
-	REAL_SERVERS=required go test ./test/nsm -count=1 -v -timeout 10m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required go test ./test/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-monitoring
-e2e-monitoring: $(ETCD) ## have each alert fire in a real Prometheus for a real fault, a minute and a half; needs the Debian package prometheus
-	REAL_SERVERS=required go test ./test/monitoring -count=1 -v -parallel 4 -timeout 10m -run '$(or $(RUN),.)'
+e2e-monitoring: $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
+	REAL_SERVERS=required go test ./test/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-browser
 e2e-browser: build ## look at the status page in a real chromium, with axe; two minutes; needs chromium, nodejs and npm (RUN=regexp for some)
 	npm --prefix test/browser ci --ignore-scripts --no-audit --no-fund
-	go -C test/browser test -count=1 -v -timeout 10m -run '$(or $(RUN),.)' ./...
+	go -C test/browser test -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
