@@ -714,7 +714,7 @@ func TestFaults(t *testing.T) {
 		mustUpsert(t, healthy, simpleService(t, "web", "web.healthy.example", address))
 		start := time.Now()
 		d.awaitAnswer(t, "web.healthy.example", dns.TypeA, "NOERROR "+address)
-		if took := time.Since(start); took > patience/2 {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("an update of a healthy owner took %v", took)
 		}
 	}

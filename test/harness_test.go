@@ -105,7 +105,7 @@ func runCoreDNS() {
 }
 
 // patience bounds each wait for something that must happen.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // eventually calls condition until it returns "", and fails the test after the
 // given time. Any other result says why the condition is not met yet.

@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds each wait for something that must happen.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // binary builds the command, once, and returns the path of the binary.
 var binary = sync.OnceValues(func() (string, error) {

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 20 * time.Millisecond
 
 	zone       = "nsm.fed.example"

@@ -16,7 +16,7 @@ import (
 )
 
 // testPatience is for what takes some seconds on a busy machine.
-const testPatience = 2 * time.Minute
+const testPatience = 5 * time.Minute
 
 // TestSwarm has consumers come at once, see a change, and come back when the owner is
 // started anew: first with what they hold, then with nothing. All have the same catalog
