@@ -82,6 +82,7 @@ const exporting = openText + `  exports:
 // move services in and out of what their open streams see.
 func TestExports(t *testing.T) {
 	c := serveConfig(t, exporting, map[string]string{"catalog.yaml": exportedText})
+	c.metrics(map[string]float64{`services`: 3}) // before that a stream ends, which is told as well
 	consumer, partner := c.watches("consumer"), c.watches("partner")
 	consumer.tells("upsert shop shop.fed.example", "end")
 	partner.tells("upsert pay pay.partner.example", "end")
