@@ -168,7 +168,7 @@ var allowed = map[string][]string{
 	},
 	"plugin/loopback":    nil,
 	"plugin/status":      {"federation/agent", "federation/report", "federation/stamp", "federation/statuspage", "plugin/corefile"},
-	"plugin/tracebridge": {"federation/tracing"},
+	"plugin/tracebridge": {"federation/stamp", "federation/tracing"},
 	"plugin": {
 		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent", "federation/report",
 		"plugin/corefile", "plugin/loopback", "plugin/status", "plugin/tracebridge",

@@ -33,7 +33,7 @@ func careless(t *testing.T, f *fixture, authority *mtls.Authority, leaf mtls.Lea
 	}
 	shows := credentials.NewTLS(&tls.Config{
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
-		InsecureSkipVerify:   true, //nolint:gosec // the owner is not what is tested
+		InsecureSkipVerify:   true, // the owner is not what is tested
 	})
 	stream, err := rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID, grpc.WithTransportCredentials(shows))).EstablishStream(t.Context())
 	if err == nil {

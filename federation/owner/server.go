@@ -259,7 +259,7 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 		return err
 	}
 	era := session.registry.current()
-	defer context.AfterFunc(era.ctx, func() { session.cancel(era.reason()) })()
+	defer context.AfterFunc(era.ctx, func() { session.cancel(era.reason()) })() //nolint:contextcheck // the era ends the stream
 	if err := era.reason(); err != nil {
 		return err
 	}

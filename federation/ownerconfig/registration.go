@@ -306,7 +306,7 @@ func (r *reader) ids(list value, ids *[]mtls.ID) {
 }
 
 // files returns the clean paths of the files that are read and never written.
-func (c *Config) files() []string {
+func (c Config) files() []string {
 	own, page := c.Identity.Files, c.Status.Files
 	files := []string{own.Cert, own.Key, own.CA, page.Cert, page.Key, page.CA, c.Allow.File}
 	for _, catalog := range c.Catalogs {

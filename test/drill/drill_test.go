@@ -38,11 +38,11 @@ func TestFaults(t *testing.T) {
 			if f.alert == "" && len(firing) > 0 {
 				t.Errorf("alerts fire: %q", firing)
 			}
-			err = eventually(ctx, func(context.Context) error { // an owner that is lost has to be tried again first
-				said := w.why(t, f.ask, w.dns.status)
+			err = eventually(ctx, func(ctx context.Context) error { // an owner that is lost has to be tried again first
+				said := w.why(ctx, t, f.ask, w.dns.status)
 				for _, o := range []*owner{w.east, w.west} {
 					if f.atOwner == o.name {
-						said += w.why(t, f.ask, o.status)
+						said += w.why(ctx, t, f.ask, o.status)
 					}
 				}
 				for _, clue := range f.clues {
@@ -60,10 +60,10 @@ func TestFaults(t *testing.T) {
 }
 
 // why returns what federationctl says of a name.
-func (w *world) why(t *testing.T, name, at string) string {
+func (w *world) why(ctx context.Context, t *testing.T, name, at string) string {
 	t.Helper()
 	var out bytes.Buffer
-	command := exec.CommandContext(t.Context(), filepath.Join(w.bin, "federationctl"), "why", name, "--at", "http://"+at)
+	command := exec.CommandContext(ctx, filepath.Join(w.bin, "federationctl"), "why", name, "--at", "http://"+at)
 	command.Stdout, command.Stderr = &out, &out
 	if err := command.Run(); err != nil {
 		t.Errorf("federationctl why: %v: %s", err, &out)
