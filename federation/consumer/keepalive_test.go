@@ -135,7 +135,7 @@ func TestTooManyPingsForEver(t *testing.T) {
 		w.run(w.config())
 		time.Sleep(time.Hour)
 		lines := strings.Join(w.lines(), "")
-		if n := strings.Count(lines, "too_many_pings)"); n != 7 || !strings.Contains(lines, "keepalive=2h0m0s") {
+		if n := strings.Count(lines, "interval doubled"); n != 7 || !strings.Contains(lines, "keepalive=2h0m0s") {
 			t.Errorf("logged %d times:\n%s", n, lines)
 		}
 		if n := len(w.seen("dialed")); n < 60 || n > 200 {
