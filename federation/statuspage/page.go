@@ -54,21 +54,14 @@ func number(n int) string {
 }
 
 // count returns a number with its noun.
-func count(n int, noun string) string { return number(n) + " " + inflect(n, noun) }
+func count(n int, noun string) string { return number(n) + " " + either(n, noun, noun+"s") }
 
-// inflect returns a noun in the plural unless n is 1.
-func inflect(n int, noun string) string {
+// either returns the word for one thing, or the one for any other number of them.
+func either(n int, one, others string) string {
 	if n == 1 {
-		return noun
+		return one
 	}
-	return noun + "s"
-}
-
-func isOrAre(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
+	return others
 }
 
 // question is the name box with its answer.

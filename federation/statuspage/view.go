@@ -377,7 +377,7 @@ func newPublisher(now time.Time, p *report.Publisher) *publisher {
 	v := &publisher{Publisher: *p, verdict: verdict{Level: ok, Word: "configuration"}, InEffect: at(now, p.Applied)}
 	if len(p.Broken) > 0 {
 		v.addf(warn, "%s not used as %s now: what was read before stays in force.",
-			count(len(p.Broken), "file")+" "+isOrAre(len(p.Broken)), map[bool]string{true: "it is", false: "they are"}[len(p.Broken) == 1])
+			count(len(p.Broken), "file")+" "+either(len(p.Broken), "is", "are"), either(len(p.Broken), "it is", "they are"))
 	}
 	for _, key := range p.Restart {
 		v.addf(note, "The new value of %s waits for a restart.", key)
@@ -391,7 +391,7 @@ func newPublisher(now time.Time, p *report.Publisher) *publisher {
 		}
 	}
 	if turnedAway > 0 {
-		v.addf(note, "%s turned away within the last hour.", count(turnedAway, "peer")+map[bool]string{true: " was", false: " were"}[turnedAway == 1])
+		v.addf(note, "%s %s turned away within the last hour.", count(turnedAway, "peer"), either(turnedAway, "was", "were"))
 	}
 	return v
 }
@@ -469,7 +469,7 @@ func (v *status) followed() {
 	case troubled == 0:
 		v.Overall.addf(note, "Every owner is followed: %s.", strings.Join(tally, ", "))
 	default: // warn or bad
-		v.Overall.addf(first.Level, "%d of %s %s in trouble: %s.", troubled, all, isOrAre(troubled), strings.Join(tally, ", "))
+		v.Overall.addf(first.Level, "%d of %s %s in trouble: %s.", troubled, all, either(troubled, "is", "are"), strings.Join(tally, ", "))
 	}
 }
 
