@@ -31,11 +31,14 @@ func TestStatusReload(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	serves := func(address string) {
 		t.Helper()
-		s := statusOf[report.Status](t, address, "/v1/status")
-		if !s.Ready || len(s.Upstreams) != 1 || s.Upstreams[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
-			s.Zones[0].Serial == 0 || len(s.Zones[0].Owners) != 1 {
-			t.Errorf("the status is %+v", s)
-		}
+		eventually(t, patience, func() string { // an answer is there before the catalog is complete
+			s := statusOf[report.Status](t, address, "/v1/status")
+			if !s.Ready || len(s.Upstreams) != 1 || s.Upstreams[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
+				s.Zones[0].Serial == 0 || len(s.Zones[0].Owners) != 1 {
+				return fmt.Sprintf("the status is %+v", s)
+			}
+			return ""
+		})
 	}
 	ended := func(address string) {
 		t.Helper()
