@@ -194,15 +194,17 @@ func TestResolveWithoutUpstreamOrOwner(t *testing.T) {
 }
 
 func TestResolveSeparatesUpstreams(t *testing.T) {
-	r := newResolver(0)
-	for range 2 {
-		for _, address := range []string{"198.51.100.7", "198.51.100.8"} {
-			up := &elsewhere{address: "dns://" + address, names: map[string]string{"gw.": "20 A " + address}}
-			if got, want := ask(r, up, "gw."), "20 "+address; got != want {
-				t.Errorf("answer is %q, want %q", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newResolver(0)
+		for range 2 {
+			for _, address := range []string{"198.51.100.7", "198.51.100.8"} {
+				up := &elsewhere{address: "dns://" + address, names: map[string]string{"gw.": "20 A " + address}}
+				if got, want := ask(r, up, "gw."), "20 "+address; got != want {
+					t.Errorf("answer is %q, want %q", got, want)
+				}
 			}
 		}
-	}
+	})
 }
 
 // What is known of a host is used for as long as its TTL, a negative answer for
