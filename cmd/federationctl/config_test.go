@@ -103,6 +103,12 @@ func (c *configured) metrics(want map[string]float64) {
 	})
 }
 
+// complete waits until the default catalog is served: until then consumers get Unavailable.
+func (c *configured) complete() {
+	c.t.Helper()
+	c.metrics(map[string]float64{`catalog_unavailable`: 0})
+}
+
 // as connects a party to the owner with that server name in the handshake.
 func (c *configured) as(party, serverName string) *grpc.ClientConn {
 	c.t.Helper()
@@ -237,6 +243,7 @@ func TestConfigChange(t *testing.T) {
 		"catalog.yaml": oneService("a"), "b.yaml": oneService("b"), "more.yaml": oneService("more"), "consumers.txt": partnerID + "\n",
 	}
 	c := serveConfig(t, ownerText, catalogs)
+	c.complete()
 	consumer, partner := c.as("consumer", "owner.example"), c.as("partner", "owner.example")
 	open := subscribe(t, consumer)
 	for _, want := range []string{"UPSERT a", "UNKNOWN"} {

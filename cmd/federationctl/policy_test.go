@@ -453,12 +453,9 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	serving := background(t, "serve", "--config", "owner.yaml")
-	var address string
-	if _, err := fmt.Sscanf(serving.line(), "serving owner.yaml on %s", &address); err != nil {
-		t.Fatal(err)
-	}
-	serving.line() // the address of the metrics
+	serving := &configured{running: &running{t: t}, file: "owner.yaml"}
+	serving.start(nil)
+	serving.complete()
 	services := []string{"shop", "api", "ledger", "vault"}
 
 	// told returns the services in JSON, by consumer and name.
@@ -490,7 +487,7 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 		t.Helper()
 		all := make(map[string]string)
 		for _, p := range parties {
-			code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", address, "--once", "-o", "json", "--owner-id", pkiOwnerID}, files("", p.name))...)
+			code, stdout, stderr := ctl(t, slices.Concat([]string{"watch", serving.address, "--once", "-o", "json", "--owner-id", pkiOwnerID}, files("", p.name))...)
 			if code != 0 && !strings.Contains(stderr, "Unauthenticated") {
 				t.Fatalf("%s: exit code %d, standard error %q", p.name, code, stderr)
 			}
