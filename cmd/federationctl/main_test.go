@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
 
 // ctl runs a command in this process to its end, which patience bounds. It returns the
@@ -115,6 +116,17 @@ const catalogText = `services:
   endpoints: [{address: 192.0.2.20, port: 80}]
   instances: [{id: v1, protocol: HTTP}]
 `
+
+// staying returns the flags of an owner that goes and comes back: nobody takes its port
+// while it is away.
+func staying(t *testing.T) []string {
+	t.Helper()
+	address, err := loopback.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--listen", address}
+}
 
 // serve starts an owner with a catalog file and the certificates in dir. It returns
 // the command and the address of the owner.
@@ -378,7 +390,7 @@ func TestServeAndWatchOnce(t *testing.T) {
 func TestWatchFollows(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), "services: []\n")
-	owner, address := serve(t, dir, file)
+	owner, address := serve(t, dir, file, staying(t)...)
 	watch := background(t, slices.Concat([]string{"watch", "-o", "json", address}, files(dir, "consumer"))...)
 	var got []string
 	for _, text := range []string{"", catalogText, "services: []\n"} {

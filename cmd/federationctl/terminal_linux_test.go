@@ -333,7 +333,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	owner, address := serve(t, dir, file, "--allow-addresses", "127.0.0.0/8")
+	owner, address := serve(t, dir, file, append(staying(t), "--allow-addresses", "127.0.0.0/8")...)
 	v := newTerminal(t, 80, 24)
 	command := onTerminal(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
 	command.Env = append(os.Environ(), "NO_COLOR=1")
