@@ -83,6 +83,7 @@ func newEtcds(dirs ...string) ([]*Etcd, error) {
 			Name: "etcd", Path: path, Dir: dirs[i],
 			Args: []string{
 				"--name", name(i), "--data-dir", etcdData, "--unsafe-no-fsync", // what ends with a test needs no disk
+				"--bcrypt-cost", "4", // nor passwords that take seconds to check on a machine that is busy
 				"--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
 				"--listen-peer-urls", e.peers, "--initial-advertise-peer-urls", e.peers,
 				"--initial-cluster", strings.Join(cluster, ","),
