@@ -423,8 +423,10 @@ func TestCompaction(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
 	gate := realserver.StartGate(t, strings.TrimPrefix(e.URL, "http://"))
-	near := newOwner(t, "/"+t.Name(), 1, e.URL)
-	far := newOwner(t, "/"+t.Name(), 2, "http://"+gate.Address)
+	// The leases of the one that is cut off last for longer than that.
+	long := func(c *Config) { c.Lease = 2 * soon }
+	near := newOwnerWith(t, "/"+t.Name(), 1, long, e.URL)
+	far := newOwnerWith(t, "/"+t.Name(), 2, long, "http://"+gate.Address)
 	all := owners{near, far}
 	all.fill(t)
 	gate.Refuse(true)

@@ -168,6 +168,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStore(t, func(c *Config) { c.TLS = config }, "https://"+f.address)
+	s.timing.probe = 3 * time.Second // the reason is found only if a handshake has failed by then
 	r, _ := storetest.Start(t, s)
 	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))
 
