@@ -525,8 +525,11 @@ func (g *gate) serve(conn net.Conn) {
 				g.mu.Lock()
 				stalled := g.mode == stalling
 				g.mu.Unlock()
-				if stalled {
+				if stalled && err == nil {
 					continue
+				}
+				if stalled { // who has closed it reads no more
+					return
 				}
 				if _, werr := pair[1].Write(buf[:n]); err != nil || werr != nil {
 					return

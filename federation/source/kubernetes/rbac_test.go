@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -38,7 +40,7 @@ func testPermissions(t *testing.T, c *cluster) {
 	c.export("v1beta1", "permissions", "b")
 	c.export("v1beta1", "permissions", "refused")
 	// as returns a source that runs with the rules, and what gives it others.
-	as := func(t *testing.T, user string, rules []rbacv1.PolicyRule, namespaces ...string) (r *runner, set func([]rbacv1.PolicyRule)) {
+	as := func(t *testing.T, user string, grace time.Duration, rules []rbacv1.PolicyRule, namespaces ...string) (r *runner, set func([]rbacv1.PolicyRule)) {
 		t.Helper()
 		in := *c
 		in.TB = t
@@ -51,10 +53,20 @@ func testPermissions(t *testing.T, c *cluster) {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 		}, metav1.CreateOptions{})
 		in.must(err)
-		r = in.run(func(config *Config) {
+		attributes := &authorizationv1.ResourceAttributes{Verb: rules[0].Verbs[0], Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0]}
+		await(t, "the role of "+user, func() bool { // of which the server learns by a watch
+			review, err := c.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes},
+			}, metav1.CreateOptions{})
+			in.must(err)
+			return review.Status.Allowed
+		})
+		r = in.prepare(func(config *Config) {
 			config.Kubeconfig = in.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Impersonate = user })
 			config.Rules.RoutablePods, config.Namespaces = true, namespaces
 		})
+		r.world.health.grace = grace
+		in.start(r)
 		return r, func(rules []rbacv1.PolicyRule) {
 			t.Helper()
 			current, err := roles.Get(t.Context(), name, metav1.GetOptions{})
@@ -65,7 +77,7 @@ func testPermissions(t *testing.T, c *cluster) {
 		}
 	}
 	t.Run("all", func(t *testing.T) {
-		r, _ := as(t, "system:serviceaccount:dns:all", role.Rules)
+		r, _ := as(t, "system:serviceaccount:dns:all", patience, role.Rules) // a machine that is busy is no outage
 		await(t, "everything", func() bool {
 			return strings.Contains(r.names(), "west/permissions/a west/permissions/b") && r.back()
 		})
@@ -95,7 +107,7 @@ func testPermissions(t *testing.T, c *cluster) {
 				if len(rules[i].Resources) == 0 {
 					rules = slices.Delete(rules, i, i+1)
 				}
-				r, set := as(t, "system:serviceaccount:dns:"+namespace, rules, namespace)
+				r, set := as(t, "system:serviceaccount:dns:"+namespace, quick.grace, rules, namespace)
 				in := *c
 				in.TB = t
 				in.lacks(r, rule.Verbs, resource, rule.APIGroups[0], namespace, func() { set(role.Rules) })
