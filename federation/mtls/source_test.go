@@ -311,9 +311,8 @@ func TestRotationOfAuthorities(t *testing.T) {
 		{signed(newCA, newCA.PEM()), false, true},
 	} {
 		if step.files.CA != nil {
-			changed := source.Changed()
 			writeFiles(t, step.files, dir)
-			await(t, changed)
+			awaitFiles(t, source)
 		}
 		for _, peer := range []struct {
 			source *Source
@@ -345,7 +344,7 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 
 	changed := source.Changed()
 	for range 3 {
-		write(t, files(dir).Cert, first.Cert[:100])
+		cut(t, files(dir).Cert, first.Cert, 100)
 		lines.await(t, "cut off or malformed")
 		if clientErr, serverErr := handshake(source.Client("first.example", nil), source.Server()); clientErr != nil || serverErr != nil {
 			t.Fatalf("consumer got %v, owner got %v", clientErr, serverErr)
@@ -472,6 +471,23 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
+// awaitFiles waits until what the files hold is in use: they may be read in between, too,
+// when some of them are new and some are old.
+func awaitFiles(t *testing.T, source *Source) {
+	t.Helper()
+	for {
+		changed := source.Changed()
+		m, err := source.files.read(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.sum == source.material.Load().sum {
+			return
+		}
+		await(t, changed)
+	}
+}
+
 // lines collects what is logged and lets a test wait for it.
 type lines struct {
 	mu   sync.Mutex
@@ -533,6 +549,23 @@ func symlink(t *testing.T, target, path string) {
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cut writes what a file holds already, up to some size, in place: it holds nothing else
+// at any time, as it would while os.WriteFile writes it.
+func cut(t *testing.T, path string, data []byte, size int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data[:size]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
 }
