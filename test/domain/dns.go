@@ -20,7 +20,9 @@ import (
 // ClusterZone is the zone of the Services of each cluster itself.
 const ClusterZone = "cluster.local"
 
-const oneQuery = 2 * time.Second // bounds one query
+// oneQuery bounds one query: it is longer than a server waits for a processor on a busy
+// machine, so that an answer that is right is not missed.
+const oneQuery = 10 * time.Second
 
 // DNS is a running CoreDNS.
 type DNS struct {
