@@ -2,11 +2,14 @@ package realserver
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,7 +74,9 @@ func (c *Cluster) Certificate(user string, lifetime time.Duration) (Access, erro
 }
 
 // ServiceAccount creates a service account, or leaves the one that is there, and
-// grants it what the rules say, in the whole cluster and in the place of what it had.
+// grants it what the rules say, in the whole cluster and in the place of what it had. It
+// waits until the API server, which learns of rules by its own watch, has all of that; what
+// it takes away may be granted for a moment more.
 func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string, rules ...rbacv1.PolicyRule) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
@@ -80,7 +85,36 @@ func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string, ru
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
 	}
-	return c.ApplyObjects(ctx, account, role, binding)
+	if err := c.ApplyObjects(ctx, account, role, binding); err != nil {
+		return err
+	}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				if err := c.granted(ctx, "system:serviceaccount:"+namespace+":"+name, rule, resource, verb); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// granted waits until a user may do what is one of the things that a rule grants.
+func (c *Cluster) granted(ctx context.Context, user string, rule rbacv1.PolicyRule, resource, verb string) error {
+	attributes := &authorizationv1.ResourceAttributes{Group: rule.APIGroups[0], Verb: verb}
+	attributes.Resource, attributes.Subresource, _ = strings.Cut(resource, "/")
+	if len(rule.ResourceNames) > 0 {
+		attributes.Name = rule.ResourceNames[0]
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
+	return until(ctx, func() error {
+		reply, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && !reply.Status.Allowed {
+			err = fmt.Errorf("%s may not %s %s yet: %s", user, verb, resource, reply.Status.Reason)
+		}
+		return err
+	})
 }
 
 // Token returns a token of a service account. Its lifetime is ten minutes at least,

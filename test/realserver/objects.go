@@ -2,12 +2,14 @@ package realserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -56,7 +58,15 @@ func (c *Cluster) Delete(ctx context.Context, text string) error {
 		if err != nil {
 			return err
 		}
-		return client.Delete(ctx, object.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		tried := false
+		return patiently(ctx, func() error {
+			err := client.Delete(ctx, object.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			if tried && apierrors.IsNotFound(err) {
+				return nil // the one before has done it
+			}
+			tried = true
+			return err
+		})
 	})
 }
 
@@ -87,13 +97,30 @@ func (c *Cluster) applyObject(ctx context.Context, object *unstructured.Unstruct
 	}
 	object.SetManagedFields(nil)
 	delete(object.Object["metadata"].(map[string]any), "creationTimestamp")
-	if _, err := client.Apply(ctx, object.GetName(), object, applyOptions); err != nil {
+	err = patiently(ctx, func() error {
+		_, err := client.Apply(ctx, object.GetName(), object, applyOptions)
 		return err
-	}
-	if status, ok := object.Object["status"].(map[string]any); ok && len(status) > 0 {
-		_, err = client.ApplyStatus(ctx, object.GetName(), object, applyOptions)
+	})
+	if status, ok := object.Object["status"].(map[string]any); err == nil && ok && len(status) > 0 {
+		err = patiently(ctx, func() error {
+			_, err := client.ApplyStatus(ctx, object.GetName(), object, applyOptions)
+			return err
+		})
 	}
 	return err
+}
+
+// patiently makes a request again while the API server has no answer of etcd: one that was
+// away, as for a Backup, is back for its connections one after the other.
+func patiently(ctx context.Context, request func() error) (err error) {
+	failed := until(ctx, func() error {
+		err = request()
+		if apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) {
+			return err
+		}
+		return nil
+	})
+	return cmp.Or(failed, err)
 }
 
 // resource returns the client for objects like this one. The namespace of one that
