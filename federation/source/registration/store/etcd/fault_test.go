@@ -239,24 +239,27 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 	}
 }
 
-// leader returns the leader, and the others.
+// leader returns the leader, once there is one, and the others.
 func leader(t *testing.T, members []*realserver.Etcd) (first *realserver.Etcd, others []*realserver.Etcd) {
 	t.Helper()
-	for _, e := range members {
-		leads, err := e.Leads(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	for end := time.Now().Add(soon); time.Now().Before(end); pause(t.Context(), 50*time.Millisecond) {
+		first, others = nil, nil
+		for _, e := range members {
+			leads, err := e.Leads(t.Context())
+			switch {
+			case err != nil:
+			case leads && first == nil:
+				first = e
+			default:
+				others = append(others, e)
+			}
 		}
-		if leads {
-			first = e
-		} else {
-			others = append(others, e)
+		if first != nil && len(others) == len(members)-1 {
+			return first, others
 		}
 	}
-	if first == nil {
-		t.Fatal("there is no leader")
-	}
-	return first, others
+	t.Fatal("there is no leader")
+	return nil, nil
 }
 
 func restart(t *testing.T, members ...*realserver.Etcd) {
