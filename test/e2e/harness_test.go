@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	patience = time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 10 * time.Millisecond
 )
 

@@ -25,7 +25,6 @@ import (
 
 const (
 	annotation = "hamlet-federation.github.io/"
-	soon       = 10 * time.Second // bounds the wait for a condition; what it is meant to take is logged
 
 	condValid    = string(mcsv1beta1.ServiceExportConditionValid)
 	condReady    = string(mcsv1beta1.ServiceExportConditionReady)
@@ -361,7 +360,7 @@ func narrowDNS(t *testing.T, d *domain.Domain, zone string) *domain.DNS {
 // event waits until there is an Event of this reason about an object, and returns it.
 func event(t *testing.T, d *domain.Domain, space, kind, name, reason string) (found eventsv1.Event) {
 	t.Helper()
-	within(t, soon, func() string {
+	eventually(t, func() string {
 		list, err := d.Cluster.Client.EventsV1().Events(space).List(t.Context(), metav1.ListOptions{})
 		must(t, err)
 		for i := range list.Items {
@@ -459,7 +458,7 @@ func (e *ear) now(name string) map[string]metav1.Condition {
 // it may say NoService.
 func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c metav1.Condition, took time.Duration) {
 	t.Helper()
-	timer := time.NewTimer(soon)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		e.mu.Lock()
@@ -479,7 +478,7 @@ func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c m
 		select {
 		case <-news:
 		case <-timer.C:
-			t.Fatalf("after %v the conditions of %s are %v, want %s to be %s", soon, name, e.now(name), kind, want)
+			t.Fatalf("after %v the conditions of %s are %v, want %s to be %s", patience, name, e.now(name), kind, want)
 		}
 	}
 }
