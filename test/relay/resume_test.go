@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 )
@@ -33,6 +34,15 @@ func TestResume(t *testing.T) {
 		passes(t, 3*time.Second) // for the end marker, and until the files have been written
 	}
 	synced()
+	for _, name := range []string{"relay.catalog", "coredns.catalog"} {
+		eventually(t, func() string {
+			_, err := os.Stat(p.path(name))
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
 	fromOrigin, fromRelay := origin.gate.Received(), relay.gate.Received()
 	t.Logf("the first download: %d octets from the origin, %d from the relay", fromOrigin, fromRelay)
 
