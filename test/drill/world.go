@@ -268,7 +268,7 @@ func (w *world) newPrometheus(ctx context.Context, rules string) error {
 	if err := addresses(&w.pager); err != nil {
 		return err
 	}
-	config := fmt.Sprintf(`global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}
+	config := fmt.Sprintf(`global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
 rule_files: [rules.yaml]
 scrape_configs:
 - job_name: coredns

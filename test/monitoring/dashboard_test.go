@@ -128,7 +128,7 @@ func TestDashboard(t *testing.T) {
 // substitute puts values in the place of the variables, as Grafana does with all of them
 // chosen.
 func substitute(expr string) string {
-	expr = strings.ReplaceAll(expr, "$__rate_interval", "4s")
+	expr = strings.ReplaceAll(expr, "$__rate_interval", window)
 	return regexp.MustCompile(`\$(job|instance|owner|catalog)\b`).ReplaceAllString(expr, ".*")
 }
 

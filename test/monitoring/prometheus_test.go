@@ -21,6 +21,10 @@ const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 50 * time.Millisecond
 	oneCall  = 30 * time.Second // bounds one request to Prometheus
+
+	// window is what a quarter of an hour is in the rules of the test. For so long an alert
+	// about what has been counted once fires.
+	window = "8s"
 )
 
 // must ends the test at an error.
@@ -58,8 +62,8 @@ func scaled(t testing.TB, text string) string {
 	t.Helper()
 	for _, change := range []struct{ from, to string }{
 		{`(?m)^    for: \d+m$`, "    for: 1s"},
-		{`\[(5|10|15)m\]`, "[4s]"},
-		{`offset 15m\b`, "offset 4s"},
+		{`\[(5|10|15)m\]`, "[" + window + "]"},
+		{`offset 15m\b`, "offset " + window},
 		{`offset 1d\b`, "offset 2s"},
 		{`\[[16]h\]`, "[2m]"}, // longer than any fault of the test
 		{`federation_owner_lag_seconds > 60\b`, "federation_owner_lag_seconds > 1"},
@@ -71,7 +75,7 @@ func scaled(t testing.TB, text string) string {
 		}
 		text = pattern.ReplaceAllString(text, change.to)
 	}
-	if left := regexp.MustCompile(`(\[\d+|offset \d+|for: \d+)[smhd]`).FindAllString(regexp.MustCompile(`(\[4s|offset 4s|offset 2s|for: 1s|\[2m)`).ReplaceAllString(text, ""), -1); len(left) > 0 {
+	if left := regexp.MustCompile(`(\[\d+|offset \d+|for: \d+)[smhd]`).FindAllString(regexp.MustCompile(`(\[`+window+`|offset `+window+`|offset 2s|for: 1s|\[2m)`).ReplaceAllString(text, ""), -1); len(left) > 0 {
 		t.Fatalf("not scaled: %v", left)
 	}
 	return text
@@ -99,7 +103,7 @@ func startPrometheus(t testing.TB, dir string) *prometheus {
 	write(t, dir, "targets.json", "[]")
 	write(t, dir, "rules.yaml", scaled(t, read(t, folder+"/rules.yaml")))
 	config := write(t, dir, "prometheus.yaml", `
-global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}
+global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
 rule_files: [rules.yaml]
 scrape_configs:
 - job_name: none # each target has its own
@@ -207,23 +211,39 @@ func on(all []alert, name, of string) (about []alert) {
 	return about
 }
 
-// fires waits until alerts about an instance or a job fire, and looks at their texts.
+// fires waits until alerts about an instance or a job have fired, and looks at their texts.
 func (p *prometheus) fires(t testing.TB, of string, names ...string) {
 	t.Helper()
-	for _, name := range names {
-		var firing alert
-		eventually(t, func() string {
-			all, err := p.active(t.Context())
-			if err != nil {
-				return err.Error()
-			}
-			for _, firing = range on(all, name, of) {
-				if firing.State == "firing" {
-					return ""
+	p.allFire(t, map[string][]string{of: names})
+}
+
+// allFire is fires for several instances and jobs. The alerts need not fire at the same time,
+// as some do so only for a while.
+func (p *prometheus) allFire(t testing.TB, names map[string][]string) {
+	t.Helper()
+	fired := make(map[[2]string]alert) // by instance or job, and name
+	eventually(t, func() string {
+		all, err := p.active(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		missing := ""
+		for of, names := range names {
+			for _, name := range names {
+				for _, a := range on(all, name, of) {
+					if a.State == "firing" {
+						fired[[2]string{of, name}] = a
+					}
+				}
+				if _, ok := fired[[2]string{of, name}]; !ok {
+					missing = fmt.Sprintf("%s does not fire for %s; there are %v", name, of, all)
 				}
 			}
-			return fmt.Sprintf("%s does not fire for %s; there are %v", name, of, all)
-		})
+		}
+		return missing
+	})
+	for key, firing := range fired {
+		name := key[1]
 		for key, text := range firing.Annotations {
 			if strings.Contains(text, "<") || strings.Contains(text, "%!") {
 				t.Errorf("%s of %s is %s", key, name, text)
