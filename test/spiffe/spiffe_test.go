@@ -134,7 +134,7 @@ func TestAgentAway(t *testing.T) {
 			}
 			return ""
 		})
-		if late := time.Since(end); late < -2*time.Second || late > 10*time.Second {
+		if late := time.Since(end); late < -2*time.Second || late > busy {
 			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+grace, grace)
 		}
 		w.state(t, "stale")
@@ -179,7 +179,12 @@ func TestRogueAuthority(t *testing.T) {
 	}
 	genuine, err := w.east.Forge(t.Context(), w.consumer())
 	must(t, err)
-	must(t, dial(genuine))
+	eventually(t, func() string { // the owner may still wait for its own certificate
+		if err := dial(genuine); err != nil {
+			return "the owner does not take a certificate that is in order: " + err.Error()
+		}
+		return ""
+	})
 	if forged, err = w.west.Forge(t.Context(), w.consumer()); err == nil {
 		err = dial(forged)
 	}
@@ -231,8 +236,9 @@ func startFake(t *testing.T, certificate tls.Certificate) *fake {
 	return f
 }
 
-// soon bounds the end of the stream of somebody who may not have it any more.
-const soon = 10 * time.Second
+// busy bounds the end of a stream that must end, from when it must: without a reason the
+// streams of a test do not end at all.
+const busy = 30 * time.Second
 
 // Whoever is not allowed any more, or not trusted, loses the stream, and gets it back
 // when that is taken back.
@@ -265,7 +271,7 @@ func TestTakenAway(t *testing.T) {
 		w.state(t, "synced")
 		must(t, tc.take())
 		start := time.Now()
-		within(t, soon, func() string {
+		within(t, busy, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives without " + tc.what
 			}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	patience = time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 20 * time.Millisecond
 
 	// grace is how long a stream outlives a certificate, on both sides.
