@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds each wait for something that must happen.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // programs builds the programs of the images, and returns the folder that they are in.
 func programs(t *testing.T) string {
@@ -67,7 +67,7 @@ func freeAddress(t *testing.T) string {
 func ask(from, server, name string, qtype uint16) (*dns.Msg, error) {
 	query := new(dns.Msg)
 	query.SetQuestion(dns.Fqdn(name), qtype)
-	client := dns.Client{Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}}
+	client := dns.Client{Timeout: 10 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}}
 	reply, _, err := client.Exchange(query, server)
 	return reply, err
 }
