@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	patience = time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute // bounds each wait for something that must happen
 	tick     = 5 * time.Millisecond
 )
 
@@ -311,6 +311,10 @@ func freeAddress(t testing.TB) string {
 	must(t, err)
 	return address
 }
+
+// pauses returns how often the owner has found so far that it had no processor for a while.
+// Each time nothing expires before one more convergence is over.
+func (o *owner) pauses() int { return o.Logged("this process has not run for a while") }
 
 // metric returns the value of a metric of the owner, by its name without the prefix
 // federation_owner_registration_; the values of several series are added up.

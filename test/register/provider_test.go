@@ -128,10 +128,8 @@ func TestProviderStopped(t *testing.T) {
 	if s, _ := fleet.now(); s.Expired+s.Refused+s.Lost > 0 {
 		t.Errorf("the providers were disturbed: %+v", s)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.withdraws > 0 {
-		t.Errorf("%d services were withdrawn", f.withdraws)
+	if gone := f.withdrawals(); len(gone) > 0 {
+		t.Errorf("%d services were withdrawn, the first %s", len(gone), gone[0])
 	}
 }
 
@@ -163,7 +161,7 @@ func TestRefusals(t *testing.T) {
 	good := "good." + zone
 	goodNode := node(fleet.Address(1))
 	p := w.open(t, w.owners[0], "other")
-	p.active(t, good, goodNode, shortTTL)
+	p.active(t, good, goodNode, time.Minute)
 	p.grants(t, goodNode)
 	other := w.open(t, w.owners[0], "fleet")
 	taken := node(fleet.Address(77))
@@ -194,24 +192,24 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s at %q for %v is refused by %q, %q; want %q, which names %q", bad.service, bad.node, bad.ttl, rule, reason, bad.rule, bad.named)
 		}
 		if bad.service == good && bad.node == goodNode { // the one that stood is not registered any more
-			p.active(t, good, goodNode, shortTTL)
+			p.active(t, good, goodNode, time.Minute)
 			p.grants(t, goodNode)
 		}
 	}
 	for i := 2; i <= strictQuota; i++ {
-		p.active(t, good, node(fleet.Address(i)), shortTTL)
+		p.active(t, good, node(fleet.Address(i)), time.Minute)
 		p.grants(t, node(fleet.Address(i)))
 	}
 	over := node(fleet.Address(strictQuota + 1))
-	p.active(t, good, over, shortTTL)
+	p.active(t, good, over, time.Minute)
 	if rule, reason := p.refuses(t, over); rule != "quota" || !strings.Contains(reason, "strict") {
 		t.Errorf("one node more is refused by %q, %q", rule, reason)
 	}
 	p.clear(t, good, node(fleet.Address(strictQuota)))
-	p.active(t, good, over, shortTTL)
+	p.active(t, good, over, time.Minute)
 	p.grants(t, over)
 
-	// What stands does so in DNS, and by its heartbeats.
+	// What stands does so in DNS.
 	want := []string{fleet.Address(strictQuota + 1).String()}
 	for i := 1; i < strictQuota; i++ {
 		want = append(want, fleet.Address(i).String())

@@ -33,6 +33,7 @@ type prober struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex
+	until  time.Time // what is answered later is not judged; zero: all is
 	asked  int
 	rounds int      // in which all names were asked for
 	wrong  []string // the first answers that were wrong
@@ -90,6 +91,9 @@ func (p *prober) judge(ctx context.Context, d *domain.DNS, name, want string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.until.IsZero() && time.Now().After(p.until) {
+		return
+	}
 	p.asked++
 	if got == want {
 		return
@@ -98,6 +102,13 @@ func (p *prober) judge(ctx context.Context, d *domain.DNS, name, want string) {
 	if len(p.wrong) < keptWrong {
 		p.wrong = append(p.wrong, fmt.Sprintf("%s %s: %q, want %q", begin.Format(time.TimeOnly), name, got, want))
 	}
+}
+
+// judges says until when the answers have to be right.
+func (p *prober) judges(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = until
 }
 
 // more waits until every name was asked for once more, from now on.
@@ -154,7 +165,7 @@ type follower struct {
 	services  map[string]*federation.Service
 	withdrawn map[string]time.Time // by fqdn: when it was withdrawn last
 	changed   map[string]time.Time // by fqdn: when it was announced or changed last
-	withdraws int
+	withdraws []string             // fqdns, each time
 	status    mirror.Status
 }
 
@@ -191,7 +202,7 @@ func (f *follower) publish(c mirror.Changes) {
 		if change.Service.IsZero() {
 			if s := f.services[change.Name]; s != nil {
 				f.withdrawn[fqdn(s)] = now
-				f.withdraws++
+				f.withdraws = append(f.withdraws, fqdn(s))
 			}
 			delete(f.services, change.Name)
 			continue
@@ -219,6 +230,13 @@ func (f *follower) gone(t testing.TB, name string) time.Time {
 		return ""
 	})
 	return at
+}
+
+// withdrawals returns what was withdrawn so far, each time that it was.
+func (f *follower) withdrawals() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.withdraws)
 }
 
 // synced waits until the follower has the catalog of an open stream with n services,
