@@ -75,8 +75,8 @@ await() {
 		must_live owner "$owner"
 		must_live coredns "$coredns"
 		tries=$((tries + 1))
-		if [ "$tries" -ge 300 ]; then
-			echo "run-register: $1 is not so after 30 seconds; the logs are in $run:" >&2
+		if [ "$tries" -ge 1200 ]; then
+			echo "run-register: $1 is not so after two minutes; the logs are in $run:" >&2
 			tail -n 5 "$run"/*.log | sed 's/^/  /' >&2
 			exit 1
 		fi

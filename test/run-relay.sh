@@ -85,8 +85,8 @@ await() {
 	until expr "$(answer 1053)" : "$2\$" >/dev/null && expr "$(answer 1054)" : "$2\$" >/dev/null; do
 		all_live
 		tries=$((tries + 1))
-		if [ "$tries" -ge 300 ]; then
-			echo "run-relay: $1 is not so after 30 seconds; the logs are in $run:" >&2
+		if [ "$tries" -ge 1200 ]; then
+			echo "run-relay: $1 is not so after two minutes; the logs are in $run:" >&2
 			tail -n 5 "$run"/*.log | sed 's/^/  /' >&2
 			exit 1
 		fi
@@ -191,8 +191,8 @@ until expr "$(answer 1053)" : 'NOERROR.*[0-9]$' >/dev/null && expr "$(answer 105
 	must_live origin "$origin"
 	pause 1
 	elapsed=$((elapsed + 1))
-	if [ "$elapsed" -ge 60 ]; then
-		echo "run-relay: the service is not back after a minute; the logs are in $run" >&2
+	if [ "$elapsed" -ge 120 ]; then
+		echo "run-relay: the service is not back after two minutes; the logs are in $run" >&2
 		exit 1
 	fi
 done

@@ -72,7 +72,7 @@ until bin/lookup -server "$dns_address" -wait 500ms shop.fed.example A >/dev/nul
 	must_live owner "$owner"
 	must_live coredns "$coredns"
 	tries=$((tries + 1))
-	if [ "$tries" -ge 60 ]; then
+	if [ "$tries" -ge 240 ]; then
 		echo "run: no answer for shop.fed.example; see $run/owner.log and $run/coredns.log:" >&2
 		sed 's/^/  /' "$run/owner.log" "$run/coredns.log" >&2
 		exit 1

@@ -31,7 +31,7 @@ var westObjects string
 var eastObjects string
 
 const (
-	patience = time.Minute          // bounds the wait for an answer
+	patience = 2 * time.Minute      // bounds the wait for an answer
 	interval = 2 * time.Millisecond // between two queries
 )
 
