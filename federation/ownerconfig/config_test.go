@@ -247,7 +247,7 @@ func TestKey(t *testing.T) {
 		{"registration: {rules: a}", "registration: {rules: b, lifetime: 2h}", true},
 		{"registration: {rules: a}", "registration: {rules: a, listen: \":1\"}", false},
 		{"registration: {rules: a}", "registration: {rules: a, linger: 0}", false},
-		{"registration: {rules: a}", "registration: {rules: a, store: {file: {path: a}}}", false},
+		{"registration: {rules: a}", "registration: {rules: a, store: {file: {path: b}}}", false},
 		{
 			"registration: {rules: a, store: {etcd: {endpoints: [\"http://a:1\"]}}}",
 			"registration: {rules: b, store: {etcd: {endpoints: [\"http://a:1\"], prefix: /federation/registration}}}", true,
@@ -350,18 +350,19 @@ func TestMistakes(t *testing.T) {
 			"11: catalogs[0].sources[4].registration.store.etcd: needs endpoints of https: a password is sent over TLS, or to this machine, only",
 		}},
 		"registrations in each other's way": {"- sources:\n  - file: {path: catalog.yaml}\n", "- sources:\n" +
-			"  - registration: {rules: a, listen: \":1\", store: {file: {path: a}}}\n" +
-			"  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: ./a}}}\n" +
+			"  - registration: {rules: a, listen: \":1\", store: {file: {path: b}}}\n" +
+			"  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: ./b}}}\n" +
 			"  - registration: {name: c, rules: a, store: {etcd: {endpoints: [\"http://a:1\", \"http://b:1\"], prefix: /a}}}\n" +
 			"  - registration: {name: d, rules: a, store: {etcd: {endpoints: [\"http://b:1\", \"http://a:1\"], prefix: /a}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":0\"}\n  - registration: {name: e, rules: a, listen: \":0\"}\n" +
-			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\"}\n", []string{
+			"- server_name: b\n  sources:\n  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":8008\", store: {file: {path: ./a}}}\n", []string{
 			"8: catalogs[0].sources[1].registration.listen: is that of the registration on line 7 as well",
 			"8: catalogs[0].sources[1].registration.store.file.path: is that of the registration on line 7 as well",
 			"10: catalogs[0].sources[3]: has no listen, and neither has the registration on line 9; the port of the owner leads to one registration of each catalog",
 			"10: catalogs[0].sources[3].registration.store.etcd: is that of the registration on line 9 as well",
 			`11: catalogs[0].sources[4]: "registration:d" is there twice, first on line 10`,
 			"16: catalogs[1].sources[1].registration.listen: is that of listen as well",
+			"16: catalogs[1].sources[1].registration.store.file.path: is a file of the configuration, and would be written over",
 		}},
 		"registries of slips": {"file: {path: catalog.yaml}", "nsm: {name: A, registry: \"registry:5002\", zone: a b, tls: any}\n" +
 			"  - nsm: {name: b, registry: \"tcp://192.0.2.1:5002\", zone: b, tls: none}\n" +
@@ -461,7 +462,7 @@ func TestWarnings(t *testing.T) {
 			"12: catalogs[0].exports[1]: is never reached: the rule on line 11 covers it",
 		}},
 		"registrations": {"allow: {file: a}\ncatalogs:\n- sources:\n" +
-			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: a}}}\n" +
+			"  - registration: {rules: a}\n  - registration: {name: b, rules: a, listen: \":1\", store: {file: {path: d}}}\n" +
 			"  - registration: {name: c, rules: a, listen: \":2\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://localhost:1\", \"http://[::1]:1\"]}}}\n" +
 			"  - registration: {name: d, rules: a, listen: \":3\", store: {etcd: {endpoints: [\"http://127.0.0.1:1\", \"http://a:1\"]}}}\n" +
 			"  - registration: {name: e, rules: a, listen: \":4\", store: {etcd: {endpoints: [\"https://a:1\"]}}}\n", []string{

@@ -328,7 +328,7 @@ func (c Config) files() []string {
 }
 
 // apart notes what several registrations and relays want that only one can have: an
-// address, a file, or keys of etcd.
+// address, a file, or keys of etcd. A file that one of them writes is none that is read.
 func (r *reader) apart(c Config) {
 	taken := make(map[string]string) // by whom
 	for _, port := range [][2]string{{c.Listen, "listen"}, {c.Metrics, "metrics"}, {c.Status.Address, "status"}} {
@@ -342,13 +342,21 @@ func (r *reader) apart(c Config) {
 		}
 		taken[what] = fmt.Sprintf(by, v.line)
 	}
+	read := c.files()
+	write := func(v value, path string) {
+		file := filepath.Clean(path)
+		claim(v, "file", file)
+		if slices.Contains(read, file) {
+			r.wrongf(v, "is a file of the configuration, and would be written over")
+		}
+	}
 	for _, at := range r.registrations {
 		g := at.registration
 		if g.Listen != "" && !strings.HasSuffix(g.Listen, ":0") {
 			claim(r.places[at.field+".listen"], "listen", g.Listen)
 		}
 		if g.Store != "" {
-			claim(r.places[at.field+".store.file.path"], "file", filepath.Clean(g.Store))
+			write(r.places[at.field+".store.file.path"], g.Store)
 		}
 		if e := g.Etcd; e != nil {
 			endpoints := slices.Sorted(slices.Values(e.Endpoints))
@@ -356,15 +364,9 @@ func (r *reader) apart(c Config) {
 		}
 	}
 	by = "the relay on line %d"
-	read := c.files()
 	for _, at := range r.relays {
-		if at.relay.Persist == "" {
-			continue
-		}
-		v, file := r.places[at.field+".persist"], filepath.Clean(at.relay.Persist)
-		claim(v, "file", file)
-		if slices.Contains(read, file) {
-			r.wrongf(v, "is a file of the configuration, and would be written over")
+		if at.relay.Persist != "" {
+			write(r.places[at.field+".persist"], at.relay.Persist)
 		}
 	}
 	r.checkRelays(c)
