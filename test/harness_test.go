@@ -53,6 +53,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 )
@@ -107,25 +108,10 @@ func runCoreDNS() {
 // patience bounds each wait for something that must happen.
 const patience = 2 * time.Minute
 
-// eventually calls condition until it returns "", and fails the test after the
-// given time. Any other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, within time.Duration, condition func() string) {
 	t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", within, why)
-		case <-tick.C:
-		}
-	}
+	await.Until(t, within, condition)
 }
 
 // pki is a throwaway authority, and the certificate files of an owner and a

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 const partnerID = "spiffe://partner.example/coredns"
@@ -128,21 +128,10 @@ func (s *stream) ends() codes.Code {
 	}
 }
 
-// eventually calls condition until it returns "". Any other result says why the
-// condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for why := condition(); why != ""; why = condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal(why)
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // TestServeAllowFile edits the allow file of an owner. Only consumers in the file are

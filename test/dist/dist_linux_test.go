@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 const (
@@ -290,23 +292,10 @@ func difference(files, others map[string]string) (lines []string) {
 	return lines
 }
 
-// eventually waits until a condition has nothing to complain of.
+// eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	deadline := time.After(patience)
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		complaint := condition()
-		if complaint == "" {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatal(complaint)
-		case <-again.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // dig returns what dig prints of a question to the server in the root.

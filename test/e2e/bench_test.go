@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
@@ -153,10 +154,10 @@ func BenchmarkClusters(b *testing.B) {
 	before := requests(b, west)
 	begin = time.Now()
 	must(b, o.Start(b.Context()))
-	within(b, bulk, func() string { return notReady(b, o) })
+	await.Until(b, bulk, func() string { return notReady(b, o) })
 	b.ReportMetric(time.Since(begin).Seconds(), "cold-start-s")
 	f := follow(b, west)
-	within(b, bulk, func() string {
+	await.Until(b, bulk, func() string {
 		if n := len(f.now()); n != *size {
 			return fmt.Sprintf("%d services are published", n)
 		}

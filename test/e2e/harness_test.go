@@ -14,14 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	tick     = 10 * time.Millisecond
-)
+const patience = 2 * time.Minute // bounds each wait for something that must happen
 
 // shared is the world that most tests share. It is started by the first that needs
 // it, and stopped after the last.
@@ -107,31 +105,10 @@ func showLogs(t testing.TB, w *domain.World) {
 	})
 }
 
-// eventually calls condition until it returns "", and fails the test after a while.
-// Any other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	within(t, patience, condition)
-}
-
-// within is eventually with a bound of its own.
-func within(t testing.TB, bound time.Duration, condition func() string) {
-	t.Helper()
-	deadline := time.NewTimer(bound)
-	defer deadline.Stop()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", bound, why)
-		case <-ticker.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // must ends the test at an error.

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -232,25 +233,10 @@ func (w *world) steady(t *testing.T, name, want string) (stop func()) {
 	}
 }
 
-// eventually calls condition until it returns "", and fails the test after a while. Any
-// other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", patience, why)
-		case <-ticker.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // passed waits until so much time has passed since a moment.

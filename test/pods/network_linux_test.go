@@ -15,25 +15,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 // patience bounds each wait for something that must happen.
 const patience = time.Minute
 
-// eventually calls condition until it returns "", and fails the test after patience.
-// Any other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	deadline, tick := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for why := condition(); why != ""; why = condition() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", patience, why)
-		case <-tick.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // mustRun runs a command, and returns what it printed.

@@ -21,16 +21,14 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 	"github.com/hamlet-federation/coredns-federation/test/register/fleet"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	tick     = 5 * time.Millisecond
-)
+const patience = 2 * time.Minute // bounds each wait for something that must happen
 
 // The names and identities of every world.
 const (
@@ -98,31 +96,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually calls condition until it returns "", and fails the test after a while.
-// Any other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	within(t, patience, condition)
-}
-
-// within is eventually with a bound of its own.
-func within(t testing.TB, bound time.Duration, condition func() string) {
-	t.Helper()
-	deadline := time.NewTimer(bound)
-	defer deadline.Stop()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", bound, why)
-		case <-ticker.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // passes waits until a time.

@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
@@ -71,25 +72,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually calls condition until it returns "", and fails the test after a while.
-// Any other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", patience, why)
-		case <-ticker.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // passes lets a time pass.

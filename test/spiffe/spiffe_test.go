@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
@@ -77,7 +78,7 @@ func TestRotation(t *testing.T) {
 	w.answers(t, web, webAnswer)
 	unbroken, prober := w.follow(t), w.probe(t)
 	owner, coreDNS := []time.Time{w.ownerExpiry(t)}, []time.Time{w.dnsExpiry(t)}
-	within(t, 4*time.Minute, func() string {
+	await.Until(t, 4*time.Minute, func() string {
 		for all, now := range map[*[]time.Time]time.Time{&owner: w.ownerExpiry(t), &coreDNS: w.dnsExpiry(t)} {
 			if !now.Equal((*all)[len(*all)-1]) {
 				*all = append(*all, now)
@@ -271,7 +272,7 @@ func TestTakenAway(t *testing.T) {
 		w.state(t, "synced")
 		must(t, tc.take())
 		start := time.Now()
-		within(t, busy, func() string {
+		await.Until(t, busy, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives without " + tc.what
 			}

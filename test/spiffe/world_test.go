@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -274,31 +275,10 @@ func logs(t *testing.T, p *realserver.Process, texts ...string) {
 	})
 }
 
-// eventually calls condition until it returns "", and fails the test after a while. Any
-// other result says why the condition is not met yet.
+// eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	within(t, patience, condition)
-}
-
-// within is eventually with a bound of its own.
-func within(t *testing.T, bound time.Duration, condition func() string) {
-	t.Helper()
-	deadline := time.NewTimer(bound)
-	defer deadline.Stop()
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", bound, why)
-		case <-ticker.C:
-		}
-	}
+	await.Until(t, patience, condition)
 }
 
 // program returns the path of one of this project's programs, as an agent sees it.
