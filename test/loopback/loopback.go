@@ -6,32 +6,59 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 )
 
 // Ports are below the ephemeral ones, which the system gives to clients and to
 // listeners on port 0 (32768 and above on Linux). So no other program takes a port
-// before it is used, or while its server is down.
+// before it is used, or while its server is down. Neither does another process that
+// asks this package: each has a block of ports, as long as there are any.
 const (
 	firstPort = 10_000
 	lastPort  = 32_000
+	blockSize = 1_000
 	attempts  = 100
 )
 
-// tried counts the ports that were tried. It starts at random, as another process
-// may be looking for ports at the same time.
-var tried = func() *atomic.Int64 {
-	n := new(atomic.Int64)
-	n.Store(rand.Int64N(lastPort - firstPort))
-	return n
-}()
+// block is a range of ports.
+type block struct {
+	first, size int64
+	tried       atomic.Int64 // how many ports were tried
+
+	// guard listens on the first port and accepts nothing: it keeps other processes from
+	// the block until this one ends. It is nil where all blocks are taken.
+	guard net.Listener
+}
+
+// own returns the block of this process.
+var own = sync.OnceValue(take)
+
+// take returns a block that no process has, if there is one.
+func take() *block {
+	const blocks = (lastPort - firstPort) / blockSize
+	for _, i := range rand.Perm(blocks) {
+		first := firstPort + int64(i)*blockSize
+		if guard, err := net.Listen("tcp", address(first)); err == nil {
+			return &block{first: first + 1, size: blockSize - 1, guard: guard}
+		}
+	}
+	// Another process without a block may be looking for ports at the same time, so this
+	// one begins at random.
+	b := &block{first: firstPort, size: lastPort - firstPort}
+	b.tried.Store(rand.Int64N(b.size))
+	return b
+}
+
+func address(port int64) string { return net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10)) }
 
 // FreeAddress returns 127.0.0.1 with a port that is free for UDP and TCP. It does
 // not return the same address again before all others were tried.
-func FreeAddress() (string, error) {
+func FreeAddress() (string, error) { return own().freeAddress() }
+
+func (b *block) freeAddress() (string, error) {
 	for range attempts {
-		port := firstPort + tried.Add(1)%(lastPort-firstPort)
-		address := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
+		address := address(b.first + b.tried.Add(1)%b.size)
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			continue
