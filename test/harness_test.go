@@ -494,13 +494,32 @@ func (d *coreDNS) awaitStale(t testing.TB, name string) *dns.Msg {
 	t.Helper()
 	var reply *dns.Msg
 	eventually(t, patience, func() string {
-		reply = mustQuery(t, d.address, name, dns.TypeA, withEDNS)
+		var err error
+		if reply, err = query(d.address, name, dns.TypeA, withEDNS); err != nil {
+			return err.Error()
+		}
 		if got := extendedError(reply); got != int(dns.ExtendedErrorCodeStaleAnswer) {
 			return fmt.Sprintf("%s has the extended error %d, want that of a stale answer", name, got)
 		}
 		return ""
 	})
 	return reply
+}
+
+// awaitComplete waits until a name that nobody publishes is denied for certain: the
+// catalogs of all owners of the zone are complete, and none of them is lost.
+func (d *coreDNS) awaitComplete(t testing.TB, name string) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		m, err := query(d.address, name, dns.TypeA, withEDNS)
+		if err != nil {
+			return err.Error()
+		}
+		if m.Rcode != dns.RcodeNameError || extendedError(m) != -1 {
+			return fmt.Sprintf("%s is %s, with the extended error %d", name, summary(m), extendedError(m))
+		}
+		return ""
+	})
 }
 
 // extendedError returns the info code of the extended error (RFC 8914) in a reply,

@@ -164,9 +164,17 @@ func TestReloads(t *testing.T) {
 		return federationBlock(p, "fed.example", "prometheus "+metrics, fmt.Sprintf("%s ttl %d", o.address, ttl))
 	}
 	d := startCoreDNS(t, corefile(30))
-	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
+	d.awaitComplete(t, "nope.fed.example")
 	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1", "nope.fed.example": "NXDOMAIN"})
 	d.reload(t) // the first one may keep something, such as a second socket: that is no leak
+
+	// A series begins when something is counted, which is after the answers.
+	eventually(t, patience, func() string {
+		if sum(scrape(t, metrics), "coredns_federation_responses_total", `operation="end"`) != 1 {
+			return "the end of the catalog is not counted"
+		}
+		return ""
+	})
 	before, files := scrape(t, metrics), d.openFiles(t)
 	for i := range 100 {
 		d.write(t, corefile(30+i%2))
@@ -208,6 +216,7 @@ func TestReloadChanges(t *testing.T) {
 	d := startCoreDNS(t, corefile(block(one, "fed.example", ""), block(two, "fed.example", "")))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "two.fed.example", dns.TypeA, "NOERROR 192.0.2.3")
+	d.awaitComplete(t, "nope.fed.example")
 	a := keepAsking(t, d.address, map[string]string{"web.fed.example": "NOERROR 192.0.2.1"})
 
 	d.write(t, corefile(block(one, "fed.example more.example", "ttl 7"), block(two, "fed.example", "")))
@@ -217,6 +226,7 @@ func TestReloadChanges(t *testing.T) {
 	}
 	// The zones did not include it before, so it was refused, and has to be sent again.
 	d.awaitAnswer(t, "wide.more.example", dns.TypeA, "NOERROR 192.0.2.2")
+	d.awaitComplete(t, "nope.fed.example")
 
 	for more, want := range map[string]string{"fallthrough": "REFUSED", "": "NXDOMAIN"} { // there is no other plugin
 		d.write(t, corefile(block(one, "fed.example", more), block(two, "fed.example", more)))
