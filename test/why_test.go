@@ -319,6 +319,20 @@ func TestWhy(t *testing.T) {
 	d.awaitAnswer(t, "crm.renamed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "old.stale.example", dns.TypeA, "NOERROR 192.0.2.1")
 	d.awaitAnswer(t, "old.expired.example", dns.TypeA, "NOERROR 192.0.2.1")
+	state := func(address, want, failure string) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
+				if u.ID == address && u.State == want && strings.Contains(u.Failure, failure) {
+					return ""
+				}
+			}
+			return fmt.Sprintf("%s is not %s, with the failure %q", address, want, failure)
+		})
+	}
+	for _, o := range []*realOwner{first, second, chosen, renamed, shared, falls, lost, over} {
+		state(o.address, "synced", "") // which comes after the answers from a catalog
+	}
 	lost.stop()
 	over.stop()
 	d.awaitStale(t, "old.stale.example")
@@ -334,17 +348,6 @@ func TestWhy(t *testing.T) {
 	turned.refuse()
 	mustUpsert(t, chosen, labelled("internal"))
 	d.awaitAnswer(t, "b.pay.chosen.example", dns.TypeA, "NXDOMAIN")
-	state := func(address, want, failure string) {
-		t.Helper()
-		eventually(t, patience, func() string {
-			for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
-				if u.ID == address && u.State == want && strings.Contains(u.Failure, failure) {
-					return ""
-				}
-			}
-			return fmt.Sprintf("%s is not %s, with the failure %q", address, want, failure)
-		})
-	}
 	state(nobody, "connecting", "connection refused")
 	state(strict.address, "connecting", "TLS handshake")
 	state(silent.address, "syncing", "")
