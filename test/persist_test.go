@@ -23,11 +23,11 @@ func TestPersist(t *testing.T) {
 	p := newPKI(t)
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"))
 	file := filepath.Join(t.TempDir(), "catalog")
-	const retention = 12 * time.Second
-	corefile := func(persist string) string {
-		return federationBlock(p, "fed.example", "", fmt.Sprintf("%s retention %v\n%s", o.address, retention, persist))
+	const retention = 24 * time.Second // in which a process starts
+	corefile := func(extra, persist string) string {
+		return federationBlock(p, "fed.example", extra, fmt.Sprintf("%s retention %v\n%s", o.address, retention, persist))
 	}
-	first := startCoreDNS(t, corefile("persist "+file))
+	first := startCoreDNS(t, corefile("", "persist "+file))
 	first.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	eventually(t, patience, func() string {
 		if _, err := os.Stat(file); err != nil {
@@ -43,15 +43,18 @@ func TestPersist(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	second := startCoreDNS(t, corefile("persist "+file))
+	metrics := freeAddress(t)
+	second := startCoreDNS(t, corefile("prometheus "+metrics, "persist "+file))
 	stale := second.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
 	if got := extendedError(stale); got != int(dns.ExtendedErrorCodeStaleAnswer) {
 		t.Errorf("extended error of a restored answer is %d, want that of a stale one", got)
 	}
 	second.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
-	if lived := second.awaitNXDOMAIN(t, "web.fed.example", killed); lived > retention+time.Second {
-		t.Errorf("records were answered for %v after the owner was last seen, longer than %v", lived, retention)
+	most := retention - time.Since(killed)
+	if left := sum(scrape(t, metrics), "coredns_federation_retention_remaining_seconds", o.address); left <= 0 || left > most.Seconds() {
+		t.Errorf("%v s of the retention are left, want some, and no more than %v", left, most)
 	}
+	second.awaitNXDOMAIN(t, "web.fed.example", killed)
 
 	newer := slices.Clone(saved)
 	binary.BigEndian.PutUint32(newer[8:], binary.BigEndian.Uint32(newer[8:])+1)
@@ -77,7 +80,7 @@ func TestPersist(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d := startCoreDNS(t, corefile("persist "+file))
+			d := startCoreDNS(t, corefile("", "persist "+file))
 			if tt.log != "" {
 				d.awaitLog(t, 1, "[ERROR]", "catalog cannot be restored", tt.log)
 			}
