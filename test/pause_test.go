@@ -14,7 +14,7 @@ func TestCoreDNSStoppedWithinCatalog(t *testing.T) {
 	t.Parallel()
 	// The owner is silent while CoreDNS runs and is asked a few times, which on a busy
 	// machine takes a while.
-	const settle = 8 * time.Second
+	const settle = 15 * time.Second
 	for name, meanwhile := range map[string]bool{"rest comes later": false, "rest comes meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
