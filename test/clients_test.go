@@ -34,6 +34,7 @@ func startForClients(t testing.TB, bind, key string) *coreDNS {
 		key, bind, o.address, p.tls())+
 		fmt.Sprintf(".:PORT %s{\n\tbind 127.0.0.1 %s\n\tforward . %s\n}", strings.ReplaceAll(key, "fed.example", "."), bind, n.address))
 	d.awaitAnswer(t, "nope.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1 198.51.100.7") // its host has been looked up
 	return d
 }
 

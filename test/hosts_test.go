@@ -60,9 +60,18 @@ func TestHostLookupsIgnoreTheClient(t *testing.T) {
 		for _, clients := range [][]string{{server, other}, {other, server}} {
 			name := strings.ReplaceAll(c.name+"-"+clients[0], ".", "-") + ".fed.example."
 			for _, client := range clients {
-				if got := summary(queryFrom(t, client, d.address, name)); got != c.want {
-					t.Errorf("%s, first asked for by %s: answer for %s is %q, want %q", c.name, clients[0], client, got, c.want)
-				}
+				eventually(t, patience, func() string {
+					got := summary(queryFrom(t, client, d.address, name))
+					wrong := fmt.Sprintf("%s, first asked for by %s: answer for %s is %q, want %q", c.name, clients[0], client, got, c.want)
+					switch got {
+					case c.want:
+						return ""
+					case "SERVFAIL": // a look-up may take too long on a busy machine
+						return wrong
+					}
+					t.Error(wrong)
+					return ""
+				})
 			}
 		}
 	}
