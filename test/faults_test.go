@@ -433,15 +433,17 @@ func crash(f *faulty) (truth, func(*watched)) {
 	}
 }
 
-// replicas is an owner with two replicas, of which the first ends for good.
+// replicas is an owner with two replicas, of which the first ends for good. The second
+// one starts later, so that the first has the stream.
 func replicas(f *faulty) (truth, func(*watched)) {
 	f.serve(original, f.load(f.pki.owner), 0)
 	first, stop := f.address, f.stop
-	f.address = freeAddress(f.t)
-	f.serve(original+"\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old", f.load(f.pki.owner), 0)
-	f.address, f.replica = first, f.address
+	f.replica = freeAddress(f.t)
 	return unsynced(before), func(w *watched) {
 		w.through(f.t, func() {
+			f.address = f.replica
+			f.serve(original+"\nawait\nupsert api api.ZONE 192.0.2.9\ndelete old", f.load(f.pki.owner), 0)
+			f.address = first
 			stop()
 			f.logged("owner is synced", 2)
 		}, f.next)
