@@ -21,11 +21,21 @@ import (
 // transferZone asks for a zone as a secondary does: for all of it (AXFR), or for
 // what has changed since a serial that is not 0 (IXFR).
 func transferZone(address, zone string, serial uint32) ([]dns.RR, error) {
+	return transferFrom("127.0.0.1", address, zone, serial)
+}
+
+// transferFrom is transferZone from an address of this machine.
+func transferFrom(source, address, zone string, serial uint32) ([]dns.RR, error) {
 	query := new(dns.Msg)
 	if query.SetAxfr(zone); serial != 0 {
 		query.SetIxfr(zone, serial, "ns.dns."+zone, "hostmaster."+zone)
 	}
-	client := &dns.Transfer{DialTimeout: patience, ReadTimeout: patience}
+	dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	conn, err := dialer.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	client := &dns.Transfer{Conn: &dns.Conn{Conn: conn}, ReadTimeout: patience}
 	envelopes, err := client.In(query, address)
 	if err != nil {
 		return nil, err
