@@ -152,7 +152,7 @@ func TestUsage(t *testing.T) {
 		stdout string // how it begins
 		stderr string
 	}{
-		{nil, 0, "federationctl is the owner's side", ""},
+		{[]string{}, 0, "federationctl is the owner's side", ""},
 		{[]string{"--help"}, 0, "federationctl is the owner's side", ""},
 		{[]string{"serve", "--help"}, 0, "serve publishes the services", ""},
 		{[]string{"--version"}, 0, "federationctl ", ""},
