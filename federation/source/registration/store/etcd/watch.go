@@ -157,13 +157,20 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 	defer cancel()
 	probes := make(chan probe)
 	wg.Go(func() { s.probe(watching, client, probes) })
-	// The notices of progress keep a watch of few changes from falling behind a compaction.
-	events := client.Watch(watching, s.nodes(), clientv3.WithPrefix(), clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
+	// The client returns a watch only once etcd has opened it, and an etcd that has gone is
+	// to be noticed before. The notices of progress keep a watch of few changes from falling
+	// behind a compaction.
+	opened := make(chan clientv3.WatchChan, 1)
+	wg.Go(func() {
+		opened <- client.Watch(watching, s.nodes(), clientv3.WithPrefix(), clientv3.WithRev(all.revision+1), clientv3.WithProgressNotify())
+	})
+	var events clientv3.WatchChan // nil until it is open
 	since := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case events = <-opened:
 		case reply, ok := <-events:
 			if !ok {
 				return errClosed
