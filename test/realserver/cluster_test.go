@@ -142,8 +142,14 @@ func TestCluster(t *testing.T) {
 	if err := c.Uninstall(ctx, ServiceExports); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exports.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("ServiceExports without their CRD: %v, want not found", err)
+	err = until(ctx, func() error { // the API server learns of what has gone by its own watch
+		if _, err := exports.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("ServiceExports without their CRD: %w, want not found", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	if err := c.InstallMCS(ctx, "v1alpha1"); err != nil {
 		t.Fatal(err)
