@@ -24,6 +24,7 @@ type verdict uint8
 
 const (
 	retry verdict = iota
+	quick         // retry, and soon: an attempt costs next to nothing
 	calm          // retry, and send fewer pings
 	slow          // retry, but not often: somebody has to fix something first
 	park          // do not retry before something has changed
@@ -50,6 +51,9 @@ func classify(err error) end {
 	// renewed, and what answered in plain text was not the owner.
 	case below && f.handshake:
 		return end{verdict: slow, code: codes.Unavailable, err: err}
+	// Nobody listens yet, or the name is not there: a restart ends in that way.
+	case below && !late(err):
+		return end{verdict: quick, code: codes.Unavailable, err: err}
 	case below:
 		return end{verdict: retry, code: codes.Unavailable, err: err}
 	case errors.Is(err, errSilent):
@@ -123,6 +127,9 @@ func (e end) Error() string {
 }
 
 func (e end) Unwrap() error { return e.err }
+
+// silent reports whether the owner was left because it said nothing.
+func (e end) silent() bool { return errors.Is(e.err, errSilent) }
 
 // kind returns the same string for ends that mean the same to a reader of the log.
 // Unlike the text it holds nothing that may change from one attempt to the next, such

@@ -32,17 +32,17 @@ func TestClassify(t *testing.T) {
 		text    string
 		remedy  string // its beginning
 	}{
-		"refused connection": {&failure{false, syscall.ECONNREFUSED}, retry, codes.Unavailable, "connection refused", "start the owner"},
+		"refused connection": {&failure{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
 		"dial too late": {
 			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
 		},
 		"no route": {
 			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
-			retry, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
+			quick, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
 		},
 		"no name": {
 			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
-			retry, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
+			quick, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
 		},
 		"late name": {
 			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},

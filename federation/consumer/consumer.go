@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -193,10 +192,9 @@ type Consumer struct {
 
 	// owned by Run
 	keepalive time.Duration
-	patience  time.Duration
+	replicas  []*replica // the one that was of use last is the first
 	journal   journal
 	whole     map[string]time.Time // until when an address is asked for the whole catalog
-	rests     map[string]time.Time // until when the owner at an address does not want to be tried
 }
 
 // New checks the configuration and fills in its defaults. Its errors name the
@@ -255,10 +253,11 @@ func New(config Config) (*Consumer, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
-	config.Addresses = slices.Clone(config.Addresses)
 	c := &Consumer{
-		config: config, direct: direct, keepalive: config.Keepalive, patience: config.Patience, journal: newJournal(config.Logger),
-		whole: make(map[string]time.Time), rests: make(map[string]time.Time),
+		config: config, direct: direct, keepalive: config.Keepalive, journal: newJournal(config.Logger), whole: make(map[string]time.Time),
+	}
+	for _, address := range config.Addresses {
+		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
 	}
 	c.journal.accepts = config.Accept != nil
 	return c, nil
@@ -281,12 +280,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 	})
 
-	var wait backoff
-	changed, armed := c.config.Identity.Changed(), c.config.Addresses
+	changed := c.config.Identity.Changed()
 	for {
-		var delay time.Duration
-		var fixable bool
-		armed, delay, fixable = c.round(ctx, armed, &wait)
+		c.round(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -294,10 +290,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 		// help. They shorten no other: many consumers may see the same change.
 		var again <-chan time.Time
 		fixed := changed
-		if len(armed) > 0 {
-			again = time.NewTimer(delay).C
+		if next, ok := c.next(); ok {
+			again = time.NewTimer(time.Until(next)).C
 		}
-		if !fixable {
+		if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.fixable }) {
 			fixed = nil
 		}
 		select {
@@ -308,7 +304,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		select {
 		case <-changed: // it was taken before the attempts, so a change during one of them counts
-			changed, armed = c.config.Identity.Changed(), c.config.Addresses
+			changed = c.config.Identity.Changed()
+			for _, r := range c.replicas {
+				r.forgive()
+			}
 		default:
 		}
 	}
@@ -327,93 +326,85 @@ func (c *Consumer) Renew() {
 // Pending reports whether responses have come that Sink.Apply has not returned for.
 func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
 
-// round holds a session with each of the armed addresses in turn, until one of
-// them was of use. It returns those still armed, the useful one first, the delay
-// before the next round, and whether nothing but new credentials may help.
-func (c *Consumer) round(ctx context.Context, armed []string, wait *backoff) (next []string, delay time.Duration, fixable bool) {
-	armed = slices.Clone(armed)
-	limit, silent, tried := maxSlowDelay, false, false
-	for i := 0; i < len(armed); {
-		address := armed[i]
-		if time.Until(c.rests[address]) > 0 {
-			limit = maxDelay // it comes back before another one may be mended
-			i++
+// round holds a session with each replica that is due, in turn, until one of them was of
+// use.
+func (c *Consumer) round(ctx context.Context) {
+	for _, r := range slices.Clone(c.replicas) {
+		if r.parked || time.Until(r.next()) > 0 {
 			continue
 		}
-		tried = true
 		patience := forever
-		if len(armed) > 1 {
-			patience = c.patience
+		if c.armed() > 1 {
+			patience = r.patience
 		}
 		c.config.Observer.Attempted()
 		sessionCtx, end := context.WithCancelCause(ctx)
 		c.current.Store(&end)
-		heard, err := c.session(sessionCtx, address, patience)
+		heard, err := c.session(sessionCtx, r.address, patience)
 		renewed := errors.Is(context.Cause(sessionCtx), errRenewed)
 		end(nil)
 		if ctx.Err() != nil {
-			return armed, 0, false
+			return
 		}
 		if renewed {
-			return rotate(armed, i), 0, false
+			c.prefer(r, 0)
+			return
 		}
 		ending := classify(err)
-		c.rest(address, ending.after)
 		c.config.Observer.Ended(ending.code)
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
-			c.journal.calmed(address, c.keepalive)
+			c.journal.calmed(r.address, c.keepalive)
 			c.config.Sink.Lost(ctx, ending, false)
-			return rotate(armed, i), minDelay, false
+			c.prefer(r, minDelay)
+			return
 		}
-		if ending.verdict == park {
-			armed = slices.Delete(armed, i, i+1)
-		} else {
-			i++
+		useful := heard && ending.verdict != slow
+		if useful {
+			for _, other := range c.replicas {
+				other.reset(c.config.Patience)
+			}
 		}
-		parked := len(armed) == 0
-		c.journal.ended(address, ending, parked)
+		delay := r.failed(ending)
+		parked := c.armed() == 0
+		c.journal.ended(r.address, ending, parked)
 		c.config.Sink.Lost(ctx, ending, parked)
-		switch {
-		case heard && ending.verdict != slow:
-			c.patience = c.config.Patience
-			wait.reset()
-			first := max(slices.Index(armed, address), 0)
-			return rotate(armed, first), c.delay(armed, wait.next(maxDelay)), parked
-		case ending.verdict == retry, ending.verdict == calm:
-			limit = maxDelay // for the sake of this one
+		if useful {
+			c.prefer(r, delay)
+			return
 		}
-		silent = silent || errors.Is(ending, errSilent)
-	}
-	if silent {
-		c.patience = min(2*c.patience, maxDelay)
-	}
-	if !tried {
-		return armed, c.delay(armed, 0), false
-	}
-	return armed, c.delay(armed, wait.next(limit)), limit == maxSlowDelay
-}
-
-// rest notes for how long the owner at an address asks not to be tried: for as long, and
-// up to half of that, so that those who are told the same do not come back together.
-func (c *Consumer) rest(address string, after time.Duration) {
-	if after > 0 {
-		c.rests[address] = time.Now().Add(after + rand.N(after/2+1)) //nolint:gosec // jitter is no secret
 	}
 }
 
-// delay returns how long to wait before the next round, at least as long as it was: until
-// one of the addresses may be tried.
-func (c *Consumer) delay(armed []string, atLeast time.Duration) time.Duration {
-	soonest := time.Duration(math.MaxInt64)
-	for _, address := range armed {
-		soonest = min(soonest, time.Until(c.rests[address]))
+// armed returns how many replicas are not parked.
+func (c *Consumer) armed() (n int) {
+	for _, r := range c.replicas {
+		if !r.parked {
+			n++
+		}
 	}
-	if len(armed) == 0 {
-		return atLeast
+	return n
+}
+
+// next returns when the next attempt is due; false: when something has changed.
+func (c *Consumer) next() (at time.Time, ok bool) {
+	for _, r := range c.replicas {
+		if !r.parked && (!ok || r.next().Before(at)) {
+			at, ok = r.next(), true
+		}
 	}
-	return max(atLeast, soonest)
+	return at, ok
+}
+
+// prefer makes a replica the first of those that are due, and none is due before the
+// delay is over.
+func (c *Consumer) prefer(r *replica, delay time.Duration) {
+	c.replicas = rotate(c.replicas, slices.Index(c.replicas, r))
+	soonest := time.Now().Add(delay)
+	for _, other := range c.replicas {
+		other.due = later(other.due, soonest)
+	}
 }
 
 // errRenewed ends a session for the sake of a new one.
@@ -423,7 +414,7 @@ var errRenewed = errors.New("the subscription is renewed")
 const forever = time.Duration(math.MaxInt64)
 
 // rotate returns s with its element i first.
-func rotate(s []string, i int) []string { return slices.Concat(s[i:], s[:i]) }
+func rotate[S ~[]E, E any](s S, i int) S { return slices.Concat(s[i:], s[:i]) }
 
 type nobody struct{}
 

@@ -54,7 +54,7 @@ func TestNew(t *testing.T) {
 				Keepalive: cmp.Or(config.Keepalive, time.Minute), MaxMessage: cmp.Or(config.MaxMessage, 16<<20), Patience: cmp.Or(config.Patience, 10*time.Second),
 			}
 			if c.config.Keepalive != want.Keepalive || c.config.MaxMessage != want.MaxMessage || c.config.Patience != want.Patience ||
-				c.keepalive != want.Keepalive || c.patience != want.Patience || c.config.Policy.MaxMessage != want.MaxMessage {
+				c.keepalive != want.Keepalive || c.replicas[0].patience != want.Patience || c.config.Policy.MaxMessage != want.MaxMessage {
 				t.Errorf("the configuration is %+v", c.config)
 			}
 			if c.Pending() {

@@ -121,6 +121,7 @@ func TestChangeShortensNoDelay(t *testing.T) {
 		w.change()
 		time.Sleep(time.Hour)
 		stop()
+		w.timesOut(ownerAddress)
 		for range 100 {
 			time.Sleep(5 * time.Second)
 			w.change()
@@ -169,19 +170,28 @@ func TestReplicas(t *testing.T) {
 		return found
 	}
 
-	t.Run("all are tried before one delay", func(t *testing.T) {
+	t.Run("each has delays of its own", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
+			w.timesOut("b:1")
+			w.serve("c:1", silent)
 			w.run(config(w))
-			time.Sleep(10 * time.Minute)
-			rounds := w.seen("dialed")
-			for round := range slices.Chunk(rounds, 3) {
-				if len(round) == 3 && (round[0].at != round[2].at || round[0].detail != "a:1" || round[1].detail != "b:1" || round[2].detail != "c:1") {
-					t.Errorf("round %v", round)
+			time.Sleep(quickFor)
+			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, w.details("dialed")[:3]); diff != "" {
+				t.Errorf("at first, -want +got:\n%s", diff)
+			}
+			n := make(map[string]int)
+			for _, address := range w.details("dialed") {
+				n[address]++
+			}
+			// a:1 waits while b:1 and c:1 are tried, and no longer than for each of them once.
+			for i, busy := 1, w.seen("dialed"); i < len(busy); i++ {
+				if d := busy[i].at - busy[i-1].at; d > maxDelay+maxQuickDelay {
+					t.Errorf("nothing is tried for %v", d)
 				}
 			}
-			if n := len(rounds) / 3; n < 10 || n > 40 {
-				t.Errorf("%d rounds", n)
+			if n["a:1"] < 2*n["b:1"] || n["b:1"] > 20 || n["c:1"] > 20 || n["b:1"] < 5 || n["c:1"] < 5 {
+				t.Errorf("attempts: %v", n)
 			}
 		})
 	})
@@ -278,30 +288,124 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// The bounds hold for real attempts too: no backoff of gRPC's comes on top.
+// The bounds hold for real attempts too: no backoff of gRPC's comes on top. Who refuses
+// connections is about to start, and is found soon.
 func TestOutage(t *testing.T) {
-	for range 10 {
-		synctest.Test(t, func(t *testing.T) {
-			const outage = 10 * time.Minute
-			w := newWorld(t)
-			w.run(w.config())
-			time.Sleep(outage)
-			w.serve(ownerAddress, good)
-			time.Sleep(time.Hour)
+	const (
+		outage = 12 * time.Minute
+		early  = quickFor / 2
+	)
+	refuses := func(*world) {}
+	for name, tc := range map[string]struct {
+		away                 func(w *world)
+		early, later, within time.Duration // the longest delays at first and later, and until it is found
+		takes                time.Duration // each attempt
+	}{
+		"refuses":   {refuses, maxQuickDelay, maxLaterDelay, maxLaterDelay, 0},
+		"times out": {func(w *world) { w.timesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
+		"ends streams": {func(w *world) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unavailable, "the catalog is not complete")
+			})
+		}, maxDelay, maxDelay, maxDelay, 0},
+		"refuses after it timed out": {func(w *world) {
+			w.timesOut(ownerAddress)
+			time.AfterFunc(outage-quickFor+time.Minute, func() { w.unlisten(ownerAddress) })
+		}, maxDelay, maxDelay, maxQuickDelay, connectTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 10 {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					tc.away(w)
+					w.run(w.config())
+					time.Sleep(outage)
+					w.serve(ownerAddress, good)
+					time.Sleep(time.Hour)
 
-			attempts := w.seen("dialed")
-			ceiling := time.Second
-			for i := 1; i < len(attempts); i++ {
-				ceiling = min(2*ceiling, time.Minute)
-				if delay := attempts[i].at - attempts[i-1].at; delay < time.Second || delay > ceiling {
-					t.Errorf("delay %d is %v, want 1s to %v", i, delay, ceiling)
-				}
-			}
-			if applied := w.seen("applied"); len(applied) != 1 || applied[0].at > outage+61*time.Second {
-				t.Errorf("owner came back after %v, applied %v", outage, applied)
+					attempts := w.seen("dialed")
+					ceiling := time.Second
+					for i := 1; i < len(attempts); i++ {
+						limit := tc.early
+						if attempts[i-1].at > early {
+							limit = max(limit, tc.later)
+						}
+						ceiling = min(2*ceiling, limit)
+						if delay := attempts[i].at - attempts[i-1].at; delay < time.Second || delay > ceiling+tc.takes {
+							t.Errorf("delay %d, at %v, is %v, want 1s to %v", i, attempts[i].at, delay, ceiling)
+						}
+						if attempts[i-1].at > early {
+							ceiling = limit
+						}
+					}
+					if applied := w.seen("applied"); len(applied) != 1 || applied[0].at > outage+tc.within {
+						t.Errorf("owner came back after %v, applied %v", outage, applied)
+					}
+				})
 			}
 		})
 	}
+}
+
+// For ten minutes an address that refuses connections is tried every five seconds at
+// least, and every fifteen after that. The ten minutes begin anew after another end.
+func TestQuickDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused, lost := end{verdict: quick}, end{verdict: retry}
+		var r replica
+		for _, limit := range []time.Duration{2, 4, 5, 5} {
+			if delay := r.failed(refused); delay < minDelay || delay > limit*time.Second {
+				t.Errorf("the delay is %v, want 1s to %v", delay, limit*time.Second)
+			}
+		}
+		longest := func() (d time.Duration) {
+			for range 1000 {
+				d = max(d, r.failed(refused))
+			}
+			return d.Round(time.Second)
+		}
+		time.Sleep(quickFor - 1)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after ten minutes the longest delay is %v", d)
+		}
+		time.Sleep(1)
+		if d := longest(); d != maxLaterDelay {
+			t.Errorf("after more than ten minutes the longest delay is %v", d)
+		}
+		r.failed(lost)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after another end the longest delay is %v", d)
+		}
+		time.Sleep(quickFor)
+		r.reset(0)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after it was of use the longest delay is %v", d)
+		}
+	})
+}
+
+// However long the owner of a crowd has been away, fewer come at a moment than directly
+// after it was lost.
+func TestCrowdSpreads(t *testing.T) {
+	const crowd, bucket = 10_000, 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var buckets [200 * 10]int
+		for range crowd {
+			r := replica{refusing: start}
+			for at := time.Duration(0); ; {
+				at += r.failed(end{verdict: quick})
+				if int(at/bucket) >= len(buckets) {
+					break
+				}
+				buckets[at/bucket]++
+			}
+		}
+		first, later := slices.Max(buckets[:20]), slices.Max(buckets[100:])
+		if first > crowd/10+500 || later > first/2 {
+			t.Errorf("%d come at once at first, and %d later", first, later)
+		}
+	})
 }
 
 // A valid message makes the delays short again; an open stream does not, nor

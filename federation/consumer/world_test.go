@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -223,6 +224,13 @@ func (w *world) listen(address string) *bufconn.Listener {
 	return w.listeners[address]
 }
 
+// timesOut has connections to the address time out, until something listens there.
+func (w *world) timesOut(address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listeners[address] = nil
+}
+
 func (w *world) unlisten(address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,8 +240,12 @@ func (w *world) unlisten(address string) {
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.record("dialed", address)
 	w.mu.Lock()
-	listener := w.listeners[address]
+	listener, away := w.listeners[address]
 	w.mu.Unlock()
+	if listener == nil && away {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	}
 	if listener == nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
