@@ -202,7 +202,7 @@ var larger = map[string]exception{
 	"federation/agent":                     {limit{965, 15}, "what turns mirrors into zones and reports, with what it compiles beside the one writer, and what several blocks want of one owner"},
 	"federation/catalog":                   {limit{1070, 15}, "one state machine: imports, admission, limits, retention, renewal, resumed streams, the guard and why a service is gone work on the same records"},
 	"federation/catalogfile":               {limit{830, 15}, "one file in three forms, whole or as a stream"},
-	"federation/consumer":                  {limit{1560, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
+	"federation/consumer":                  {limit{1610, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
 	"federation/mirror":                    {limit{1070, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
 	"federation/mtls":                      {limit{1275, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, for gRPC and for HTTPS, with an authority to try it"},
 	"federation/owner":                     {limit{2690, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
