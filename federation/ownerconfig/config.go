@@ -133,6 +133,13 @@ type Kubernetes struct {
 	Selector   string   // of labels of Services; empty for all
 	Endpoints  []string // kinds of endpoints, some of EndpointKinds; the first that yields one is used
 	Routable   bool     // whether consumers reach the addresses of pods
+	Names      []Names  // that Services may have by annotation beside those of their namespace
+}
+
+// Names are names that a cluster's namespaces may use.
+type Names struct {
+	Namespaces []string // "*" is all of them
+	Names      []string // patterns, as package pattern has them
 }
 
 // EndpointKinds returns the kinds of endpoints that a Service may have, in the usual

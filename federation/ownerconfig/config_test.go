@@ -52,6 +52,9 @@ catalogs:
       selector: tier in (public), !internal
       endpoints: [load-balancer, pods]
       pods: routable
+      allow_names:
+      - {namespaces: [edge, pay], names: ["*.Pay.west.fed.example.", pay.west.fed.example]}
+      - {namespaces: ["*"], names: ["*"]}
       lifetime: forever
   exports:
   - match: {fqdn: ["*.pay.example", shop.example], labels: {tier: public, internal: ""}, tags: [edge]}
@@ -144,12 +147,16 @@ func TestParse(t *testing.T) {
 						Cluster: "west", Zone: "west.fed.example", Kubeconfig: "west.conf", Context: "admin",
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
+						Names: []ownerconfig.Names{
+							{Namespaces: []string{"edge", "pay"}, Names: []string{"*.pay.west.fed.example", "pay.west.fed.example"}},
+							{Namespaces: []string{"*"}, Names: []string{"*"}},
+						},
 					}},
-				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 27, Rule: policy.Rule{
+				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 30, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
-				}}, {Line: 32, Rule: policy.Rule{To: []string{"*"}}}}},
+				}}, {Line: 35, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []ownerconfig.Source{
@@ -244,6 +251,10 @@ func TestKey(t *testing.T) {
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example, namespaces: [b, c]}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, pods: routable}", false},
+		{
+			"kubernetes: {cluster: a, zone: a.example, allow_names: [{namespaces: [b], names: [c.a.example]}]}",
+			"kubernetes: {cluster: a, zone: a.example, allow_names: [{namespaces: [b], names: [d.a.example]}]}", false,
+		},
 		{"registration: {rules: a}", "registration: {rules: b, lifetime: 2h}", true},
 		{"registration: {rules: a}", "registration: {rules: a, listen: \":1\"}", false},
 		{"registration: {rules: a}", "registration: {rules: a, linger: 0}", false},
@@ -421,6 +432,21 @@ func TestMistakes(t *testing.T) {
 			"7: catalogs[0].sources[0].kubernetes.zone: required",
 			"7: catalogs[0].sources[0].kubernetes.context: is one of a kubeconfig, and none is named",
 		}},
+		"names that nobody can have": {
+			"file: {path: catalog.yaml}",
+			"kubernetes: {cluster: a, allow_names: [{namespaces: ['b*'], names: [a.example., '*.b.example', xa.example, 'a*.a.example', example, '*.example', '*.a.example', b.a.example, B.a.example.]}, {names: []}], zone: a.example}",
+			[]string{
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].namespaces[0]: "b*" is not a name of up to 63 lower-case letters, digits and '-'`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[0]: "a.example." is the zone itself, which can be no name of a Service`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[1]: "*.b.example" matches no name below the zone a.example`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[2]: "xa.example" matches no name below the zone a.example`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[3]: name pattern "a*.a.example": "*" stands alone, or as the first label before a name, as in *.pay.example`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[4]: "example" matches no name below the zone a.example`,
+				`7: catalogs[0].sources[0].kubernetes.allow_names[0].names[8]: "b.a.example" is there twice, first on line 7`,
+				"7: catalogs[0].sources[0].kubernetes.allow_names[1].names: at least one is required; leave it out for none",
+				"7: catalogs[0].sources[0].kubernetes.allow_names[1].namespaces: required",
+			},
+		},
 		"pods that nobody reaches": {"file: {path: catalog.yaml}", "kubernetes: {cluster: a, zone: a.example, endpoints: [pods]}", []string{"7: catalogs[0].sources[0].kubernetes.endpoints: pods are endpoints only with 'pods: routable'"}},
 		"pods without effect":      {"file: {path: catalog.yaml}", "kubernetes: {cluster: a, zone: a.example, endpoints: [gateway], pods: routable}", []string{"7: catalogs[0].sources[0].kubernetes.pods: has no effect, as endpoints leaves pods out"}},
 		"syntax":                   {"allow:", "allow: [", []string{"2: did not find expected ',' or ']'"}},
@@ -614,6 +640,12 @@ func spelled(c ownerconfig.Config) string {
 			}
 			if k.Selector != "" {
 				fmt.Fprintf(&b, "      selector: %s\n", quote(k.Selector))
+			}
+			for i, of := range k.Names {
+				if i == 0 {
+					b.WriteString("      allow_names:\n")
+				}
+				fmt.Fprintf(&b, "      - {namespaces: %s, names: %s}\n", quote(of.Namespaces), quote(of.Names))
 			}
 			if k.Routable {
 				b.WriteString("      pods: routable\n")

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 )
 
@@ -245,7 +246,7 @@ func (r *reader) file(v value, s *Source) {
 func (r *reader) kubernetes(v value, s *Source) {
 	k := &Kubernetes{}
 	s.Kubernetes = k
-	var endpoints, pods value
+	var endpoints, pods, names value
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"cluster":    parsed(r, &k.Cluster, "a name", parseLabel),
 		"zone":       parsed(r, &k.Zone, "a zone", parseServerName),
@@ -264,12 +265,16 @@ func (r *reader) kubernetes(v value, s *Source) {
 				r.wrongf(v, "must be routable; leave it out where consumers do not reach pods")
 			}
 		},
-		"lifetime": r.lifetime(s),
+		"allow_names": func(v value) { names = v },
+		"lifetime":    r.lifetime(s),
 	})
 	if !ok {
 		return
 	}
 	r.require(v, lines, "cluster", "zone")
+	if names.node != nil {
+		r.names(names, k)
+	}
 	if k.Context != "" && lines["kubeconfig"] == 0 {
 		r.wrongf(value{field: v.field + ".context", line: lines["context"]}, "is one of a kubeconfig, and none is named")
 	}
@@ -288,6 +293,48 @@ func (r *reader) kubernetes(v value, s *Source) {
 	if k.Cluster != "" {
 		s.Name = "kubernetes:" + k.Cluster
 	}
+}
+
+// names reads which names the namespaces of a cluster may use.
+func (r *reader) names(v value, k *Kubernetes) {
+	r.list(v, func(v value) {
+		var of Names
+		lines, ok := r.mapping(v, map[string]func(v value){
+			"namespaces": func(v value) { r.words(v, &of.Namespaces, "none", parseNamespace) },
+			"names":      func(v value) { r.words(v, &of.Names, "none", k.parseName) },
+		})
+		if ok {
+			r.require(v, lines, "namespaces", "names")
+			k.Names = append(k.Names, of)
+		}
+	})
+	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
+		r.wrongf(v, "at least one is required; leave it out for none")
+	}
+}
+
+// parseName takes a pattern that matches names below the zone.
+func (k *Kubernetes) parseName(text string) (string, error) {
+	p, err := pattern.ParseName(text)
+	if err != nil {
+		return "", err
+	}
+	every, wrong := pattern.ParseName("*." + k.Zone)
+	switch zone, _ := every.Zone(); {
+	case wrong != nil: // the zone is, and that is said already
+	case p.String() == zone:
+		return "", fmt.Errorf("%s is the zone itself, which can be no name of a Service", federation.Quote(text))
+	case !p.Covers(every) && !every.Covers(p):
+		return "", fmt.Errorf("%s matches no name below the zone %s", federation.Quote(text), zone)
+	}
+	return p.String(), nil
+}
+
+func parseNamespace(text string) (string, error) {
+	if text == "*" {
+		return text, nil
+	}
+	return parseLabel(text)
 }
 
 // words reads a list of different words, one at least. Absent is what it means where

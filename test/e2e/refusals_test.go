@@ -48,6 +48,11 @@ var refusals = []refusal{
 		atBalancer + exportWith("fqdn: web.elsewhere.example"), atBalancer + exportWith(""),
 	},
 	{
+		"foreign", "NameNotAllowed", condValid,
+		[]string{"annotation " + annotation + "fqdn", "db-0.db.pay.west.fed.example", "SPACE.west.fed.example"},
+		atBalancer + exportWith("fqdn: db-0.db.pay.west.fed.example"), atBalancer + exportWith(""),
+	},
+	{
 		"misnamed", "InvalidName", condValid,
 		[]string{"annotation " + annotation + "fqdn", "two..dots"},
 		atBalancer + exportWith("fqdn: two..dots"), atBalancer + exportWith(""),

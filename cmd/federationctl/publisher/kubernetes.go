@@ -3,6 +3,7 @@ package publisher
 import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -16,6 +17,17 @@ func (p *Publisher) openKubernetes(s ownerconfig.Source) (source.Source, error) 
 		return nil, err
 	}
 	rules := export.Rules{Cluster: k.Cluster, Zone: zone, RoutablePods: k.Routable}
+	for _, of := range k.Names {
+		grant := export.Grant{Namespaces: of.Namespaces}
+		for _, text := range of.Names {
+			name, err := pattern.ParseName(text)
+			if err != nil {
+				return nil, err
+			}
+			grant.Names = append(grant.Names, name)
+		}
+		rules.Grants = append(rules.Grants, grant)
+	}
 	for _, name := range k.Endpoints {
 		if kind, ok := export.ParseKind(name); ok { // the configuration has been checked: it always is one
 			rules.Order = append(rules.Order, kind)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -25,12 +26,14 @@ type publisher struct {
 	counts   map[string]int // of Services that are not published, by rule
 	recount  bool           // the part has been told other counts
 	away     error          // as the part was told
+	now      time.Time      // of the update that is being made
 }
 
 // entry is what has become of an exported Service.
 type entry struct {
-	encoded *wire.Encoded // nil where it is not published
-	rule    export.Rule   // why it is not
+	encoded  *wire.Encoded // nil where it is not published
+	rule     export.Rule   // why it is not
+	labelled time.Time     // since when the label exports it; zero where a ServiceExport does
 }
 
 func newPublisher(s *Source, part source.Part) *publisher {
@@ -78,6 +81,7 @@ func (p *publisher) publish(batch []name) {
 		results = make(map[name]result, len(batch))
 		queued  = make(map[name]struct{}, len(batch))
 	)
+	p.now = time.Now()
 	for _, of := range batch {
 		queued[of] = struct{}{}
 	}
@@ -155,6 +159,10 @@ func (p *publisher) look(of name) (r result, others []name) {
 		p.world.asked(of, false)
 		keys = p.claims.Remove(key)
 	} else {
+		if r.subject.input.Export.Labelled {
+			r.labelled = p.labelledSince(of, r.subject.input.Service)
+			r.subject.input.Export.Since = r.labelled
+		}
 		verdict := p.config.Rules.Translate(r.subject.input)
 		p.world.asked(of, verdict.Nodes)
 		keys = p.claims.Set(key, verdict)
@@ -176,6 +184,20 @@ func (p *publisher) look(of name) (r result, others []name) {
 		}
 	}
 	return r, others
+}
+
+// labelledSince returns since when a label exports a Service. Nothing in the object says
+// that, so it is when the label was seen: an old Service must not take a name from another
+// by a new label. Of those that were there at the start all that is known is the age of
+// the Service.
+func (p *publisher) labelledSince(of name, service *corev1.Service) time.Time {
+	switch before := p.entries[of]; {
+	case !before.labelled.IsZero():
+		return before.labelled
+	case !p.complete:
+		return service.CreationTimestamp.Time
+	}
+	return p.now
 }
 
 // count notes that a Service is not published because of a rule any more, and because

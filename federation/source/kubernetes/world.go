@@ -236,7 +236,7 @@ func (w *world) subject(of name, narrowed bool) subject {
 	case s.object != nil && (s.input.Service != nil || !narrowed):
 		s.input.Export, _ = export.ExportOf(s.object)
 	case s.input.Service != nil && s.object == nil && s.input.Service.Labels[export.Label] == "true":
-		s.input.Export = export.Export{Namespace: of.Namespace, Name: of.Name}
+		s.input.Export = export.Export{Namespace: of.Namespace, Name: of.Name, Labelled: true}
 	default:
 		return subject{}
 	}

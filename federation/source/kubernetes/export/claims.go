@@ -8,9 +8,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Claims decides between the exports of a cluster that want one fqdn: the oldest has
-// it, and of two of one age the one with the lesser key. It is not safe for
-// concurrent use. The zero value is ready for use.
+// Claim says how good the claim of an export to its fqdn is. The zero value is that of
+// a ServiceExport to a name of its namespace.
+type Claim struct {
+	Granted  bool // by the configuration, and not by the namespace that the export is in
+	Labelled bool // by the label of a Service, which goes behind every ServiceExport
+	Since    time.Time
+}
+
+// Claims decides between the exports of a cluster that want one fqdn. One of the
+// namespace that the name belongs to goes first, then a ServiceExport before a label,
+// then the older one, and of two of one age the one with the lesser key. It is not safe
+// for concurrent use. The zero value is ready for use.
 type Claims struct {
 	claims  map[string]claim            // by key
 	claimed map[federation.FQDN][]claim // the first has the name
@@ -18,13 +27,28 @@ type Claims struct {
 
 // claim is the wish of one export to have a name.
 type claim struct {
-	key   string
-	fqdn  federation.FQDN
-	since time.Time
+	Claim
+
+	key  string
+	fqdn federation.FQDN
 }
 
 func (c claim) compare(d claim) int {
-	return cmp.Or(c.since.Compare(d.since), cmp.Compare(c.key, d.key))
+	return cmp.Or(
+		cmp.Compare(b2i(c.Granted), b2i(d.Granted)), cmp.Compare(b2i(c.Labelled), b2i(d.Labelled)),
+		c.Since.Compare(d.Since), cmp.Compare(c.key, d.key),
+	)
+}
+
+// before says why c goes before d.
+func (c claim) before(d claim) string {
+	switch {
+	case c.Granted != d.Granted:
+		return "which belongs to its namespace"
+	case c.Labelled != d.Labelled:
+		return "by a ServiceExport, which goes before a label"
+	}
+	return "which is older"
 }
 
 // Set notes the verdict of the export with the given key, such as
@@ -36,8 +60,8 @@ func (c *Claims) Set(key string, v Verdict) (changed []string) {
 	if v.Service == nil {
 		return c.Remove(key)
 	}
-	after := claim{key, v.Service.FQDN, v.Since}
-	if had && before.fqdn == after.fqdn && before.since.Equal(after.since) {
+	after := claim{v.Claim, key, v.Service.FQDN}
+	if had && before.fqdn == after.fqdn && before.compare(after) == 0 {
 		return nil
 	}
 	changed = c.Remove(key)
@@ -95,7 +119,7 @@ func (c *Claims) Judge(key string, v Verdict) Verdict {
 	if len(list) == 0 || list[0].key == key {
 		return v
 	}
-	v.Refusal = refusef(Conflict, "%s wants the name %s, which the older export %s has", key, federation.Quote(v.Service.FQDN.String()), list[0].key)
+	v.Refusal = refusef(Conflict, "%s wants the name %s, and %s has it, %s", key, federation.Quote(v.Service.FQDN.String()), list[0].key, list[0].before(claim{Claim: v.Claim}))
 	v.Service, v.Kind = nil, 0
 	return v
 }

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,7 +14,7 @@ import (
 
 // wants returns the verdict of an export of the given age that can be published.
 func wants(name string, since int64) Verdict {
-	return Verdict{Service: &federation.Service{FQDN: fqdn(name)}, Kind: LoadBalancer, Since: time.Unix(since, 0)}
+	return Verdict{Service: &federation.Service{FQDN: fqdn(name)}, Kind: LoadBalancer, Claim: Claim{Since: time.Unix(since, 0)}}
 }
 
 func TestClaims(t *testing.T) {
@@ -21,7 +22,7 @@ func TestClaims(t *testing.T) {
 		c       Claims
 		a       = wants("a.west.fed.example", 2)
 		older   = wants("a.west.fed.example", 1)
-		refused = Verdict{Refusal: &Finding{Rule: NoAddress}, Since: time.Unix(0, 0)}
+		refused = Verdict{Refusal: &Finding{Rule: NoAddress}, Claim: Claim{Since: time.Unix(0, 0)}}
 	)
 	steps := []struct {
 		name    string
@@ -70,12 +71,45 @@ func TestClaimsRefuse(t *testing.T) {
 	c.Set("shop/b", b)
 	got := c.Judge("shop/b", b)
 	want := Verdict{
-		Since:   b.Since,
-		Refusal: &Finding{Conflict, `shop/b wants the name "a.west.fed.example.", which the older export shop/a has`},
+		Claim:   b.Claim,
+		Refusal: &Finding{Conflict, `shop/b wants the name "a.west.fed.example.", and shop/a has it, which is older`},
 	}
 	if diff := cmp.Diff(want, got, byValue); diff != "" {
 		t.Errorf("verdict (-want +got):\n%s", diff)
 	}
+}
+
+// TestClaimsRank has exports that are ever later, and go ever further before the others.
+func TestClaimsRank(t *testing.T) {
+	var c Claims
+	name := "api.pay.west.fed.example"
+	for i, claim := range []Claim{{Granted: true, Labelled: true}, {Granted: true}, {Labelled: true}, {}} {
+		key := fmt.Sprintf("shop/%d", i)
+		v := wants(name, int64(i))
+		claim.Since = v.Claim.Since
+		v.Claim = claim
+		c.Set(key, v)
+		if judged := c.Judge(key, v); judged.Refusal != nil {
+			t.Errorf("%+v does not have the name: %s", claim, judged.Refusal.Message)
+		}
+	}
+	for i, want := range map[Claim]string{
+		{Granted: true}:  "shop/x wants the name \"api.pay.west.fed.example.\", and shop/3 has it, which belongs to its namespace",
+		{Labelled: true}: "shop/x wants the name \"api.pay.west.fed.example.\", and shop/3 has it, by a ServiceExport, which goes before a label",
+	} {
+		v := wants(name, 0)
+		v.Claim = i
+		c.Set("shop/x", v)
+		if judged := c.Judge("shop/x", v); judged.Refusal == nil || judged.Refusal.Message != want {
+			t.Errorf("%+v: %+v, want %s", i, judged.Refusal, want)
+		}
+	}
+}
+
+// rank returns what decides between two claims: the lesser goes first.
+func rank(v Verdict, key string) []string {
+	bit := map[bool]string{false: "0", true: "1"}
+	return []string{bit[v.Claim.Granted], bit[v.Claim.Labelled], v.Claim.Since.Format(time.RFC3339), key}
 }
 
 // TestClaimsRandom compares with a search through all exports, and checks that
@@ -95,8 +129,10 @@ func TestClaimsRandom(t *testing.T) {
 			delete(verdicts, key)
 			changed = c.Remove(key)
 		} else {
-			verdicts[key] = wants([]string{"x.fed.example", "y.fed.example"}[random.IntN(2)], random.Int64N(3))
-			changed = c.Set(key, verdicts[key])
+			v := wants([]string{"x.fed.example", "y.fed.example"}[random.IntN(2)], random.Int64N(3))
+			v.Claim.Granted, v.Claim.Labelled = random.IntN(2) == 0, random.IntN(2) == 0
+			verdicts[key] = v
+			changed = c.Set(key, v)
 		}
 		for _, other := range keys {
 			v, ok := verdicts[other]
@@ -107,7 +143,7 @@ func TestClaimsRandom(t *testing.T) {
 			holder := other
 			for k, rival := range verdicts {
 				h := verdicts[holder]
-				if rival.Service.FQDN == v.Service.FQDN && (rival.Since.Before(h.Since) || rival.Since.Equal(h.Since) && k < holder) {
+				if rival.Service.FQDN == v.Service.FQDN && slices.Compare(rank(rival, k), rank(h, holder)) < 0 {
 					holder = k
 				}
 			}

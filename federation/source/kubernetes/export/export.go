@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
 const (
@@ -61,16 +62,28 @@ type Rules struct {
 	Zone         federation.FQDN // every fqdn is within it
 	Order        []Kind          // the kinds to try; empty: all, in the order of their declaration
 	RoutablePods bool            // peers reach the addresses of pods
+	Grants       []Grant         // of names that are no namespace's own
 }
+
+// Grant lets the Services of namespaces have names by annotation that are not below
+// that of their namespace.
+type Grant struct {
+	Namespaces []string // of which [AnyNamespace] stands for all
+	Names      []pattern.Name
+}
+
+// AnyNamespace stands for all namespaces in a [Grant].
+const AnyNamespace = "*"
 
 // Export is what says that a Service is exported: a ServiceExport of either
 // version, as [ExportOf] reads it, or the label of the Service itself, where the
-// zero value with Namespace and Name stands for it.
+// Labelled and no annotations stand for it.
 type Export struct {
 	Namespace, Name string
 	Generation      int64
 	Annotations     map[string]string // go before those of the Service, key by key
-	Created         time.Time         // zero for the label
+	Labelled        bool              // by the label of the Service
+	Since           time.Time         // when the ServiceExport was created, or the label was first seen
 	Deleted         bool              // it has a deletion timestamp
 }
 
@@ -83,7 +96,7 @@ func ExportOf(object any) (Export, bool) { //nolint:revive // beside RouteOf, Of
 	}
 	return Export{
 		Namespace: o.Namespace, Name: o.Name, Generation: o.Generation, Annotations: o.Annotations,
-		Created: o.CreationTimestamp.Time, Deleted: o.DeletionTimestamp != nil,
+		Since: o.CreationTimestamp.Time, Deleted: o.DeletionTimestamp != nil,
 	}, true
 }
 
@@ -109,13 +122,14 @@ const (
 	InvalidServiceType Rule = "InvalidServiceType" // ExternalName; a reason of the MCS API
 	BeingDeleted       Rule = "BeingDeleted"       // the ServiceExport is
 	NameOutsideZone    Rule = "NameOutsideZone"
-	InvalidName        Rule = "InvalidName" // the fqdn is no usable DNS name
+	NameNotAllowed     Rule = "NameNotAllowed" // the fqdn belongs to nobody, or to another namespace, and no Grant gives it
+	InvalidName        Rule = "InvalidName"    // the fqdn is no usable DNS name
 	BadAnnotation      Rule = "BadAnnotation"
 	NoPort             Rule = "NoPort"    // it has no ports
 	UDPOnly            Rule = "UDPOnly"   // all of its ports are UDP or SCTP
 	NoAddress          Rule = "NoAddress" // no kind of endpoints yields one
 	TooLarge           Rule = "TooLarge"  // over a limit of package federation
-	Conflict           Rule = "Conflict"  // an older export has the fqdn
+	Conflict           Rule = "Conflict"  // an export that goes first has the fqdn
 	Hidden             Rule = "Hidden"    // an earlier source of the catalog has the name or the fqdn
 )
 
@@ -143,8 +157,8 @@ type Verdict struct {
 	Refusal  *Finding
 	Warnings []Finding // what was left out; in a fixed order
 
-	Kind  Kind      // of the endpoints; 0 when refused
-	Since time.Time // age of the export, which decides between two with one fqdn
+	Kind  Kind // of the endpoints; 0 when refused
+	Claim Claim
 
 	// Nodes and Routes report whether the nodes of the cluster, or routes and gateways,
 	// were asked, so that a change of them can change the verdict.

@@ -30,7 +30,7 @@ func TestTranslateRandom(t *testing.T) {
 		}
 	}
 	for _, rule := range []Rule{
-		NoService, InvalidServiceType, BeingDeleted, NameOutsideZone, InvalidName, BadAnnotation, NoPort, UDPOnly, NoAddress, TooLarge,
+		NoService, InvalidServiceType, BeingDeleted, NameOutsideZone, NameNotAllowed, InvalidName, BadAnnotation, NoPort, UDPOnly, NoAddress, TooLarge,
 		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation,
 	} {
 		if seen[string(rule)] == 0 {
@@ -88,6 +88,10 @@ func (d dice) world() *world {
 	if d.one(3) {
 		w.rules.Order = several(d, 6, func() Kind { return Kind(d.IntN(7)) })
 	}
+	w.rules.Grants = several(d, 2, func() Grant {
+		return grant(pick(d, []string{"shop"}, []string{AnyNamespace}, []string{"pay", "edge"}),
+			pick(d, "*", "*.west.fed.example", "pay.west.fed.example", "*.pay.west.fed.example", "api.pay.west.fed.example", "west.fed.example"))
+	})
 	if d.one(2) {
 		w.export = &mcsv1beta1.ServiceExport{ObjectMeta: d.meta("shop", "web")}
 	}
@@ -121,7 +125,7 @@ func (d dice) meta(namespace, name string) metav1.ObjectMeta {
 			m.Annotations[pick(d, keys...)] = value
 		}
 	}
-	set(pick(d, "pay.west.fed.example", "west.fed.example.", "pay.east.fed.example", "..", "", "\xff", "é.west.fed.example"), prefix+"fqdn")
+	set(pick(d, "pay.west.fed.example", "api.pay.west.fed.example", "v1.web.shop.west.fed.example", "shop.west.fed.example", "west.fed.example.", "pay.east.fed.example", "..", "", "\xff", "é.west.fed.example"), prefix+"fqdn")
 	set(pick(d, "spiffe://west.example/a", "spiffe://west.example/b,spiffe://west.example/a", "nobody", ""), prefix+"sans")
 	set(pick(d, "SNI=a.example", "HOSTNAME=a.example SNI=b.example", "SNI=a SNI=b", "PORT=1", ""), prefix+"metadata.http", prefix+"metadata.80", prefix+"metadata.port-80", prefix+"metadata.none")
 	set("x", prefix+"fqnd", "example.com/fqdn", prefix+"export")

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
 const (
@@ -29,7 +29,7 @@ type translation struct {
 // Translate says what becomes of an exported Service.
 func (r Rules) Translate(in Input) Verdict {
 	t := &translation{Rules: r, Input: in}
-	t.verdict.Since = t.since()
+	t.verdict.Claim = Claim{Labelled: in.Export.Labelled, Since: in.Export.Since}
 	service, refusal := t.translate()
 	if refusal == nil {
 		refusal = invalid(service)
@@ -48,15 +48,6 @@ func (r Rules) Translate(in Input) Verdict {
 		v.Warnings = slices.Clip(v.Warnings[:maxWarnings])
 	}
 	return *v
-}
-
-// since returns the age of the export. It is that of the ServiceExport where there is
-// one: an old Service must not take a name from one that was exported before it.
-func (t *translation) since() time.Time {
-	if t.Service == nil || !t.Export.Created.IsZero() {
-		return t.Export.Created
-	}
-	return t.Service.CreationTimestamp.Time
 }
 
 func (t *translation) translate() (*federation.Service, *Finding) {
@@ -107,7 +98,8 @@ func (t *translation) exists() *Finding {
 
 // fqdn returns the name that the Service is published by.
 func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
-	text, place := t.Export.Name+"."+t.Export.Namespace+"."+t.Zone.String(), "the Service "+t.name()
+	own := t.Export.Namespace + "." + t.Zone.String()
+	text, place := t.Export.Name+"."+own, "the Service "+t.name()
 	if note, ok := notes[fqdnAnnotation]; ok {
 		text, place = note.value, note.place
 	}
@@ -117,8 +109,28 @@ func (t *translation) fqdn(notes annotations) (federation.FQDN, *Finding) {
 		return name, refusef(InvalidName, "%s cannot have the name %s: %v", place, federation.Quote(text), err)
 	case !name.Within(t.Zone):
 		return name, refusef(NameOutsideZone, "%s has the name %s, which is outside the zone %s", place, federation.Quote(name.String()), t.Zone)
+	case name == t.Zone:
+		return name, refusef(NameNotAllowed, "%s has the name %s, which is that of the zone and can be nobody's", place, federation.Quote(name.String()))
+	case strings.HasSuffix(name.String(), "."+own):
+		return name, nil
+	case !t.isGranted(name):
+		return name, refusef(NameNotAllowed, "%s has the name %s, which the configuration of the owner does not give to the namespace %s: without that its names end in .%s", place, federation.Quote(name.String()), t.Export.Namespace, own)
 	}
+	t.verdict.Claim.Granted = true
 	return name, nil
+}
+
+// isGranted reports whether the configuration gives the name to the namespace. What is two
+// labels or more below the zone belongs to the namespace that the last of them names, and
+// a pattern of the whole zone does not reach there.
+func (t *translation) isGranted(name federation.FQDN) bool {
+	rest, _ := strings.CutSuffix(name.String(), "."+t.Zone.String())
+	foreign := strings.Contains(rest, ".")
+	zone, _ := pattern.ParseName("*." + t.Zone.String()) // fails where no name fits below it
+	return slices.ContainsFunc(t.Grants, func(g Grant) bool {
+		return (slices.Contains(g.Namespaces, t.Export.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
+			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !(foreign && p.Covers(zone)) })
+	})
 }
 
 // instances returns an instance for each port, in the order of the Service, and for

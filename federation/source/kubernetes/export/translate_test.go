@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,24 @@ var byValue = cmp.Options{
 	cmp.Comparer(func(a, b federation.Address) bool { return a == b }),
 }
 
+// checkName checks that the namespace shop may have the name, label by label.
+func checkName(t *testing.T, w *world, v Verdict) {
+	t.Helper()
+	labels := strings.Split(strings.TrimSuffix(v.Service.FQDN.String(), ".west.fed.example."), ".")
+	last := labels[len(labels)-1]
+	own := len(labels) > 1 && last == "shop"
+	granted := false
+	for _, g := range w.rules.Grants {
+		for _, p := range g.Names {
+			matches := p.Matches(v.Service.FQDN) && (len(labels) == 1 || p.String() != "*" && p.String() != "*.west.fed.example")
+			granted = granted || matches && (slices.Contains(g.Namespaces, "shop") || slices.Contains(g.Namespaces, AnyNamespace))
+		}
+	}
+	if v.Service.FQDN == w.rules.Zone || !own && !granted || v.Claim.Granted == own {
+		t.Errorf("%s has the name %s, granted %v by %v", v.Service.Name, v.Service.FQDN, v.Claim.Granted, w.rules.Grants)
+	}
+}
+
 // checkVerdict checks what holds for the verdict of every world.
 func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 	t.Helper()
@@ -76,6 +95,7 @@ func checkVerdict(t *testing.T, w *world, v Verdict, random *rand.Rand) {
 		if !v.Service.FQDN.Within(w.rules.Zone) {
 			t.Errorf("%s is outside the zone", v.Service.FQDN)
 		}
+		checkName(t, w, v)
 		for _, in := range v.Service.Instances {
 			if !isLabel(in.ID) {
 				t.Errorf("instance %q has another name in DNS", in.ID)

@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
 // world is what a cluster and its configuration hold for one Service.
@@ -39,6 +40,18 @@ func fqdn(s string) federation.FQDN {
 	return name
 }
 
+func grant(namespaces []string, names ...string) Grant {
+	g := Grant{Namespaces: namespaces}
+	for _, name := range names {
+		p, err := pattern.ParseName(name)
+		if err != nil {
+			panic(err)
+		}
+		g.Names = append(g.Names, p)
+	}
+	return g
+}
+
 // read returns the world of YAML documents. An object without a name is web, and one
 // without a namespace is in shop. A document of the kind Rules is the configuration.
 func read(t *testing.T, text string) *world {
@@ -49,6 +62,9 @@ func read(t *testing.T, text string) *world {
 			Kind         string   `json:"kind"`
 			Order        []string `json:"order"`
 			RoutablePods bool     `json:"routablePods"`
+			Grants       []struct {
+				Namespaces, Names []string
+			} `json:"grants"`
 		}
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
 			t.Fatalf("%v in\n%s", err, document)
@@ -57,6 +73,9 @@ func read(t *testing.T, text string) *world {
 		switch kind.Kind {
 		case "Rules":
 			w.rules.RoutablePods = kind.RoutablePods
+			for _, g := range kind.Grants {
+				w.rules.Grants = append(w.rules.Grants, grant(g.Namespaces, g.Names...))
+			}
 			for _, name := range kind.Order {
 				k, ok := ParseKind(name)
 				if !ok {
@@ -109,7 +128,7 @@ func read(t *testing.T, text string) *world {
 
 func (w *world) input() Input {
 	in := Input{Service: w.service, Slices: w.slices, Nodes: w.nodes, Gateways: w.gates}
-	in.Export = Export{Namespace: "shop", Name: "web"}
+	in.Export = Export{Namespace: "shop", Name: "web", Labelled: true}
 	if w.export != nil {
 		in.Export, _ = ExportOf(w.export)
 	}
