@@ -160,7 +160,7 @@ var allowed = map[string][]string{
 	},
 	"federation/agent/why":  {"federation", "federation/imports", "federation/report", "federation/upstream", "federation/zone", "federation/zone/domain"},
 	"federation/report":     {"federation", "federation/problem", "federation/wire"},
-	"federation/statuspage": {"federation", "federation/loglimit", "federation/mtls", "federation/problem", "federation/report"},
+	"federation/statuspage": {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/report"},
 	"federation/hostname":   nil,
 	"plugin/corefile": {
 		"federation", "federation/imports", "federation/mtls", "federation/pattern", "federation/statuspage", "federation/wire", "federation/zone",
@@ -219,7 +219,7 @@ var larger = map[string]exception{
 		limit{950, 15}, "one client of one etcd: its connection, the leases, transactions, list and watch, each of which has to live with members that hang",
 	},
 	"federation/report":           {limit{1120, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
-	"federation/statuspage":       {limit{950, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
+	"federation/statuspage":       {limit{1100, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
 	"federation/wire":             {limit{1100, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
 	"federation/zone":             {limit{1290, 16}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
 	"plugin":                      {limit{940, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},

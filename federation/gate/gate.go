@@ -111,7 +111,7 @@ func newGate(c Config) *Gate {
 // oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
 // admitted is nil.
 func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
-	c := &guest{Conn: conn, gate: g, address: addressOf(conn.RemoteAddr()), since: time.Now()}
+	c := &guest{Conn: conn, gate: g, address: AddressOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v := g.visitors[c.address]
@@ -296,10 +296,10 @@ func (l gated) Accept() (net.Conn, error) {
 	}
 }
 
-// addressOf returns what counts as one address: an IPv4 address, or the /64 of an
+// AddressOf returns what counts as one address: an IPv4 address, or the /64 of an
 // IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
 // an IP address count as one.
-func addressOf(a net.Addr) netip.Prefix {
+func AddressOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}

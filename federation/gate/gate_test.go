@@ -162,7 +162,7 @@ func TestAddressOf(t *testing.T) {
 		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
 		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
 	} {
-		if got := addressOf(tt.address).String(); got != tt.want {
+		if got := AddressOf(tt.address).String(); got != tt.want {
 			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
 		}
 	}

@@ -51,7 +51,7 @@ const (
 //	GET /v1/catalog?of=ID                  a report.Service in each line
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
-// are read.
+// are read. A request with a body gets 413, as has a POST with one of more than 4 KiB.
 func Handler(source Source) http.Handler {
 	h := handler{source, newPages(), make(chan struct{}, maxCatalogs)}
 	policy := contentPolicy()
@@ -72,8 +72,24 @@ func Handler(source Source) http.Handler {
 			http.Error(w, "this page is not for pages from elsewhere", http.StatusForbidden)
 			return
 		}
+		if !bounded(w, r) {
+			w.Header().Set("Connection", "close") // the rest of the body is not read
+			fail(w, http.StatusRequestEntityTooLarge, errors.New("the request has a body; ask with parameters of the URL"))
+			return
+		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// bounded limits the body of a POST, and reports whether a request has none that is too
+// large. No other request needs one: its parameters are those of its URL. Parsing it as a
+// form would write what is large to the disk.
+func bounded(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		return r.ContentLength == 0
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	return r.ContentLength <= maxBody
 }
 
 type handler struct {
@@ -85,7 +101,8 @@ type handler struct {
 func (h handler) status(w http.ResponseWriter, _ *http.Request) { send(w, h.source.Status()) }
 
 func (h handler) why(w http.ResponseWriter, r *http.Request) {
-	name, qtype, err := parseQuestion(r.FormValue("name"), r.FormValue("type"))
+	query := r.URL.Query()
+	name, qtype, err := parseQuestion(query.Get("name"), query.Get("type"))
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
@@ -117,8 +134,8 @@ func parseQuestion(name, text string) (string, uint16, error) {
 }
 
 func (h handler) services(w http.ResponseWriter, r *http.Request) {
-	limit := DefaultLimit
-	if text := r.FormValue("limit"); text != "" {
+	query, limit := r.URL.Query(), DefaultLimit
+	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > MaxLimit {
 			fail(w, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, MaxLimit))
@@ -126,7 +143,7 @@ func (h handler) services(w http.ResponseWriter, r *http.Request) {
 		}
 		limit = n
 	}
-	page, err := h.source.Services(r.FormValue("of"), r.FormValue("after"), limit)
+	page, err := h.source.Services(query.Get("of"), query.Get("after"), limit)
 	if err != nil {
 		fail(w, http.StatusNotFound, err)
 		return
@@ -143,7 +160,7 @@ func (h handler) catalog(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, errors.New("too many read a catalog now; try again"))
 		return
 	}
-	services, err := h.source.Catalog(r.FormValue("of"))
+	services, err := h.source.Catalog(r.URL.Query().Get("of"))
 	if err != nil {
 		fail(w, http.StatusNotFound, err)
 		return

@@ -113,7 +113,8 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status()
 	v := newStatus(&now)
 	v.Self = "/"
-	name, text := strings.TrimSpace(r.FormValue("name")), strings.ToUpper(r.FormValue("type"))
+	query := r.URL.Query()
+	name, text := strings.TrimSpace(query.Get("name")), strings.ToUpper(query.Get("type"))
 	v.Why = question{Name: name, Type: text}
 	if v.Consumer {
 		v.Why.Types = []string{"A", "AAAA", "SRV", "TXT", "NS", "SOA"}
@@ -160,7 +161,8 @@ type listed struct {
 
 // listing answers GET /services.
 func (h handler) listing(w http.ResponseWriter, r *http.Request) {
-	v := &listing{Of: r.FormValue("of"), After: r.FormValue("after"), Limit: DefaultLimit}
+	query := r.URL.Query()
+	v := &listing{Of: query.Get("of"), After: query.Get("after"), Limit: DefaultLimit}
 	v.Heading = "Services of " + problem.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"

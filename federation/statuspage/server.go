@@ -13,26 +13,26 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // What one client can cost.
 const (
-	maxConnections = 64       // more wait in the kernel until one of these ends
+	maxConnections = 256      // see lobby for what is done about more
+	maxAnswers     = 64       // at a time; more requests wait for one of these
 	maxHeader      = 16 << 10 // bytes of a request; net/http adds 4 KiB to it
+	maxBody        = 4 << 10  // bytes that a POST brings; other requests bring none
 
 	headerTimeout = 5 * time.Second // for the handshake, and for the header that follows
 	readTimeout   = 10 * time.Second
 	answerTimeout = 30 * time.Second // for the header, and all of the answer but a catalog
 	endTimeout    = 3 * time.Second  // for the answers under way when the server ends
 
-	// Catalogs take the longest, so they never take all connections.
-	maxCatalogs    = maxConnections / 4 // answers at a time
-	catalogTimeout = 2 * time.Minute    // for all of one, over a slow line
-	stallTimeout   = 10 * time.Second   // while nobody reads
+	// Catalogs take the longest, so they never take all places.
+	maxCatalogs    = maxAnswers / 4   // answers at a time
+	catalogTimeout = 2 * time.Minute  // for all of one, over a slow line
+	stallTimeout   = 10 * time.Second // while nobody reads
 )
 
 // Config says where the status is served, and to whom.
@@ -128,12 +128,14 @@ func (s *Server) Close() error { return s.listener.Close() }
 // port fails. Answers that are under way have three seconds to end. The port is closed when
 // it returns.
 func (s *Server) Serve(ctx context.Context, source Source) error {
-	handler := Handler(source)
+	handler := inTurn(Handler(source))
 	if s.identity == nil {
 		handler = localOnly(handler)
 	}
+	listener := &lobby{Listener: s.listener}
 	server := &http.Server{
 		Handler:           handler,
+		ConnState:         listener.follow,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      answerTimeout,
@@ -158,7 +160,6 @@ func (s *Server) Serve(ctx context.Context, source Source) error {
 			server.Close()
 		}
 	})
-	listener := netutil.LimitListener(s.listener, maxConnections)
 	var err error
 	if s.identity == nil {
 		err = server.Serve(listener)
@@ -175,6 +176,19 @@ func (s *Server) Serve(ctx context.Context, source Source) error {
 		return nil
 	}
 	return fmt.Errorf("status: %w", err)
+}
+
+// inTurn passes on maxAnswers requests at a time.
+func inTurn(next http.Handler) http.Handler {
+	answering := make(chan struct{}, maxAnswers)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case answering <- struct{}{}:
+			defer func() { <-answering }()
+			next.ServeHTTP(w, r)
+		case <-r.Context().Done(): // the client is gone
+		}
+	})
 }
 
 // localOnly passes on the requests whose Host is an address or localhost: a page from

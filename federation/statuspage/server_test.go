@@ -15,7 +15,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,7 +156,7 @@ func TestRequests(t *testing.T) {
 		"status":          {request: "GET /v1/status HTTP/1.1\r\nHost: localhost", code: 200, body: `"role":"consumer"`},
 		"HEAD":            {request: "HEAD /v1/status HTTP/1.1\r\nHost: localhost", code: 200},
 		"POST":            {request: "POST /v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", code: 405, header: "Allow: GET, HEAD"},
-		"POST to why":     {request: "POST /v1/why?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000", code: 405},
+		"POST to why":     {request: "POST /v1/why?name=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000", code: 413, body: "has a body"},
 		"DELETE":          {request: "DELETE /v1/catalog HTTP/1.1\r\nHost: localhost", code: 405},
 		"no such page":    {request: "GET /metrics HTTP/1.1\r\nHost: localhost", code: 404},
 		"way up":          {request: "GET /../../etc/passwd HTTP/1.1\r\nHost: localhost", code: 307, header: "Location: /etc/passwd"},
@@ -212,7 +214,7 @@ func TestRequests(t *testing.T) {
 			if !strings.Contains(header, tc.header) || !strings.Contains(body, tc.body) {
 				t.Errorf("the answer is %.300s, expected %q and %q in it", all, tc.header, tc.body)
 			}
-			if tc.code != 200 && tc.code != 404 && tc.code != 405 && tc.code != 403 && tc.code != 421 {
+			if tc.code != 200 && tc.code != 413 && tc.code != 404 && tc.code != 405 && tc.code != 403 && tc.code != 421 {
 				return // of net/http
 			}
 			for _, want := range []string{
@@ -304,24 +306,154 @@ func TestSlowHeader(t *testing.T) {
 	})
 }
 
-// Those who say nothing leave the others waiting for the time of one header, whatever their
-// number.
+// Those who say nothing keep nobody out, whatever their number, and go first.
 func TestManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		serve(t, &Server{listener: p}, &fixed{})
-		for range maxConnections {
-			defer p.dial().Close()
-		}
 		begun := time.Now()
-		c := p.dial() // waits, as a connection in the kernel's queue would
-		if took := time.Since(begun); took != headerTimeout {
-			t.Errorf("a connection was taken up after %v, expected %v", took, headerTimeout)
+		silent := make([]net.Conn, 2*maxConnections)
+		for i := range silent {
+			silent[i] = p.dial()
+			defer silent[i].Close()
 		}
-		if code := get(t, c); code != http.StatusOK {
+		if code := get(t, p.dial()); code != http.StatusOK {
 			t.Errorf("the code is %d", code)
 		}
+		for _, c := range silent[:maxConnections] {
+			if _, err := io.Copy(io.Discard, c); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("this took %v", took)
+		}
 	})
+}
+
+// A connection whose request is there is not displaced, and the address with the most
+// connections displaces its own.
+func TestLobby(t *testing.T) {
+	one, other := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
+	l := new(lobby)
+	enter := func(address netip.Prefix) (v, displaced *arrival) {
+		v = &arrival{lobby: l, address: address}
+		return v, l.enter(v)
+	}
+	slow, _ := enter(other)
+	active, _ := enter(one)
+	l.follow(active, http.StateActive)
+	second, _ := enter(one)
+	for range maxConnections - 3 {
+		if _, displaced := enter(one); displaced != nil {
+			t.Fatal("displaced without need")
+		}
+	}
+	if _, displaced := enter(one); displaced != second {
+		t.Errorf("displaced %+v, expected the oldest of the address with the most that waits", displaced)
+	}
+	for slices.ContainsFunc(l.waiting, func(v *arrival) bool { return v.address == one }) {
+		l.follow(l.waiting[len(l.waiting)-1], http.StateActive)
+	}
+	last, displaced := enter(one)
+	if displaced != slow {
+		t.Errorf("displaced %+v, expected the oldest that waits", displaced)
+	}
+	l.follow(last, http.StateActive)
+	if v, displaced := enter(one); displaced != v {
+		t.Errorf("displaced %+v by one more, though all others have sent their requests", displaced)
+	}
+	if l.open != maxConnections || len(l.waiting) != 0 {
+		t.Errorf("%d are open and %d wait", l.open, len(l.waiting))
+	}
+}
+
+// Peers that never begin their handshake do not keep out those who have a certificate.
+func TestManyHandshakes(t *testing.T) {
+	authority := newAuthority(t)
+	folder := t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(folder, "cert.pem"), Key: filepath.Join(folder, "key.pem"), CA: filepath.Join(folder, "ca.pem")}
+	issued := issue(t, authority, mtls.Leaf{IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	issued.CA = authority.PEM()
+	if err := issued.WriteFiles(files); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, listen(t, Config{Address: "127.0.0.1:0", Files: files}), &fixed{})
+	for range maxConnections + maxConnections/2 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	reader := issue(t, authority, mtls.Leaf{Name: "somebody"})
+	certificate, err := tls.X509KeyPair(reader.Cert, reader.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	c, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if code := get(t, c); code != http.StatusOK {
+		t.Errorf("the code is %d", code)
+	}
+	// Nobody was waited for: with nothing but the time limit of a handshake, all of the
+	// first would have gone before the reader came in.
+	if n := strings.Count(s.logged.String(), "i/o timeout"); n != 0 {
+		t.Errorf("%d handshakes have timed out", n)
+	}
+}
+
+// What a client sends beside a request for status costs nothing.
+func TestBodies(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder) // where mime/multipart keeps what is large
+	s := serve(t, listen(t, Config{Address: "127.0.0.1:0"}), &fixed{})
+	const form = "--x\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"
+	for name, head := range map[string]string{
+		"page":      "GET /?name=a.b HTTP/1.1\r\nContent-Length: 100000000",
+		"services":  "GET /services?of=x HTTP/1.1\r\nContent-Length: 100000000",
+		"why":       "GET /v1/why?name=a.b HTTP/1.1\r\nContent-Length: 100000000",
+		"catalog":   "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nContent-Length: 100000000",
+		"HEAD":      "HEAD /v1/status HTTP/1.1\r\nContent-Length: 1",
+		"chunks":    "GET /v1/services HTTP/1.1\r\nTransfer-Encoding: chunked",
+		"DELETE":    "DELETE / HTTP/1.1\r\nContent-Length: 100000000",
+		"huge POST": "POST /v1/why HTTP/1.1\r\nContent-Length: 100000000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", s.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var sending sync.WaitGroup
+			defer sending.Wait()
+			sending.Go(func() {
+				_, err := fmt.Fprintf(c, "%s\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n\r\n%s", head, form)
+				for sent := 0; err == nil && sent < 50<<20; sent += 1 << 20 { // less than the request says
+					_, err = c.Write(make([]byte, 1<<20))
+				}
+				if err == nil {
+					t.Error("the server has read 50 MiB of the body")
+				}
+			})
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusRequestEntityTooLarge || !answer.Close {
+				t.Errorf("the answer is %s, and closes the connection: %t", answer.Status, answer.Close)
+			}
+		})
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
+		t.Errorf("there are files: %v, %v", files, err)
+	}
 }
 
 func TestSlowReader(t *testing.T) {
@@ -367,7 +499,7 @@ func TestStuckReaders(t *testing.T) {
 		for range maxCatalogs {
 			stuck = append(stuck, ask())
 		}
-		for range maxConnections - maxCatalogs {
+		for range maxConnections {
 			answer, err := http.ReadResponse(bufio.NewReader(ask()), nil)
 			if err != nil {
 				t.Fatal(err)

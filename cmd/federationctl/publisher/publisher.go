@@ -216,7 +216,10 @@ func (p *Publisher) Run(ctx context.Context, web http.Handler, announce func()) 
 	defer p.running.Wait()
 	defer cancel()
 	if p.web != nil {
-		server := &http.Server{Handler: web, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		server := &http.Server{
+			Handler: web, MaxHeaderBytes: 16 << 10,
+			ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		}
 		defer server.Close() // after the owner has ended, so that its end can be watched
 		p.running.Go(func() {
 			if err := server.Serve(p.web); !errors.Is(err, http.ErrServerClosed) {
