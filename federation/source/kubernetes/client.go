@@ -33,9 +33,25 @@ const (
 	protobuf    = "application/vnd.kubernetes.protobuf"
 )
 
-// loadConfig reads how the API server is reached, and returns the text of the
-// kubeconfig as well, to see whether it changes. The error is one line.
+// loadConfig reads how the API server is reached. text is that of the kubeconfig with
+// the authorities of its CA file, to see whether either changes. The error is one line.
 func loadConfig(path, name string) (config *rest.Config, text []byte, err error) {
+	if config, text, err = readConfig(path, name); err != nil || config.CAFile == "" || len(config.CAData) > 0 {
+		return config, text, err
+	}
+	// The client gets what was read: client-go would read the file again minutes later.
+	if config.CAData, err = os.ReadFile(config.CAFile); err != nil {
+		return nil, nil, fmt.Errorf("CA file of the API server: %w", err)
+	}
+	if len(config.CAData) == 0 { // which would mean the authorities of the system
+		return nil, nil, fmt.Errorf("CA file of the API server: %s is empty", config.CAFile)
+	}
+	config.CAFile = ""
+	return config, append(text, config.CAData...), nil
+}
+
+// readConfig is loadConfig, without the CA file where there is one.
+func readConfig(path, name string) (config *rest.Config, text []byte, err error) {
 	if path == "" {
 		config, err = rest.InClusterConfig()
 		if err != nil {

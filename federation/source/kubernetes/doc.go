@@ -30,7 +30,7 @@
 // followed from where it was. Nothing is published meanwhile, and only what is missing
 // then is withdrawn. A watch that ends is taken up where it was, or, where the server
 // has forgotten that, with a list that is compared in the same way. A kubeconfig that
-// changes is read again. Missing permissions are a reason like others: the source
+// changes is read again, as is its CA file. Missing permissions are a reason like others: the source
 // recovers within seconds of their being granted.
 //
 // # Definitions that go

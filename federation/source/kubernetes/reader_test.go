@@ -2,9 +2,18 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
 // A server lets objects be listed and not watched: the lists that go well in between do
@@ -59,4 +70,54 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 		}
 		return watches.Load() >= seen+6
 	})
+}
+
+// The authority of an API server is replaced, and with it the CA file beside the
+// kubeconfig, which stays as it is: the next check reaches the server. A CA file that
+// is not usable changes nothing.
+func TestAuthorityFileIsFollowed(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	defer server.Close()
+	dir := t.TempDir()
+	write := func(name string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
+	right := authority(server.Certificate().Raw)
+	write("ca.crt", authority(der))
+	write("kubeconfig", fmt.Appendf(nil, `{"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],
+		"clusters": [{"name": "a", "cluster": {"server": %q, "certificate-authority": "ca.crt"}}]}`, server.URL))
+	s, err := New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: filepath.Join(dir, "kubeconfig")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(s)
+	defer func() { r.client.close() }()
+	reach := func() error {
+		if !r.reload() {
+			t.Fatal("there is no client")
+		}
+		return r.client.alive(t.Context())
+	}
+	if err := reach(); err == nil || !strings.Contains(err.Error(), "x509") {
+		t.Errorf("with the authority of another server the error is %v", err)
+	}
+	for _, text := range [][]byte{right, nil, []byte("-----BEGIN"), right} {
+		write("ca.crt", text)
+		if err := reach(); err != nil {
+			t.Errorf("with the CA file %.20q: %v", text, err)
+		}
+	}
 }
