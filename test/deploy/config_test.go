@@ -150,7 +150,7 @@ func TestRelay(t *testing.T) {
 	helm := helm(t, "")
 	ways := []string{
 		"{protocol: TCP, port: 8008}", "{protocol: UDP, port: 53}",
-		"{name: relays, mountPath: /var/cache/federation}", "- name: relays\n          emptyDir: {}",
+		"{name: relays, mountPath: /var/cache/federation}", "- name: relays\n          emptyDir:\n            sizeLimit: 2048Mi",
 	}
 	for _, tt := range []struct {
 		name string
@@ -159,7 +159,7 @@ func TestRelay(t *testing.T) {
 		not  string
 	}{
 		{"owner", nil, nil, "/var/cache/federation"},
-		{"owner-relay", nil, append(ways, "server_name: west.hub.example", "persist: /var/cache/federation/west.hub.example.catalog"), "{protocol: TCP, port: 9443}"},
+		{"owner-relay", nil, append(ways, "server_name: west.hub.example", "persist: /var/cache/federation/west.hub.example.catalog", "max_catalog: 51MiB"), "{protocol: TCP, port: 9443}"},
 		{"owner-relay", []string{"--set", "owner.relays[0].relay.addresses={a.example:9443},owner.relays[0].relay.persist=/tmp/kept"}, append(ways,
 			"{protocol: TCP, port: 9443}", "persist: /tmp/kept"), "west.hub.example.catalog"},
 		{"owner", []string{"--set", "owner.config=catalogs: [{relay: {}}]"}, ways, "persist"},

@@ -22,7 +22,7 @@ func TestManifests(t *testing.T) {
 	for recipe := range recipes {
 		path := filepath.Join(manifests, "base", recipe, "manifests.yaml")
 		want := fmt.Sprintf("# Rendered from deploy/chart with examples/%s.yaml. Do not edit it: change the chart, and run\n"+
-			"# go test ./test/deploy -run TestManifests -update\n", recipe) + helm.template(t, recipe)
+			"# go test ./test/deploy -run TestManifests -update\n", recipe) + plain(helm.template(t, recipe))
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
 				t.Fatal(err)
@@ -38,6 +38,12 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// plain returns what the chart renders, without the labels that are true of a release
+// only: kustomize sets other images, and what applies it is not Helm.
+func plain(rendered string) string {
+	return regexp.MustCompile(`(?m)^ *(app\.kubernetes\.io/(version|managed-by)|helm\.sh/chart): .*\n`).ReplaceAllString(rendered, "")
+}
+
 // An overlay as it stands is what the chart renders, and so it is with the component
 // spire.
 func TestOverlays(t *testing.T) {
@@ -50,7 +56,7 @@ func TestOverlays(t *testing.T) {
 					example, dir = recipe+"-spire", withSpire(t, recipe)
 				}
 				got := objects(t, kubectl.must(t, "", "kustomize", dir))
-				want := objects(t, helm.template(t, example))
+				want := objects(t, plain(helm.template(t, example)))
 				for _, all := range []map[string]object{got, want} {
 					for key := range all {
 						all[key] = sorted(all[key])
@@ -61,6 +67,27 @@ func TestOverlays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The overlay of the owner with its patch is what the chart renders with a load balancer.
+func TestOverlayLoadBalancer(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(manifests)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "overlays", "owner", "kustomization.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "\n# patches:", "\npatches:", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := only(t, kubectl(t, "").must(t, "", "kustomize", filepath.Dir(path)), "Service")
+	want := only(t, plain(helm(t, "").template(t, "owner", "--set=owner.service.type=LoadBalancer")), "Service")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the Service is not what the chart renders (-chart +overlay):\n%s", diff)
 	}
 }
 
@@ -157,6 +184,7 @@ func TestMistakes(t *testing.T) {
 		{"trust domains without SPIRE", append(owner, "--set", "owner.identity.trustDomains={a.example}"), "owner.identity.trustDomains is for certificates of SPIRE"},
 		{"trust domain with a scheme", append(beside, "--set", "dns.identity.trustDomains={spiffe://a.example}"), "/dns/identity/trustDomains/0"},
 		{"owner without ID", append(beside, "--set", "dns.identity.spire=true", "--set-json", `dns.owners=[{"zones":["a.example"],"addresses":["a.example:8008"]}]`), "dns.owners: an owner needs ids with dns.identity.spire"},
+		{"memory in words", append(beside, "--set", "dns.resources.limits.memory=plenty"), `resources.limits.memory: "plenty" is not a size such as 512Mi`},
 		{"unknown key", append(owner, "--set", "owner.replica=3"), "additional properties 'replica' not allowed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

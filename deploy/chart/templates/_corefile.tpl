@@ -80,8 +80,15 @@ federation {{ join " " .zones }} {
     {{- if $dns.status }}
     status localhost:9154
     {{- end }}
+    {{- $limit := include "federation.maxCatalog" (list $ "dns" (len $dns.owners)) }}
     {{- range .properties }}
+    {{- if hasPrefix "max_catalog " . }}
+    {{- $limit = "" }}
+    {{- end }}
     {{ . }}
+    {{- end }}
+    {{- with $limit }}
+    max_catalog {{ . }}
     {{- end }}
 }
 {{- end }}

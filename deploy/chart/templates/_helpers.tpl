@@ -1,6 +1,21 @@
 {{/* The labels of an object of a component, "owner" or "dns". Argument: (list . component). */}}
 {{- define "federation.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "federation.podLabels" . }}
+{{- with (index $root.Values (index . 1)).image.tag }}
+app.kubernetes.io/version: {{ trunc 63 . | trimAll "-._" | quote }}
+{{- end }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/*
+The labels of a component's pods. What changes with the chart is not among them: an
+upgrade that changes nothing else restarts nothing.
+*/}}
+{{- define "federation.podLabels" -}}
 {{ include "federation.selector" . }}
+app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/part-of: coredns-federation
 {{- end -}}
 
@@ -124,13 +139,68 @@ or one with the socket of the Workload API.
 {{- end -}}
 {{- end -}}
 
-{{/* The rules of a network policy that let monitoring in. Argument: (list selectors port). */}}
+{{/*
+The rule of a network policy that lets monitoring in, and nobody else. Probes need none:
+a kubelet reaches the pods of its node. Argument: the peers.
+*/}}
 {{- define "federation.monitoring" -}}
-- ports: [{protocol: TCP, port: {{ index . 1 }}}]
-  {{- with index . 0 }}
+{{- with . }}
+- ports: [{protocol: TCP, port: metrics}]
   from:
     {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The memory limit of a component in MiB, or nothing without one. Argument: (list . component). */}}
+{{- define "federation.memory" -}}
+{{- with dig "limits" "memory" "" (index (index . 0).Values (index . 1)).resources -}}
+{{- $quantity := kindIs "string" . | ternary . (int64 . | toString) -}}
+{{- if not (regexMatch "^[0-9]+([.][0-9]+)?([kMGT]|[KMGT]i)?$" $quantity) -}}
+{{- fail (printf "resources.limits.memory: %q is not a size such as 512Mi" $quantity) -}}
+{{- end -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $octets := mulf (regexFind "^[0-9.]+" $quantity | float64) (get $units (regexFind "[A-Za-z]*$" $quantity)) -}}
+{{- divf $octets 1048576 | floor | int64 -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+What the catalog of each of several owners may count. A catalog takes up to twice that in
+memory, and twice as much again while an owner comes back with entirely different
+services: so all of them have a fifth of the limit, which leaves a fifth for everything
+else. Argument: (list . component number).
+*/}}
+{{- define "federation.maxCatalog" -}}
+{{- with include "federation.memory" . -}}
+{{- max 1 (div . (mul 5 (index $ 2))) -}}MiB
+{{- end -}}
+{{- end -}}
+
+{{/*
+A volume for what is kept of catalogs: room for an old and a new file of each, and for
+some that were set aside. Argument: (list . component).
+*/}}
+{{- define "federation.cache" -}}
+emptyDir:
+  sizeLimit: {{ with include "federation.memory" . }}{{ mul 4 . }}Mi{{ else }}8Gi{{ end }}
+{{- end -}}
+
+{{/*
+The environment of a component. Go collects garbage more often near nine tenths of the
+memory limit, rather than take more. Argument: (list . component).
+*/}}
+{{- define "federation.env" -}}
+{{- $env := (index (index . 0).Values (index . 1)).extraEnv -}}
+{{- $named := list -}}
+{{- range $env }}{{ $named = append $named .name }}{{ end -}}
+{{- $memory := include "federation.memory" . -}}
+{{- if and $memory (not (has "GOMEMLIMIT" $named)) -}}
+{{- $env = prepend $env (dict "name" "GOMEMLIMIT" "value" (printf "%dMiB" (div (mul 9 $memory) 10))) -}}
+{{- end -}}
+{{- with $env }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* A line about where the certificate of a component comes from. */}}

@@ -36,8 +36,11 @@ catalogs:
           {{- toYaml $settings | nindent 10 }}
       {{- end }}
   {{- range .Values.owner.relays }}
-  {{- $file := dict "persist" (printf "/var/cache/federation/%s.catalog" .server_name) }}
-  - {{ merge (dict "relay" (merge (dict) .relay $file)) . | toYaml | nindent 4 | trim }}
+  {{- $defaults := dict "persist" (printf "/var/cache/federation/%s.catalog" .server_name) }}
+  {{- with include "federation.maxCatalog" (list $ "owner" (len $.Values.owner.relays | add1)) }}
+  {{- $defaults = set $defaults "max_catalog" . }}
+  {{- end }}
+  - {{ merge (dict "relay" (merge (dict) .relay $defaults)) . | toYaml | nindent 4 | trim }}
   {{- end }}
 {{- end -}}
 

@@ -1,0 +1,269 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+)
+
+// only returns the one object of a kind.
+func only(t *testing.T, text, kind string) object {
+	t.Helper()
+	found := ofKind(objects(t, text), kind)
+	if len(found) != 1 {
+		t.Fatalf("there are %d objects of the kind %s, want one", len(found), kind)
+	}
+	return found[0]
+}
+
+// By default nothing is opened to the outside, monitoring is one namespace, and every
+// volume that is written to has a limit.
+func TestDefaults(t *testing.T) {
+	helm := helm(t, "")
+	values, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(values), "LoadBalancer") {
+		t.Error("a load balancer is a default")
+	}
+	for _, example := range []string{"owner", "beside", "cluster-dns"} {
+		rendered := helm.template(t, example)
+		for _, service := range ofKind(objects(t, rendered), "Service") {
+			if got := at(service, "spec", "type"); got != "ClusterIP" {
+				t.Errorf("%s: the Service is of the type %v", example, got)
+			}
+		}
+		var peers []any
+		ingress, _ := at(only(t, rendered, "NetworkPolicy"), "spec", "ingress").([]any)
+		for _, rule := range ingress {
+			if text := fmt.Sprint(at(rule, "ports")); strings.Contains(text, "metrics") {
+				peers, _ = at(rule, "from").([]any)
+			}
+		}
+		if text := fmt.Sprint(peers); len(peers) != 1 || !strings.Contains(text, "kubernetes.io/metadata.name:monitoring") {
+			t.Errorf("%s: metrics are for %s", example, text)
+		}
+		if closed := helm.template(t, example, "--set-json=owner.networkPolicy.monitoring=[]", "--set-json=dns.networkPolicy.monitoring=[]"); strings.Contains(closed, "port: metrics}]") {
+			t.Errorf("%s: metrics are open to somebody with no peer in networkPolicy.monitoring", example)
+		}
+	}
+	for example := range examples(t) {
+		rendered := helm.template(t, example)
+		for _, deployment := range ofKind(objects(t, rendered), "Deployment") {
+			volumes, _ := at(deployment, "spec", "template", "spec", "volumes").([]any)
+			for _, volume := range volumes {
+				if dir := at(volume, "emptyDir"); dir != nil && at(dir, "sizeLimit") == nil {
+					t.Errorf("%s: the volume %v has no limit", example, at(volume, "name"))
+				}
+			}
+		}
+	}
+}
+
+// What bounds memory follows from the memory limit of the container, and what the values
+// say themselves stays.
+func TestMemoryFollowsLimit(t *testing.T) {
+	helm := helm(t, "")
+	const owner = "--set=dns.owners[0].zones={west.fed.example},dns.owners[0].addresses={west.example:8008},dns.owners[0].properties={max_catalog 7MiB}"
+	for _, tt := range []struct {
+		name, example string
+		args          []string
+		goMemLimit    []string
+		maxCatalog    []string
+	}{
+		{"default", "beside", nil, []string{"460MiB"}, []string{"102MiB"}},
+		{"larger", "beside", []string{"--set=dns.resources.limits.memory=4Gi"}, []string{"3686MiB"}, []string{"819MiB"}},
+		{"fraction", "beside", []string{"--set=dns.resources.limits.memory=1.5G"}, []string{"1287MiB"}, []string{"286MiB"}},
+		{"number", "beside", []string{"--set-json=dns.resources.limits.memory=536870912"}, []string{"460MiB"}, []string{"102MiB"}},
+		{"tiny", "beside", []string{"--set=dns.resources.limits.memory=3Mi"}, []string{"2MiB"}, []string{"1MiB"}},
+		{"none", "beside", []string{"--set=dns.resources.limits.memory=null"}, nil, nil},
+		{"own", "beside", []string{"--set=dns.extraEnv[0].name=GOMEMLIMIT,dns.extraEnv[0].value=1GiB", owner}, []string{"1GiB"}, []string{"7MiB"}},
+		{"two owners", "both", nil, []string{"460MiB", "460MiB"}, []string{"51MiB", "51MiB"}},
+		{"relay", "owner-relay", nil, []string{"460MiB"}, []string{"51MiB"}},
+		{"relay with its own", "owner-relay", []string{"--set=owner.relays[0].relay.max_catalog=7MiB"}, []string{"460MiB"}, []string{"7MiB"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rendered := helm.template(t, tt.example, tt.args...)
+			for pattern, want := range map[string][]string{
+				`(?m)- name: GOMEMLIMIT\n *value: (\S+)$`: tt.goMemLimit, `(?m)^ *max_catalog:? (\S+)$`: tt.maxCatalog,
+			} {
+				var got []string
+				for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(rendered, -1) {
+					got = append(got, match[1])
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", pattern, diff)
+				}
+			}
+		})
+	}
+}
+
+// What the values add is where it belongs: a kubeconfig brings its own rights, in another
+// cluster.
+func TestExtras(t *testing.T) {
+	rendered := helm(t, "").template(t, "owner",
+		"--set=owner.kubernetes.kubeconfig=/etc/kube/config,owner.kubernetes.context=west",
+		`--set-json=owner.extraVolumes=[{"name":"kube","secret":{"secretName":"kube"}}]`,
+		`--set-json=owner.extraVolumeMounts=[{"name":"kube","mountPath":"/etc/kube","readOnly":true}]`,
+		`--set-json=owner.extraEnv=[{"name":"GOGC","value":"200"}]`,
+		`--set-json=owner.serviceAccount.annotations={"iam.example/role":"owner"}`)
+	if found := rights(t, rendered); found != nil {
+		t.Errorf("an owner with a kubeconfig has rights in its own cluster: %v", found)
+	}
+	account := only(t, rendered, "ServiceAccount")
+	if at(account, "automountServiceAccountToken") != false || at(account, "metadata", "annotations", "iam.example/role") != "owner" {
+		t.Errorf("the service account is %v", account)
+	}
+	pod := at(only(t, rendered, "Deployment"), "spec", "template", "spec")
+	containers, _ := at(pod, "containers").([]any)
+	for what, tt := range map[string]struct {
+		list any
+		want object
+	}{
+		"volume":   {at(pod, "volumes"), object{"name": "kube", "secret": object{"secretName": "kube"}}},
+		"mount":    {at(containers[0], "volumeMounts"), object{"name": "kube", "mountPath": "/etc/kube", "readOnly": true}},
+		"variable": {at(containers[0], "env"), object{"name": "GOGC", "value": "200"}},
+		"limit":    {at(containers[0], "env"), object{"name": "GOMEMLIMIT", "value": "460MiB"}},
+	} {
+		list, _ := tt.list.([]any)
+		if !slices.ContainsFunc(list, func(got any) bool { return cmp.Equal(got, any(tt.want)) }) {
+			t.Errorf("there is no %s %v in %v", what, tt.want, list)
+		}
+	}
+	text, _ := at(only(t, rendered, "ConfigMap"), "data", "owner.yaml").(string)
+	if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 || !strings.Contains(text, "kubeconfig: /etc/kube/config") {
+		t.Errorf("%v, in\n%s", wrong, text)
+	}
+}
+
+// The schema has the keys that the owner's configuration takes.
+func TestKubernetesKeys(t *testing.T) {
+	_, wrong := ownerconfig.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
+	known := regexp.MustCompile(`nonesuch: there is no such key; those that there are: (.*)`).FindStringSubmatch(fmt.Sprintln(wrong))
+	if known == nil {
+		t.Fatalf("%v does not say which keys there are", wrong)
+	}
+	text, err := os.ReadFile(chart + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema object
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	keys, _ := at(schema, "properties", "owner", "properties", "kubernetes", "properties").(object)
+	if diff := cmp.Diff(strings.Split(strings.TrimRight(known[1], "]"), ", "), slices.Sorted(maps.Keys(keys))); diff != "" {
+		t.Errorf("keys (-configuration +values.schema.json):\n%s", diff)
+	}
+}
+
+// Objects have the labels that Helm recommends, and pods and what selects them only
+// those that an upgrade of the chart leaves alone.
+func TestLabels(t *testing.T) {
+	rendered := helm(t, "").template(t, "owner", "--set=monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true")
+	fixed := object{"app.kubernetes.io/name": "federation-owner", "app.kubernetes.io/instance": "federation"}
+	pods := maps.Clone(fixed)
+	maps.Copy(pods, object{"app.kubernetes.io/component": "owner", "app.kubernetes.io/part-of": "coredns-federation"})
+	all := maps.Clone(pods)
+	maps.Copy(all, object{"app.kubernetes.io/version": "v1", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "federation-" + version(t)})
+	for name, o := range objects(t, rendered) {
+		if diff := cmp.Diff(any(all), at(o, "metadata", "labels")); diff != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", name, diff)
+		}
+	}
+	deployment := only(t, rendered, "Deployment")
+	if diff := cmp.Diff(any(pods), at(deployment, "spec", "template", "metadata", "labels")); diff != "" {
+		t.Errorf("labels of pods (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(any(fixed), at(deployment, "spec", "selector", "matchLabels")); diff != "" {
+		t.Errorf("selector (-want +got):\n%s", diff)
+	}
+}
+
+// version returns that of the chart.
+func version(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(chart + "/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found struct{ Version string }
+	if err := yaml.Unmarshal(text, &found); err != nil {
+		t.Fatal(err)
+	}
+	return found.Version
+}
+
+// With the Prometheus Operator, each component that is installed has its own alerts,
+// which are those of deploy/monitoring, and a Service that only its ServiceMonitor finds
+// a port of metrics at.
+func TestMonitoring(t *testing.T) {
+	helm := helm(t, "")
+	text, err := os.ReadFile(root + "/deploy/monitoring/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules struct{ Groups []object }
+	if err := yaml.Unmarshal(text, &rules); err != nil {
+		t.Fatal(err)
+	}
+	groups := make(map[string]any)
+	for _, group := range rules.Groups {
+		name, _ := group["name"].(string)
+		groups[strings.NewReplacer("federation-owner", "owner", "federation-consumer", "dns").Replace(name)] = group
+	}
+	if rendered := helm.template(t, "both"); strings.Contains(rendered, "monitoring.coreos.com") || strings.Contains(rendered, "-metrics") {
+		t.Error("objects of the Prometheus Operator are made by default")
+	}
+	for example, components := range map[string][]string{"both": {"dns", "owner"}, "owner": {"owner"}, "beside": {"dns"}} {
+		rendered := objects(t, helm.template(t, example,
+			"--set=monitoring.serviceMonitor.enabled=true,monitoring.serviceMonitor.interval=30s,monitoring.serviceMonitor.labels.release=prometheus",
+			"--set=monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.labels.release=prometheus"))
+		got, want := make(map[string]any), make(map[string]any)
+		for _, component := range components {
+			want[component] = []any{groups[component]}
+			rule := rendered["PrometheusRule federation/federation-"+component]
+			got[component] = at(rule, "spec", "groups")
+			monitor := rendered["ServiceMonitor federation/federation-"+component]
+			for _, o := range []object{rule, monitor} {
+				if at(o, "metadata", "labels", "release") != "prometheus" {
+					t.Errorf("%s: %v has not the label of the values", example, at(o, "kind"))
+				}
+			}
+			service := rendered["Service federation/federation-"+component+"-metrics"]
+			labels, _ := at(service, "metadata", "labels").(object)
+			selector, _ := at(monitor, "spec", "selector", "matchLabels").(object)
+			for key, value := range selector {
+				if labels[key] != value {
+					t.Errorf("%s: the ServiceMonitor wants %s=%v, and its Service has %v", example, key, value, labels[key])
+				}
+			}
+			wanted := []any{object{"port": "metrics", "interval": "30s"}}
+			if diff := cmp.Diff(any(wanted), at(monitor, "spec", "endpoints")); diff != "" || len(selector) == 0 {
+				t.Errorf("%s: endpoints (-want +got):\n%s", example, diff)
+			}
+			selected := at(rendered["Deployment federation/federation-"+component], "spec", "selector", "matchLabels")
+			if diff := cmp.Diff(selected, at(service, "spec", "selector")); diff != "" {
+				t.Errorf("%s: the Service selects (-Deployment +Service):\n%s", example, diff)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: rules (-deploy/monitoring/rules.yaml +chart):\n%s", example, diff)
+		}
+		if n := len(ofKind(rendered, "PrometheusRule")) + len(ofKind(rendered, "ServiceMonitor")); n != 2*len(components) {
+			t.Errorf("%s: there are %d objects of the Prometheus Operator for %d components", example, n, len(components))
+		}
+	}
+}
