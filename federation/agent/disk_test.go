@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,12 @@ func TestPersistIsChecked(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// A device would do as well, but root would replace one that has become a plain file.
+	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
 	for name, tc := range map[string]struct {
 		path string
 		want error
@@ -131,7 +138,7 @@ func TestPersistIsChecked(t *testing.T) {
 		"missing directory":  {filepath.Join(dir, "missing", "catalog"), os.ErrNotExist, ""},
 		"directory":          {dir, regularfile.ErrNotRegular, ""},
 		"FIFO":               {fifo, regularfile.ErrNotRegular, ""},
-		"device":             {"/dev/zero", regularfile.ErrNotRegular, ""},
+		"socket":             {socket.Addr().String(), regularfile.ErrNotRegular, ""},
 		"link to a key file": {link, nil, "is a file of tls and would be written over"},
 		"disk that hangs":    {filepath.Join(dir, "catalog"), nil, "no answer from the disk"},
 	} {

@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -69,11 +70,17 @@ func TestCheck(t *testing.T) {
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink("loop", loop)); err != nil {
 		t.Fatal(err)
 	}
+	// A device would do as well, but root would replace one that has become a plain file.
+	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
 	for path, want := range map[string]error{
 		filepath.Join(dir, "missing", "catalog.db"): fs.ErrNotExist,
 		dir:                              regularfile.ErrNotRegular,
 		fifo:                             regularfile.ErrNotRegular,
-		"/dev/null":                      regularfile.ErrNotRegular,
+		socket.Addr().String():           regularfile.ErrNotRegular,
 		loop:                             syscall.ELOOP,
 		filepath.Join(dir, "catalog.db"): nil,
 	} {
@@ -90,7 +97,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("load %s: no error", path)
 		}
 	}
-	if got := files(t, dir); !slices.Equal(got, []string{"fifo", "loop"}) {
+	if got := files(t, dir); !slices.Equal(got, []string{"fifo", "loop", "socket"}) {
 		t.Errorf("files %q", got)
 	}
 	if os.Geteuid() == 0 {
