@@ -79,6 +79,22 @@ func (o *owner) parts() (parts []upstream.Part) {
 	return parts
 }
 
+// Refused returns the owners that have been refused a name, lower case and absolute, but for
+// those that are in the answers. It waits for nobody.
+func (a *Agent) Refused(name string, answers []report.Answer, now time.Time) (parts []report.Part) {
+	for _, o := range a.inOrder() {
+		if slices.ContainsFunc(answers, func(a report.Answer) bool {
+			return slices.ContainsFunc(a.Owners, func(p report.Part) bool { return p.ID == o.id })
+		}) {
+			continue
+		}
+		if p, ok := why.Elsewhere(&why.Owner{Upstream: o.upstream(now), Log: &o.log}, name); ok {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
 // Explain says why the block answers a query for a name, lower case and absolute, as it
 // does from a zone that Zone has returned: everything but what only those know who answer,
 // which are the reply and the hosts. It changes nothing and waits for nobody. A name outside

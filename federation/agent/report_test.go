@@ -97,6 +97,20 @@ func TestExplain(t *testing.T) {
 		if a.Owners[0].NotAdmitted == "" || len(a.Owners[0].Refusals) != 1 || a.Is != "empty" {
 			t.Errorf("reserved: %+v", a)
 		}
+		mustUpsert(t, registry, service(t, "web.other.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for name, want := range map[string]int{
+			"web.other.example.": 1, "_https._tcp.web.other.example.": 1, "v1.web.other.example.": 1,
+			"a.v1.web.other.example.": 0, "other.example.": 0, "web.example.": 0,
+		} {
+			if parts := w.agent.Refused(name, nil, time.Now()); len(parts) != want || want > 0 && (parts[0].ID != ownerAddress || parts[0].State != "synced" || len(parts[0].Refusals) != 1) {
+				t.Errorf("refused of %s: %+v", name, parts)
+			}
+		}
+		if parts := w.agent.Refused("web.other.example.", []report.Answer{{Owners: []report.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
+			t.Errorf("refused of an owner that has been heard: %+v", parts)
+		}
 	})
 }
 

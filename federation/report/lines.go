@@ -37,11 +37,21 @@ func (w *Why) Lines() []string {
 	case len(w.Answers)+len(w.Catalogs) > 0:
 	case w.Role == Owner:
 		t.addf(0, "%s: this owner has no catalog", word(w.Name))
+	case len(w.Refused) > 0:
+		t.elsewhere(w)
 	default:
 		t.addf(0, "%s %s: not answered here: the name is in none of the zones of the federation blocks", word(w.Name), word(w.Type))
 		t.addf(1, "to do: see 'federationctl status' for the zones; if the name should be here, add its zone to a federation block or ask another server")
 	}
 	return t.lines
+}
+
+// elsewhere adds who has been refused a name that is in none of the zones here.
+func (t *text) elsewhere(w *Why) {
+	owner, r, _ := w.refusal(nil)
+	t.addf(0, "%s %s: refused, and not answered here: %s; the name is in none of the zones of the federation blocks", word(w.Name), word(w.Type), broken(owner, &r))
+	t.addf(1, "to do: %s", correction(&r))
+	t.parts(w.Refused)
 }
 
 // before returns the answer of a server block that CoreDNS asks before the one of an answer,
@@ -79,7 +89,15 @@ func keysOf(keys []string, name string) map[string]string {
 // answer adds what one server block answers, and why. Before is the answer of one that
 // CoreDNS asks before it, if there is one.
 func (t *text) answer(w *Why, a, before *Answer) {
-	t.addf(0, "%s %s: %s", word(w.Name), word(w.Type), t.verdict(a))
+	owner, refusal, refused := w.refusal(a.Owners)
+	verdict := t.verdict(a)
+	switch {
+	case a.Verdict == Refused:
+		verdict += broken(owner, &refusal)
+	case a.Verdict == NotKnownYet && refused:
+		verdict += "; refused: " + broken(owner, &refusal)
+	}
+	t.addf(0, "%s %s: %s", word(w.Name), word(w.Type), verdict)
 	t.addf(1, "answered by server block %s, zone %s%s", words(a.Servers), word(a.Zone), serial(a.Serial))
 	if before != nil {
 		t.addf(1, "clients of server block %s get its answer instead: its zone is the longer one", words(before.Servers))
@@ -109,9 +127,16 @@ func (t *text) answer(w *Why, a, before *Answer) {
 			federation.Quote(r.Service), word(r.Owner), word(r.FQDN), plain(r.Rule))
 	}
 	t.more(1, len(a.Rivals), "services that want the name")
-	t.parts(a.Owners)
+	var done []string
+	if a.Verdict == Refused { // before what is to do about an owner that happens to be lost as well
+		done = append(done, correction(&refusal))
+		t.addf(1, "to do: %s", done[0])
+	}
+	t.parts(slices.Concat(a.Owners, w.Refused))
 	for _, s := range remedies(a) {
-		t.addf(1, "to do: %s", s)
+		if !slices.Contains(done, s) {
+			t.addf(1, "to do: %s", s)
+		}
 	}
 }
 
@@ -134,6 +159,11 @@ func (t *text) verdict(a *Answer) string {
 		return code + ": nobody publishes the name now, but an owner that may is lost, so this is not certain"
 	case NotKnownYet:
 		return code + ": not known yet: an owner that may publish the name has had no complete catalog"
+	case Refused:
+		if a.Rcode == "" {
+			return "refused: "
+		}
+		return code + ": refused: "
 	case Unresolved:
 		return code + ": a host that is an endpoint cannot be looked up" + t.service(", of", a)
 	case Denied:
@@ -361,17 +391,47 @@ func remedies(a *Answer) (list []string) {
 		if p.NotImported != "" {
 			add("if the service should be here, widen import_names or import_labels (metric coredns_federation_services_not_imported)")
 		}
-		if p.NotAdmitted != "" {
+		if p.NotAdmitted != "" && a.Verdict != Refused { // or the refusal says what to do
 			add("if the service should be here, change the zones of the federation block or its rename, or have the owner choose another name")
 		}
 		if len(p.Refusals) > 0 {
-			add("have the owner correct what is refused, or change the property that the rule hangs on (log: \"message of owner refused\", metric coredns_federation_nacks_total)")
+			add(correction(&p.Refusals[0]))
 		}
 		if slices.ContainsFunc(p.Gone, func(g Gone) bool { return g.Cause == "withdrawn" || g.Cause == "absent" }) {
 			add("ask the owner why the service is gone: 'federationctl why' there")
 		}
 	}
 	return list
+}
+
+// broken says which rule a service of an owner breaks.
+func broken(owner string, r *Refusal) string {
+	s := "a service"
+	if r.Service != "" {
+		s = "service " + federation.Quote(r.Service)
+	}
+	if r.FQDN != "" {
+		s += fmt.Sprintf(" (%s)", word(r.FQDN))
+	}
+	return fmt.Sprintf("%s of owner %s breaks the rule %s: %s", s, word(owner), word(cmp.Or(r.Reason, "without a name")), plain(cmp.Or(r.Rule, "no more is given")))
+}
+
+// correction says what can be done about a refusal.
+func correction(r *Refusal) string {
+	s := "have the owner correct the service"
+	switch federation.Reason(r.Reason) { //nolint:exhaustive // the others depend on the owner alone
+	case federation.ReasonOutOfZone:
+		s = "if the service should be here, add its zone to the federation block of the owner, or have the owner publish it in a zone of the block"
+	case federation.ReasonReservedName:
+		s = "have the owner choose another name: the zone needs this one for itself"
+	case federation.ReasonName:
+		s = "have the owner correct the name, or the rename here that makes it invalid"
+	case federation.ReasonAddress:
+		s = "have the owner correct the address, or permit it with allow_addresses"
+	case federation.ReasonLimit:
+		s = "have the owner stay below the limit, or raise it if it is a property here"
+	}
+	return s + " (log: \"message of owner refused\", metric coredns_federation_nacks_total)"
 }
 
 // matters reports whether the state of an owner has to do with the answer: of an owner that

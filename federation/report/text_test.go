@@ -58,15 +58,20 @@ func TestLines(t *testing.T) {
 	servers, synced := []string{"dns://.:53"}, Part{ID: "o1:8008", State: "synced", Since: ago(2 * time.Hour)}
 	holder := &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(3 * time.Minute)}
 	lost := Part{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused"}
+	outside := Part{ID: "o9:8008", State: "synced", Since: ago(time.Hour), Refusals: []Refusal{
+		{At: ago(time.Second), Service: "web", FQDN: "fed.example.", Field: "fqdn", Reason: "reserved_name", Rule: `"fed.example." is reserved`},
+		{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: `"web.fed.example." is outside the zones given to this owner (o9.example.)`},
+	}}
 	tests := []struct {
-		name   string
-		answer Answer
+		name      string
+		answer    Answer
+		elsewhere []Part
 	}{
-		{"live", Answer{
+		{name: "live", answer: Answer{
 			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced},
 			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1", "web.fed.example.\t30\tIN\tA\t192.0.2.2"},
 		}},
-		{"live-instance-renamed", Answer{
+		{name: "live-instance-renamed", answer: Answer{
 			Verdict: Live, Is: "instance", Rcode: "NOERROR", Owners: []Part{synced},
 			Records: []string{"v1.web.fed.example.\t30\tIN\tTXT\t\"protocol=HTTP2\" \"a\\\"b\""},
 			Holder: &Holder{
@@ -75,7 +80,7 @@ func TestLines(t *testing.T) {
 			},
 			Rivals: []Rival{{"o2:8008", "web-2", "web.fed.example.", "its owner comes later in the Corefile"}},
 		}},
-		{"stale", Answer{
+		{name: "stale", answer: Answer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Errors: []string{"3 (Stale Answer): owner o2:8008 is lost"},
 			Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{lost},
 			Holder: &Holder{
@@ -83,82 +88,96 @@ func TestLines(t *testing.T) {
 				Stale: true, StaleFrom: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute),
 			},
 		}},
-		{"stale-forever", Answer{
+		{name: "stale-forever", answer: Answer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 			Owners: []Part{{ID: "o2:8008", State: "parked", Since: ago(time.Hour), Failure: "Unauthenticated: not allowed"}},
 			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour)},
 		}},
-		{"held", Answer{
+		{name: "held", answer: Answer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"}, Owners: []Part{synced, lost},
 			Holder: &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{"stale-syncing", Answer{
+		{name: "stale-syncing", answer: Answer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 			Owners: []Part{{ID: "o2:8008", State: "syncing", Known: true, Since: ago(4 * time.Second)}},
 			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{"stale-parked", Answer{
+		{name: "stale-parked", answer: Answer{
 			Verdict: Stale, Is: "service", Rcode: "NOERROR", Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
 			Owners: []Part{{ID: "o2:8008", State: "parked", Known: true, Since: ago(time.Minute), Expires: now.Add(23 * time.Hour), Failure: "Unauthenticated: not allowed"}},
 			Holder: &Holder{Owner: "o2:8008", Service: "web", FQDN: "web.fed.example.", Stale: true, StaleFrom: ago(time.Hour), Expires: now.Add(23 * time.Hour)},
 		}},
-		{"expired-parked", Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+		{name: "expired-parked", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
 			{
 				ID: "o2:8008", State: "parked", Known: true, Since: ago(25 * time.Hour), Failure: "Unauthenticated: not allowed",
 				Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}, {ago(26 * time.Hour), "web", "web.fed.example.", "moved"}},
 			},
 		}}},
-		{"not-known-one", Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+		{name: "not-known-one", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
 			{ID: "o1:8008", State: "stale", Known: true, Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
 			{ID: "o3:8008", State: "connecting", Since: ago(time.Hour), Failure: "Unavailable: connection refused"},
 		}}},
-		{"zone", Answer{
+		{name: "zone", answer: Answer{
 			Verdict: OwnData, Is: "zone", Rcode: "NOERROR", Serial: 7, Owners: []Part{synced},
 			Records: []string{"fed.example.\t5\tIN\tSOA\tns.dns.fed.example. hostmaster.fed.example. 7 7200 1800 86400 5"},
 		}},
-		{"no-data", Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}}},
-		{"no-data-empty", Answer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []Part{synced}}},
-		{"no-name", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{synced}}},
-		{"no-name-refused", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{{
+		{name: "no-data", answer: Answer{Verdict: NoData, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}}},
+		{name: "no-data-empty", answer: Answer{Verdict: NoData, Is: "empty", Rcode: "NOERROR", Owners: []Part{synced}}},
+		{name: "no-name", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{synced}}},
+		{name: "no-name-refused", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{{
 			ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotAdmitted: `"web.fed.example" is outside the zones given to this owner`,
 			Refusals: []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`}},
 			Gone:     []Gone{{ago(time.Hour), "web", "web.fed.example.", "withdrawn"}, {ago(2 * time.Hour), "web", "web.fed.example.", "excluded"}},
 		}}}},
-		{"no-name-not-imported", Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+		{name: "no-name-not-imported", answer: Answer{Verdict: NoName, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
 			{ID: "o1:8008", State: "synced", Since: ago(time.Hour), NotImported: "import_names *.pay.example"},
 			{ID: "o2:8008", State: "synced", Since: ago(time.Hour)},
 			{ID: "o3:8008", State: "synced", Since: ago(time.Hour)},
 		}}},
-		{"no-name-lost", Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Errors: []string{"19 (Stale NXDOMAIN Answer)"}, Owners: []Part{
+		{name: "no-name-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Errors: []string{"19 (Stale NXDOMAIN Answer)"}, Owners: []Part{
 			lost, {ID: "o3:8008", State: "expired", Since: ago(25 * time.Hour), Gone: []Gone{{ago(time.Hour), "web", "web.fed.example.", "expired"}}},
 		}}},
-		{"not-known", Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Errors: []string{"14 (Not Ready)"}, Owners: []Part{
+		{name: "not-known", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Errors: []string{"14 (Not Ready)"}, Owners: []Part{
 			{ID: "o1:8008", State: "connecting", Since: ago(20 * time.Second), Failure: "TLS handshake: unknown authority"},
 			{ID: "o2:8008", State: "syncing", Since: ago(4 * time.Second)},
 		}}},
-		{"unresolved", Answer{
+		{name: "unresolved", answer: Answer{
 			Verdict: Unresolved, Is: "service", Rcode: "SERVFAIL", Holder: holder, Owners: []Part{synced},
 			Hosts: []Host{{Name: "db.example.", Failure: "SERVFAIL from 192.0.2.53"}, {Name: "old.example.", Addresses: []string{"192.0.2.9"}, Stale: true}, {Name: "none.example."}},
 		}},
-		{"denied", Answer{
+		{name: "denied", answer: Answer{
 			Verdict: Denied, Is: "service", Rcode: "NOERROR", Errors: []string{"15 (Blocked)"}, Holder: holder, Owners: []Part{synced},
 			Hosts: []Host{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
 		}},
-		{"passed-on", Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
-		{"unknown-verdict", Answer{Verdict: "later version", Is: "cloud", Rcode: "NOERROR"}},
+		{name: "passed-on", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
+		{name: "refused-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
+			{
+				ID: "o1:8008", State: "stale", Since: ago(time.Hour), Failure: "dial tcp: connection refused", Remedy: "start the owner",
+				Refusals: []Refusal{{At: ago(time.Hour), Service: "web", FQDN: "web.fed.example.", Field: "description", Reason: "limit", Rule: "100000 bytes, the limit is 4096"}},
+			},
+		}}},
+		{name: "refused-elsewhere", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}, elsewhere: []Part{outside}},
+		{name: "live-elsewhere", answer: Answer{
+			Verdict: Live, Is: "service", Rcode: "NOERROR", Holder: holder, Owners: []Part{synced}, Records: []string{"web.fed.example.\t30\tIN\tA\t192.0.2.1"},
+		}, elsewhere: []Part{outside}},
+		{name: "not-known-refused", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+			{ID: "o1:8008", State: "syncing", Refusals: []Refusal{{At: ago(time.Minute), Reason: "undecodable"}}},
+		}}},
+		{name: "unknown-verdict", answer: Answer{Verdict: "later version", Is: "cloud", Rcode: "NOERROR"}},
 	}
 	seen := make(map[Verdict]bool)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			test.answer.Servers, test.answer.Zone = servers, "fed.example."
 			why := Why{Role: Consumer, Now: now, Name: "web.fed.example.", Type: "A", Answers: []Answer{test.answer}}
+			why.Refuse(test.elsewhere)
 			lines := why.Lines()
 			checkText(t, lines)
 			checkGolden(t, "why-"+test.name, strings.Join(lines, "\n")+"\n")
+			seen[why.Answers[0].Verdict] = true
 		})
-		seen[test.answer.Verdict] = true
 	}
-	for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Unresolved, Denied, PassedOn} {
+	for _, verdict := range []Verdict{Live, Stale, OwnData, NoData, NoName, NoNameLost, NotKnownYet, Refused, Unresolved, Denied, PassedOn} {
 		if !seen[verdict] {
 			t.Errorf("no test has the verdict %s", verdict)
 		}
@@ -218,6 +237,11 @@ func TestLinesOfNothing(t *testing.T) {
 			t.Errorf("of role %s: %q, expected %q", role, got, want)
 		}
 	}
+	why := Why{Role: Consumer, Now: now, Name: "web.example.", Type: "A"}
+	why.Refuse([]Part{{ID: "o1:8008", State: "synced", Refusals: []Refusal{{
+		At: ago(time.Hour), Service: "web", FQDN: "web.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside the zones given to this owner (fed.example.)",
+	}}}})
+	checkGolden(t, "why-refused-outside", strings.Join(why.Lines(), "\n")+"\n")
 }
 
 func testStatus(role Role) *Status {

@@ -1,6 +1,10 @@
 package report
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Why says how a process comes to its answer for a name. It is the answer to GET /v1/why.
 // A consumer fills Answers, an owner Catalogs.
@@ -13,6 +17,10 @@ type Why struct {
 	// Answers has one for each server block that has the name in one of its zones. It is
 	// empty when none has.
 	Answers []Answer `json:"answers,omitempty"`
+
+	// Refused has the owners that have been refused the name although no server block of
+	// Answers has them: because the name is in none of the zones that they were given.
+	Refused []Part `json:"refused,omitempty"`
 
 	// Catalogs has those of an owner, in which the name is looked for as an fqdn, as the
 	// name of a service, and as a name below an fqdn.
@@ -64,10 +72,39 @@ const (
 	NoName      Verdict = "no-name"      // nobody publishes the name, and all owners are known
 	NoNameLost  Verdict = "no-name-lost" // nobody publishes the name now, and an owner that may is lost
 	NotKnownYet Verdict = "not-known"    // an owner that may publish the name has had no complete catalog yet
+	Refused     Verdict = "refused"      // nobody publishes the name, and a service that an owner has for it is refused
 	Unresolved  Verdict = "unresolved"   // an endpoint's host cannot be resolved
 	Denied      Verdict = "denied"       // every address of the endpoints' hosts is one that the owner may not publish
 	PassedOn    Verdict = "passed-on"    // the next plugin answers
 )
+
+// Refuse completes an explanation with the owners that have been refused the name although
+// no server block of Answers has them, and makes Refused the verdict on a name that nobody
+// publishes if it is one that has been refused.
+func (w *Why) Refuse(elsewhere []Part) {
+	w.Refused = elsewhere
+	for i := range w.Answers {
+		a := &w.Answers[i]
+		_, _, refused := w.refusal(a.Owners)
+		if refused && a.Holder == nil && slices.Contains([]Verdict{NoData, NoName, NoNameLost, PassedOn}, a.Verdict) {
+			a.Verdict = Refused
+		}
+	}
+}
+
+// refusal returns the refusal to name first of those that the owners have met, or the ones
+// elsewhere: the newest of the name itself, else the newest of what is above it.
+func (w *Why) refusal(owners []Part) (owner string, first Refusal, ok bool) {
+	exact := func(r *Refusal) bool { return strings.EqualFold(r.FQDN, w.Name) }
+	for _, p := range slices.Concat(owners, w.Refused) {
+		for _, r := range p.Refusals {
+			if better := exact(&r) && !exact(&first); !ok || better || exact(&r) == exact(&first) && r.At.After(first.At) {
+				owner, first, ok = p.ID, r, true
+			}
+		}
+	}
+	return owner, first, ok
+}
 
 // Holder is the service that has a name.
 type Holder struct {

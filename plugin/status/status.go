@@ -229,5 +229,6 @@ func (p *Page) Why(ctx context.Context, name string, qtype uint16) (report.Why, 
 			w.Answers = append(w.Answers, a)
 		}
 	}
+	w.Refuse(p.agent.Refused(name, w.Answers, time.Now()))
 	return w, nil
 }

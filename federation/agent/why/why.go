@@ -96,11 +96,16 @@ func (b *block) holder(h *zone.Holder) *report.Holder {
 	return holder
 }
 
+// part returns what there is to say of an owner, whatever the name.
+func part(u *report.Upstream) report.Part {
+	return report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy}
+}
+
 // part returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
 func (b *block) part(i int, name string, taken bool) report.Part {
 	u, log := &b.owners[i].Upstream, b.owners[i].Log
-	p := report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy}
+	p := part(u)
 	if !taken {
 		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
 	}
@@ -117,10 +122,27 @@ func (b *block) part(i int, name string, taken bool) report.Part {
 	return p
 }
 
+// Elsewhere returns what an owner has to do with a name that is in none of the zones that it
+// was given, and false if it has not been refused that name.
+func Elsewhere(o *Owner, name string) (p report.Part, ok bool) {
+	p = part(&o.Upstream)
+	for _, r := range o.Log.Refusals() {
+		if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	return p, len(p.Refusals) > 0
+}
+
+// called reports whether a service is called by a name.
+func called(service, name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
+}
+
 // names reports whether a service of the owner at an index has the name, as its own or
 // above it, or is called by it.
 func (b *block) names(i int, service, fqdn, name string) bool {
-	if strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, ".")) {
+	if called(service, name) {
 		return true
 	}
 	f, err := federation.ParseFQDN(fqdn)
@@ -139,10 +161,7 @@ func (b *block) names(i int, service, fqdn, name string) bool {
 // leavesOut says which import filter leaves services at a name out, and which rule does not
 // admit them, from the owner at an index. Either is empty where none does.
 func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) {
-	for strings.HasPrefix(name, "_") { // _http._tcp of a service
-		name = name[strings.IndexByte(name, '.')+1:]
-	}
-	fqdn, err := federation.ParseFQDN(name)
+	fqdn, err := federation.ParseFQDN(above(name))
 	if err != nil {
 		return "", "" // no service can have it
 	}
@@ -161,6 +180,15 @@ func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) 
 		notAdmitted = invalid.Rule
 	}
 	return notImported, notAdmitted
+}
+
+// above returns the name of the service or instance that a name with the labels of a
+// protocol before it, such as _http._tcp, is of.
+func above(name string) string {
+	for strings.HasPrefix(name, "_") {
+		name = name[strings.IndexByte(name, '.')+1:]
+	}
+	return name
 }
 
 // filtered says which patterns leave out services at an fqdn, whatever their labels, or is
