@@ -35,6 +35,9 @@ func (p *publisher) run(ctx context.Context) {
 			return
 		case <-p.publish:
 			p.round()
+		case done := <-p.flush:
+			p.round()
+			close(done)
 		}
 	}
 }

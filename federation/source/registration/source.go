@@ -75,10 +75,12 @@ type Source struct {
 	log      *slog.Logger
 	commits  chan struct{} // hold one value when the goroutine has something to do
 	publish  chan struct{}
+	flush    chan chan struct{} // has the publisher close what it takes when it has published
 	clock    chan struct{}
 	back     chan struct{} // holds one value when the store can be asked again
 	began    chan struct{} // closed when Run begins
 	closing  chan struct{} // closed when providers are to go
+	ended    chan struct{} // closed when Run has ended
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
 
@@ -136,8 +138,8 @@ func New(config Config) (*Source, error) {
 	}
 	s := &Source{
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
-		began: make(chan struct{}), closing: make(chan struct{}), lists: make(map[*list]struct{}),
+		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		began: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}), lists: make(map[*list]struct{}),
 		expired: make(map[federation.FQDN]string),
 	}
 	s.rules.Store(config.Rules)
@@ -151,6 +153,7 @@ var errAgain = errors.New("the source runs already, or has ended")
 // registered stays in the store.
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	s.begin()
+	defer close(s.ended)
 	// The store, the committer and the publisher work until the providers are gone.
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -218,20 +221,34 @@ func rouse(wake chan<- struct{}) {
 }
 
 // SetRules puts other rules in the place of those in use. What is registered and may not
-// be any more is deleted, and its provider told.
+// be any more is deleted, and its provider told. It is not published any more when SetRules
+// returns, also while the store is away.
 func (s *Source) SetRules(r *rules.Rules) {
+	if !s.judge(r) {
+		return
+	}
+	done := make(chan struct{})
+	select {
+	case s.flush <- done:
+		<-done
+	case <-s.ended:
+	}
+}
+
+// judge reports whether there is anything that the rules can be about yet.
+func (s *Source) judge(r *rules.Rules) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rules.Store(r)
 	if s.table == nil {
-		return
+		return false
 	}
 	s.table.SetRules(r, func(n *node.Node, refusal rules.Refusal) {
 		s.log.Warn("the rules do not allow a node any more", "provider", n.Provider, "service", n.Service, "node", n.URI,
 			"rule", refusal.Rule, "reason", refusal.Reason)
 	})
 	rouse(s.commits)
-	rouse(s.publish)
+	return true
 }
 
 // Stats says how a source is.

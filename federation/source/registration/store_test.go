@@ -430,3 +430,30 @@ rules:
 		p.expect(granted(web, one))
 	})
 }
+
+// TestSetRulesWhileTheStoreIsAway takes names from a provider while nothing can be deleted in
+// the store. They are not published any more at once, and come back with the rules.
+func TestSetRulesWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		fake := c.store(false)
+		w := settled(t, registration.Config{Store: privateStore{fake}})
+		p := w.connect("web")
+		p.active(web, one, ttl(time.Minute))
+		p.active("db.acme.example", one, ttl(time.Minute))
+		p.active("mail.acme.example", one, ttl(time.Minute))
+		w.expect("granted", "db.acme.example 192.0.2.1:8443", "mail.acme.example 192.0.2.1:8443", "web.acme.example 192.0.2.1:8443")
+		fake.setAway(true, false)
+		p.clear("mail.acme.example", one)
+		synctest.Wait()
+		w.source.SetRules(rulesOf(t, strings.ReplaceAll(anyone, `["*.acme.example"]`, `["web.acme.example"]`)))
+		if got, want := w.part.shown(), []string{"web.acme.example 192.0.2.1:8443"}; !slices.Equal(got, want) {
+			t.Errorf("when SetRules has returned, %q is published, expected %q", got, want)
+		}
+		w.source.SetRules(rulesOf(t, anyone))
+		fake.setAway(false, false)
+		time.Sleep(10 * time.Second)
+		p.active("db.acme.example", one, ttl(time.Minute))
+		w.expect("allowed again", "db.acme.example 192.0.2.1:8443", "web.acme.example 192.0.2.1:8443")
+	})
+}

@@ -105,6 +105,7 @@ type entry struct {
 	old       bool // whether the node is known from before, and its provider is not back
 	lingering bool // whether the node has expired, and stays as the last one of its service
 	barred    bool // whether another owner has stored what is not published here
+	denied    bool // whether the rules have it deleted: it is not published meanwhile
 	queued    bool // whether it is in queue
 	waiting   bool // for the store to tell what a change was in conflict with
 }
@@ -206,6 +207,10 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 		if stored == nil || before == nil || !sameNode(stored, before) || e.barred != barred {
 			t.soil(e.service)
 		}
+	}
+	if e.denied && e.wanted() != nil {
+		e.denied = false
+		t.soil(e.service)
 	}
 	t.numbers.Pending += count(e.flying != nil || e.next != nil) - count(!settled)
 	if now := e.wanted(); now != wanted {
@@ -381,6 +386,16 @@ func (t *Table) request(e *entry, c *change) {
 	t.supersede(former, c)
 }
 
+// deny has the entry deleted, which is not published any more from now on: the store may
+// be away for long.
+func (t *Table) deny(e *entry) {
+	t.request(e, &change{})
+	if e.stored != nil {
+		e.denied = true
+		t.soil(e.service)
+	}
+}
+
 // supersede ends a change that another one has taken the place of.
 func (t *Table) supersede(former, by *change) {
 	if former == nil || former.stream == nil {
@@ -430,7 +445,7 @@ func (t *Table) Dirty() []Service {
 		s.dirty = false
 		nodes := make([]*node.Node, 0, len(s.entries))
 		for _, e := range s.entries {
-			if e.stored != nil && !e.barred {
+			if e.stored != nil && !e.barred && !e.denied {
 				nodes = append(nodes, e.stored)
 			}
 		}

@@ -97,7 +97,11 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 	var held []*entry
 	for _, e := range t.all() {
 		switch {
-		case e.wanted() == nil:
+		case e.wanted() == nil: // it is being deleted
+			if e.stored != nil && t.bars(e.stored) {
+				e.denied = true
+				t.soil(e.service)
+			}
 		case !e.ours:
 			if barred := e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored); barred != e.barred {
 				e.barred = barred
@@ -133,7 +137,7 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 		if refusal, ok := err.(rules.Refusal); ok { //nolint:errorlint // the rules return nothing else
 			report(n, refusal)
 			t.refuse(s, e.holder.text, refusal)
-			t.request(e, &change{})
+			t.deny(e)
 			continue
 		}
 		if grant.TTL != n.TTL || of != (account{n.Provider, n.Rule}) {
@@ -156,7 +160,7 @@ func (t *Table) stand(e *entry) *rules.Refusal {
 		return nil
 	}
 	t.numbers.Refused[refusal.Rule]++
-	t.request(e, &change{})
+	t.deny(e)
 	return &refusal
 }
 
