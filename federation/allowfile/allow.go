@@ -15,7 +15,7 @@ import (
 // Limit is how large an allow file may be, in bytes: some ten thousand identities.
 const Limit = 1 << 20
 
-// Config is what Open needs. Every field is required.
+// Config is what Open needs. Every field is required up to Logger.
 type Config struct {
 	Path string
 
@@ -24,6 +24,11 @@ type Config struct {
 	Set func(ids []mtls.ID)
 
 	Logger *slog.Logger
+
+	// Read, where it is set, is given the identities before Set is, and before the last file
+	// of Group is read.
+	Read  func(ids []mtls.ID)
+	Group *livefile.Group // as in livefile.Config
 }
 
 // Open reads a file with the identities of the consumers that may subscribe, one a
@@ -45,6 +50,9 @@ func (c Config) follow() livefile.Config {
 			return nil, err
 		}
 		ids, problems := parse(data)
+		if c.Read != nil && len(problems) == 0 {
+			c.Read(ids)
+		}
 		return func() {
 			c.Set(ids)
 			c.Logger.Info("allow file applied", "file", c.Path, "allowed", len(ids))
@@ -52,7 +60,7 @@ func (c Config) follow() livefile.Config {
 	}
 	return livefile.Config{
 		Path: c.Path, What: "allow file", Keeps: "the same consumers as before may subscribe",
-		Limit: Limit, Logger: c.Logger, Read: read,
+		Limit: Limit, Logger: c.Logger, Read: read, Group: c.Group,
 	}
 }
 

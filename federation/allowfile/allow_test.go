@@ -96,7 +96,7 @@ func TestOpenFails(t *testing.T) {
 			write(t, path, tt.text)
 		}
 		set := func(ids []mtls.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
-		if _, err := Open(t.Context(), Config{path, set, slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
+		if _, err := Open(t.Context(), Config{Path: path, Set: set, Logger: slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
 	}
@@ -110,11 +110,11 @@ func TestFollows(t *testing.T) {
 		var mu sync.Mutex
 		var sets []string
 		logged := &logBuffer{}
-		config := Config{path, func(ids []mtls.ID) {
+		config := Config{Path: path, Set: func(ids []mtls.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))
-		}, slog.New(slog.NewTextHandler(logged, nil))}.follow()
+		}, Logger: slog.New(slog.NewTextHandler(logged, nil))}.follow()
 		config.Events = make(chan fsnotify.Event) // there are no notifications
 		f := livefile.New(config)
 		if err := f.Load(t.Context()); err != nil {

@@ -34,7 +34,7 @@ const (
 	quiet = 100 * time.Millisecond
 )
 
-// Config says which file to follow. Every field is required but Trouble and Events.
+// Config says which file to follow. Every field is required up to Read.
 type Config struct {
 	Path   string
 	What   string // what the file is, as logged: "catalog file"
@@ -51,6 +51,13 @@ type Config struct {
 	// reason, and nil when it is again.
 	Trouble func(reason error)
 
+	// Group, if set, has the files that may change in one edit with this one.
+	Group *Group
+
+	// Last says that Read needs what the other files of the group say, and so reads after
+	// them.
+	Last bool
+
 	// Events, if set, take the place of the notifications of the system, in tests: in a
 	// bubble of testing/synctest time stands still while the system is waited for.
 	Events <-chan fsnotify.Event
@@ -63,7 +70,7 @@ type File struct {
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
-	// owned by Load, then by the Run that follows the file
+	// owned by Load, then by the group
 
 	info   os.FileInfo // of the file when it was last read, nil after a failure
 	digest uint64      // of the content that was applied last
@@ -73,14 +80,17 @@ type File struct {
 
 // New returns a File that has not been read yet.
 func New(c Config) *File {
+	if c.Group == nil {
+		c.Group = NewGroup(nil)
+	}
 	f := &File{config: c, seed: maphash.MakeSeed()}
 	f.watch = filewatch.New(filewatch.Config{
 		Paths:    []string{c.Path},
 		Interval: pollInterval,
 		Quiet:    quiet,
 		Patience: pollInterval,
-		Changed:  f.changed,
-		Reload:   f.reload,
+		Changed:  func() bool { return c.Group.changed(f) },
+		Reload:   func(ctx context.Context) { c.Group.reload(ctx, f) },
 		Trouble:  f.logWatching,
 		Events:   c.Events,
 	})
@@ -106,7 +116,11 @@ func (f *File) Err() error {
 // tenth of a second, or has not been for ten seconds. A writer that takes longer
 // should write another file and rename it: half of a list may be a shorter list. What
 // was read of a file that was written meanwhile is not used.
-func (f *File) Run(ctx context.Context) error { return f.watch.Run(ctx) }
+func (f *File) Run(ctx context.Context) error {
+	f.config.Group.enter(f, 1)
+	defer f.config.Group.enter(f, -1)
+	return f.watch.Run(ctx)
+}
 
 // logWatching logs that the directory of the file cannot be watched, or that it
 // is watched again.
@@ -119,14 +133,12 @@ func (f *File) logWatching(err error) {
 	}
 }
 
-// reload loads the file if it has changed, and reports what is wrong once.
-func (f *File) reload(ctx context.Context) {
-	if !f.changed() {
-		return
+// settle puts in force what was read of the file, or reports once what is wrong.
+func (f *File) settle(r reading) {
+	if r.err == nil {
+		f.put(r)
 	}
-	err, before := f.Load(ctx), f.trouble.Load()
-	switch {
-	case ctx.Err() != nil: // which is no trouble of the file
+	switch err, before := r.err, f.trouble.Load(); {
 	case err == nil && before != nil:
 		f.trouble.Store(nil)
 		f.config.Logger.Info("file is in order again", "what", f.config.What, "file", f.config.Path)
@@ -159,45 +171,69 @@ const attempts = 3
 // one takes seconds, and half of what was read may be of another version.
 var errChanging = errors.New("it changes while it is read")
 
+// reading is what was read of a file.
+type reading struct {
+	apply  func()
+	digest uint64
+	err    error // why it cannot be used
+}
+
 // Load reads the file and puts it in force. It fails when the file cannot be read or
 // Read says that something is wrong. It is called before Run or not at all.
 func (f *File) Load(ctx context.Context) error {
-	for range attempts {
-		done, err := f.attempt(ctx)
-		if done || err != nil {
-			return err
-		}
+	r := f.read(ctx)
+	if r.err == nil {
+		f.put(r)
 	}
-	return fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)
+	return r.err
 }
 
-// attempt reads the file and applies it, unless the file changes meanwhile. It reports
-// whether it has not.
-func (f *File) attempt(ctx context.Context) (done bool, err error) {
+// put puts in force what was read, unless it is already.
+func (f *File) put(r reading) {
+	if !f.once || r.digest != f.digest {
+		r.apply()
+		f.once, f.digest = true, r.digest
+	}
+}
+
+// read reads the file.
+func (f *File) read(ctx context.Context) reading {
+	for range attempts {
+		if r, stood := f.attempt(ctx); stood {
+			return r
+		}
+	}
+	return f.changing()
+}
+
+// changing returns that the file changes each time that it is read.
+func (f *File) changing() reading {
+	f.info = nil
+	return reading{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, errChanging)}
+}
+
+// attempt reads the file, and reports whether it has not changed meanwhile.
+func (f *File) attempt(ctx context.Context) (r reading, stood bool) {
 	f.info = nil
 	file, info, err := regularfile.Open(f.config.Path, f.config.Limit)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", f.config.What, err)
+		return reading{err: fmt.Errorf("%s: %w", f.config.What, err)}, true
 	}
 	defer file.Close()
 	c := content{file: file, limit: f.config.Limit, left: f.config.Limit}
 	c.hash.SetSeed(f.seed)
 	apply, err := f.config.Read(ctx, &c, info.Size())
 	if c.err != nil {
-		return false, fmt.Errorf("%s: %w", f.config.What, c.err)
+		return reading{err: fmt.Errorf("%s: %w", f.config.What, c.err)}, true
 	}
 	if now, failure := file.Stat(); failure != nil || now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime()) {
-		return false, nil // the next attempt says what is wrong
+		return reading{}, false // the next attempt says what is wrong
 	}
 	f.info = info
 	if err != nil {
-		return false, fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)
+		return reading{err: fmt.Errorf("%s %s: %w", f.config.What, f.config.Path, err)}, true
 	}
-	if digest := c.hash.Sum64(); !f.once || digest != f.digest {
-		apply()
-		f.once, f.digest = true, digest
-	}
-	return true, nil
+	return reading{apply: apply, digest: c.hash.Sum64()}, true
 }
 
 // content is what stands in a file, up to a limit.

@@ -423,3 +423,54 @@ func (b *logBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buffer.String()
 }
+
+// TestGroup swaps a volume of two files while one of them is read. Nothing is put in force
+// before both have been read as they are then, at once, and the last one last.
+func TestGroup(t *testing.T) {
+	dir := t.TempDir()
+	volume := func(version string) {
+		if err := os.Mkdir(filepath.Join(dir, "..v"+version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b"} {
+			write(t, filepath.Join(dir, "..v"+version, name), name+version)
+		}
+		link(t, "..v"+version, filepath.Join(dir, "..data"))
+	}
+	volume("1")
+	var edit []string
+	edits := make(chan string, 10)
+	group := NewGroup(func(apply func()) {
+		edit = nil
+		apply()
+		edits <- strings.Join(edit, " ")
+	})
+	swap := sync.OnceFunc(func() { volume("3") })
+	for _, name := range []string{"a", "b"} {
+		link(t, "..data/"+name, filepath.Join(dir, name))
+		f := New(Config{
+			Path: filepath.Join(dir, name), What: "test file", Limit: 1000, Group: group, Last: name == "a",
+			Logger: slog.New(slog.DiscardHandler),
+			Read: func(_ context.Context, content io.Reader, _ int64) (func(), error) {
+				data, err := io.ReadAll(content)
+				if string(data) == "b2" {
+					swap()
+				}
+				return func() { edit = append(edit, string(data)) }, err
+			},
+		})
+		if err := f.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		group.enter(f, 1) // Run does so as well, at some time
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = f.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+	}
+	volume("2")
+	if got := <-edits; got != "b3 a3" {
+		t.Errorf("the edit has put %q in force, expected both files as they were last", got)
+	}
+}

@@ -19,12 +19,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// Config says which file it is. Policy and MaxBytes may be left out.
+// Config says which file it is. Policy, MaxBytes and Group may be left out.
 type Config struct {
 	Path     string
 	Policy   wire.Policy // of the consumers, as far as the owner knows it
 	MaxBytes int64       // a larger file is broken; 0 stands for catalogfile.DefaultLimit
 	Logger   *slog.Logger
+	Group    *livefile.Group // as in livefile.Config
 }
 
 // File is a [source.Source]. It logs what becomes of the file.
@@ -53,7 +54,7 @@ func (f *File) follow() livefile.Config {
 	return livefile.Config{
 		Path: f.config.Path, What: "catalog file", Keeps: "the catalog stays as it was",
 		Limit: cmp.Or(f.config.MaxBytes, catalogfile.DefaultLimit), Logger: f.config.Logger,
-		Read: f.read, Trouble: f.trouble,
+		Read: f.read, Trouble: f.trouble, Group: f.config.Group,
 	}
 }
 
