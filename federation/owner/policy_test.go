@@ -3,6 +3,7 @@ package owner
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -436,5 +437,44 @@ func TestSlowConsumers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestHold changes the catalog and the policy in one edit. Nobody is told of what is true in the
+// middle of it, not even of what was taken before and is not sent yet.
+func TestHold(t *testing.T) {
+	r := NewRegistry()
+	upsert(t, r, service("a", 1))
+	upsert(t, r, service("b", 1))
+	r.SetPolicy(policyOf(t, of("b", consumerID)))
+	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	defer s.Close()
+	drain(s)
+	upsert(t, r, service("b", 2))
+	taken := s.take(nil, 1)
+
+	release := r.Hold()
+	r.SetPolicy(policyOf(t, of("a b c", consumerID)))
+	upsert(t, r, service("c", 1))
+	late := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	defer late.Close()
+	if got := slices.Concat(drain(s), drain(late)); len(got) > 0 {
+		t.Errorf("during the edit %q is told", got)
+	}
+	if s.withdrawn(&taken[0]) || show(taken[0].decoded()) != "upsert b 2" {
+		t.Error("during the edit the policy of its middle is in force")
+	}
+	r.Delete("a")
+	select { // what there was to take before the edit
+	case <-s.wake:
+	default:
+	}
+	release()
+	<-s.wake
+	if diff := cmp.Diff([]string{"upsert c 1"}, drain(s)); diff != "" {
+		t.Errorf("after the edit (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"upsert b 2", "upsert c 1", "end"}, drain(late)); diff != "" {
+		t.Errorf("one that came during the edit is told (-want +got):\n%s", diff)
 	}
 }

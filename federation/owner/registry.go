@@ -43,6 +43,7 @@ type Registry struct {
 	policy  *policy.Policy  // nil while everything is for everyone
 	classes map[view]*class // those that have subscriptions
 	resumes *resumes        // nil until a consumer wants to resume
+	holds   int             // calls of Hold that have not been released
 }
 
 // NewRegistry returns an empty registry.
@@ -232,6 +233,27 @@ func (r *Registry) encode(services []*federation.Service) (map[string]*wire.Enco
 		errs = append(errs, fmt.Errorf("and %d more services", more))
 	}
 	return keep, errors.Join(errs...)
+}
+
+// Hold keeps what changes from now on, in the catalog and in its policy, from all subscribers
+// until release is called, once. Then they are told the difference. So an edit that changes
+// both is never told in part.
+func (r *Registry) Hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.holds--; r.holds > 0 {
+			return
+		}
+		for _, c := range r.classes {
+			for s := range c.subscriptions {
+				s.rouse()
+			}
+		}
+	}
 }
 
 // Lookup returns the service of that name, whoever is told of it, or nil.

@@ -172,12 +172,13 @@ func (s *Subscription) left() int {
 const maxSkipped = 4096
 
 // take appends up to n events to updates, and does not wait for any. Once the registry
-// has become unavailable there are none: what it holds since then may be a part.
+// has become unavailable there are none: what it holds since then may be a part. Neither
+// are there during a Hold.
 // When there are fewer than n, wake says when to try again.
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	if s.era.over() {
+	if s.era.over() || s.registry.holds > 0 {
 		return updates
 	}
 	s.policies = s.registry.policies.Load()
@@ -247,8 +248,11 @@ func (s *Subscription) withdrawn(u *update) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.era.over() {
+	switch {
+	case s.era.over():
 		return true
+	case r.holds > 0: // what was taken is what is still told
+		return false
 	}
 	u.encoded, u.rule = r.visible(s.view, u.Name), r.rule(s.view, u.Name)
 	return u.encoded == nil

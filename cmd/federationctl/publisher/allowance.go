@@ -21,19 +21,35 @@ type allowance struct {
 
 	mu    sync.Mutex
 	ids   []mtls.ID           // of the configuration
+	read  []mtls.ID           // of the file, as it was read last; named follows
 	named []mtls.ID           // of the file
 	set   func(ids []mtls.ID) // what both are told to; nil while they are not in effect
 }
 
 // openAllowance reads an allow file, if there is one. It is not in effect yet.
-func openAllowance(ctx context.Context, path string, logger *slog.Logger) (*allowance, error) {
+func openAllowance(ctx context.Context, path string, logger *slog.Logger, edits *livefile.Group) (*allowance, error) {
 	a := &allowance{}
 	if path == "" {
 		return a, nil
 	}
 	var err error
-	a.file, err = allowfile.Open(ctx, allowfile.Config{Path: path, Set: a.update, Logger: logger})
+	a.file, err = allowfile.Open(ctx, allowfile.Config{Path: path, Set: a.update, Logger: logger, Read: a.foresee, Group: edits})
 	return a, err
+}
+
+// foresee notes what update will take.
+func (a *allowance) foresee(named []mtls.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.read = named
+}
+
+// foreseen returns who may subscribe if ids are those of the configuration, once the file is
+// in force as it was read.
+func (a *allowance) foreseen(ids []mtls.ID) []mtls.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Concat(ids, a.named, a.read)
 }
 
 // update takes the identities of the file.
@@ -86,7 +102,7 @@ func (p *Publisher) widens(allow ownerconfig.Allow, next *allowance) bool {
 	for _, id := range p.allowed.with(p.config.Allow.IDs) {
 		before[id] = true
 	}
-	return slices.ContainsFunc(cmp.Or(next, p.allowed).with(allow.IDs), func(id mtls.ID) bool { return !before[id] })
+	return slices.ContainsFunc(cmp.Or(next, p.allowed).foreseen(allow.IDs), func(id mtls.ID) bool { return !before[id] })
 }
 
 // narrow begins a change of who may subscribe, which allow completes: until then it is

@@ -53,7 +53,7 @@ func (p *Publisher) prepare(ctx context.Context, c ownerconfig.Config) (*plan, e
 	}
 	if p.allowed == nil || c.Allow.File != p.config.Allow.File {
 		var err error
-		if next.allowed, err = openAllowance(ctx, c.Allow.File, p.logger); err != nil {
+		if next.allowed, err = openAllowance(ctx, c.Allow.File, p.logger, p.edits); err != nil {
 			return nil, Error{"allow.file", err}
 		}
 	}
@@ -266,11 +266,24 @@ func (p *Publisher) prepareChange(ctx context.Context, c ownerconfig.Config) (fu
 	return func() { p.change(ctx, next) }, nil
 }
 
+// apply calls what puts an edit in force. Whatever that changes, of who is told of what and of
+// what there is to be told, consumers are told when all of it has changed. So none is told
+// of a service that neither the files of before nor those of now let it see.
+func (p *Publisher) apply(edit func()) {
+	p.mu.Lock()
+	held := slices.Collect(maps.Values(p.registries()))
+	p.mu.Unlock()
+	for _, registry := range held {
+		defer registry.Hold()()
+	}
+	edit()
+}
+
 // change applies a plan while the server runs. Streams that stay allowed, of catalogs
 // that stay, go on.
 //
-// What the plan takes away comes first: who may not subscribe any more, and then what
-// exports hide. Who may subscribe newly comes last, and so finds nothing of before.
+// It is a part of an edit, in which nobody is told of anything: see apply. What the plan takes
+// away comes first all the same, and who may subscribe newly last.
 func (p *Publisher) change(ctx context.Context, next *plan) {
 	p.Ready() // what is new must not make an owner unready that was ready
 	waiting := slices.Concat(p.keep(&next.config), next.waiting)

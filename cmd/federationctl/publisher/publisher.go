@@ -69,7 +69,8 @@ type Publisher struct {
 	away     func(gate.TurnedAway)
 	server   *owner.Server
 	identity *mtls.Source
-	settings *livefile.File // the configuration file; nil when there is none
+	settings *livefile.File  // the configuration file; nil when there is none
+	edits    *livefile.Group // it, and what it names that is followed, but for certificates
 	listener net.Listener
 	web      net.Listener // of metrics, health and the status page; nil when there is none
 	began    time.Time
@@ -98,9 +99,10 @@ type Publisher struct {
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
 	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
+	p.edits = livefile.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {
-		p.settings = newSettings(c.File, c.Logger, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
+		p.settings = newSettings(c.File, c.Logger, p.edits, func(ctx context.Context, c ownerconfig.Config) (func(), error) {
 			if p.server == nil {
 				return func() { first = c }, nil
 			}

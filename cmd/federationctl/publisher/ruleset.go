@@ -22,7 +22,7 @@ type ruleset struct {
 func (p *Publisher) openRules(ctx context.Context, path string) (*ruleset, error) {
 	r := &ruleset{path: path, set: func(*rules.Rules) {}}
 	r.file = livefile.New(livefile.Config{
-		Path: path, What: "rules file", Keeps: "the same rules as before are in force", Limit: rules.MaxBytes, Logger: p.logger,
+		Path: path, What: "rules file", Keeps: "the same rules as before are in force", Limit: rules.MaxBytes, Logger: p.logger, Group: p.edits,
 		Read: func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 			data, err := io.ReadAll(content)
 			if err != nil {

@@ -19,10 +19,11 @@ import (
 // cannot be done.
 type prepareFunc func(ctx context.Context, c ownerconfig.Config) (apply func(), err error)
 
-// newSettings returns the configuration file at path, which is not read yet.
-func newSettings(path string, logger *slog.Logger, prepare prepareFunc) *livefile.File {
+// newSettings returns the configuration file at path, which is not read yet. In an edit it is
+// read after the files that it names.
+func newSettings(path string, logger *slog.Logger, edits *livefile.Group, prepare prepareFunc) *livefile.File {
 	return livefile.New(livefile.Config{
-		Path: path, What: "configuration file", Keeps: "everything stays as it was", Limit: ownerconfig.MaxBytes, Logger: logger,
+		Path: path, What: "configuration file", Keeps: "everything stays as it was", Limit: ownerconfig.MaxBytes, Logger: logger, Group: edits, Last: true,
 		Read: func(ctx context.Context, content io.Reader, _ int64) (func(), error) {
 			data, err := io.ReadAll(content)
 			if err != nil {

@@ -37,7 +37,7 @@ func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, server
 // openFile returns the source of a catalog file. Where no configuration file is
 // followed, the catalog file must be in order.
 func (p *Publisher) openFile(ctx context.Context, f *ownerconfig.File, policy wire.Policy) (source.Source, error) {
-	opened := file.New(file.Config{Path: f.Path, Policy: policy, MaxBytes: f.MaxSize, Logger: p.logger})
+	opened := file.New(file.Config{Path: f.Path, Policy: policy, MaxBytes: f.MaxSize, Logger: p.logger, Group: p.edits})
 	if p.file != "" {
 		return opened, nil
 	}
