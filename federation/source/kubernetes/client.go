@@ -210,6 +210,8 @@ func (c *client) explain(err error) error {
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
 		text := permission(status.Status())
 		return classed(text, "RBAC: %s", text)
+	case errors.As(err, &status):
+		return classed(string(status.Status().Reason), "%s: %w", c.config.Host, oneLine(err))
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err // the path says nothing

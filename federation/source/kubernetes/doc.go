@@ -28,7 +28,9 @@
 // source says why, and keeps what it has published. A server that comes back after that
 // long may have been restored from a backup, and so everything is read again, not
 // followed from where it was. Nothing is published meanwhile, and only what is missing
-// then is withdrawn. A watch that ends is taken up where it was, or, where the server
+// then is withdrawn. A kind of objects that cannot be read then, for want of a permission or
+// for a conversion webhook that is broken, holds up those Services alone that have to do
+// with such an object. A watch that ends is taken up where it was, or, where the server
 // has forgotten that, with a list that is compared in the same way. A kubeconfig that
 // changes is read again, as is its CA file. Missing permissions are a reason like others: the source
 // recovers within seconds of their being granted.

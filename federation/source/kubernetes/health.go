@@ -78,10 +78,12 @@ func newHealth(grace time.Duration) health {
 
 // standing is what the publisher has to know of the health.
 type standing struct {
-	partial bool  // some watches have not read yet what an earlier one had
-	current bool  // everything has been read, and is followed
-	away    error // why not, once that has lasted, or nil
-	recheck bool  // time alone may change this
+	partial bool      // some watches have not read yet what an earlier one had, and may soon
+	missing []watched // those that have not, and cannot, in order
+	current bool      // everything has been read, and is followed
+	away    error     // why not, once that has lasted, or nil
+	reasons []error   // all that have lasted
+	recheck bool      // time alone may change this
 }
 
 // standing returns how reading the cluster goes. doubts says that it is not known of
@@ -105,7 +107,12 @@ func (h *health) standing(now time.Time, doubts bool) standing {
 		p := h.watches[id]
 		if !p.synced {
 			s.current = false
-			s.partial = s.partial || p.once
+			switch lasts := h.server.reason == nil && p.problem.reason != nil && now.Sub(p.problem.since) >= h.grace; {
+			case p.once && lasts:
+				s.missing = append(s.missing, id)
+			case p.once:
+				s.partial = true
+			}
 		}
 		note(p.problem)
 	}
@@ -114,10 +121,13 @@ func (h *health) standing(now time.Time, doubts bool) standing {
 	}
 	for _, p := range problems {
 		if now.Sub(p.since) >= h.grace {
-			s.away = p.reason
-			break
+			s.reasons = append(s.reasons, p.reason)
+		} else {
+			s.recheck = true
 		}
-		s.recheck = true
+	}
+	if len(s.reasons) > 0 {
+		s.away = s.reasons[0]
 	}
 	switch {
 	case s.away != nil && h.away != nil && reasonClass(s.away) == reasonClass(h.away):

@@ -2,14 +2,17 @@ package kubernetes
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
@@ -83,8 +86,38 @@ func kindOf(object metav1.Object) kind {
 		return kindNode
 	case *mcsv1beta1.ServiceExport:
 		return kindExport
+	case *discoveryv1.EndpointSlice:
+		return kindSlice
+	case *gatewayv1.TCPRoute:
+		return kindTCPRoute
 	}
 	return kinds
+}
+
+// again has every watch lose touch, as they do when the server was away, and those of all
+// kinds but some read everything anew.
+func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) {
+	t.Helper()
+	for _, k := range o.wanted {
+		o.world.begin(watched{kind: k})
+	}
+	for _, k := range without {
+		o.world.health.watches[watched{kind: k}].problem.set(classed("RBAC "+k.String(), "cannot list %v", k), time.Now())
+	}
+	wanted := o.wanted
+	defer func() { o.wanted = wanted }()
+	o.wanted = slices.DeleteFunc(slices.Clone(wanted), func(k kind) bool { return slices.Contains(without, k) })
+	o.read(t, objects...)
+}
+
+// recover has the watch of a kind read.
+func (o *offline) recover(t *testing.T, k kind, objects ...any) {
+	t.Helper()
+	o.world.health.watches[watched{kind: k}].problem.set(nil, time.Now())
+	if err := o.store(k).Replace(objects, ""); err != nil {
+		t.Fatal(err)
+	}
+	o.round()
 }
 
 // named returns a Service that asks for a name, with the label or without.
@@ -96,6 +129,125 @@ func named(namespace, name, fqdn string, label bool, created time.Time) *corev1.
 	s.Annotations = map[string]string{"hamlet-federation.github.io/fqdn": fqdn}
 	s.CreationTimestamp = metav1.NewTime(created)
 	return s
+}
+
+// at returns a Service of the namespace shop with an address, which the label exports.
+func at(name, ip string) *corev1.Service { return labelled(service("shop", name, ip)) }
+
+// behind returns a route to a Service of the namespace shop.
+func behind(name string) *gatewayv1.TCPRoute {
+	return &gatewayv1.TCPRoute{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec: gatewayv1.TCPRouteSpec{Rules: []gatewayv1.TCPRouteRule{{BackendRefs: []gatewayv1.BackendRef{
+			{BackendObjectReference: gatewayv1.BackendObjectReference{Name: gatewayv1.ObjectName(name)}},
+		}}}},
+	}
+}
+
+// TestUnreadableKindHoldsItsServices has some kinds not come back after an outage. Services
+// that have to do with them stay as they are until they do, and the others go on.
+func TestUnreadableKindHoldsItsServices(t *testing.T) {
+	const before, after = "192.0.2.1", "192.0.2.2"
+	world := func(ip string) []metav1.Object {
+		spread := at("spread", ip)
+		spread.Spec.Type, spread.Spec.ExternalIPs = corev1.ServiceTypeNodePort, nil
+		spread.Spec.Ports[0].NodePort = 30000 + int32(ip[len(ip)-1])
+		local := spread.DeepCopy()
+		local.Name, local.Spec.ExternalTrafficPolicy = "local", corev1.ServiceExternalTrafficPolicyLocal
+		exported := service("shop", "exported", ip)
+		return []metav1.Object{
+			at("plain", ip), at("routed", ip), behind("routed"), exported, exportOf("shop", "exported", time.Now()), spread, local, readyNode("n1"),
+			&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "local", Labels: map[string]string{discoveryv1.LabelServiceName: "local"}},
+				Endpoints:  []discoveryv1.Endpoint{{NodeName: new("n1")}},
+			},
+		}
+	}
+	for _, test := range []struct {
+		without []kind
+		held    string // of those that have changed
+	}{
+		{[]kind{kindTCPRoute}, "routed"},
+		{[]kind{kindTLSRoute}, ""},
+		{[]kind{kindGateway}, "routed"},
+		{[]kind{kindExport}, "exported"},
+		{[]kind{kindNode}, "local spread"},
+		{[]kind{kindSlice}, "local"},
+		{[]kind{kindService}, "exported local plain routed spread"},
+		{[]kind{kindExport, kindTCPRoute}, "exported routed"},
+	} {
+		t.Run(test.held, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOffline(t, export.Rules{})
+				o.read(t, world(before)...)
+				held := func() string {
+					var names []string
+					for _, name := range []string{"exported", "local", "plain", "routed", "spread"} {
+						if !o.told.has("west/shop/"+name, after) && !o.told.has("west/shop/"+name, "Port:30050") {
+							names = append(names, name)
+						}
+					}
+					return strings.Join(names, " ")
+				}
+				if got := held(); got != "exported local plain routed spread" {
+					t.Fatalf("at the start %s are of before", got)
+				}
+				o.again(t, test.without, world(after)...)
+				if got := held(); got != "exported local plain routed spread" {
+					t.Errorf("%s are of before at once, want all: what is not there may come", got)
+				}
+				time.Sleep(o.world.health.grace)
+				o.round()
+				if got := held(); got != test.held {
+					t.Errorf("%s are held, want %s", got, test.held)
+				}
+				for _, k := range test.without {
+					var objects []any
+					for _, object := range world(after) {
+						if kindOf(object) == k {
+							objects = append(objects, object)
+						}
+					}
+					o.recover(t, k, objects...)
+				}
+				if got := held(); got != "" {
+					t.Errorf("%s are held when everything has been read", got)
+				}
+				if len(o.told.withdrawn) > 0 || o.told.away != nil {
+					t.Errorf("withdrawn %v, away %v", o.told.withdrawn, o.told.away)
+				}
+			})
+		})
+	}
+}
+
+// TestEachReasonIsLogged has a second thing go wrong while the first lasts.
+func TestEachReasonIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffline(t, export.Rules{})
+		var log lockedBuffer
+		o.log = slog.New(slog.NewTextHandler(&log, nil))
+		o.read(t)
+		fail := func(k kind, class, reason string) {
+			t.Helper()
+			o.world.health.watches[watched{kind: k}].problem.set(classed(class, "%s", reason), time.Now())
+			time.Sleep(o.world.health.grace)
+			o.round()
+		}
+		fail(kindNode, "one", "the first")
+		fail(kindService, "two", "the second")
+		fail(kindGateway, "two", "the second in other words")
+		if got := log.String(); strings.Count(got, "one more reason") != 1 || !strings.Contains(got, `error="the second"`) {
+			t.Errorf("logged: %s", got)
+		}
+	})
+}
+
+func readyNode(name string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "198.51.100.1"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return n
 }
 
 func exportOf(namespace, name string, created time.Time) *mcsv1beta1.ServiceExport {

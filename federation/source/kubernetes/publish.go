@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ type publisher struct {
 	counts   map[string]int // of Services that are not published, by rule
 	recount  bool           // the part has been told other counts
 	away     error          // as the part was told
+	said     []string       // classes of the reasons that were logged since it was away
 	now      time.Time      // of the update that is being made
 }
 
@@ -69,7 +71,28 @@ func (p *publisher) round() (again bool) {
 		p.away = s.away
 		p.part.Away(s.away)
 	}
+	p.report(s)
 	return s.recheck
+}
+
+// report logs reasons of another class than those before. The first is logged by whom the
+// part belongs to.
+func (p *publisher) report(s standing) {
+	if s.away == nil {
+		p.said = nil
+		return
+	}
+	first := p.said == nil
+	for _, reason := range s.reasons {
+		class := reasonClass(reason)
+		if slices.Contains(p.said, class) {
+			continue
+		}
+		if !first {
+			p.log.Warn("source is away for one more reason", "error", reason)
+		}
+		p.said, first = append(p.said, class), false
+	}
 }
 
 // publish looks at Services and at those that it finds to depend on them, and tells the
@@ -89,7 +112,10 @@ func (p *publisher) publish(batch []name) {
 		of := batch[len(batch)-1]
 		batch = batch[:len(batch)-1]
 		delete(queued, of)
-		r, others := p.look(of)
+		r, others, ok := p.look(of)
+		if !ok {
+			continue
+		}
 		results[of] = r
 		for _, other := range others {
 			if _, ok := queued[other]; !ok && other != of {
@@ -150,12 +176,15 @@ type result struct {
 }
 
 // look returns what becomes of a Service, and which others have to be looked at because
-// of it.
-func (p *publisher) look(of name) (r result, others []name) {
+// of it, unless what it needs to know cannot be read.
+func (p *publisher) look(of name) (r result, others []name, ok bool) {
 	r.subject = p.world.subject(of, !p.selector.Empty())
 	key := of.String()
 	var keys []string
 	if !r.subject.exported {
+		if p.world.hold(of, nil, export.Verdict{}) {
+			return r, nil, false
+		}
 		p.world.asked(of, false)
 		keys = p.claims.Remove(key)
 	} else {
@@ -164,6 +193,9 @@ func (p *publisher) look(of name) (r result, others []name) {
 			r.subject.input.Export.Since = r.labelled
 		}
 		verdict := p.config.Rules.Translate(r.subject.input)
+		if p.world.hold(of, r.subject.input.Service, verdict) {
+			return r, nil, false
+		}
 		p.world.asked(of, verdict.Nodes)
 		keys = p.claims.Set(key, verdict)
 		r.verdict = p.claims.Judge(key, verdict)
@@ -183,7 +215,7 @@ func (p *publisher) look(of name) (r result, others []name) {
 			others = append(others, other)
 		}
 	}
-	return r, others
+	return r, others, true
 }
 
 // labelledSince returns since when a label exports a Service. Nothing in the object says

@@ -44,37 +44,14 @@ func testPermissions(t *testing.T, c *cluster) {
 		t.Helper()
 		in := *c
 		in.TB = t
-		roles, name := c.core.RbacV1().ClusterRoles(), strings.ReplaceAll(user, ":", "-")
-		_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
-		in.must(err)
-		_, err = c.core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-		}, metav1.CreateOptions{})
-		in.must(err)
-		attributes := &authorizationv1.ResourceAttributes{Verb: rules[0].Verbs[0], Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0]}
-		await(t, "the role of "+user, func() bool { // of which the server learns by a watch
-			review, err := c.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes},
-			}, metav1.CreateOptions{})
-			in.must(err)
-			return review.Status.Allowed
-		})
+		set = in.role(user, rules)
 		r = in.prepare(func(config *Config) {
 			config.Kubeconfig = in.kubeconfig(func(config *clientcmdapi.Config) { config.AuthInfos["test"].Impersonate = user })
 			config.Rules.RoutablePods, config.Namespaces = true, namespaces
 		})
 		r.world.health.grace = grace
 		in.start(r)
-		return r, func(rules []rbacv1.PolicyRule) {
-			t.Helper()
-			current, err := roles.Get(t.Context(), name, metav1.GetOptions{})
-			in.must(err)
-			current.Rules = rules
-			_, err = roles.Update(t.Context(), current, metav1.UpdateOptions{})
-			in.must(err)
-		}
+		return r, set
 	}
 	t.Run("all", func(t *testing.T) {
 		r, _ := as(t, "system:serviceaccount:dns:all", patience, role.Rules) // a machine that is busy is no outage
@@ -114,6 +91,89 @@ func testPermissions(t *testing.T, c *cluster) {
 			})
 		}
 	}
+}
+
+// role gives a user the rules, and returns what gives it others.
+func (c *cluster) role(user string, rules []rbacv1.PolicyRule) (set func([]rbacv1.PolicyRule)) {
+	c.Helper()
+	roles, name := c.core.RbacV1().ClusterRoles(), strings.ReplaceAll(user, ":", "-")
+	_, err := roles.Create(c.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = c.core.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.awaitAllowed(user, rules[0].Verbs[0], rules[0].APIGroups[0], rules[0].Resources[0], true)
+	return func(rules []rbacv1.PolicyRule) {
+		c.Helper()
+		current, err := roles.Get(c.Context(), name, metav1.GetOptions{})
+		c.must(err)
+		current.Rules = rules
+		_, err = roles.Update(c.Context(), current, metav1.UpdateOptions{})
+		c.must(err)
+	}
+}
+
+// awaitAllowed waits until a user may do something, or may not: the server learns of roles
+// by a watch.
+func (c *cluster) awaitAllowed(user, verb, group, resource string, want bool) {
+	c.Helper()
+	await(c, "the role of "+user, func() bool {
+		review, err := c.core.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: group, Resource: resource,
+			}},
+		}, metav1.CreateOptions{})
+		c.must(err)
+		return review.Status.Allowed == want
+	})
+}
+
+// testUnreadable has one kind not come back after an outage, because a permission was
+// taken away meanwhile. Services that have nothing to do with it go on.
+func testUnreadable(t *testing.T, c *cluster) {
+	const user, ns = "system:serviceaccount:dns:unreadable", "unreadable"
+	all := []rbacv1.PolicyRule{{APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}}
+	url := rbacv1.PolicyRule{NonResourceURLs: []string{rbacv1.NonResourceAll}, Verbs: []string{"get"}}
+	set := c.role(user, append(all, url))
+	c.namespace(ns)
+	c.create(labelled(service(ns, "plain", "192.0.2.1")))
+	c.create(labelled(service(ns, "gone", "192.0.2.1")))
+	c.create(service(ns, "exported", "192.0.2.1"))
+	c.export("v1beta1", ns, "exported")
+	g := newGate(t, c.URL)
+	r := c.run(func(config *Config) {
+		config.Namespaces = []string{ns}
+		config.Kubeconfig = c.kubeconfig(func(config *clientcmdapi.Config) {
+			config.Clusters["test"].Server = "https://" + g.address
+			config.AuthInfos["test"].Impersonate = user
+		})
+	})
+	const full = "west/" + ns + "/"
+	await(t, "everything", func() bool { return r.names() == full+"exported "+full+"gone "+full+"plain" && r.back() })
+
+	g.set(refusing)
+	await(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
+	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup, "apiextensions.k8s.io"}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
+	c.awaitAllowed(user, "list", mcsGroup, "serviceexports", false)
+	g.set(passing)
+	await(t, "the reason", func() bool { return r.awayFor("serviceexports") })
+	c.moveTo(ns, "plain", "192.0.2.2")
+	c.moveTo(ns, "exported", "192.0.2.2")
+	c.deleteService(ns, "gone")
+	await(t, "a change of a Service without an export", func() bool { return r.has(full+"plain", "192.0.2.2") })
+	await(t, "the end of another", func() bool { return r.names() == full+"exported "+full+"plain" })
+	if r.has(full+"exported", "192.0.2.2") {
+		t.Error("a Service has changed of which it is not known whether it is exported still")
+	}
+	if got := r.log.String(); !strings.Contains(got, "one more reason") || !strings.Contains(got, "RBAC") {
+		t.Errorf("the log has no line about the second reason: %s", got)
+	}
+	set(append(all, url))
+	await(t, "everything when it can be read", func() bool { return r.has(full+"exported", "192.0.2.2") && r.back() })
+	r.withdrew(t, full+"gone")
 }
 
 // lacks checks what a source says that lacks a permission, and that it recovers once

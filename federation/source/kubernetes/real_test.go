@@ -44,6 +44,7 @@ func TestAPIServer(t *testing.T) {
 		test{"Consumers", testConsumers},
 		test{"OtherController", testOtherController},
 		test{"Permissions", testPermissions}, // from here on Gateways are served as well
+		test{"Unreadable", testUnreadable},
 		test{"Gateway", testGateway},
 		test{"Definition", testDefinition},
 	)

@@ -44,6 +44,8 @@ type world struct {
 	onNodes  map[name]struct{}               // Services whose verdict is about the nodes as well
 	dirty    map[name]struct{}
 	doubted  [kinds]map[name]struct{} // objects that are gone, unless their definition goes
+	missing  []watched                // watches that have lost touch and cannot read
+	held     map[name]struct{}        // Services to look at when missing is another
 	health   health
 }
 
@@ -53,7 +55,7 @@ func newWorld(grace time.Duration) *world {
 		slices: make(map[name]map[string]*discoveryv1.EndpointSlice),
 		parsed: make(map[routeName]export.Route), routes: make(map[name]map[routeName]struct{}),
 		children: make(map[name]map[routeName]struct{}),
-		onNodes:  make(map[name]struct{}), dirty: make(map[name]struct{}),
+		onNodes:  make(map[name]struct{}), dirty: make(map[name]struct{}), held: make(map[name]struct{}),
 		health: newHealth(grace),
 	}
 	for k := range kinds {
@@ -279,16 +281,59 @@ func (w *world) asked(of name, nodes bool) {
 	}
 }
 
+// hold reports whether a Service has to be left as it is, because its verdict is about
+// objects that cannot be read, and may be others than those that are known. It is looked
+// at again when they can be.
+func (w *world) hold(of name, service *corev1.Service, v export.Verdict) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.ContainsFunc(w.missing, func(id watched) bool {
+		return (id.namespace == "" || id.namespace == of.Namespace) && (id.kind == kindService || service != nil && w.leads(id.kind, of, v))
+	}) {
+		return false
+	}
+	w.held[of] = struct{}{}
+	return true
+}
+
+// leads reports whether objects of a kind belong to a Service with that verdict. Of routes
+// and exports it is those that are known: a Service that never had one does not wait for
+// them. It is called with mu held.
+func (w *world) leads(k kind, of name, v export.Verdict) bool {
+	switch k {
+	case kindExport:
+		return w.objects[k][of] != nil
+	case kindNode:
+		return v.Nodes
+	case kindSlice:
+		return v.Slices
+	case kindGateway:
+		return len(w.routes[of]) > 0
+	}
+	for route := range w.routes[of] {
+		if route.kind == k {
+			return true
+		}
+	}
+	return false
+}
+
 // next returns the Services to look at, and how reading the cluster goes: what that
 // says is true once they have been looked at. There are none while half of a world is
 // known: until everything has been read for the first time, of which begun says that
 // it has happened, and while watches that have lost touch read everything again.
+// Those that cannot are not waited for, and hold up those Services that need them.
 func (w *world) next(now time.Time, begun bool) ([]name, standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.standing(now)
 	if s.partial || !begun && !s.current {
 		return nil, s
+	}
+	if !slices.Equal(w.missing, s.missing) {
+		w.missing = s.missing
+		maps.Copy(w.dirty, w.held)
+		clear(w.held)
 	}
 	batch := make([]name, 0, len(w.dirty))
 	for of := range w.dirty {

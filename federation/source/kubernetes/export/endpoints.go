@@ -294,6 +294,7 @@ func numberIn(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
 // eachReady calls f for every endpoint of the Service that takes new connections. An
 // endpoint that terminates is not ready, even while it still serves.
 func (t *translation) eachReady(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
+	t.verdict.Slices = true
 	for _, slice := range t.Slices {
 		if slice.Namespace != t.Service.Namespace || slice.Labels[discoveryv1.LabelServiceName] != t.Service.Name {
 			continue

@@ -160,7 +160,7 @@ type Verdict struct {
 	Kind  Kind // of the endpoints; 0 when refused
 	Claim Claim
 
-	// Nodes and Routes report whether the nodes of the cluster, or routes and gateways,
-	// were asked, so that a change of them can change the verdict.
-	Nodes, Routes bool
+	// Nodes, Slices and Routes report whether the nodes of the cluster, EndpointSlices, or
+	// routes and gateways were asked, so that a change of them can change the verdict.
+	Nodes, Slices, Routes bool
 }
