@@ -90,6 +90,9 @@ SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/sp
 NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
+# It is go test, and says at the end how many tests were skipped, and why.
+GOTEST := go run ./test/runner
+
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
 
@@ -131,10 +134,7 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 
 .PHONY: test
 test: ## run every test that needs nothing but Go
-	go test -timeout 20m ./...
-	go -C test/indexbench test ./...
-	go -C deploy/image test ./...
-	go -C deploy/package test ./...
+	$(GOTEST) -modules .,test/indexbench,deploy/image,deploy/package -- -timeout 20m ./...
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
@@ -142,7 +142,11 @@ RACELESS := /test/(deploy|mutate|realserver|relay)$$
 
 .PHONY: race
 race: ## run the same tests under the race detector, but for those of processes
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
+	CGO_ENABLED=1 $(GOTEST) -- -race -timeout 20m $$(go list ./... | grep -vE '$(RACELESS)')
+
+.PHONY: race-etcd
+race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
+	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -- -race -count=1 -timeout 20m ./federation/source/registration/store/etcd
 
 # Go's default is to minimize each new input for a minute, which would leave no
 # time to find others. On a busy machine go test may take the end of its own time for
@@ -230,7 +234,7 @@ drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, fi
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required go test ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required $(GOTEST) -- ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
@@ -250,29 +254,29 @@ real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tes
 
 .PHONY: e2e-pods
 e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
-	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' go test -count=1 -v -timeout 20m ./test/pods
+	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -- -count=1 -v -timeout 20m ./test/pods
 
 .PHONY: e2e-dist
 e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
-	REAL_SERVERS=required go -C deploy/package test -count=1 -run Lintian .
-	CGO_ENABLED=0 REAL_SERVERS=required go test -count=1 -v -timeout 20m ./test/dist
+	REAL_SERVERS=required $(GOTEST) -modules deploy/package -- -count=1 -run Lintian .
+	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 20m ./test/dist
 
 .PHONY: e2e-spiffe
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
-	REAL_SERVERS=required go test ./test/spiffe -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/spiffe -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-nsm
 e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
-	REAL_SERVERS=required go test ./test/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-monitoring
 e2e-monitoring: $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
-	REAL_SERVERS=required go test ./test/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-browser
 e2e-browser: build ## look at the status page in a real chromium, with axe; two minutes; needs chromium, nodejs and npm (RUN=regexp for some)
 	npm --prefix test/browser ci --ignore-scripts --no-audit --no-fund
-	go -C test/browser test -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
+	$(GOTEST) -modules test/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)

@@ -1,0 +1,95 @@
+// Command runner runs go test in one module after the other, and prints what it prints.
+// At the end it says what "ok" hides: how many tests were skipped, and why.
+//
+//	runner [-modules DIR,DIR] [--] ARGUMENTS of go test
+//	runner -never FILE
+//
+// With RUNNER_LOG=FILE in the environment, what became of each test is appended to it.
+// With -never, the tests in such a file are listed that were skipped in every run.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	modules := flag.String("modules", ".", "the folders of the modules, with commas")
+	never := flag.String("never", "", "list the tests that were skipped in every run of this `file`")
+	flag.Parse()
+	if *never != "" {
+		text, err := os.ReadFile(*never)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Fprint(os.Stdout, neverRun(string(text)))
+		return
+	}
+	os.Exit(run(os.Stdout, strings.Split(*modules, ","), flag.Args(), os.Getenv("RUNNER_LOG")))
+}
+
+// run runs the tests of all modules, and returns the first exit code that is not 0.
+func run(out io.Writer, modules, args []string, log string) (code int) {
+	r := newReport(out, slices.Contains(args, "-v"))
+	for _, dir := range modules {
+		if failed := goTest(r, dir, args); failed != 0 && code == 0 {
+			code = failed
+		}
+	}
+	if log != "" {
+		if err := r.log(log); err != nil {
+			fmt.Fprintln(out, err)
+			code = max(code, 1)
+		}
+	}
+	fmt.Fprint(out, r.skips())
+	return code
+}
+
+// goTest runs go test in a folder, and returns its exit code.
+func goTest(r *report, dir string, args []string) int {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(r.out, err)
+		return 1
+	}
+	for lines := bufio.NewReader(events); ; {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			r.read(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	err = cmd.Wait()
+	r.end()
+	if err != nil {
+		fmt.Fprintln(r.out, "FAIL")
+		return max(cmd.ProcessState.ExitCode(), 1)
+	}
+	return 0
+}
+
+// read takes a line of go test -json. One that is no event is printed.
+func (r *report) read(line string) {
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		fmt.Fprint(r.out, line)
+		return
+	}
+	r.add(&e)
+}

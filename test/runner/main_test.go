@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// module writes a module with a file of each package, by path, and returns its folder.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files["go.mod"] = "module example\n\ngo 1.26\n"
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// runIn runs go test in a module and returns what is printed, without times, and the exit
+// code.
+func runIn(t *testing.T, dir string, args ...string) (out string, code int) {
+	t.Helper()
+	var b strings.Builder
+	code = run(&b, []string{dir}, append([]string{"-count=1"}, args...), "")
+	return regexp.MustCompile(`\d+\.\d+s`).ReplaceAllString(b.String(), "0s"), code
+}
+
+const passes = `package a
+import "testing"
+func TestPasses(t *testing.T) { t.Log("says what nobody reads") }
+func TestSkipped(t *testing.T) { t.Skip("there is no etcd") }
+func TestParts(t *testing.T) {
+	t.Run("one", func(t *testing.T) { t.Skip("there is no etcd") })
+	t.Run("two", func(t *testing.T) { t.SkipNow() })
+}
+`
+
+// What passes says nothing but ok, and then how much of it was skipped.
+func TestPassing(t *testing.T) {
+	got, code := runIn(t, module(t, map[string]string{"a/a_test.go": passes}), "./...")
+	want := "ok  \texample/a\t0s\n3 of 5 tests were skipped:\n     2  there is no etcd\n     1  no reason is given\n"
+	if diff := cmp.Diff(want, got); diff != "" || code != 0 {
+		t.Errorf("exit code %d, output (-want +got):\n%s", code, diff)
+	}
+}
+
+// What fails, panics or does not compile is printed as go test prints it, with its exit
+// code; nothing is skipped, and so nothing is said of that.
+func TestFailing(t *testing.T) {
+	for name, text := range map[string]string{
+		"fails": `package a
+import "testing"
+func TestPasses(t *testing.T) { t.Log("says what nobody reads") }
+func TestFails(t *testing.T) {
+	t.Log("before")
+	t.Run("part", func(t *testing.T) { t.Error("wrong") })
+}
+`,
+		"does not compile": "package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { undefined() }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := module(t, map[string]string{"a/a_test.go": text})
+			got, code := runIn(t, dir, "./...")
+			cmd := exec.Command("go", "test", "-count=1", "./...")
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				t.Fatal("the module passes")
+			}
+			want := regexp.MustCompile(`\d+\.\d+s`).ReplaceAllString(string(out), "0s")
+			if diff := cmp.Diff(want, got); diff != "" || code != cmd.ProcessState.ExitCode() {
+				t.Errorf("exit code %d, output (-go test +runner):\n%s", code, diff)
+			}
+		})
+	}
+	const text = "package a\nimport \"testing\"\nfunc TestPanics(t *testing.T) { t.Log(\"before\"); panic(\"at the disco\") }\n"
+	got, code := runIn(t, module(t, map[string]string{"a/a_test.go": text}), "./...")
+	if code != 1 || !strings.Contains(got, "panic: at the disco") || !strings.Contains(got, "FAIL\texample/a") {
+		t.Errorf("exit code %d, output\n%s", code, got)
+	}
+}
+
+// One module that fails does not keep the others from running, and -v shows everything.
+func TestModules(t *testing.T) {
+	wrong := module(t, map[string]string{"a_test.go": "package a\nimport \"testing\"\nfunc TestFails(t *testing.T) { t.Fatal(1) }\n"})
+	right := module(t, map[string]string{"a_test.go": passes})
+	var out strings.Builder
+	if code := run(&out, []string{wrong, right}, []string{"-count=1", "-v", "."}, ""); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	for _, want := range []string{"=== RUN   TestFails", "FAIL\texample", "says what nobody reads", "ok  \texample", "3 of 6 tests were skipped"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, &out)
+		}
+	}
+}
+
+// Of several runs, only what none of them has run is listed.
+func TestNever(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	dir := module(t, map[string]string{"a_test.go": `package a
+import ("os"; "testing")
+func TestPasses(t *testing.T) {}
+func TestOnce(t *testing.T) { if os.Getenv("ONCE") == "" { t.Skip("not now") } }
+func TestNever(t *testing.T) { t.Skip("there is no etcd") }
+`})
+	for _, once := range []string{"", "1"} {
+		t.Setenv("ONCE", once)
+		if code := run(new(strings.Builder), []string{dir}, []string{"-count=1", "."}, log); code != 0 {
+			t.Fatalf("exit code %d", code)
+		}
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := neverRun(string(text)), "1 tests were run by none of these:\n  example TestNever: there is no etcd\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
