@@ -41,6 +41,7 @@ func TestAPIServer(t *testing.T) {
 		t, false,
 		test{"Exports", testExports}, // from here on ServiceExports are served
 		test{"Replicas", testReplicas},
+		test{"Zones", testZones},
 		test{"Consumers", testConsumers},
 		test{"OtherController", testOtherController},
 		test{"Permissions", testPermissions}, // from here on Gateways are served as well

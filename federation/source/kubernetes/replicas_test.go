@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
@@ -86,6 +87,42 @@ func testReplicas(t *testing.T, c *cluster) {
 	if after := c.requestsOf(a); after != before {
 		t.Errorf("requests of a change: %d", after-before)
 	}
+}
+
+// testZones has two owners publish one cluster in two zones, and one of them refuse what the
+// other takes. They share the conditions, and do not take turns in them.
+func testZones(t *testing.T, c *cluster) {
+	c.namespace("zones")
+	for _, name := range []string{"a", "b", "named"} {
+		s := service("zones", name, "192.0.2.1")
+		if name == "named" {
+			s.Annotations = map[string]string{"hamlet-federation.github.io/fqdn": "named.zones.east.fed.example"}
+		}
+		c.create(s)
+		c.export("v1beta1", "zones", name)
+	}
+	run := func(zone string) *runner {
+		t.Helper()
+		return c.run(func(config *Config) {
+			fqdn, err := federation.ParseFQDN(zone)
+			c.must(err)
+			config.Namespaces, config.Rules.Zone = []string{"zones"}, fqdn
+		})
+	}
+	west, east := run("west.fed.example"), run("east.fed.example")
+	await(t, "everything in the west", func() bool { return west.names() == "west/zones/a west/zones/b" && west.back() })
+	await(t, "everything in the east", func() bool { return len(strings.Fields(east.names())) == 3 && east.back() })
+	for _, name := range []string{"a", "b", "named"} {
+		await(t, "a condition of "+name, func() bool { status, _, _ := c.condition("zones", name, "Ready"); return status != "" })
+	}
+	quiet(t, west, east)
+	// Two each at the same time, and of the one that they differ on some more.
+	if writes := west.requests.of("PATCH serviceexports/status") + east.requests.of("PATCH serviceexports/status"); writes > 2*2+2*3 {
+		t.Errorf("%d writes of conditions for 3 exports", writes)
+	}
+	c.moveTo("zones", "a", "192.0.2.2")
+	await(t, "a change", func() bool { return west.has("west/zones/a", "192.0.2.2") && east.has("west/zones/a", "192.0.2.2") })
+	quiet(t, west, east)
 }
 
 // requestsOf returns how many requests a source has made that are not about whether the

@@ -10,7 +10,11 @@
 // # Who writes what
 //
 // Conditions are applied by the server, without force: Valid and Ready with the field
-// manager [Manager]. Every replica has the same to say, and so they share it. Where
+// manager [Manager]. Every replica has the same to say, and so they share it. So do owners,
+// catalogs and zones that read one cluster, and their words differ, such as in the fqdn:
+// conditions of one status, reason and generation are left alone, unless they are what this
+// Writer would have said before its own words changed. Where even the status or the reason
+// differs, each says what it has to say a few times, until its verdict is another. Where
 // another controller keeps a condition of that type the two must not take turns, and
 // so the other has it: the Event is all that is left then.
 //
@@ -24,6 +28,9 @@
 package feedback
 
 import (
+	"fmt"
+	"hash/fnv"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -58,6 +65,42 @@ type task struct {
 	tries      int // that have failed because of the object
 }
 
+// voice is what a Writer has to say in the conditions of one ServiceExport.
+type voice struct {
+	verdict uint64 // hash of the object, and of type, status, reason and generation
+	text    uint64 // the same, with the messages
+	owed    bool   // words of our own are to be replaced
+	writes  int    // of this verdict
+}
+
+// maxWrites is how often one verdict is written against others that read the same cluster.
+// More than once, as what is known of the object may be older than what was written last.
+const maxWrites = 3
+
+// voiceOf returns what conditions say of an object.
+func voiceOf(of types.UID, conditions []metav1.Condition) voice {
+	verdict, text := fnv.New64a(), fnv.New64a()
+	for _, c := range conditions {
+		fmt.Fprintf(io.MultiWriter(verdict, text), "%s\x00%s\x00%s\x00%s\x00%d\x00", of, c.Type, c.Status, c.Reason, c.ObservedGeneration)
+		fmt.Fprintf(text, "%s\x00", c.Message)
+	}
+	return voice{verdict: verdict.Sum64(), text: text.Sum64()}
+}
+
+// hear takes what there is to say now, and what the object says, and reports whether the
+// former is to be written.
+func (v *voice) hear(now, there voice) bool {
+	if now.text != v.text {
+		v.owed = there.text == v.text
+		if now.verdict != v.verdict {
+			v.writes = 0
+		}
+		v.verdict, v.text = now.verdict, now.text
+	}
+	v.owed = v.owed && there.text != v.text
+	return v.owed || there.verdict != v.verdict && v.writes < maxWrites
+}
+
 // plan is what is known of a Service between its notes.
 type plan struct {
 	events   map[string]bool // by name, those to be created: whether they have been
@@ -75,7 +118,7 @@ func (w *Writer) Tell(of cache.ObjectName, note Note) {
 	if p == nil {
 		p = &plan{events: make(map[string]bool)}
 	}
-	t := p.task(note, now)
+	t := w.task(of, p, note, now)
 	if len(p.events) > 0 || p.opinion || p.conflict != "" {
 		w.plans[of] = p
 	} else {
@@ -103,12 +146,13 @@ func (w *Writer) Forget(of cache.ObjectName) {
 	defer w.mu.Unlock()
 	delete(w.known, of)
 	delete(w.plans, of)
+	delete(w.voices, of)
 	delete(w.urgent, of)
 	delete(w.usual, of)
 }
 
-// task returns what is to be written.
-func (p *plan) task(note Note, now time.Time) task {
+// task returns what is to be written. It is called with mu held.
+func (w *Writer) task(of cache.ObjectName, p *plan, note Note, now time.Time) task {
 	t := task{export: note.Export, urgent: note.Standing.Verdict.Refusal != nil || note.Standing.HiddenBy != ""}
 	if note.Export == nil {
 		if note.Service != nil {
@@ -131,14 +175,19 @@ func (p *plan) task(note Note, now time.Time) task {
 		p.opinion = false
 	}
 	after = slices.DeleteFunc(slices.Clone(after), isOpinion)
-	right := !slices.ContainsFunc(after, func(c metav1.Condition) bool {
-		i := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type })
-		return i < 0 || !same(before[i], c)
-	})
-	if !right && fingerprint(note.Export.UID, after) != p.conflict {
+	var there []metav1.Condition // in the order of after
+	for _, c := range after {
+		if i := slices.IndexFunc(before, func(b metav1.Condition) bool { return b.Type == c.Type }); i >= 0 {
+			there = append(there, before[i])
+		}
+	}
+	v := w.voices[of]
+	news := v.hear(voiceOf(note.Export.UID, after), voiceOf(note.Export.UID, there)) || len(there) < len(after)
+	w.voices[of] = v
+	if news && fingerprint(note.Export.UID, after) != p.conflict {
 		t.conditions = after
 	}
-	t.events = p.news(events(note.Standing, regarding(note)), !right || t.opinions && refused)
+	t.events = p.news(events(note.Standing, regarding(note)), news || t.opinions && refused)
 	return t
 }
 
@@ -230,6 +279,7 @@ type Writer struct {
 	server server
 	known  map[cache.ObjectName]struct{} // that were told of, and not forgotten
 	plans  map[cache.ObjectName]*plan    // of those of which there is something to remember
+	voices map[cache.ObjectName]voice    // of those with a ServiceExport
 	urgent map[cache.ObjectName]task
 	usual  map[cache.ObjectName]task
 	later  []retry // in the order in which they are due
@@ -248,7 +298,7 @@ func New(log logger) *Writer {
 	return &Writer{
 		wake: make(chan struct{}, 1), log: log, now: time.Now,
 		known: make(map[cache.ObjectName]struct{}),
-		plans: make(map[cache.ObjectName]*plan), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
+		plans: make(map[cache.ObjectName]*plan), voices: make(map[cache.ObjectName]voice), urgent: make(map[cache.ObjectName]task), usual: make(map[cache.ObjectName]task),
 	}
 }
 

@@ -156,6 +156,7 @@ func (w *Writer) one(ctx context.Context, of cache.ObjectName, t *task, s server
 			err = nil
 		}
 		if done(err) {
+			w.wrote(of, voiceOf(t.export.UID, conditions))
 			t.conditions = nil
 			return nil
 		}
@@ -263,6 +264,19 @@ func (w *Writer) owns(of cache.ObjectName, opinion bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plan(of).opinion = opinion
+}
+
+// wrote notes what has been written. There may be something else to say by now.
+func (w *Writer) wrote(of cache.ObjectName, written voice) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v, ok := w.voices[of]
+	if !ok || v.verdict != written.verdict {
+		return
+	}
+	v.owed = v.owed && v.text != written.text
+	v.writes++
+	w.voices[of] = v
 }
 
 // conflicts notes that another controller keeps a condition.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
 
@@ -149,4 +150,110 @@ func TestEventOutlivesItsCondition(t *testing.T) {
 			t.Errorf("unexpected writes (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// shared is a ServiceExport that several writers tell of, each of which sees what the others
+// have written.
+type shared struct {
+	object *mcsv1beta1.ServiceExport
+	says   []*voices
+	writes int
+}
+
+// voices is a Writer whose writes go to the object at once.
+type voices struct {
+	*Writer
+
+	standing export.Standing
+}
+
+func newShared(standings ...export.Standing) *shared {
+	s := &shared{object: &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}}}
+	for _, standing := range standings {
+		s.join(standing)
+	}
+	return s
+}
+
+// join adds a writer, such as one of an owner that starts.
+func (s *shared) join(standing export.Standing) {
+	s.says = append(s.says, &voices{New(slog.New(slog.DiscardHandler)), standing})
+}
+
+// round tells each writer what it has to say until none writes, or for a while.
+func (s *shared) round() {
+	of := cache.ObjectName{Namespace: "n", Name: "a"}
+	for range 100 {
+		before := s.writes
+		for _, v := range s.says {
+			v.Tell(of, Note{Standing: v.standing, Export: s.object})
+			for _, queue := range []map[cache.ObjectName]task{v.usual, v.urgent} {
+				if t, ok := queue[of]; ok && t.conditions != nil {
+					s.object = s.object.DeepCopy()
+					s.object.Status.Conditions = t.conditions
+					s.writes++
+					v.wrote(of, voiceOf(s.object.UID, t.conditions))
+				}
+				delete(queue, of)
+			}
+		}
+		if s.writes == before {
+			return
+		}
+	}
+}
+
+// said returns the condition Ready.
+func (s *shared) said() string {
+	for _, c := range s.object.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+func published(t *testing.T, fqdn string) export.Standing {
+	t.Helper()
+	name, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export.Standing{Published: true, Verdict: export.Verdict{Service: &federation.Service{FQDN: name}, Kind: export.LoadBalancer}}
+}
+
+// TestZonesDoNotTakeTurns has owners of two zones read one cluster: they agree on everything
+// but the words.
+func TestZonesDoNotTakeTurns(t *testing.T) {
+	west, east := published(t, "a.n.west.fed.example"), published(t, "a.n.east.fed.example")
+	s := newShared(west, east)
+	check := func(what string, writes int, message string) {
+		t.Helper()
+		s.writes = 0
+		s.round()
+		if got := s.said(); s.writes != writes || !strings.Contains(got, message) {
+			t.Errorf("%s: %d writes and %q, want %d and %s", what, s.writes, got, writes, message)
+		}
+	}
+	check("at first", 1, "west.fed.example")
+	check("again", 0, "west.fed.example")
+	s.join(east)
+	check("an owner that starts", 0, "west.fed.example")
+	s.says[0].standing.Verdict.Kind = export.Gateway
+	check("other words of who has written it", 1, "gateway")
+	s.says[1].standing.Verdict.Kind = export.Gateway
+	check("other words of another", 0, "west.fed.example")
+	refused := export.Standing{Verdict: export.Verdict{Refusal: &export.Finding{Rule: export.NoAddress, Message: "none"}}}
+	s.says[1].standing, s.says[2].standing = refused, refused
+	check("another verdict of some", maxWrites, "none") // who has written twice already does so once more, between two of another
+	check("and then", 0, "none")
+	s.says[0].standing = refused
+	check("another verdict of all", 0, "none")
+	for _, v := range s.says {
+		v.standing = west
+	}
+	check("and the end of it", 1, "west.fed.example")
+	s.object = s.object.DeepCopy()
+	s.object.UID, s.object.Status.Conditions = "b", nil
+	check("the object is another", 1, "west.fed.example")
 }
