@@ -37,6 +37,8 @@ func TestParseAddress(t *testing.T) {
 		{s: "192.0.2.256", err: federation.ErrAddressForm},
 		{s: "192.0.2", err: federation.ErrNameNumeric},
 		{s: "3221225985", err: federation.ErrNameNumeric},
+		{s: "0xa9fea9fe", err: federation.ErrNameNumeric},
+		{s: "0251.0376.0251.0xfe.", err: federation.ErrNameNumeric},
 		{s: "", err: federation.ErrNameEmpty},
 		{s: ".", err: federation.ErrNameEmpty},
 		{s: " 192.0.2.1", err: federation.ErrLabelCharacter},

@@ -28,7 +28,7 @@ var (
 	ErrLabelCharacter = errors.New("label has a character other than a-z, 0-9, '-' and '_'")
 	ErrLabelHyphen    = errors.New("label begins or ends with '-'")
 	ErrLabelReserved  = errors.New("label begins with '_', which is kept for service labels")
-	ErrNameNumeric    = errors.New("last label is all digits, so the name looks like an address")
+	ErrNameNumeric    = errors.New("last label is a number, so the name looks like an address")
 	ErrNameIDNA       = errors.New("name is not a valid internationalized name")
 	ErrLabelAddr      = errors.New("name ends in the label 'addr', which is kept for endpoint addresses")
 )
@@ -43,7 +43,7 @@ type FQDN struct{ name string }
 //
 // Every label is 1 to 63 of a-z, 0-9, '-' and '_', does not begin with '_' and
 // neither begins nor ends with '-' (RFC 1123 section 2.1, RFC 8552); the last
-// one is not all digits; the whole is at most 254 characters with its final
+// one is no number, neither in digits nor as 0x with hexadecimal digits or none; the whole is at most 254 characters with its final
 // dot (RFC 1035 section 2.3.4). The root is not a name of this kind.
 func ParseFQDN(s string) (FQDN, error) {
 	name, err := normalize(s)
@@ -73,7 +73,7 @@ func checkHostname(name string) error {
 			return err
 		}
 	}
-	if allDigits(name[strings.LastIndexByte(name, '.')+1:]) {
+	if isNumber(name[strings.LastIndexByte(name, '.')+1:]) {
 		return ErrNameNumeric
 	}
 	return nil
@@ -223,8 +223,14 @@ func checkLabel(label string) error {
 	return nil
 }
 
-func allDigits(s string) bool {
-	return strings.Trim(s, "0123456789") == ""
+// isNumber reports whether a last label in lower case makes a name an address: browsers
+// and inet_aton, which the resolver of libc asks first, take 0xa9fea9fe for 169.254.169.254
+// (URL Standard section 3.5, ends-in-a-number checker).
+func isNumber(label string) bool {
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
 }
 
 func isASCII(s string) bool {

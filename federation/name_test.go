@@ -77,6 +77,15 @@ var nameTests = []struct {
 	{s: "192.0.2.1", err: federation.ErrNameNumeric, origin: "192.0.2.1."},
 	{s: "example.1", err: federation.ErrNameNumeric, origin: "example.1."},
 	{s: "1", err: federation.ErrNameNumeric, origin: "1."},
+	{s: "0xa9fea9fe", err: federation.ErrNameNumeric, origin: "0xa9fea9fe."},
+	{s: "0XA9FEA9FE.", err: federation.ErrNameNumeric, origin: "0xa9fea9fe."},
+	{s: "0x7f.0x0.0x0.0x1", err: federation.ErrNameNumeric, origin: "0x7f.0x0.0x0.0x1."},
+	{s: "0251.0376.0251.0xfe", err: federation.ErrNameNumeric, origin: "0251.0376.0251.0xfe."},
+	{s: "example.0x", err: federation.ErrNameNumeric, origin: "example.0x."},
+	{s: "0xfe.example", fqdn: "0xfe.example."},
+	{s: "example.0xg", fqdn: "example.0xg."},
+	{s: "example.x0", fqdn: "example.x0."},
+	{s: "example.a0x1", fqdn: "example.a0x1."},
 }
 
 func TestParseFQDN(t *testing.T) {

@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{"no fqdn", func(s *federation.Service) { s.FQDN = federation.FQDN{} }, federation.ReasonMissing, "fqdn: required"},
 		{"root as fqdn", func(s *federation.Service) { s.FQDN = origin(t, ".") }, federation.ReasonName, `fqdn: name has an empty label: "."`},
 		{"fqdn of a zone", func(s *federation.Service) { s.FQDN = origin(t, "_tcp.example") }, federation.ReasonName, `fqdn: label begins with '_', which is kept for service labels: "_tcp.example."`},
-		{"fqdn that looks like an address", func(s *federation.Service) { s.FQDN = origin(t, "1.2") }, federation.ReasonName, `fqdn: last label is all digits, so the name looks like an address: "1.2."`},
+		{"fqdn that looks like an address", func(s *federation.Service) { s.FQDN = origin(t, "1.2") }, federation.ReasonName, `fqdn: last label is a number, so the name looks like an address: "1.2."`},
 		{"no endpoints", func(s *federation.Service) { s.Endpoints = nil }, federation.ReasonMissing, "endpoints: at least one is required"},
 		{"no instances", func(s *federation.Service) { s.Instances = nil }, federation.ReasonMissing, "instances: at least one is required"},
 		{"no address", func(s *federation.Service) { s.Endpoints[0].Address = federation.Address{} }, federation.ReasonMissing, "endpoints[0].address: required"},

@@ -132,6 +132,8 @@ func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qt
 			}
 			r.Stale = found.Stale
 			switch {
+			case qtype == dns.TypeSRV && len(r.Addresses) < all:
+				r.Addresses, r.Failure = nil, "it has an address that the owner may not publish, so no SRV record points to it"
 			case len(r.Addresses) > 0:
 			case found.Failed && ctx.Err() != nil:
 				r.Failure = "it was not looked up for this explanation, as those before it took too long"

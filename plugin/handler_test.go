@@ -186,7 +186,7 @@ func TestGlueFits(t *testing.T) {
 	cookie := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "24a5ac1223344556"}
 	for _, n := range []int{1, 2, 7, 20, 60} {
 		for _, stale := range []bool{false, true} {
-			c := newChain(t, nil, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", n))
+			c := newChain(t, &elsewhere{}, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", n))
 			if stale {
 				c.builder.SetStatus(0, zone.Status{Known: true, Live: 1})
 				c.publish()
@@ -263,7 +263,7 @@ func addressList(n int) (endpoints []string) {
 }
 
 func TestGlueOmitted(t *testing.T) {
-	c := newChain(t, nil, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", 8))
+	c := newChain(t, &elsewhere{}, []corefile.Block{newBlock(t)}, manyEndpoints(t, "web.fed.example", 8))
 	query := new(dns.Msg)
 	query.SetQuestion("web.fed.example.", dns.TypeSRV)
 	reply := c.ask(&test.ResponseWriter{}, query)

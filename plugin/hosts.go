@@ -3,6 +3,7 @@ package federationplugin
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
@@ -21,17 +22,8 @@ const partialTTL = 5
 // hosts elsewhere. The name has SRV and TXT records, so it cannot be a CNAME
 // (RFC 1034 section 3.6.2): the addresses at the end of the chain are its own.
 func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dns.Msg, result *zone.Result) {
-	var hosts []string
-	failed := false
-	for _, h := range result.Hosts() {
-		switch {
-		case h.Unsynced && (!h.Unheard || !f.fallsThrough(h.Name)):
-			failed = true // it may exist
-		case !h.InZone || f.fallsThrough(h.Name):
-			hosts = append(hosts, h.Name)
-		}
-	}
 	owner := result.Owner()
+	hosts, failed := f.elsewhere(result)
 	others := f.resolve(ctx, owner, result.Type, hosts)
 	if failed = failed || others.Failed; failed {
 		others.TTL = min(others.TTL, partialTTL)
@@ -42,8 +34,16 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 		addError(&m.Msg, r, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if len(allowed) < len(others.Addresses) {
-		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, "endpoint host has an address that is not allowed")
+		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
 	}
+	f.conclude(m, r, result, failed)
+}
+
+// denied is the text of the extended error of an answer that lacks what is not allowed.
+const denied = "endpoint host has an address that is not allowed"
+
+// conclude completes an answer that depends on hosts elsewhere and may have no records.
+func (f *Federation) conclude(m *reply.Message, r *dns.Msg, result *zone.Result, failed bool) {
 	switch {
 	case len(m.Answer) > 0:
 	case failed:
@@ -53,13 +53,67 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 	}
 }
 
-// resolve looks hosts that an owner has named up in the server of the query.
-func (f *Federation) resolve(ctx context.Context, owner string, qtype uint16, hosts []string) hostname.Answer {
-	up, _ := ctx.Value(lookupsKey{}).(hostname.Upstream)
+// elsewhere returns the hosts of a result that are to be looked up, and reports whether
+// nothing is known of others.
+func (f *Federation) elsewhere(result *zone.Result) (hosts []string, failed bool) {
+	for _, h := range result.Hosts() {
+		switch {
+		case f.mayExist(h):
+			failed = true
+		case !h.InZone || f.fallsThrough(h.Name):
+			hosts = append(hosts, h.Name)
+		}
+	}
+	return hosts, failed
+}
+
+// mayExist reports whether a host is one of our own names that is not known yet.
+func (f *Federation) mayExist(h zone.Host) bool {
+	return h.Unsynced && (!h.Unheard || !f.fallsThrough(h.Name))
+}
+
+// barTargets takes the hosts that must not be given away out of an SRV result. A client
+// looks a target up by itself, and what it finds there would pass by the policy that
+// decides on addresses. So a host is no target while one of its addresses, of either type,
+// is not allowed, or while it cannot be looked up and nothing is known of it. In the second
+// case failed is true, as it is where an address may be missing.
+func (f *Federation) barTargets(ctx context.Context, result *zone.Result) (blocked, failed bool) {
+	owner := result.Owner()
+	hosts, _ := f.elsewhere(result)
+	found := make(map[string]hostname.Answer, len(hosts))
+	up, depth := lookups(ctx)
+	for i, a := range f.hosts.ResolveEach(ctx, up, hostname.Query{Owner: owner, Type: dns.TypeSRV, Hosts: hosts, Depth: depth}) {
+		found[hosts[i]] = a
+	}
+	for _, target := range result.Targets() {
+		refused, unknown := false, false
+		for _, h := range target.Hosts {
+			a := found[h.Name]
+			refused = refused || slices.ContainsFunc(a.Addresses, func(ip netip.Addr) bool { return !f.admits[owner](ip) })
+			unknown = unknown || f.mayExist(h) || a.Failed && len(a.Addresses) == 0
+			failed = failed || a.Failed
+		}
+		if refused || unknown {
+			result.Bar(target.Name)
+		}
+		blocked, failed = blocked || refused, failed || unknown
+	}
+	return blocked, failed
+}
+
+// lookups returns where hosts are looked up for a query, and how deep it is nested.
+func lookups(ctx context.Context) (up hostname.Upstream, depth int) {
+	up, _ = ctx.Value(lookupsKey{}).(hostname.Upstream)
 	if server, ok := ctx.Value(dnsserver.Key{}).(*dnsserver.Server); ok {
 		up = loopback.Direct{Server: server}
 	}
-	depth, _ := ctx.Value(dnsserver.LoopKey{}).(int)
+	depth, _ = ctx.Value(dnsserver.LoopKey{}).(int)
+	return up, depth
+}
+
+// resolve looks hosts that an owner has named up in the server of the query.
+func (f *Federation) resolve(ctx context.Context, owner string, qtype uint16, hosts []string) hostname.Answer {
+	up, depth := lookups(ctx)
 	return f.hosts.Resolve(ctx, up, hostname.Query{Owner: owner, Type: qtype, Hosts: hosts, Depth: depth})
 }
 

@@ -151,6 +151,79 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// What A denies is no target of SRV records either: not for one address of many, nor for
+// one of the other type.
+func TestHostsAsTargets(t *testing.T) {
+	names := map[string]string{
+		"gw.example.net.":       "20 A 198.51.100.7",
+		"meta.example.net.":     "20 A 169.254.169.254",
+		"self.example.net.":     "20 A 127.0.0.1\n20 A 198.51.100.7",
+		"six.example.net.":      "20 A 198.51.100.7\n20 AAAA fd00:ec2::254",
+		"servfail.example.net.": "SERVFAIL",
+		"hang.example.net.":     "hang",
+	}
+	const (
+		own   = "30 0 100 443 192-0-2-1.addr.web.fed.example."
+		gw    = "30 0 100 443 gw.example.net."
+		empty = "NOERROR, EDE 15, SOA"
+	)
+	tests := []struct {
+		endpoints, want string
+	}{
+		{"gw.example.net", "NOERROR, " + gw},
+		{"meta.example.net", empty},
+		{"self.example.net", empty},
+		{"six.example.net", empty},
+		{"nx.example.net", "NOERROR, 30 0 100 443 nx.example.net."},
+		{"192.0.2.1 gw.example.net meta.example.net self.example.net six.example.net", "NOERROR, EDE 15, " + own + ", " + gw},
+		{"servfail.example.net", "SERVFAIL, EDE 22"},
+		{"hang.example.net", "SERVFAIL, EDE 22"},
+		{"192.0.2.1 hang.example.net", "NOERROR, 5" + own[2:]},
+		{"meta.example.net hang.example.net", "SERVFAIL, EDE 15, EDE 22"},
+		{"meta.fed.example", empty},
+		{"via.fed.example", empty},
+		{"192.0.2.1 via.fed.example good.fed.example", "NOERROR, EDE 15, " + own + ", 30 0 100 443 good.fed.example."},
+	}
+	for _, tt := range tests {
+		t.Run(tt.endpoints, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				endpoints := strings.Fields(tt.endpoints)
+				for i := range endpoints {
+					endpoints[i] += ":443"
+				}
+				c := newChain(t, &elsewhere{names: names}, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", endpoints...),
+					newService(t, "meta.fed.example", "meta.example.net:443"), newService(t, "via.fed.example", "192.0.2.1:443", "meta.fed.example:443"),
+					newService(t, "good.fed.example", "gw.example.net:443"))
+				defer c.hosts.Close()
+				start := time.Now()
+				for _, name := range []string{"web.fed.example.", "_https._tcp.web.fed.example."} {
+					if got := c.lookup(name, dns.TypeSRV); got != tt.want {
+						t.Errorf("answer for %s is %q, want %q", name, got, tt.want)
+					}
+				}
+				if d := time.Since(start); d > hostname.Patience {
+					t.Errorf("answers took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// SRV is decided by the look-ups of A and AAAA, and makes no others.
+func TestTargetsShareLookups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.example.net.": "20 A 198.51.100.7"}}
+		c := newChain(t, e, []corefile.Block{newBlock(t)}, newService(t, "web.fed.example", "gw.example.net:443", "gw.example.net:444"))
+		defer c.hosts.Close()
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
+			c.lookup("web.fed.example.", qtype)
+		}
+		if n := e.asked.Load(); n != 2 {
+			t.Errorf("%d look-ups, want one of each type", n)
+		}
+	})
+}
+
 // Addresses that allow_addresses opens are also allowed behind hosts.
 func TestHostsAllowed(t *testing.T) {
 	config := newBlock(t)
@@ -158,6 +231,14 @@ func TestHostsAllowed(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"self.example.net.": "20 A 127.0.0.1\n20 A 169.254.169.254"}}
 	c := newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
 	if got, want := c.lookup("web.fed.example.", dns.TypeA), "NOERROR, EDE 15, 20 127.0.0.1"; got != want {
+		t.Errorf("answer is %q, want %q", got, want)
+	}
+	if got, want := c.lookup("web.fed.example.", dns.TypeSRV), "NOERROR, EDE 15, SOA"; got != want {
+		t.Errorf("answer is %q, want %q", got, want)
+	}
+	e.names["self.example.net."] = "20 A 127.0.0.1"
+	c = newChain(t, e, []corefile.Block{config}, newService(t, "web.fed.example", "self.example.net:443"))
+	if got, want := c.lookup("web.fed.example.", dns.TypeSRV), "NOERROR, 30 0 100 443 self.example.net."; got != want {
 		t.Errorf("answer is %q, want %q", got, want)
 	}
 }

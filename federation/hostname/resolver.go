@@ -51,7 +51,7 @@ type Upstream interface {
 // Query is what one DNS query needs to know.
 type Query struct {
 	Owner string   // who has named the hosts, one of those given to New
-	Type  uint16   // A or AAAA
+	Type  uint16   // A or AAAA, or SRV for the addresses of both types
 	Hosts []string // absolute, in lower case
 	Depth int      // how many look-ups the query is part of; 0 for a client's
 }
@@ -62,6 +62,20 @@ type Answer struct {
 	TTL       uint32       // seconds; math.MaxUint32 without addresses
 	Stale     bool         // the TTL of some addresses is over, and there are no newer ones
 	Failed    bool         // the addresses of some hosts are unknown; a host without any is no failure
+}
+
+func (q *Query) types() []uint16 {
+	if q.Type == dns.TypeSRV {
+		return []uint16{dns.TypeA, dns.TypeAAAA}
+	}
+	return []uint16{q.Type}
+}
+
+func (a *Answer) merge(b Answer) {
+	a.Addresses = append(a.Addresses, b.Addresses...)
+	a.TTL = min(a.TTL, b.TTL)
+	a.Stale = a.Stale || b.Stale
+	a.Failed = a.Failed || b.Failed
 }
 
 func (a *Answer) add(h hostAnswer) {
@@ -103,34 +117,47 @@ func (r *Resolver) Close() {
 // longer than ctx. An owner that is unknown and a nil Upstream have no addresses.
 func (r *Resolver) Resolve(ctx context.Context, up Upstream, q Query) Answer {
 	all := Answer{TTL: math.MaxUint32}
-	s := r.shares[q.Owner]
-	if s == nil || up == nil {
-		all.Failed = len(q.Hosts) > 0
-		return all
-	}
-	for _, w := range r.begin(s, up, q, &all) { //nolint:contextcheck // a look-up does not end with the query that begins it
-		all.add(w.wait(ctx))
+	for _, one := range r.ResolveEach(ctx, up, q) {
+		all.merge(one)
 	}
 	return all
 }
 
-// begin adds what is remembered to all, starts the look-ups that are due, and
+// ResolveEach is Resolve with an answer for each host.
+func (r *Resolver) ResolveEach(ctx context.Context, up Upstream, q Query) []Answer {
+	s := r.shares[q.Owner]
+	answers := make([]Answer, len(q.Hosts))
+	for i := range answers {
+		answers[i] = Answer{TTL: math.MaxUint32, Failed: s == nil || up == nil}
+	}
+	if s == nil || up == nil {
+		return answers
+	}
+	for _, w := range r.begin(s, up, q, answers) { //nolint:contextcheck // a look-up does not end with the query that begins it
+		answers[w.host].add(w.wait(ctx))
+	}
+	return answers
+}
+
+// begin adds what is remembered to the answers, starts the look-ups that are due, and
 // returns those that the query has to wait for.
-func (r *Resolver) begin(s *share, up Upstream, q Query, all *Answer) (waits []wait) {
+func (r *Resolver) begin(s *share, up Upstream, q Query, answers []Answer) (waits []wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	for _, host := range q.Hosts {
-		k := lookupKey{question{up.Address(), host, q.Type}, q.Depth}
-		known, due := s.recall(k.question, now)
-		var l *lookup
-		if due && len(waits) < MaxHosts {
-			l = r.start(s, up, k, now)
-		}
-		if l == nil || known.fresh {
-			all.add(known)
-		} else {
-			waits = append(waits, wait{l, known})
+	now, types := time.Now(), q.types()
+	for i, host := range q.Hosts {
+		for _, qtype := range types {
+			k := lookupKey{question{up.Address(), host, qtype}, q.Depth}
+			known, due := s.recall(k.question, now)
+			var l *lookup
+			if due && len(waits) < MaxHosts*len(types) {
+				l = r.start(s, up, k, now)
+			}
+			if l == nil || known.fresh {
+				answers[i].add(known)
+			} else {
+				waits = append(waits, wait{l, known, i})
+			}
 		}
 	}
 	return waits
@@ -173,6 +200,7 @@ type wait struct {
 	*lookup
 
 	otherwise hostAnswer
+	host      int // by index in Query.Hosts
 }
 
 func (w *wait) wait(ctx context.Context) hostAnswer {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -604,4 +607,25 @@ func TestDomain(t *testing.T) {
 	if want := []string{"c.example", "c.example", "example", ""}; !slices.Equal(got, want) {
 		t.Errorf("domains are %q, want %q", got, want)
 	}
+}
+
+// For targets of SRV records each host has an answer of its own, with addresses of both types.
+func TestResolveEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &elsewhere{names: map[string]string{"gw.": "20 A 198.51.100.7\n10 AAAA 2001:db8::7", "dead.": "SERVFAIL"}}
+		r := New(map[string]time.Duration{"one": 0})
+		defer r.Close()
+		for range 2 { // the second time from memory
+			got := r.ResolveEach(t.Context(), e, Query{Owner: "one", Type: dns.TypeSRV, Hosts: []string{"dead.", "gw.", "nx."}})
+			slices.SortFunc(got[1].Addresses, netip.Addr.Compare)
+			want := []Answer{
+				{TTL: math.MaxUint32, Failed: true},
+				{TTL: 10, Addresses: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")}},
+				{TTL: math.MaxUint32},
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("answers are %+v, want %+v", got, want)
+			}
+		}
+	})
 }

@@ -77,5 +77,5 @@ func Example() {
 	// upsert shop-paris at paris.shops.fed.example.
 	// the catalog is complete
 	// service "shop-oslo": endpoints[0].port: 0 is not in 1 to 65535
-	// shop "rome": address is neither an IP address nor a host name: last label is all digits, so the name looks like an address
+	// shop "rome": address is neither an IP address nor a host name: last label is a number, so the name looks like an address
 }

@@ -302,7 +302,7 @@ func TestShape(t *testing.T) {
 		{
 			name: "alias that is an address", rule: shape{As: map[string]string{"pay.example": "."}},
 			change: func(s *federation.Service) { s.FQDN = fqdn(t, "web.1.pay.example") },
-			hidden: "as . for pay.example.: last label is all digits, so the name looks like an address",
+			hidden: "as . for pay.example.: last label is a number, so the name looks like an address",
 		},
 		{
 			name: "unnamed instances", rule: shape{Endpoints: []string{"edge"}, Strip: []string{"description"}},

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/record"
@@ -26,9 +28,11 @@ const (
 type follower struct {
 	*Result
 
-	now   time.Time
-	alone bool            // hosts in our other zones count as hosts elsewhere
-	seen  map[string]bool // hosts
+	now     time.Time
+	alone   bool            // hosts in our other zones count as hosts elsewhere
+	seen    map[string]bool // hosts
+	visited int             // endpoints
+	cut     bool            // there is more than the bounds allow to follow
 }
 
 // follow collects the addresses of endpoints that are IP addresses, and of hosts
@@ -36,25 +40,82 @@ type follower struct {
 // with SRV and TXT cannot have a CNAME (RFC 1034 section 3.6.2), so the addresses
 // stand at the name itself.
 func (r *Result) follow(now time.Time, alone bool) Kind {
-	f := follower{r, now, alone, make(map[string]bool)}
-	step := []match{r.match}
-	visited := 0
-	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
-		var next []match
-		for i := range step {
-			if visited += len(step[i].Endpoints); visited > maxVisited && depth > 0 {
-				break
-			}
-			next = f.visit(next, &step[i])
-		}
-		step = next
-	}
+	f := follower{Result: r, now: now, alone: alone, seen: make(map[string]bool)}
+	f.run()
 	slices.SortFunc(r.addresses, netip.Addr.Compare)
 	r.addresses = slices.Compact(r.addresses)
 	switch {
 	case len(r.hosts) > 0:
 		return Indirect
 	case len(r.addresses) > 0:
+		return Success
+	}
+	return NoData
+}
+
+// run follows the result from its match.
+func (f *follower) run() {
+	step := []match{f.match}
+	for depth := 0; depth <= maxDepth && len(step) > 0; depth++ {
+		var next []match
+		for i := range step {
+			if f.visited += len(step[i].Endpoints); f.visited > maxVisited && depth > 0 {
+				f.cut = true
+				break
+			}
+			next = f.visit(next, &step[i])
+		}
+		step = next
+	}
+	f.cut = f.cut || len(step) > 0
+}
+
+// aim decides which hosts are targets of SRV records: a client that is given one looks up
+// by itself what the owner may not publish. A host that leads to such an address in our
+// zones is barred, as is one that leads further than A and AAAA follow. Those that lead
+// elsewhere are left to the caller.
+func (r *Result) aim(now time.Time, alone bool) Kind {
+	m := &r.match
+	t, fqdn := r.Subtree()
+	visited, last, has := 0, "", false
+	listed := make(map[string]bool)
+	for k, i := range m.Endpoints {
+		host, ok := t.Endpoint(i).Address.Host()
+		switch {
+		case !t.HasTarget(i, fqdn):
+			continue
+		case !ok:
+			has = true
+			continue
+		case host.String() == last: // several ports
+			continue
+		}
+		last = host.String()
+		one := Result{zone: r.zone, origin: r.origin, Type: r.Type, match: *m}
+		one.match.Endpoints = m.Endpoints[k : k+1]
+		f := follower{Result: &one, now: now, alone: alone, seen: make(map[string]bool), visited: visited}
+		f.run()
+		visited = f.visited
+		switch {
+		case one.denied || f.cut:
+			r.denied = r.denied || one.denied
+			r.Bar(last)
+			continue
+		case len(one.hosts) > 0:
+			r.targets = append(r.targets, Target{last, one.hosts})
+			for _, h := range one.hosts {
+				if !listed[h.Name] {
+					listed[h.Name] = true
+					r.hosts = append(r.hosts, h)
+				}
+			}
+		}
+		has = true
+	}
+	switch {
+	case len(r.hosts) > 0:
+		return Indirect
+	case has:
 		return Success
 	}
 	return NoData
@@ -72,7 +133,11 @@ func (f *follower) visit(next []match, m *match) []match {
 		}
 		host, _ := address.Host()
 		name := host.String()
-		if f.seen[name] || len(f.seen) >= maxFollowed {
+		switch {
+		case f.seen[name]:
+			continue
+		case len(f.seen) >= maxFollowed:
+			f.cut = true
 			continue
 		}
 		f.seen[name] = true
@@ -108,7 +173,7 @@ func (f *follower) visit(next []match, m *match) []match {
 func (f *follower) collect(from *precedence.Offer, ips ...netip.Addr) {
 	for _, ip := range ips {
 		switch {
-		case !record.Holds(f.Type, ip):
+		case f.Type != dns.TypeSRV && !record.Holds(f.Type, ip):
 		case !f.admits(from, ip):
 			f.denied = true
 		case len(f.addresses) < record.MaxAddresses:

@@ -77,6 +77,9 @@ func (r *Result) kind(now time.Time, alone bool) Kind {
 		has = r.hasAddress()
 	case dns.TypeSRV:
 		has = m.Role != domain.Address && m.offer != nil && m.hasTarget()
+		if has && m.offer.HasHost {
+			return r.aim(now, alone)
+		}
 	case dns.TypeTXT:
 		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
 	}

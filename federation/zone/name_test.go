@@ -183,7 +183,7 @@ func TestLongNames(t *testing.T) {
 		add(fits(v6), "30 SRV 0 100 2 2001-0db8-0000-0000-0000-0000-0000-0001.addr."+name+".")
 		add(fits(v6), "30 SRV 0 100 4 2001-0db8-0000-0000-0000-0000-0000-0001.addr."+name+".")
 		srv = append(srv, "30 SRV 0 100 3 gw.example.net.")
-		expect(t, z, now, name+". SRV | NOERROR | "+strings.Join(srv, " | "), name+". A | INDIRECT | 30 A 192.0.2.1 | host gw.example.net.")
+		expect(t, z, now, name+". SRV | INDIRECT | "+strings.Join(srv, " | ")+" | host gw.example.net.", name+". A | INDIRECT | 30 A 192.0.2.1 | host gw.example.net.")
 
 		prefixes := []int{v4, v6, mongo, mongodb, tcp, len("i."), len("j.")}
 		if fits(len("i.")) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"regexp"
@@ -550,7 +551,7 @@ func (o *oracle) answer(name string, qtype uint16) outcome {
 		if at.ip.IsValid() {
 			break
 		}
-		r.Answer, r.Glue = o.srv(at, asked, ttl)
+		r.Answer, r.Glue, r.Hosts, r.Denied = o.srv(at, asked, ttl)
 	case dns.TypeTXT:
 		if at.described {
 			for _, txt := range texts(at) {
@@ -588,14 +589,23 @@ func addressType(ip netip.Addr) uint16 {
 	return dns.TypeAAAA
 }
 
-// srv has rows 2.3 to 2.9.
-func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue []string) {
+// srv has rows 2.3 to 2.9. A host that leads to an address that the owner may not publish
+// is no target.
+func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue, hosts []string, denied bool) {
 	endpoints := slices.Clone(at.endpoints)
 	slices.SortStableFunc(endpoints, func(a, b federation.Endpoint) int {
 		return cmp.Or(strings.Compare(target(a, at.fqdn), target(b, at.fqdn)), cmp.Compare(a.Port, b.Port))
 	})
 	for _, ep := range endpoints {
 		to := target(ep, at.fqdn)
+		if isHost(ep) {
+			found := o.reach(at.offer, to, 1)
+			if found.refused {
+				denied = true
+				continue
+			}
+			hosts = append(hosts, found.hosts...)
+		}
 		rr := fmt.Sprintf("%s\t%d\tIN\tSRV\t0 100 %d %s", asked, ttl, ep.Port, to)
 		if !slices.Contains(answer, rr) {
 			answer = append(answer, rr)
@@ -625,7 +635,8 @@ func (o *oracle) srv(at *owned, asked string, ttl uint32) (answer, glue []string
 			}
 		}
 	}
-	return answer, glue
+	slices.Sort(hosts)
+	return answer, glue, slices.Compact(hosts), denied
 }
 
 func isHost(ep federation.Endpoint) bool {
@@ -646,11 +657,30 @@ func (o *oracle) admits(to, from *offer, ip netip.Addr) bool {
 // addresses has rows 1.2, 1.3 and 1.5: all that is reached from name within
 // nine steps, the eighth of which may still be through a service.
 func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]bool, []string, uint32, bool) {
+	r := o.reach(o.written()[name].offer, name, 0)
+	return r.ips, r.hosts, min(ttl, r.ttl), stale || r.stale
+}
+
+// reached is what a name leads to.
+type reached struct {
+	ips     map[netip.Addr]bool // to whether they may be published
+	hosts   []string            // elsewhere
+	ttl     uint32
+	stale   bool
+	refused bool // in one of the places where an address is, it may not be published from there
+}
+
+// reach follows a name for the owner of an offer, after so many steps.
+func (o *oracle) reach(asked *offer, name string, steps int) reached {
 	ips := make(map[netip.Addr]bool)
-	asked := o.written()[name].offer
-	add := func(from *offer, ip netip.Addr) { ips[ip] = ips[ip] || o.admits(asked, from, ip) }
+	refused, ttl, stale := false, uint32(math.MaxUint32), false
+	add := func(from *offer, ip netip.Addr) {
+		admitted := o.admits(asked, from, ip)
+		ips[ip] = ips[ip] || admitted
+		refused = refused || !admitted
+	}
 	var hosts []string
-	reached := map[string]int{name: 0}
+	reachedAt := map[string]int{name: steps}
 	for queue := []string{name}; len(queue) > 0; queue = queue[1:] {
 		name := queue[0]
 		origin := o.originOf(name)
@@ -672,7 +702,7 @@ func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]
 				add(nil, ip)
 			}
 			continue
-		case at.offer == nil, at.addressed && reached[name] > 8:
+		case at.offer == nil, at.addressed && reachedAt[name] > 8:
 			continue
 		}
 		ttl = min(ttl, o.ttl(at.offer))
@@ -688,15 +718,15 @@ func (o *oracle) addresses(name string, ttl uint32, stale bool) (map[netip.Addr]
 				add(at.offer, ip)
 			}
 			if host, ok := ep.Address.Host(); ok {
-				if _, ok := reached[host.String()]; !ok {
-					reached[host.String()] = reached[name] + 1
+				if _, ok := reachedAt[host.String()]; !ok {
+					reachedAt[host.String()] = reachedAt[name] + 1
 					queue = append(queue, host.String())
 				}
 			}
 		}
 	}
 	slices.Sort(hosts)
-	return ips, hosts, ttl, stale
+	return reached{ips, hosts, ttl, stale, refused}
 }
 
 // texts has rows 3.1 to 3.3.

@@ -33,7 +33,7 @@ const (
 	// Success: there is an RRset.
 	Success
 	// Indirect: addresses of Hosts belong to the RRset, beside those that were
-	// found here.
+	// found here, or decide on Targets of it.
 	Indirect
 )
 
@@ -48,11 +48,13 @@ type Result struct {
 	origin *origin
 	match  match
 	stale  *view // of an owner that is lost and has a part in the answer
-	denied bool  // a host in our zones has an address that the owner may not publish
+	denied bool  // a host in our zones leads to an address that the owner may not publish
 
 	// Of services with endpoints that are hosts.
 	addresses []netip.Addr
 	hosts     []Host
+	targets   []Target
+	barred    map[string]bool // hosts that are no targets of SRV records
 }
 
 // match is what a name stands for.
@@ -70,7 +72,31 @@ type Host struct {
 	Unheard  bool   // Unsynced, and the grace of all owners is over
 }
 
-// Hosts returns the hosts whose addresses belong to an Indirect result.
+// Target is a host to which SRV records of an Indirect result point, if the addresses that
+// it leads to elsewhere may be published.
+type Target struct {
+	Name  string
+	Hosts []Host // where it leads to
+}
+
+// Targets returns the targets of an Indirect SRV result that are to be decided on. Their
+// hosts are those of Hosts.
+func (r *Result) Targets() []Target { return r.targets }
+
+// Bar leaves a host out of the SRV records.
+func (r *Result) Bar(host string) {
+	if r.barred == nil {
+		r.barred = make(map[string]bool)
+	}
+	r.barred[host] = true
+}
+
+// Barred reports whether the endpoint at an index is a host that was left out.
+func (r *Result) Barred(i uint16) bool {
+	return r.barred != nil && r.barred[r.match.offer.Subtree.Endpoint(i).Address.String()]
+}
+
+// Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it.
 func (r *Result) Hosts() []Host { return r.hosts }
 
 // Match returns what the name stands for.
@@ -149,7 +175,7 @@ func (r *Result) Lost() bool {
 }
 
 // Denied reports whether the answer lacks an address of a host in our zones that
-// the owner may not publish.
+// the owner may not publish, or a target that leads to one.
 func (r *Result) Denied() bool { return r.denied }
 
 // StaleOwner returns the ID of the lost owner of a stale answer, or "". When the

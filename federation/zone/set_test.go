@@ -165,8 +165,8 @@ func TestHostsInOurZonesAreFollowed(t *testing.T) {
 	expect(t, z, now,
 		"mix A | INDIRECT | 30 A 192.0.2.1 | 30 A 192.0.2.2 | host gw.example.net.",
 		"mix AAAA | INDIRECT | 30 AAAA 2001:db8::1 | host gw.example.net.",
-		"mix SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.mix.fed.example. | 30 SRV 0 100 80 gw.example.net."+
-			" | 30 SRV 0 100 81 gw.example.net. | 30 SRV 0 100 80 plain.fed.example.",
+		"mix SRV | INDIRECT | 30 SRV 0 100 80 192-0-2-2.addr.mix.fed.example. | 30 SRV 0 100 80 gw.example.net."+
+			" | 30 SRV 0 100 81 gw.example.net. | 30 SRV 0 100 80 plain.fed.example. | host gw.example.net.",
 		"same A | NOERROR | 30 A 192.0.2.1",
 		"self ping pong A AAAA | NODATA",
 		"me A | NOERROR | 30 A 192.0.2.3",

@@ -60,7 +60,8 @@ var types = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT}
 // Origins within this one are zones of their own: it delegates them, with glue,
 // so that a server that has this zone only refers to them and does not deny their
 // names. Addresses of hosts elsewhere are left out, those in our other zones too:
-// when they change, the serial of this one does not. The results are valid until
+// when they change, the serial of this one does not. For the same reason such hosts are
+// targets of SRV records here, whatever they lead to. The results are valid until
 // the next one.
 func (z *Zone) Walk(origin string, now time.Time) iter.Seq2[string, *Result] {
 	return func(yield func(string, *Result) bool) {

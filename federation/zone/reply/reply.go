@@ -23,7 +23,7 @@ func limit(room int) int {
 }
 
 // Answer appends the records of a Success, or of an Indirect with the addresses
-// that were found here. They all have the name as the client spelled it
+// that were found here, or with all targets that are not barred. They all have the name as the client spelled it
 // (RFC 4343).
 //
 // Room is how many octets of a reply can reach the client; zero is no limit. The
@@ -90,7 +90,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 	n, size, text := 0, 0, 0
 	for _, i := range endpoints {
 		length := t.TargetLen(i, fqdn)
-		if length > domain.MaxName {
+		if length > domain.MaxName || r.Barred(i) {
 			continue
 		}
 		if size += record.SRVHeader + length; size > record.MaxSet {
@@ -110,7 +110,7 @@ func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
 		if n == len(records) {
 			break
 		}
-		if t.HasTarget(i, fqdn) {
+		if t.HasTarget(i, fqdn) && !r.Barred(i) {
 			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, r.TTL)
 			rrs = append(rrs, &records[n])
 			n++
@@ -177,7 +177,7 @@ func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now tim
 		if n == len(answer) || len(rrs) > most {
 			break
 		}
-		if !t.HasTarget(i, fqdn) {
+		if !t.HasTarget(i, fqdn) || r.Barred(i) {
 			continue
 		}
 		target := answer[n].(*dns.SRV).Target
