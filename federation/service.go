@@ -28,7 +28,8 @@ type Instance struct {
 	Description      string
 
 	// Unnamed marks an instance of a service of v1alpha1, which lists protocols
-	// instead of instances. It has a protocol and no ID.
+	// instead of instances. It has a protocol and no ID. An owner publishes it with the
+	// protocol, in lower case, for its ID.
 	Unnamed bool
 }
 

@@ -507,10 +507,8 @@ func TestV1Alpha1(t *testing.T) {
 		}
 		return s
 	}
-	// A service without a SAN cannot be expressed in v1alpha1.
-	unsaid := simpleService(t, "unsaid", "unsaid.fed.example", "192.0.2.9")
 	p := newPKI(t)
-	o := startOwner(t, p.owner, "", unsaid, offered("192.0.2.1", federation.HTTPS))
+	o := startOwner(t, p.owner, "", offered("192.0.2.1", federation.HTTPS))
 	corefile := federationBlock(p, "fed.example", "", o.address+" api v1alpha1\nsettle 10m\npersist "+filepath.Join(t.TempDir(), "catalog"))
 	d := startCoreDNS(t, corefile)
 	expect := func() {
@@ -527,7 +525,6 @@ func TestV1Alpha1(t *testing.T) {
 			{"_grpc._tcp.web.fed.example", dns.TypeSRV, "NOERROR 0 100 443 " + glue},
 			{"_http._tcp.web.fed.example", dns.TypeSRV, "NXDOMAIN"},
 			{"v1.web.fed.example", dns.TypeA, "NXDOMAIN"}, // instances have no names
-			{"unsaid.fed.example", dns.TypeA, "NXDOMAIN"},
 			{glue, dns.TypeA, "NOERROR 192.0.2.2"},
 			{
 				"web.fed.example", dns.TypeTXT,
@@ -544,22 +541,25 @@ func TestV1Alpha1(t *testing.T) {
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 	expect()
 
-	// A service that cannot be expressed any more is gone until it can be again.
-	secret := offered("192.0.2.2", federation.HTTPS, federation.GRPC)
+	// What cannot be expressed any more is stale until it can be again, and is not denied.
+	secret := offered("192.0.2.3", federation.HTTPS, federation.GRPC)
 	secret.SANs = nil
 	mustUpsert(t, o, secret)
-	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NXDOMAIN")
-	mustUpsert(t, o, offered("192.0.2.2", federation.HTTPS, federation.GRPC))
-	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
+	if got := summary(d.awaitStale(t, "web.fed.example")); got != "NOERROR 192.0.2.2" {
+		t.Errorf("the stale answer is %s", got)
+	}
+	for _, address := range []string{"192.0.2.4", "192.0.2.2"} {
+		mustUpsert(t, o, offered(address, federation.HTTPS, federation.GRPC))
+		d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR "+address)
+	}
 
 	// A reload changes the version.
 	d.write(t, strings.Replace(corefile, "api v1alpha1", "api v1alpha2", 1))
 	d.reload(t)
-	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NOERROR 192.0.2.9")
 	d.awaitAnswer(t, "v2.web.fed.example", dns.TypeA, "NOERROR 192.0.2.2")
 	d.write(t, corefile)
 	d.reload(t)
-	d.awaitAnswer(t, "unsaid.fed.example", dns.TypeA, "NXDOMAIN")
+	d.awaitAnswer(t, "v2.web.fed.example", dns.TypeA, "NXDOMAIN")
 	expect()
 
 	// A restart without the owner gives the same answers from the file.

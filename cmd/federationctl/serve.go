@@ -178,6 +178,9 @@ the key status of --config, and certificates, any other. The metrics:
   federation_owner_ready                   1 once /readyz says so
   federation_owner_consumers{catalog,version}
                                            open streams
+  federation_owner_withheld_services{catalog,version}
+                                           that it cannot express, or no message
+                                           has room for
   federation_owner_services{catalog}       services in the catalog
   federation_owner_catalog_unavailable{catalog}
                                            1 while its consumers get Unavailable

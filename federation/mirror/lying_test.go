@@ -77,11 +77,7 @@ func (l *liar) EstablishStream(stream grpc.BidiStreamingServer[rdpb.Bidirectiona
 		if err != nil {
 			return err
 		}
-		resource, err := e.Resource()
-		if err != nil {
-			return err
-		}
-		if err := say(&rdpb.StreamResponse{Resource: resource, Operation: rdpb.StreamResponse_UPSERT}); err != nil {
+		if err := say(&rdpb.StreamResponse{Resource: e.Resource(), Operation: rdpb.StreamResponse_UPSERT}); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,9 @@
 // backlog is never larger than the catalog. No update is dropped.
 //
 // A service that a version of the API cannot express, or only in a message larger
-// than Config.MaxMessage, is withheld from the consumers of that version and
-// reported in the log. Their streams go on.
+// than Config.MaxMessage, is withheld from the consumers of that version, reported in
+// the log and counted. Consumers of a version that cannot express a service are not told
+// the end of the catalog: one that has the whole catalog denies what it does not have.
 //
 // # Catalogs
 //

@@ -86,40 +86,24 @@ func TestSetRefusesInvalidServices(t *testing.T) {
 	}
 }
 
-// TestServiceThatV1Alpha2CannotExpress publishes a service with instances of
-// v1alpha1, which have no ID. Consumers of v1alpha2 do not get it, and get it back
-// when it has one; their streams go on, and consumers of v1alpha1 get it all.
-func TestServiceThatV1Alpha2CannotExpress(t *testing.T) {
+// TestServiceOfV1Alpha1 publishes a service with instances of v1alpha1, which have no ID.
+// Consumers of v1alpha2 get it with the IDs of its protocols.
+func TestServiceOfV1Alpha1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		unnamed := func(version int) *federation.Service {
-			s := expressible("b", version)
-			s.Instances = []federation.Instance{{Protocol: federation.HTTPS, Unnamed: true}}
-			return s
-		}
-		set(t, f.registry, []*federation.Service{expressible("a", 1), unnamed(1), expressible("c", 1)})
+		unnamed := expressible("b", 1)
+		unnamed.Instances = []federation.Instance{{Protocol: federation.HTTPS, Unnamed: true}}
+		set(t, f.registry, []*federation.Service{expressible("a", 1), unnamed})
 		conn := f.dial(t, consumerID)
 		c, c1 := subscribe(t, conn), subscribe1(t, conn)
-		expect := func(v1alpha2, v1alpha1 []string) {
-			t.Helper()
-			if diff := cmp.Diff(v1alpha2, c.nextN(len(v1alpha2))); diff != "" {
-				t.Errorf("v1alpha2 (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(v1alpha1, c1.nextN(len(v1alpha1))); diff != "" {
-				t.Errorf("v1alpha1 (-want +got):\n%s", diff)
-			}
-			synctest.Wait()
+		if diff := cmp.Diff([]string{"upsert a 1", "upsert b 1", "end"}, c.nextN(3)); diff != "" {
+			t.Errorf("v1alpha2 (-want +got):\n%s", diff)
 		}
-		expect([]string{"upsert a 1", "upsert c 1", "end"}, []string{"CREATE a 1", "CREATE b 1", "CREATE c 1", "UNKNOWN"})
-		upsert(t, f.registry, expressible("b", 2))
-		expect([]string{"upsert b 2"}, []string{"UPDATE b 2"})
-		upsert(t, f.registry, unnamed(3))
-		expect([]string{"delete b"}, []string{"UPDATE b 3"})
-		upsert(t, f.registry, expressible("d", 1))
-		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
-		const line = `version=v1alpha2 service=b error="v1alpha2 requires an ID for every instance, and instances[0] has none"`
-		if n := f.logged.count(line); n != 1 {
-			t.Errorf("%d log lines have %q, expected one:\n%s", n, line, f.logged)
+		if diff := cmp.Diff([]string{"CREATE a 1", "CREATE b 1", "UNKNOWN"}, c1.nextN(3)); diff != "" {
+			t.Errorf("v1alpha1 (-want +got):\n%s", diff)
+		}
+		if in := f.registry.Lookup("b").Service().Instances; len(in) != 1 || in[0].ID != "https" {
+			t.Errorf("the instances are %+v", in)
 		}
 	})
 }

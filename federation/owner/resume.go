@@ -2,7 +2,6 @@ package owner
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -54,11 +53,7 @@ func (f form) value(e *wire.Encoded) ([]byte, error) {
 		}
 		value = response.GetResource().GetValue()
 	} else {
-		resource, err := e.Resource()
-		if err != nil {
-			return nil, err
-		}
-		value = resource.GetValue()
+		value = e.Resource().GetValue()
 	}
 	return value, checkSize(len(value), f.most)
 }
@@ -72,12 +67,12 @@ type sight struct {
 // digests are those of a sight. Those of a leaf hold unless something has changed there
 // since they were taken.
 type digests struct {
-	leaves resume.Digests          // nil before they were taken
-	folded map[int]resume.Digests  // leaves, by the number of buckets
-	at     [resume.Leaves]uint64   // resumes.changes when that of a leaf was taken
-	left   [resume.Leaves][]string // names of the services that are withheld
-	seen   [resume.Leaves]int      // how many services there are, with these
-	busy   chan struct{}           // while they are taken; closed then
+	leaves resume.Digests           // nil before they were taken
+	folded map[int]resume.Digests   // leaves, by the number of buckets
+	at     [resume.Leaves]uint64    // resumes.changes when that of a leaf was taken
+	left   [resume.Leaves][]missing // the services that are withheld
+	seen   [resume.Leaves]int       // how many services there are, with these
+	busy   chan struct{}            // while they are taken; closed then
 }
 
 // resumes is what a registry keeps once a consumer has wanted to resume.
@@ -145,7 +140,7 @@ type resumption struct {
 
 	selection resume.Selection // the buckets of which the subscriber is told all
 	spared    int              // the services that it has already
-	withheld  []string         // the services of the other buckets that it does not get in its form
+	withheld  []missing        // the services of the other buckets that it does not get in its form
 }
 
 // resume is SubscribeAs for a consumer that holds what has these digests, and is sent
@@ -213,9 +208,9 @@ func (r *Registry) begin(s *Subscription, v view, d *digests, theirs resume.Dige
 		return nil
 	}
 	resumed := &resumption{Subscription: s, selection: selection}
-	for leaf, names := range d.left {
+	for leaf, services := range d.left {
 		if !selection.HasLeaf(leaf) {
-			resumed.withheld = append(resumed.withheld, names...)
+			resumed.withheld = append(resumed.withheld, services...)
 		}
 	}
 	all := r.open(s, v).services
@@ -317,7 +312,7 @@ func (t *digesting) run() {
 		}
 	}
 	var sum resume.Sum
-	var left [resume.Leaves][]string
+	var left [resume.Leaves][]missing
 	var seen [resume.Leaves]int
 	for _, e := range t.services {
 		leaf := resume.Leaf(e.Name())
@@ -326,7 +321,7 @@ func (t *digesting) run() {
 		}
 		seen[leaf]++
 		if value, err := t.form.value(e); err != nil {
-			left[leaf] = append(left[leaf], e.Name())
+			left[leaf] = append(left[leaf], missing{e.Name(), gapOf(err)})
 		} else {
 			sum.AddDigest(leaf, resume.Of(value))
 		}
@@ -372,8 +367,8 @@ func (s *session) resume(ctx context.Context, era era) error {
 		return era.reason()
 	}
 	s.resumed = resumed
-	for _, name := range resumed.withheld {
-		s.withhold(name)
+	for _, m := range resumed.withheld {
+		s.withhold(m.name, m.why)
 	}
 	s.catalog.resumed.Add(1)
 	s.catalog.spared.Add(uint64(max(0, resumed.spared)))
@@ -433,7 +428,7 @@ func (s *session) start() *Subscription {
 // message of at most so many.
 func checkSize(bytes, most int) error {
 	if bytes+envelopeBytes > most {
-		return fmt.Errorf("it takes %d bytes, and a message has no more than %d", bytes, most)
+		return tooLargeError{bytes, most}
 	}
 	return nil
 }

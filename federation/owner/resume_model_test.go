@@ -68,7 +68,8 @@ func (w *world) comeBack(ids []mtls.ID, state map[string]*federation.Service, bu
 	}
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
-	for _, name := range resumed.withheld { // a registry does not know that they are not sent
+	for _, m := range resumed.withheld { // a registry does not know that they are not sent
+		name := m.name
 		if h.held[name] != nil {
 			w.tb.Errorf("%s is said to be withheld, and the subscriber has it", name)
 		}

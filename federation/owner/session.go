@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -41,9 +42,13 @@ type session struct {
 
 	// owned by run
 	subscribed bool
-	turn       *turnstile.Visit    // of the catalog, until that is sent
-	declined   bool                // whether a response of the consumer was declined
-	withheld   map[string]struct{} // names of the services that the consumer does not get
+	turn       *turnstile.Visit // of the catalog, until that is sent
+	declined   bool             // whether a response of the consumer was declined
+	withheld   map[string]gap   // the services that the consumer does not get, by name
+	end        *update          // the end of the catalog, from when it is taken until the consumer is told
+	complete   bool             // whether the consumer was told
+
+	missing [gaps]atomic.Int64 // of withheld, by gap; changed by run
 }
 
 // header returns what the owner announces on the stream.
@@ -102,6 +107,12 @@ func (s *session) write(ctx context.Context, opened <-chan wire.Request) error {
 		// Only as many updates are taken as there is room for: those that wait in the
 		// registry are coalesced.
 		room := s.window.free()
+		if s.end != nil && room > 0 {
+			if err := s.finish(first.Context); err != nil {
+				return err
+			}
+			room = s.window.free()
+		}
 		updates = subscription.take(updates[:0], room)
 		if err := s.tell(ctx, subscription, updates, first.Context); err != nil {
 			return err
@@ -149,23 +160,39 @@ func (s *session) tell(ctx context.Context, subscription *Subscription, updates 
 		}
 		if subscription.withdrawn(&u) {
 			if !u.told { // or its deletion is about to come
-				s.withhold(u.Name)
+				s.withhold(u.Name, leaving)
 			}
 			continue
 		}
-		u, m, ok := s.express(u)
-		if !ok {
-			continue
-		}
-		if err := m.send(s.window.add(u), context); err != nil {
-			return err
-		}
 		if u.Operation == federation.End {
 			s.release()
+			s.end = &u
+			if err := s.finish(context); err != nil {
+				return err
+			}
+			continue
 		}
-		if audit := s.server.audit.Load(); audit != nil {
-			s.record(audit, u)
+		if err := s.say(u, context); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// say sends the message for the update, if there is one.
+func (s *session) say(u update, context string) error {
+	u, m, ok := s.express(u)
+	switch {
+	case s.complete && s.missing[inexpressible].Load() > 0:
+		return errIncomplete
+	case !ok:
+		return nil
+	}
+	if err := m.send(s.window.add(u), context); err != nil {
+		return err
+	}
+	if audit := s.server.audit.Load(); audit != nil {
+		s.record(audit, u)
 	}
 	return nil
 }

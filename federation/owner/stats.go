@@ -33,6 +33,11 @@ type CatalogStats struct {
 	// is empty without a policy.
 	Classes []ClassStats
 
+	// Withheld has how many services some consumer may be told of and does not get,
+	// because its version of the API or the largest message has no room for them: the
+	// most of any stream that is open, by version.
+	Withheld map[wire.Version]int
+
 	Unsent   int       // services that a consumer has yet to be sent, added up over the consumers
 	InFlight int       // responses that are not acknowledged yet
 	Oldest   time.Time // of the oldest change that some consumer has not acknowledged; zero when there is none
@@ -72,6 +77,12 @@ func (s *Server) Stats() Stats {
 			of.Consumers = make(map[wire.Version]int)
 		}
 		of.Consumers[session.version]++
+		if n := int(session.missing[tooLarge].Load() + session.missing[inexpressible].Load()); n > of.Withheld[session.version] {
+			if of.Withheld == nil {
+				of.Withheld = make(map[wire.Version]int)
+			}
+			of.Withheld[session.version] = n
+		}
 		n, oldest := session.window.inFlight()
 		of.InFlight += n
 		of.Oldest = earlier(of.Oldest, oldest)

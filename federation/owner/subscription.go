@@ -147,7 +147,7 @@ type update struct {
 // resource returns the resource of the v1alpha2 message for the update.
 func (u update) resource() (*anypb.Any, error) {
 	if u.encoded != nil {
-		return u.encoded.Resource()
+		return u.encoded.Resource(), nil
 	}
 	return wire.EncodeResource(u.Event)
 }

@@ -117,8 +117,9 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 }
 
 // TestServiceThatV1Alpha1CannotExpress publishes services without a SAN. Consumers of
-// v1alpha1 do not get them, and no room in the window is taken; a service that loses its
-// SAN is deleted. Consumers of v1alpha2 get all services.
+// v1alpha1 do not get them, and no room in the window is taken. As they would deny what
+// they do not have, they are told the end of the catalog only when they have all of it.
+// Consumers of v1alpha2 get all services.
 func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
@@ -129,44 +130,56 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 			t.Errorf("v1alpha2 (-want +got):\n%s", diff)
 		}
 		c := subscribe1(t, conn)
-		expect := func(want ...string) {
+		expect := func(withheld int, want ...string) {
 			t.Helper()
 			if diff := cmp.Diff(want, c.nextN(len(want))); diff != "" {
 				t.Errorf("unexpected responses (-want +got):\n%s", diff)
 			}
 			synctest.Wait()
+			if got := f.server.Stats().Catalogs[""].Withheld; got[wire.V1Alpha1] != withheld || got[wire.V1Alpha2] != 0 {
+				t.Errorf("%v are withheld, expected %d of v1alpha1", got, withheld)
+			}
 		}
-		expect("CREATE b 1", "UNKNOWN")
+		expect(2, "CREATE b 1")
 
 		upsert(t, f.registry, service("a", 2)) // still withheld
 		upsert(t, f.registry, expressible("d", 1))
-		expect("CREATE d 1")
+		expect(2, "CREATE d 1")
 		upsert(t, f.registry, expressible("a", 3)) // can be expressed now
-		expect("CREATE a 3")
+		expect(1, "CREATE a 3")
 		upsert(t, f.registry, expressible("a", 4))
-		expect("UPDATE a 4")
+		expect(1, "UPDATE a 4")
 		upsert(t, f.registry, service("a", 5)) // can no longer be expressed
-		expect("DELETE a")
+		expect(2, "DELETE a")
 		upsert(t, f.registry, service("a", 6)) // withheld
 		f.registry.Delete("a")                 // unknown to consumers of v1alpha1
-		f.registry.Delete("c")
+		synctest.Wait()
+		f.registry.Delete("c") // and so is this
+		expect(0, "UNKNOWN")   // which was the last one
 		upsert(t, f.registry, expressible("c", 2))
-		expect("CREATE c 2")
+		expect(0, "CREATE c 2")
 		f.registry.Delete("c")
-		expect("DELETE c")
+		expect(0, "DELETE c")
 
-		again := subscribe1(t, conn) // for which nothing is logged again
-		if diff := cmp.Diff([]string{"CREATE b 1", "CREATE d 1", "UNKNOWN"}, again.nextN(3)); diff != "" {
-			t.Errorf("another stream (-want +got):\n%s", diff)
-		}
+		// A catalog that was complete is so no more.
 		upsert(t, f.registry, service("c", 3))
+		if _, err := c.stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Fatalf("the stream ended with %v, expected Unavailable", err)
+		}
+		c = subscribe1(t, conn)
+		expect(1, "CREATE b 1", "CREATE d 1")
 		other := expressible("c", 4)
 		other.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: "elsewhere"}}
-		synctest.Wait()
 		upsert(t, f.registry, other)
 		synctest.Wait()
+		upsert(t, f.registry, expressible("c", 5))
+		expect(0, "CREATE c 5", "UNKNOWN")
+		upsert(t, f.registry, service("d", 2)) // which it has
+		if _, err := c.stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Fatalf("the stream ended with %v, expected Unavailable", err)
+		}
 		for line, want := range map[string]int{
-			"cannot be expressed in a version of the API":                3,
+			"cannot be expressed in a version of the API":                4,
 			`service=a error="v1alpha1 requires a SAN; add one to sans"`: 1,
 			`service=c error="v1alpha1 requires a SAN; add one to sans"`: 1,
 			`service=c error="v1alpha1 has the name of the service for`:  1,

@@ -1,8 +1,45 @@
 package owner
 
 import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
+
+// gap is why a consumer does not have a service that is in its view.
+type gap uint8
+
+const (
+	leaving       gap = iota // its deletion is about to come
+	tooLarge                 // no message has room for it
+	inexpressible            // the version of the API cannot express it
+	gaps
+)
+
+// gapOf returns what an error of a message stands for.
+func gapOf(err error) gap {
+	if _, ok := errors.AsType[tooLargeError](err); ok {
+		return tooLarge
+	}
+	return inexpressible
+}
+
+// missing is a service that a consumer does not have.
+type missing struct {
+	name string
+	why  gap
+}
+
+// tooLargeError says that a resource does not fit into a message.
+type tooLargeError struct{ bytes, most int }
+
+func (e tooLargeError) Error() string {
+	return fmt.Sprintf("it takes %d bytes, and a message has no more than %d", e.bytes, e.most)
+}
 
 // message is an update in a version of the API.
 type message struct {
@@ -17,6 +54,9 @@ type message struct {
 // too large, must not end the stream: the stream would end again each time that the
 // consumer came back. Such a service is withheld and logged. If the consumer has an
 // earlier version of it, that one is deleted, because it is no longer true.
+//
+// A consumer that has the whole catalog denies what it does not have. So it is not told
+// the end of one that its version of the API cannot express; see [session.finish].
 func (s *session) express(u update) (update, message, bool) {
 	_, withheld := s.withheld[u.Name]
 	u.told = u.told && !withheld
@@ -25,16 +65,16 @@ func (s *session) express(u update) (update, message, bool) {
 		err = checkSize(m.bytes, s.server.config.MaxMessage)
 	}
 	if u.Operation != federation.Upsert {
-		delete(s.withheld, u.Name)
+		s.supply(u.Name)
 		// A deletion and the end of the catalog always have a message: the name is
 		// that of a valid service.
 		return u, m, err == nil && (u.told || u.Operation == federation.End)
 	}
 	if err == nil {
-		delete(s.withheld, u.Name)
+		s.supply(u.Name)
 		return u, m, true
 	}
-	s.withhold(u.Name)
+	s.withhold(u.Name, gapOf(err))
 	if s.catalog.withheld.add(s.version.String(), u.Name, err.Error()) {
 		s.catalog.log.Warn("service cannot be expressed in a version of the API; consumers of that version do not get it",
 			"version", s.version, "service", u.Name, "error", err)
@@ -49,9 +89,40 @@ func (s *session) express(u update) (update, message, bool) {
 }
 
 // withhold notes that the consumer does not have the service.
-func (s *session) withhold(name string) {
+func (s *session) withhold(name string, why gap) {
 	if s.withheld == nil {
-		s.withheld = make(map[string]struct{})
+		s.withheld = make(map[string]gap)
 	}
-	s.withheld[name] = struct{}{}
+	s.supply(name)
+	s.withheld[name] = why
+	s.missing[why].Add(1)
+}
+
+// supply notes that the consumer has the service, or that there is none.
+func (s *session) supply(name string) {
+	if why, ok := s.withheld[name]; ok {
+		delete(s.withheld, name)
+		s.missing[why].Add(-1)
+	}
+}
+
+// errIncomplete ends a stream of a consumer that has the whole catalog when that is so
+// no more.
+var errIncomplete = status.Error(codes.Unavailable,
+	"the catalog has a service that cannot be told in this version of the API; until it can, the catalog is not complete")
+
+// finish tells the consumer the end of the catalog, which has been taken. It does not
+// while the version of the API cannot express a service: the consumer would deny that
+// there is one. When that is so later, the stream ends, and on the next one there is no
+// end.
+//
+// What is too large for a message is no reason, as what a consumer refuses is none: who
+// publishes a service that is beyond the bounds must not take the others away.
+func (s *session) finish(context string) error {
+	if s.missing[inexpressible].Load() > 0 {
+		return nil
+	}
+	end := *s.end
+	s.end, s.complete = nil, true
+	return s.say(end, context)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"
@@ -42,6 +43,9 @@ func (r *reader) warnings(c Config) problem.List {
 		}
 	}
 	for i, of := range c.Catalogs {
+		warnV1Alpha1(of, func(rule int, format string, args ...any) {
+			warnf(fmt.Sprintf("catalogs[%d].exports[%d]", i, rule), format, args...)
+		})
 		field := fmt.Sprintf("catalogs[%d].exports", i)
 		if of.Policy != nil && len(of.Exports) == 0 {
 			warnf(field, "is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe")
@@ -66,6 +70,22 @@ func (r *reader) warnings(c Config) problem.List {
 		}
 	}
 	return found
+}
+
+// warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1
+// of its upstream has no place for it.
+func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
+	if !slices.ContainsFunc(c.Sources, func(s Source) bool { return s.Relay != nil && s.Relay.Version == wire.V1Alpha1 }) {
+		return
+	}
+	for i, rule := range c.Exports {
+		if len(rule.Rule.Endpoints) > 0 {
+			warnf(i, "chooses endpoints by label, and those of an upstream that speaks v1alpha1 have none: it hides every service that it is for")
+		}
+		if slices.Contains(rule.Rule.Strip, "sans") {
+			warnf(i, "strips sans, without which consumers that speak v1alpha1, as this upstream does, cannot be told of a service: they are never told that their catalog is complete")
+		}
+	}
 }
 
 // tells reports whether some rule of a catalog is for a consumer with that identity.

@@ -304,18 +304,6 @@ func TestShape(t *testing.T) {
 			change: func(s *federation.Service) { s.FQDN = fqdn(t, "web.1.pay.example") },
 			hidden: "as . for pay.example.: last label is a number, so the name looks like an address",
 		},
-		{
-			name: "unnamed instances", rule: shape{Endpoints: []string{"edge"}, Strip: []string{"description"}},
-			change: func(s *federation.Service) {
-				for i := range s.Instances {
-					s.Instances[i].ID, s.Instances[i].Unnamed = "", true
-				}
-			},
-			want: func(s *federation.Service) {
-				s.Endpoints, s.Instances = s.Endpoints[:1], slices.Delete(s.Instances, 1, 2)
-				s.Description, s.Endpoints[0].Description, s.Instances[0].Description = "", "", ""
-			},
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made := func(changes ...func(*federation.Service)) *federation.Service {

@@ -127,6 +127,7 @@ type Catalog struct {
 	Unavailable string         `json:"unavailable,omitempty"`
 	Services    int            `json:"services"`
 	Consumers   map[string]int `json:"consumers,omitempty"` // open streams, by version of the API
+	Withheld    map[string]int `json:"withheld,omitempty"`  // services that a consumer may be told of and that its version of the API, or a message, has no room for
 	Classes     []Class        `json:"classes,omitempty"`
 	Unsent      int            `json:"unsent,omitempty"`   // services that consumers have yet to be sent
 	InFlight    int            `json:"inFlight,omitempty"` // responses that are not acknowledged

@@ -172,6 +172,9 @@ func (t *text) catalog(c *Catalog) {
 	if c.Unavailable != "" {
 		t.addf(1, "unavailable: %s", plain(c.Unavailable))
 	}
+	if len(c.Withheld) > 0 {
+		t.addf(1, "services withheld: %s", counts(c.Withheld))
+	}
 	for _, class := range c.Classes[:min(len(c.Classes), maxShown)] {
 		t.addf(1, "class %s: %s, %s", word(class.Name), count(class.Consumers, "consumer"), count(class.Services, "service"))
 	}

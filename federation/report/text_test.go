@@ -273,7 +273,7 @@ func testStatus(role Role) *Status {
 		},
 	}
 	s.Catalogs = []Catalog{{
-		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
+		Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Classes: []Class{{"1+2", 2, 4}, {"none", 1, 0}}, Unsent: 3, InFlight: 1,
 		Oldest: ago(70 * time.Second), Updates: Rate{LastHour: 2, Last: ago(30 * time.Minute)},
 		Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
 		Sources: []Source{

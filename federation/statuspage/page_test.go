@@ -81,7 +81,7 @@ func owner() *fixed {
 		},
 		Catalogs: []report.Catalog{
 			{
-				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: report.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
+				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: report.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
 				Classes: []report.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}}, Refusals: []report.Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
 				Sources: []report.Source{
 					{

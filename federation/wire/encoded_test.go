@@ -31,7 +31,7 @@ func checkEncodedOf(t *testing.T, s *federation.Service) {
 	t.Helper()
 	p := packed.Of(s)
 	got, want := wire.EncodedOf(p), encoded(t, p.Unpack())
-	if !got.Equal(want) || got.Name() != want.Name() || got.FQDN() != want.FQDN() || !got.Service().Equal(s) {
+	if !got.Equal(want) || got.Name() != want.Name() || got.FQDN() != want.FQDN() || !got.Encodes(s) {
 		t.Errorf("%+v, packed, is encoded as %+v", s, got.Service())
 	}
 }
@@ -45,9 +45,9 @@ func checkEncoded(t *testing.T, s *federation.Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resource, err := e.Resource()
-	if err != nil || resource.GetTypeUrl() != wire.ResourceURL || !bytes.Equal(resource.GetValue(), want) {
-		t.Errorf("resource is %s %x, %v, expected %x", resource.GetTypeUrl(), resource.GetValue(), err, want)
+	resource := e.Resource()
+	if resource.GetTypeUrl() != wire.ResourceURL || !bytes.Equal(resource.GetValue(), want) {
+		t.Errorf("resource is %s %x, expected %x", resource.GetTypeUrl(), resource.GetValue(), want)
 	}
 	if again := e.Service(); again == nil || !again.Equal(s) {
 		t.Errorf("service is %+v, expected %+v", again, s)
@@ -85,21 +85,47 @@ func TestEncodedIsValid(t *testing.T) {
 	}
 }
 
-// A service of v1alpha1 is kept as it is.
-func TestEncodedThatV1Alpha2CannotExpress(t *testing.T) {
-	named, s := wantService(t), wantService(t)
-	s.Instances = []federation.Instance{{Protocol: federation.TCP, Unnamed: true}}
-	other := *s
-	other.Description = "another"
-	e := encoded(t, s)
-	if resource, err := e.Resource(); err == nil || resource != nil {
-		t.Errorf("resource is %v, %v, expected an error", resource, err)
+// The instances of a service of v1alpha1 have no IDs, which v1alpha2 wants: they get those
+// of their protocols.
+func TestEncodedOfV1Alpha1(t *testing.T) {
+	unnamed := func(protocols ...federation.Protocol) (all []federation.Instance) {
+		for _, p := range protocols {
+			all = append(all, federation.Instance{Protocol: p, Unnamed: true, Metadata: []federation.Pair{{Key: "SNI", Value: "s"}}})
+		}
+		return all
 	}
-	if e.Service() != s || e.FQDN()+"." != s.FQDN.String() || !e.Encodes(s) || !e.Equal(encoded(t, s)) {
-		t.Error("the service is not equal to itself")
-	}
-	if e.Encodes(&other) || e.Equal(encoded(t, &other)) || e.Encodes(named) || e.Equal(encoded(t, named)) || encoded(t, named).Encodes(s) {
-		t.Error("the service is equal to another one")
+	for _, tt := range []struct {
+		instances []federation.Instance
+		want      []string
+	}{
+		{unnamed(federation.HTTP), []string{"http HTTP"}},
+		{unnamed(federation.GRPC, federation.HTTP2, federation.MTLS), []string{"grpc GRPC", "http2 HTTP2", "mtls MTLS"}},
+		// A program can publish these, and v1alpha1 cannot.
+		{unnamed(federation.TCP, federation.TCP, federation.TCP), []string{"tcp TCP", "tcp-2 TCP", "tcp-3 TCP"}},
+		{append(unnamed(federation.TCP), federation.Instance{ID: "TCP", Protocol: federation.TLS}), []string{"tcp-2 TCP", "TCP TLS"}},
+	} {
+		s := wantService(t)
+		s.Instances = tt.instances
+		was := slices.Clone(tt.instances)
+		e := encoded(t, s)
+		checkEncodedOf(t, s)
+		if !slices.EqualFunc(s.Instances, was, func(a, b federation.Instance) bool { return a.ID == b.ID && a.Unnamed == b.Unnamed }) {
+			t.Errorf("the service was changed to %+v", s)
+		}
+		var got []string
+		for i, in := range e.Service().Instances {
+			got = append(got, in.ID+" "+in.Protocol.String())
+			if in.Unnamed || !slices.Equal(in.Metadata, was[i].Metadata) {
+				t.Errorf("%+v became %+v", was[i], in)
+			}
+		}
+		if !slices.Equal(got, tt.want) || !e.Encodes(s) || !e.Encodes(e.Service()) {
+			t.Errorf("the instances are %v, expected %v", got, tt.want)
+		}
+		event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: e.Resource(), ResourceUrl: wire.ResourceURL}, wire.AnyAddress())
+		if err != nil || !e.Encodes(event.Service) {
+			t.Errorf("a consumer of v1alpha2 reads %+v, %v", event.Service, err)
+		}
 	}
 }
 
@@ -161,10 +187,7 @@ func BenchmarkNewEncoded(b *testing.B) {
 func BenchmarkRelay(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		p := packed.Of(service)
-		resource, err := encoded(b, service).Resource()
-		if err != nil {
-			b.Fatal(err)
-		}
+		resource := encoded(b, service).Resource()
 		for way, relay := range map[string]func(){
 			"octets":        func() { wire.EncodedOf(p) },
 			"unpack+encode": func() { encoded(b, p.Unpack()) },

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -94,6 +96,7 @@ func passes(t testing.TB, d time.Duration) {
 type place struct {
 	dir       string
 	authority *mtls.Authority
+	api       string // that relays and CoreDNS speak to who is before them; empty for the default
 }
 
 func newPlace(t testing.TB) *place {
@@ -110,6 +113,8 @@ func newPlace(t testing.TB) *place {
 	}
 	return p
 }
+
+func (p *place) version() string { return cmp.Or(p.api, wire.V1Alpha2.String()) }
 
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
@@ -185,8 +190,8 @@ identity:
 allow:
   ids: [%s, %s]
 catalogs:
-- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s, persist: %s.catalog}
-%s`, address, relayID, coreDNSID, of.gate.Address, id, name, keys))
+- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s, persist: %s.catalog, api: %s}
+%s`, address, relayID, coreDNSID, of.gate.Address, id, name, p.version(), keys))
 	n := p.start(t, name, "federationctl", address, "serve", "--config", config)
 	n.gate = realserver.StartGate(t, address)
 	return n
@@ -210,9 +215,10 @@ func (p *place) coreDNS(t testing.TB, name string, of *tierProcess, id, zone str
         keepalive 10s
         retention %v
         persist %s
+        api %s
     }
 }
-`, zone, port, of.gate.Address, p.path("coredns.pem"), p.path("coredns-key.pem"), p.path("ca.pem"), id, retention, p.path(name+".catalog")))
+`, zone, port, of.gate.Address, p.path("coredns.pem"), p.path("coredns-key.pem"), p.path("ca.pem"), id, retention, p.path(name+".catalog"), p.version()))
 	return p.start(t, name, "coredns", address, "-conf", corefile)
 }
 

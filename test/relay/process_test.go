@@ -3,6 +3,8 @@ package relay
 import (
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // slack is how much later than it must something may be seen on a busy machine.
@@ -55,6 +57,54 @@ func TestTiers(t *testing.T) {
 	p.write(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
 	must(t, origin.Start(t.Context()))
 	d.live(t, web, "192.0.2.2")
+}
+
+// TestOlderVersion has a relay of an origin that speaks v1alpha1, whose services have
+// protocols and no instances. Consumers of v1alpha2 get them all. When the origin has a
+// service that v1alpha1 cannot express, nobody denies that there is one: neither a consumer
+// of v1alpha1, nor the relay to those of v1alpha2.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	const (
+		web    = "web." + zone
+		unsaid = "unsaid." + zone
+	)
+	said := "- {name: web, fqdn: " + web + ", endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://" + web + "/web]}\n"
+	p := newPlace(t)
+	origin := p.origin(t, "services:\n"+said)
+	p.api = "v1alpha1"
+	relay := p.relay(t, "relay", origin, ownerID, "")
+	older := p.coreDNS(t, "older", origin, ownerID, zone, time.Hour)
+	p.api = ""
+	d := p.coreDNS(t, "coredns", relay, relayID, zone, time.Hour)
+	d.live(t, web, "192.0.2.1")
+	d.live(t, "http."+web, "192.0.2.1")
+	d.gone(t, "v1."+web) // v1alpha1 has no place for it
+	d.gone(t, unsaid)
+	older.live(t, web, "192.0.2.1")
+	older.gone(t, unsaid)
+
+	p.write(t, "catalog.yaml", "services:\n"+said+
+		"- {name: unsaid, fqdn: "+unsaid+", endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n")
+	d.lost(t, web) // the relay does not vouch for its catalog any more
+	// A consumer that comes now has what it is told, and denies nothing else.
+	p.api = "v1alpha1"
+	late := p.coreDNS(t, "late", origin, ownerID, zone, time.Hour)
+	late.live(t, web, "192.0.2.1")
+	late.answers(t, unsaid, "a failure", func(a answer) bool {
+		if a.rcode == dns.RcodeNameError {
+			t.Errorf("%s answers %v", unsaid, a)
+		}
+		return a.rcode == dns.RcodeServerFailure
+	})
+
+	p.write(t, "catalog.yaml", "services:\n"+said+
+		"- {name: unsaid, fqdn: "+unsaid+", endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://"+unsaid+"/u]}\n")
+	for _, n := range []*tierProcess{d, older, late} {
+		n.live(t, unsaid, "192.0.2.2")
+		n.live(t, web, "192.0.2.1")
+		n.gone(t, "nope."+zone)
+	}
 }
 
 // TestFan has two CoreDNS behind one relay, and a third one behind another relay of that,

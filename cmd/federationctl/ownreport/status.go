@@ -56,6 +56,12 @@ func catalog(name string, p publisher.Status, now time.Time) report.Catalog {
 		}
 		c.Consumers[version.String()] = n
 	}
+	for version, n := range of.Withheld {
+		if c.Withheld == nil {
+			c.Withheld = make(map[string]int)
+		}
+		c.Withheld[version.String()] = n
+	}
 	for _, status := range p.Catalogs[name].Sources {
 		s := convertSource(status)
 		if g, ok := p.Registrations[name][status.Name]; ok && status.Staying {

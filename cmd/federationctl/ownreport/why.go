@@ -137,18 +137,11 @@ func tell(told []owner.Told, fqdn string) []report.Told {
 // withheld returns the versions of the API that cannot say the service, and why. Versions
 // that nobody speaks now do not count: most services have no SAN, and so none in v1alpha1.
 func withheld(s *federation.Service, consumers map[string]int) []string {
-	e := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
-	var reasons []string
-	note := func(version wire.Version, err error) {
-		if err != nil && consumers[version.String()] > 0 {
-			reasons = append(reasons, fmt.Sprintf("consumers of %s do not get it: %v", version, err))
-		}
+	_, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false)
+	if err == nil || consumers[wire.V1Alpha1.String()] == 0 {
+		return nil
 	}
-	_, err := wire.EncodeResource(e)
-	note(wire.V1Alpha2, err)
-	_, err = wire.EncodeV1Alpha1(e, "", false)
-	note(wire.V1Alpha1, err)
-	return reasons
+	return []string{fmt.Sprintf("consumers of %s do not get it, and not the end of the catalog: %v", wire.V1Alpha1, err)}
 }
 
 // refusals returns those of services that are answers.

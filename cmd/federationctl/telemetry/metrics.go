@@ -32,7 +32,7 @@ var (
 
 // catalogDescs describe the metrics of one catalog.
 type catalogDescs struct {
-	consumers, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable, resumed, spared *prometheus.Desc
+	consumers, withheld, services, unsent, inFlight, lag, acknowledged, refused, ended, unavailable, resumed, spared *prometheus.Desc
 
 	classConsumers, classServices *prometheus.Desc
 
@@ -54,6 +54,7 @@ func describe(serverName string) catalogDescs {
 	}
 	return catalogDescs{
 		consumers:    ownerDesc(fixed, "consumers", "Open streams of consumers, by version of the API.", "version"),
+		withheld:     ownerDesc(fixed, "withheld_services", "Services that some consumer may be told of and does not get, because its version of the API cannot express them or no message has room for them: the most of any open stream, by version of the API.", "version"),
 		services:     ownerDesc(fixed, "services", "Services in the catalog."),
 		unsent:       ownerDesc(fixed, "unsent_services", "Services that were not sent yet, summed up over the consumers."),
 		inFlight:     ownerDesc(fixed, "in_flight_responses", "Responses that were sent and are not acknowledged yet."),
@@ -100,7 +101,7 @@ func ownerDesc(fixed prometheus.Labels, name, help string, labels ...string) *pr
 func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable, c.resumed, c.spared,
+		c.consumers, c.withheld, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable, c.resumed, c.spared,
 		c.classConsumers, c.classServices, c.complete, c.away, c.lifetime, c.ofSource, c.hidden, c.refusedEntries, c.hops,
 		c.nodes, c.providers, c.oldNodes, c.pending, c.convergence, c.granted, c.cleared, c.expired, c.refusedNodes, c.storeAway,
 		readyDesc, connectionsDesc, turnedAwayDesc, waitingDesc, admissionDesc, brokenDesc, expiryDesc,
@@ -123,6 +124,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		d := describe(name)
 		for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
 			gauge(d.consumers, float64(c.Consumers[version]), version.String())
+			gauge(d.withheld, float64(c.Withheld[version]), version.String())
 		}
 		gauge(d.services, float64(c.Services))
 		gauge(d.unsent, float64(c.Unsent))

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // handler returns the handler of an owner with that status.
@@ -27,7 +28,7 @@ func handler(status publisher.Status) http.Handler {
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
 	status := publisher.Status{
-		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2}, "mesh-b.example": {Services: 3, Resumed: 5, Spared: 70}}},
+		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Services: 3, Resumed: 5, Spared: 70}}},
 		Catalogs: map[string]source.Status{
 			"": {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}},
 			"mesh-b.example": {Unavailable: "waiting", Sources: []source.SourceStatus{
@@ -42,6 +43,8 @@ func TestMetricsOfSeveralCatalogs(t *testing.T) {
 		`services 2`,
 		`services{catalog="mesh-b.example"} 3`,
 		`consumers{version="v1alpha1"} 0`,
+		`withheld_services{version="v1alpha1"} 2`,
+		`withheld_services{version="v1alpha2"} 0`,
 		`consumers{catalog="mesh-b.example",version="v1alpha1"} 0`,
 		`catalog_unavailable 0`,
 		`catalog_unavailable{catalog="mesh-b.example"} 1`,

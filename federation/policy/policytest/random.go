@@ -68,9 +68,6 @@ func (r Random) Service(name string) *federation.Service {
 			ID: strconv.Itoa(i), Protocol: federation.Protocol(1 + r.IntN(8)), //nolint:gosec // in range
 			Metadata: federation.Pairs(r.labels("")), EndpointSelector: r.list(0, r.tag), Description: r.text(),
 		}
-		if r.one(20) {
-			in.ID, in.Unnamed = "", true // as in a service of v1alpha1
-		}
 		s.Instances = append(s.Instances, in)
 	}
 	return s
