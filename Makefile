@@ -185,8 +185,9 @@ define benchstat
 endef
 
 .PHONY: bench
-bench: $(BENCHSTAT) ## compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
+bench: $(BENCHSTAT) ## load an owner with 1,000 consumers, and compare with CoreDNS's own plugins in one process (SERVICES=1000000 for a million)
 	@mkdir -p bin
+	go test ./test -run '^(TestOwnerServesACrowd|TestOwnerMemoryPerConsumer)$$' -full -v -timeout 20m
 	go test ./test -run '^$$' -bench . -skip E2E -benchtime $(BENCHTIME) -count $(COUNT) -timeout 0 -services $(SERVICES) | tee bin/bench.txt
 	$(call benchstat,bin/bench.txt)
 

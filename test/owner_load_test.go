@@ -3,13 +3,12 @@ package test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,12 +30,8 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// raced reports whether this binary was built with the race detector, which makes
-// it many times slower.
-func raced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })
-}
+// full is set by make bench, with nothing else on the machine.
+var full = flag.Bool("full", false, "give TestOwnerServesACrowd and TestOwnerMemoryPerConsumer ten times as much, as make bench does")
 
 // loadPatience is patience for many messages on a busy machine.
 const loadPatience = 5 * time.Minute
@@ -208,14 +203,14 @@ func heapAtRest(t *testing.T) int64 {
 	return last
 }
 
-// TestOwnerServesACrowd lets 1,000 consumers follow a catalog of 1,000 services, of
+// TestOwnerServesACrowd lets 100 consumers (1,000 in full) follow a catalog of 1,000 services, of
 // which 100 change ten times. Every consumer must get the last version of each
 // service, and none may see a service go back to an older one. An owner may leave
 // out versions in between, so the number of messages has a lower and an upper bound.
 func TestOwnerServesACrowd(t *testing.T) {
-	consumers, services, changing, rounds := 1000, 1000, 100, 10
-	if raced() || testing.Short() {
-		consumers = 100
+	consumers, services, changing, rounds := 100, 1000, 100, 10
+	if *full {
+		consumers = 1000
 	}
 	c := newCrowd(t, 64, services)
 	members := make([]*member, consumers)
@@ -292,12 +287,12 @@ func TestOwnerServesACrowd(t *testing.T) {
 }
 
 // TestOwnerMemoryPerConsumer measures the memory that a consumer costs an owner of
-// 100,000 services. It includes the consumer itself, which is in the same process.
+// 10,000 services (100,000 in full). It includes the consumer itself, which is in the same process.
 func TestOwnerMemoryPerConsumer(t *testing.T) {
 	const consumers, window = 10, 256
-	services := 100_000
-	if raced() || testing.Short() {
-		services = 10_000
+	services := 10_000
+	if *full {
+		services = 100_000
 	}
 	c := newCrowd(t, window, services)
 	// join subscribes n consumers, and waits until each has the whole catalog.

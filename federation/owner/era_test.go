@@ -127,9 +127,9 @@ func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
 	})
 }
 
-// TestNoHalfOfACatalogIsTold turns a registry over again and again: while it is
-// unavailable it holds a half of the next catalog. Subscribers and streams that come at
-// any time get the end marker after whole catalogs only.
+// TestNoHalfOfACatalogIsTold turns a registry over for each catalog that a consumer gets:
+// while it is unavailable it holds a half of the next catalog. Subscribers and streams
+// that come at any time get the end marker after whole catalogs only.
 func TestNoHalfOfACatalogIsTold(t *testing.T) {
 	const services, whole = 40, 300
 	f := start(t, func(c *Config) { c.Window = 16 })
@@ -149,19 +149,25 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var turning, consumers sync.WaitGroup
+	turns := make(chan struct{}, 1) // has a token when a consumer has got a catalog
+	turn := func() {
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
 	turning.Go(func() {
-		for version := 1; ctx.Err() == nil; version++ {
+		for version := 1; ; version++ {
+			select {
+			case <-turns:
+			case <-ctx.Done():
+				return
+			}
 			first, second := halves(version)
 			f.registry.SetUnavailable("half")
 			f.registry.SetEncoded(first)
 			f.registry.UpdateEncoded(second, nil)
 			f.registry.SetUnavailable("")
-			// Let some consumers get a catalog before the next turn.
-			for range 3 {
-				s := f.registry.Subscribe()
-				drain(s)
-				s.Close()
-			}
 		}
 	})
 	// check takes the services up to the end marker, by version.
@@ -187,6 +193,7 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 				if e.Operation == federation.End {
 					check(versions)
 					got++
+					turn()
 					break
 				}
 				versions[e.Service.Description]++
@@ -218,6 +225,7 @@ func TestNoHalfOfACatalogIsTold(t *testing.T) {
 				if event.Service == nil {
 					check(versions)
 					got++
+					turn()
 					if err := c.stream.CloseSend(); err != nil {
 						t.Error(err)
 					}

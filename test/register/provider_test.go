@@ -20,6 +20,7 @@ const shortTTL = 4 * time.Second
 // TestProviderKilled kills providers at different times since they were heard last.
 // Each is gone one ttl after that, and not a second earlier or later.
 func TestProviderKilled(t *testing.T) {
+	enabled(t)
 	t.Parallel()
 	const (
 		killed    = 8
@@ -96,6 +97,7 @@ func TestClear(t *testing.T) {
 // TestProviderStopped stops the process of providers for less than their ttl, at several
 // times since they were heard last: nobody notices.
 func TestProviderStopped(t *testing.T) {
+	enabled(t)
 	t.Parallel()
 	const (
 		stops = 3
