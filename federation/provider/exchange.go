@@ -28,6 +28,11 @@ func (p *Provider) due(s *session, now time.Time) (messages []*registrationv1.Re
 	for _, e := range p.nodes {
 		interval := e.interval()
 		switch overdue := !e.due.Add(-e.slack).After(now); {
+		case e.late && overdue:
+			return nil, next, errSilent
+		case e.late:
+			next = earlier(next, e.due)
+			continue
 		case e.fresh:
 		case overdue && e.awaits && (e.granted || !s.useful || now.Sub(s.heard) >= 2*interval):
 			return nil, next, errSilent
@@ -104,6 +109,9 @@ func (p *Provider) granted(s *session, m *registrationv1.Granted) {
 		s.useful = true
 		p.answered = s.address
 	}
+	if p.outdated(e) {
+		return
+	}
 	before := e.status
 	e.awaits, e.granted, e.retry = false, true, 0
 	e.status = Status{Node: e.node, State: Registered, Owner: s.address, URI: m.GetUri(), TTL: m.GetTtl().AsDuration()}
@@ -118,6 +126,17 @@ func (p *Provider) granted(s *session, m *registrationv1.Granted) {
 	p.plan(s, e, e.last.Add(interval-rand.N(interval/10))) //nolint:gosec // jitter is no secret
 }
 
+// outdated reports whether an answer is to what a node was before it has changed. What it
+// is now may be told then. p.mu is held.
+func (p *Provider) outdated(e *entry) bool {
+	if !e.late {
+		return false
+	}
+	e.late, e.awaits = false, false
+	signal(p.wake)
+	return true
+}
+
 // refused applies that a node is not registered. p.mu is held.
 func (p *Provider) refused(s *session, m *registrationv1.Refused, now time.Time) {
 	e := p.nodes[key{m.GetService(), m.GetNode()}]
@@ -125,6 +144,9 @@ func (p *Provider) refused(s *session, m *registrationv1.Refused, now time.Time)
 		return
 	}
 	s.useful = true
+	if p.outdated(e) {
+		return
+	}
 	before := e.status
 	e.awaits, e.granted, e.slack = false, false, 0
 	e.status = Status{Node: e.node, State: Refused, Owner: s.address, Rule: m.GetRule(), Reason: m.GetReason()}
@@ -143,7 +165,7 @@ func (p *Provider) expired(s *session, m *registrationv1.Expired, now time.Time)
 	if e == nil || e.status.State != Registered {
 		return
 	}
-	e.granted, e.awaits, e.slack = false, false, 0
+	e.granted, e.awaits, e.late, e.slack = false, false, false, 0
 	e.status = Status{Node: e.node, Owner: s.address, Err: errExpired}
 	p.note(e)
 	due := e.last.Add(minInterval)
@@ -166,7 +188,7 @@ func (p *Provider) lose(s *session, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.nodes {
-		e.fresh, e.sent, e.awaits, e.granted = true, false, false, false
+		e.fresh, e.sent, e.awaits, e.granted, e.late = true, false, false, false, false
 		before := e.status.Err
 		switch e.status.State {
 		case Refused:

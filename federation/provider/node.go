@@ -134,6 +134,10 @@ type entry struct {
 	sent    bool      // an Active was sent on this stream
 	awaits  bool      // the answer to the last one
 	granted bool      // what was sent last was granted on this stream, so the Active that is awaited is no more than a heartbeat
+
+	// late says that the node has changed while the answer to a heartbeat is on its way:
+	// answers do not say to which Active they are, so the next one is sent after it.
+	late bool
 }
 
 // obsolete is a node that was cleared while an owner may hold it.
@@ -189,6 +193,7 @@ func (p *Provider) Set(n Node) error {
 	case e.status.State == Refused:
 		e.status = Status{Owner: e.status.Owner}
 	}
+	e.late = e.late || e.awaits && e.granted
 	e.node, e.active, e.status.Node = n, active, n
 	e.fresh, e.granted, e.retry = true, false, 0
 	signal(p.wake)

@@ -497,6 +497,71 @@ func TestStoreAway(t *testing.T) {
 }
 
 // What was cleared while no owner could be reached is cleared later, unless it has expired.
+// An answer does not say which Active it is to. The late one to a heartbeat is none to the
+// node as it is since.
+func TestLateAnswer(t *testing.T) {
+	for _, late := range []func(*registrationv1.RegisterRequest) *registrationv1.RegisterResponse{
+		func(m *registrationv1.RegisterRequest) *registrationv1.RegisterResponse { return granted(m, ttl) },
+		func(m *registrationv1.RegisterRequest) *registrationv1.RegisterResponse { return refused(m, "quota") },
+	} {
+		bubble(t, func(w *world) {
+			w.owner(a, func(c conversation) error {
+				for number := 1; ; number++ {
+					m, err := c.next()
+					if err != nil || m.GetClose() != nil {
+						return err
+					}
+					answer := granted(m, ttl)
+					if number == 2 {
+						time.Sleep(time.Second)
+						answer = late(m)
+					}
+					if m.GetActive().GetDescription() != "" {
+						time.Sleep(time.Second)
+						answer = refused(m, "full")
+					}
+					if err := c.Send(answer); err != nil {
+						return err
+					}
+				}
+			})
+			p := w.provider(a)
+			w.set(p, one)
+			w.run(p)
+			for n := 0; n < 2; n += len(w.times("a: active")) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			w.times("")
+			if err := p.Set(Node{Service: "shop.fed.example", URI: one, Description: "other"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			w.expect("a: active "+one+"\n"+isOne+"refused full: it is full", "a: ", "status")
+		})
+	}
+}
+
+// A node that is cleared without a stream may be published for one and a half ttls after it was
+// told last: so long an owner that is back is told.
+func TestClearedLately(t *testing.T) {
+	bubble(t, func(w *world) {
+		stop := w.owner(a, grants(ttl))
+		p := w.provider(a)
+		w.set(p, one, two)
+		w.run(p)
+		synctest.Wait()
+		stop()
+		p.Clear("shop.fed.example", two)
+		time.Sleep(ttl*3/2 - 2*time.Second)
+		w.times("")
+		w.owner(a, grants(ttl))
+		time.Sleep(2*time.Second - time.Nanosecond)
+		if got := w.happened("a: "); !strings.HasPrefix(got, "a: clear "+two+"\na: active "+one) {
+			t.Errorf("has happened:\n%s", got)
+		}
+	})
+}
+
 func TestClearedMeanwhile(t *testing.T) {
 	bubble(t, func(w *world) {
 		stop := w.owner(a, grants(ttl))
