@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -112,10 +113,11 @@ type Store struct {
 	// Owned by Run.
 	heard      time.Time // when etcd was there last
 	away       bool      // and the watcher knows
-	revision   int64     // the last one that etcd has told of
 	begun      string    // the last value of the marker; empty: none
 	replacedAt time.Time // when etcd was seen to have other data than before; zero: never
 	told       bool      // the watcher has had a state
+
+	revision atomic.Int64 // the last one that etcd has told of; Run alone changes it
 
 	mu      sync.Mutex
 	client  *clientv3.Client // nil before Run has connected, and after its end

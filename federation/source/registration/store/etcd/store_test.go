@@ -167,6 +167,26 @@ func TestBegun(t *testing.T) {
 	}
 }
 
+// TestBusyWatch checks that an etcd in which much changes is not taken for one whose data has
+// been replaced: the watch tells of changes while the answer to a probe is on its way.
+func TestBusyWatch(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	s := newStore(t, nil, e.URL)
+	patient(s)
+	s.timing.probe = 50 * time.Millisecond
+	r, _ := storetest.Start(t, s)
+	n := storetest.Node(1, 1, 7)
+	version := storetest.Commit(t, s, storetest.Put(n, 0))[0]
+	for began := time.Now(); time.Since(began) < 3*time.Second; {
+		version = storetest.Commit(t, s, storetest.Put(n, version))[0]
+	}
+	r.Wait("the last version", soon, func(told storetest.Told) bool { return told.Nodes[n.Key].Version == version })
+	if told := r.Told(); told.States != 1 {
+		t.Errorf("%d lists of all that etcd has", told.States)
+	}
+}
+
 // TestLeaseLost checks that every owner is told what has gone with a lease that is lost while
 // its owner lives, and that a new one takes its place.
 func TestLeaseLost(t *testing.T) {

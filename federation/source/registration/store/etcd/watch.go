@@ -50,6 +50,7 @@ func (s *Store) parseKey(text string) (node.Key, error) {
 // probe is what etcd answers when it is asked whether it is there.
 type probe struct {
 	err      error
+	known    int64 // the last revision that etcd had told of before it was asked
 	revision int64
 	begun    string // the value of the marker
 }
@@ -57,12 +58,13 @@ type probe struct {
 // ask asks etcd whether it is there. Only a leader with a quorum answers.
 func (s *Store) ask(ctx context.Context, client *clientv3.Client) (p probe) {
 	answers := make(chan probe, 1) // the first one counts
+	known := s.revision.Load()
 	err := s.anywhere(ctx, func(ctx context.Context) error {
 		reply, err := client.Get(ctx, s.marker())
 		if err != nil {
 			return err
 		}
-		answer := probe{revision: reply.Header.GetRevision()}
+		answer := probe{known: known, revision: reply.Header.GetRevision()}
 		if len(reply.Kvs) > 0 {
 			answer.begun = string(reply.Kvs[0].GetValue())
 		}
@@ -148,7 +150,8 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 	if s.replaced(p) {
 		s.replacedAt = time.Now()
 	}
-	s.revision, s.begun = all.revision, p.begun
+	s.revision.Store(all.revision)
+	s.begun = p.begun
 	s.tell(w, all)
 
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -178,7 +181,7 @@ func (s *Store) follow(ctx context.Context, client *clientv3.Client, w store.Wat
 			if err := reply.Err(); err != nil {
 				return err
 			}
-			s.revision = max(s.revision, reply.Header.GetRevision())
+			s.revision.Store(max(s.revision.Load(), reply.Header.GetRevision()))
 			s.apply(w, reply.Events)
 		case p := <-probes:
 			if err := s.check(ctx, client, p, since); err != nil {
@@ -220,9 +223,10 @@ func (s *Store) check(ctx context.Context, client *clientv3.Client, p probe, sin
 }
 
 // replaced reports whether etcd has other data than before, lost or restored: its
-// revisions are not comparable then.
+// revisions are not comparable then. While an answer was on its way the watch may have told
+// of later ones.
 func (s *Store) replaced(p probe) bool {
-	return p.revision < s.revision || s.begun != "" && p.begun != s.begun
+	return p.revision < p.known || s.begun != "" && p.begun != s.begun
 }
 
 // begin sets the marker, when providers have had as long as a lease to register, with an owner
