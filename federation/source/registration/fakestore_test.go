@@ -42,6 +42,10 @@ type fakeStore struct {
 	commits  int
 }
 
+// mostCommits are more than any test needs: an owner that writes the same again and again
+// gets no further, and the test fails instead of running for ever.
+const mostCommits = 10_000
+
 var errFake = errors.New("the store is away")
 
 func (c *cluster) store(echo bool) *fakeStore {
@@ -130,10 +134,17 @@ func (s *fakeStore) fail(commits int) {
 	s.failures = commits
 }
 
+// count returns how often the owner has called Commit.
+func (s *fakeStore) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits
+}
+
 func (s *fakeStore) Commit(_ context.Context, changes []store.Change) ([]store.Outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away {
+	if s.away || s.commits >= mostCommits {
 		return nil, errFake
 	}
 	s.commits++

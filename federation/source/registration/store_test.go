@@ -170,6 +170,117 @@ func TestClearElsewhere(t *testing.T) {
 	}
 }
 
+// A provider has moved here, and the store does not take that, as etcd does not whose disk
+// is full. Its node stays when the lease of the owner that it was connected to before ends.
+func TestFormerOwnerEnds(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster()
+			sb := c.store(true)
+			a := settled(t, registration.Config{Store: c.store(true), Owner: "a"})
+			b := settled(t, registration.Config{Store: sb, Owner: "b"})
+			p := a.connect("web")
+			p.active(web, one)
+			p.expect(granted(web, one))
+			a.stop()
+			p = b.connect("web")
+			sb.fail(1000)
+			p.active(web, one)
+			synctest.Wait()
+			if missed { // just cut off
+				sb.setAway(true, false)
+				synctest.Wait()
+			}
+			c.drop(func(*node.Node) bool { return true })
+			sb.setAway(false, missed)
+			for range 20 {
+				b.expect("the provider is here", "web.acme.example 192.0.2.1:8443")
+				time.Sleep(4 * time.Second)
+				p.active(web, one)
+			}
+			sb.fail(0)
+			time.Sleep(10 * time.Second)
+			b.expect("stored", "web.acme.example 192.0.2.1:8443")
+			if s := b.source.Stats(); len(b.part.lost) > 0 || s.Pending != 0 || c.has() != 1 {
+				t.Errorf("withdrawn were %q, %+v", b.part.lost, s)
+			}
+			p.breakStream()
+			time.Sleep(15 * time.Second)
+			b.expect("the provider is gone")
+		})
+	}
+}
+
+// A provider clears with one owner what another one has stored, and is gone before the
+// store has taken that.
+func TestClearElsewhereAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		sb := c.store(true)
+		a := settled(t, registration.Config{Store: c.store(true), Owner: "a"})
+		b := settled(t, registration.Config{Store: sb, Owner: "b"})
+		old := a.connect("web")
+		old.active(web, one)
+		old.expect(granted(web, one))
+		p, other := b.connect("web"), b.connect("other")
+		sb.fail(3)
+		other.active(web, two)
+		synctest.Wait() // the next attempt is later
+		p.clear(web, one)
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(5 * time.Second)
+		a.expect("cleared", "web.acme.example 192.0.2.2:8443")
+		b.expect("cleared", "web.acme.example 192.0.2.2:8443")
+		if sb.count() > 10 || c.has() != 1 || len(sb.released) != 1 {
+			t.Errorf("%d commits, the store has %d, released %v", sb.count(), c.has(), sb.released)
+		}
+	})
+}
+
+// What another owner has stored while a change of the same node waits here is not deleted by
+// whatever ends that change.
+func TestSomebodyElseWasFirst(t *testing.T) {
+	for _, rival := range []string{"web", "rival"} {
+		for end, do := range map[string]func(p *provider){
+			"cleared": func(p *provider) { p.clear(web, one) },
+			"refused": func(p *provider) {
+				p.active(web, one, func(a *registrationv1.Active) { a.Instance = "no label" })
+			},
+			"silent": func(*provider) { time.Sleep(4 * time.Second) },
+		} {
+			t.Run(rival+" "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster()
+					sa := c.store(true)
+					a := settled(t, registration.Config{Store: sa, Owner: "a", Linger: 5 * time.Second})
+					b := settled(t, registration.Config{Store: c.store(true), Owner: "b"})
+					sa.fail(mostCommits)
+					p := a.connect("web")
+					for tried := 0; tried < 10; tried = sa.count() { // so that the next attempt is seconds later
+						p.active(web, one, ttl(2*time.Second))
+						time.Sleep(200 * time.Millisecond)
+					}
+					first := b.connect(rival)
+					first.active(web, one)
+					first.expect(granted(web, one))
+					do(p)
+					sa.fail(0)
+					for range 20 {
+						time.Sleep(4 * time.Second)
+						first.active(web, one)
+						a.expect("kept up at b", "web.acme.example 192.0.2.1:8443")
+						b.expect("kept up at b", "web.acme.example 192.0.2.1:8443")
+					}
+					if s := a.source.Stats(); len(a.part.lost)+len(b.part.lost) > 0 || s.Pending != 0 || c.has() != 1 {
+						t.Errorf("withdrawn were %q %q, %+v", a.part.lost, b.part.lost, s)
+					}
+				})
+			})
+		}
+	}
+}
+
 // When the store has lost its data, each owner keeps the nodes of the others until these
 // had time to put them again.
 func TestStoreLosesAll(t *testing.T) {

@@ -104,9 +104,10 @@ func (t *Table) Leave(s *Stream, now time.Time) {
 	t.release(s)
 }
 
-// release forgets a stream that has left, once nothing names it.
+// release forgets a stream that has left, once nothing names it, nor is about to: a Clear
+// may have to take over a node before it can delete it.
 func (t *Table) release(s *Stream) {
-	if s.left && s.nodes == 0 && t.streams[s.number] == s {
+	if s.left && s.nodes == 0 && s.pending == 0 && t.streams[s.number] == s {
 		delete(t.streams, s.number)
 		t.released = append(t.released, s.number)
 	}
@@ -316,10 +317,7 @@ func (t *Table) confirm(s *Stream, h *hold) {
 		s.tell(Answer{Kind: Granted, Text: h.text, TTL: e.stored.TTL, URI: h.uri})
 		return
 	}
-	c := e.next
-	if c == nil {
-		c = e.flying
-	}
+	c := e.coming()
 	if c == nil { // the store is about to be asked to have it again
 		return
 	}
@@ -393,7 +391,11 @@ func (t *Table) Clear(s *Stream, text Text) {
 		return // the provider goes on with it on a newer stream
 	}
 	t.numbers.Cleared++
-	t.request(e, &change{stream: s})
+	by := s
+	if c := e.coming(); c != nil && c.node != nil && c.seen != e.version && e.stored != nil && t.isForeign(e.stored) {
+		by = nil // somebody has stored it since: the Clear is for the node that was to come
+	}
+	t.request(e, &change{stream: by})
 }
 
 // finish ends a change that is stored. Who waits for it is told when it is published.
@@ -414,6 +416,7 @@ func (t *Table) done(s *Stream) {
 	if s.pending--; s.pending == 0 && s.leaving {
 		s.tell(Answer{Kind: Done})
 	}
+	t.release(s)
 }
 
 // Deliveries are answers that may be given once what is Dirty is published.

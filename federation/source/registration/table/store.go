@@ -175,10 +175,7 @@ func (t *Table) mind(e *entry, now time.Time) {
 // is about to have it. That stream must have spoken lately: it may be one that is dead, and
 // whose provider goes on with the other one.
 func (t *Table) cede(e *entry, now time.Time) {
-	coming := e.next
-	if coming == nil {
-		coming = e.flying
-	}
+	coming := e.coming()
 	if h := e.holder; h != nil && (coming == nil || coming.node == nil || !t.isFresh(e, coming.node, now)) {
 		e.former = h.stream.order
 		t.unhold(e)
@@ -199,16 +196,40 @@ func (t *Table) isFresh(e *entry, n *node.Node, now time.Time) bool {
 	return ok && at-now.Sub(t.start) >= n.TTL
 }
 
+// mayWithdraw says whether a node may be withdrawn that is published. Everything that
+// withdraws one asks it: the store that has it no more (lost), and otherwise this owner,
+// for a stream whose provider has cleared it, or for nil when it is silent or not allowed.
+func (t *Table) mayWithdraw(e *entry, lost bool, by *Stream) bool {
+	n, wanted := e.stored, e.wanted()
+	foreign := n != nil && t.isForeign(n)
+	switch {
+	case n == nil:
+		return true
+	case !lost && by == nil: // what another owner has stored is that owner's to end
+		return !foreign || e.missing
+	case !lost:
+		return !foreign || e.missing || slices.Contains(by.ids, n.Provider)
+	case wanted == nil || !e.ours:
+		return true
+	case !foreign || e.missing: // it has a deadline here
+		return false
+	}
+	// Its provider may have come here, and wait for the store to take it: then it is the
+	// former owner's lease that has ended.
+	c := e.coming()
+	return c == nil || wanted.Provider != n.Provider && (c.stream == nil || !slices.Contains(c.stream.ids, n.Provider))
+}
+
 // lose notes that the store does not hold the entry any more. What this owner keeps for a
-// provider is put again: it has a deadline.
+// provider is put again.
 func (t *Table) lose(e *entry) {
 	c := e.next
 	switch {
 	case e.stored == nil:
 		return
-	case e.ours && e.wanted() != nil && !t.isForeign(e.stored):
+	case !t.mayWithdraw(e, true, nil):
 		e.missing = true
-		if c == nil && e.flying == nil {
+		if c == nil && e.flying == nil && !t.isForeign(e.stored) {
 			t.request(e, &change{node: e.stored})
 		}
 		t.put(e)
@@ -296,6 +317,11 @@ func (t *Table) stillDue(e *entry, c *change, now time.Time) bool {
 	switch {
 	case c.node == nil && e.before() == 0 && e.tried == nil:
 		t.set(e, nil, nil, nil)
+		t.finish(c, nil)
+		return false
+	case c.node == nil && !t.mayWithdraw(e, false, c.stream):
+		// Whoever has it now goes on with it.
+		t.set(e, e.stored, nil, nil)
 		t.finish(c, nil)
 		return false
 	case c.node == nil || e.stored == nil || e.missing:

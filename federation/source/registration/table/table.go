@@ -153,14 +153,14 @@ func New(config Config, now time.Time) *Table {
 
 // wanted returns the node that the store is to have in the end, or nil.
 func (e *entry) wanted() *node.Node {
-	switch {
-	case e.next != nil:
-		return e.next.node
-	case e.flying != nil:
-		return e.flying.node
+	if c := e.coming(); c != nil {
+		return c.node
 	}
 	return e.stored
 }
+
+// coming returns the last change that is not stored yet, or nil.
+func (e *entry) coming() *change { return cmp.Or(e.next, e.flying) }
 
 // settled reports whether the store has what is wanted.
 func (e *entry) settled() bool { return e.next == nil && e.flying == nil && !e.missing }

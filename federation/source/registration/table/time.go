@@ -35,7 +35,7 @@ func (t *Table) Expire(now time.Time) {
 			t.unhold(e)
 		}
 		t.relax(e)
-		if t.config.Linger > 0 && t.isLast(e) {
+		if t.config.Linger > 0 && t.mayWithdraw(e, false, nil) && t.isLast(e) {
 			t.linger(e, now)
 			continue
 		}
