@@ -390,7 +390,7 @@ func (t *Table) request(e *entry, c *change) {
 // be away for long.
 func (t *Table) deny(e *entry) {
 	t.request(e, &change{})
-	if e.stored != nil {
+	if e.stored != nil && t.mayWithdraw(e, false, nil) {
 		e.denied = true
 		t.soil(e.service)
 	}
