@@ -202,8 +202,8 @@ var larger = map[string]exception{
 	"federation/agent":                     {limit{1000, 15}, "what turns mirrors into zones and reports, with what it compiles beside the one writer, and what several blocks want of one owner"},
 	"federation/catalog":                   {limit{1070, 15}, "one state machine: imports, admission, limits, retention, renewal, resumed streams, the guard and why a service is gone work on the same records"},
 	"federation/catalogfile":               {limit{830, 15}, "one file in three forms, whole or as a stream"},
-	"federation/consumer":                  {limit{1610, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
-	"federation/mirror":                    {limit{1070, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
+	"federation/consumer":                  {limit{1660, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
+	"federation/mirror":                    {limit{1095, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
 	"federation/mtls":                      {limit{1275, 16}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, for gRPC and for HTTPS, with an authority to try it"},
 	"federation/owner":                     {limit{2775, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
 	"federation/ownerconfig":               {limit{1535, 18}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
@@ -219,12 +219,12 @@ var larger = map[string]exception{
 		limit{1010, 15}, "one client of one etcd: its connection, the leases, transactions, list and watch, each of which has to live with members that hang",
 	},
 	"federation/report":           {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
-	"federation/statuspage":       {limit{1100, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
+	"federation/statuspage":       {limit{1115, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
 	"federation/wire":             {limit{1100, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
 	"federation/zone":             {limit{1360, 17}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
 	"plugin":                      {limit{1000, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},
-	"cmd/federationctl/publisher": {limit{1310, 15}, "one owner as its configuration says: what a change keeps, replaces and leaves to a restart, for catalogs, five kinds of sources, their ports, rules and stores"},
-	"cmd/federationctl":           {limit{2285, 15}, "twelve commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
+	"cmd/federationctl/publisher": {limit{1330, 15}, "one owner as its configuration says: what a change keeps, replaces and leaves to a restart, for catalogs, five kinds of sources, their ports, rules and stores"},
+	"cmd/federationctl":           {limit{2325, 15}, "twelve commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
 }
 
 // The reasons of the rules for statements.

@@ -191,6 +191,7 @@ var placeholders = []struct {
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`), "TIME"},
 	{regexp.MustCompile(`\b\d+ (s|min|h|days)\b( \d+ min)?`), "SPAN"},
+	{regexp.MustCompile(`next attempt (now|in SPAN)`), "next attempt in SPAN"},
 	{regexp.MustCompile(`serial \d+`), "serial SERIAL"},
 	{regexp.MustCompile(`(hostmaster\S*) \d+`), "$1 SERIAL"},
 }
@@ -445,6 +446,26 @@ func TestWhy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("retry", func(t *testing.T) {
+		closed.mu.Lock()
+		closed.code = codes.OK
+		closed.mu.Unlock()
+		for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
+			if (u.ID == nobody) == u.NextAttempt.IsZero() && (u.ID == nobody || u.ID == closed.address) {
+				t.Errorf("owner %s is %s, and the next attempt at %v", u.ID, u.State, u.NextAttempt)
+			}
+		}
+		target := "http://" + page + "/v1/retry?of=" + closed.address
+		if code, _, err := get(target); err != nil || code != http.StatusMethodNotAllowed {
+			t.Errorf("GET: %d, %v", code, err)
+		}
+		response, err := http.Post(target, "", nil) //nolint:noctx // on loopback
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%v, %v", response, err)
+		}
+		response.Body.Close()
+		state(closed.address, "synced", "") // which was parked
+	})
 	files, err := os.ReadDir(filepath.Join("testdata", "why"))
 	if err != nil {
 		t.Fatal(err)

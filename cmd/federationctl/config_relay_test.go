@@ -36,6 +36,7 @@ func TestConfigRelay(t *testing.T) {
 	relay := beginning + "catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"], persist: kept}\n"
 	files := filesOf(origin.dir, "owner") // of one authority
 	relay = strings.Replace(relay, "{cert: owner.pem, key: owner-key.pem, ca: ca.pem}", fmt.Sprintf("{cert: %q, key: %q, ca: %q}", files.Cert, files.Key, files.CA), 1)
+	relay = withStatus(relay)
 	c := serveConfig(t, relay, nil)
 	c.dir = origin.dir
 	source := "relay:" + origin.address
@@ -57,6 +58,13 @@ func TestConfigRelay(t *testing.T) {
 		t.Errorf("the origin ended with exit code %d", code)
 	}
 	c.shows("", "unavailable: "+source+" is away\n")
+	code, stdout, stderr := ctl(t, "retry", "--at", "http://"+c.status)
+	if want := origin.address + " was stale, and is tried now"; code != exitDone || !strings.HasPrefix(stdout, want) {
+		t.Errorf("retry ended with exit code %d: %s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := ctl(t, "retry", "--of", "east", "--at", "http://"+c.status); code != exitFailed || !strings.Contains(stderr, `no owner or catalog "east"; there are [""]`) {
+		t.Errorf("retry of another catalog ended with exit code %d: %s", code, stderr)
+	}
 	if got := c.watched(t); !strings.Contains(got, "Unavailable") {
 		t.Errorf("a consumer gets %q", got)
 	}

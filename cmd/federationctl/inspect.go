@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 )
 
@@ -146,6 +147,44 @@ The process must have the status endpoint, 'status' in its configuration.`,
 		},
 	}
 	o.add(command, reports...)
+	return command
+}
+
+func retryCommand(ctx context.Context) *cobra.Command {
+	var o statusOptions
+	var of string
+	command := &cobra.Command{
+		Use:   "retry",
+		Short: "Have a running CoreDNS or relay try an owner that is lost now",
+		Long: `retry has a process try an owner at once that it has no stream with, also one that is
+parked: after a repair, nobody has to wait for the next attempt. --of names the owner
+that a CoreDNS follows or, at an owner that is a relay, the server name of the catalog
+that it passes on; 'federationctl status' lists them, and says what came of it. No two
+attempts are made within a second.
+
+The process must have the status endpoint, 'status' in its configuration.`,
+		Example: `  federationctl retry --of owner.example:8008`,
+		Args:    none("name the endpoint with --at, and the owner with --of"),
+		RunE: func(command *cobra.Command, _ []string) error {
+			endpoint, err := o.endpoint(o.at, reports...)
+			if err != nil {
+				return err
+			}
+			u, text, err := endpoint.Retry(ctx, of)
+			switch {
+			case err != nil:
+				return failure{err}
+			case o.output == "json":
+			case u.State == "synced" || u.State == "syncing":
+				text = fmt.Sprintf("%s is %s: there is nothing to try\n", problem.Printable(u.ID), problem.Printable(u.State))
+			default:
+				text = fmt.Sprintf("%s was %s, and is tried now; 'federationctl status' says what came of it\n", problem.Printable(u.ID), problem.Printable(u.State))
+			}
+			return printed(io.WriteString(command.OutOrStdout(), text))
+		},
+	}
+	o.add(command, reports...)
+	command.Flags().StringVar(&of, "of", "", "`owner`, or server name of the catalog of a relay; none: the only one")
 	return command
 }
 

@@ -45,6 +45,13 @@ func (*asked) Why(_ context.Context, name string, qtype uint16) (report.Why, err
 	}}}, nil
 }
 
+func (*asked) Retry(of string) (report.Upstream, error) {
+	if of == "o2:8008" { // of the examples, any other one is there
+		return report.Upstream{}, &report.UnknownError{Of: of, Known: []string{"o1:8008"}}
+	}
+	return report.Upstream{ID: of, State: "parked"}, nil
+}
+
 func (*asked) Services(string, string, int) (report.Services, error) { return report.Services{}, nil }
 
 func (a *asked) Catalog(string) (iter.Seq2[report.Service, error], error) {
@@ -146,6 +153,9 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"status --at " + at, 0, status, ""},
 		{"status --at ftp://a", 2, "", "federationctl: \"ftp://a\" is not a URL such as http://localhost:9154 or https://host:9154" + hint("status")},
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
+		{"retry --at " + at, 0, "o1:8008 was parked, and is tried now; 'federationctl status' says what came of it\n", ""},
+		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
+		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},
 		{"dump --at " + at, 0, one, ""},
 		{"dump --of o1:8008 -o json --at " + at, 0, "{\"services\": [\n" + `{"name":"web","fqdn":"web.fed.example","endpoints":[{"address":"192.0.2.1","port":443}],"instances":[{"id":"v1","protocol":"HTTPS"}]}` + "\n]}\n", ""},
 		{"diff one.yaml " + at, 0, "", ""},

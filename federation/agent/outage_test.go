@@ -98,7 +98,7 @@ func TestOutages(t *testing.T) {
 }
 
 // varies is what differs between two runs: delays have a jitter, on which the times depend.
-var varies = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC|\b\d+ (s|min|h|days)\b( \d+ min)?|serial \d+`)
+var varies = regexp.MustCompile(`next attempt (?:now|in \d+ (?:s|min))|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC|\b\d+ (s|min|h|days)\b( \d+ min)?|serial \d+`)
 
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()

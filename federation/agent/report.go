@@ -68,6 +68,18 @@ func (a *Agent) Catalog(of string) (iter.Seq2[report.Service, error], error) {
 	return a.catalogs.Services(o.id, o.parts(), o.mirror.Status().Services), nil
 }
 
+// Retry tries at once to open a stream with an owner that has none, and returns the report
+// of that moment. The error is a *report.UnknownError if there is no owner with that ID.
+func (a *Agent) Retry(of string, now time.Time) (report.Upstream, error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return report.Upstream{}, err
+	}
+	u := o.upstream(now)
+	o.mirror.Retry()
+	return u, nil
+}
+
 // parts returns what the zones have of the owner, which together is its catalog. A block
 // that is being attached has none yet.
 func (o *owner) parts() (parts []upstream.Part) {

@@ -44,15 +44,16 @@ type replica struct {
 	patience time.Duration // for how long it may say nothing while there is another one
 	wait     backoff
 	refusing time.Time // since when it has refused each connection at once; zero: it does not
+	failed   time.Time // when the last attempt ended; zero: there was none
 	due      time.Time // when the next attempt is
 	rests    time.Time // until when the owner does not want to be tried
 	fixable  bool      // new credentials may help
 	parked   bool      // nothing else does
 }
 
-// failed notes how an attempt has ended, and returns the delay before the next one that
+// ended notes how an attempt has ended, and returns the delay before the next one that
 // the backoff calls for.
-func (r *replica) failed(e end) time.Duration {
+func (r *replica) ended(e end) time.Duration {
 	now, limit := time.Now(), maxDelay
 	r.parked = e.verdict == park
 	r.fixable = r.parked || e.verdict == slow
@@ -78,7 +79,7 @@ func (r *replica) failed(e end) time.Duration {
 		r.rests = now.Add(e.after + rand.N(e.after/2+1)) //nolint:gosec // jitter is no secret
 	}
 	delay := r.wait.next(limit)
-	r.due = now.Add(delay)
+	r.failed, r.due = now, now.Add(delay)
 	return delay
 }
 
@@ -92,6 +93,14 @@ func (r *replica) reset(patience time.Duration) {
 func (r *replica) forgive() {
 	if r.fixable {
 		r.fixable, r.parked, r.due = false, false, time.Time{}
+	}
+}
+
+// hurry makes an attempt due, but no earlier than any other may be.
+func (r *replica) hurry() {
+	r.parked, r.rests, r.due = false, time.Time{}, time.Time{}
+	if !r.failed.IsZero() {
+		r.due = r.failed.Add(minDelay)
 	}
 }
 

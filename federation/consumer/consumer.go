@@ -178,13 +178,15 @@ type Observer interface {
 	Responded(op federation.Operation, name string)
 	Refused(*federation.InvalidError) // a response was refused
 	Ended(codes.Code)                 // a session ended with this code; OK: the owner closed it
+	Waiting(until time.Time)          // before the next attempt; zero: until something has changed
 }
 
 // Consumer is the subscription to one owner.
 type Consumer struct {
 	// read-only after New
 	config Config
-	direct bool // connections are dialed by TCP, without anybody between
+	direct bool          // connections are dialed by TCP, without anybody between
+	hurry  chan struct{} // has room for one value: somebody wants an attempt now
 
 	// atomic
 	pending atomic.Int64                            // responses that came and are not applied yet
@@ -254,7 +256,8 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, direct: direct, keepalive: config.Keepalive, journal: newJournal(config.Logger), whole: make(map[string]time.Time),
+		config: config, direct: direct, hurry: make(chan struct{}, 1), keepalive: config.Keepalive, journal: newJournal(config.Logger),
+		whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {
 		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
@@ -286,19 +289,29 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		select {
+		case <-c.hurry: // the attempts that have just been made are those that were wanted
+		default:
+		}
 		// New credentials end the parking, or a long delay after which they may
 		// help. They shorten no other: many consumers may see the same change.
 		var again <-chan time.Time
 		fixed := changed
-		if next, ok := c.next(); ok {
+		next, ok := c.next()
+		if ok {
 			again = time.NewTimer(time.Until(next)).C
 		}
+		c.config.Observer.Waiting(next)
 		if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.fixable }) {
 			fixed = nil
 		}
 		select {
 		case <-again:
 		case <-fixed:
+		case <-c.hurry:
+			for _, r := range c.replicas {
+				r.hurry()
+			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -320,6 +333,15 @@ func (c *Consumer) Run(ctx context.Context) error {
 func (c *Consumer) Renew() {
 	if end := c.current.Load(); end != nil {
 		(*end)(errRenewed)
+	}
+}
+
+// Retry makes attempts due now, whatever they wait for, or a second after the last ones
+// have ended. While there is a stream, and with Config.Accept, it does nothing.
+func (c *Consumer) Retry() {
+	select {
+	case c.hurry <- struct{}{}:
+	default: // somebody has said so already
 	}
 }
 
@@ -366,7 +388,7 @@ func (c *Consumer) round(ctx context.Context) {
 				other.reset(c.config.Patience)
 			}
 		}
-		delay := r.failed(ending)
+		delay := r.ended(ending)
 		parked := c.armed() == 0
 		c.journal.ended(r.address, ending, parked)
 		c.config.Sink.Lost(ctx, ending, parked)
@@ -422,3 +444,4 @@ func (nobody) Attempted()                             {}
 func (nobody) Responded(federation.Operation, string) {}
 func (nobody) Refused(*federation.InvalidError)       {}
 func (nobody) Ended(codes.Code)                       {}
+func (nobody) Waiting(time.Time)                      {}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
@@ -354,13 +355,13 @@ func TestQuickDelays(t *testing.T) {
 		refused, lost := end{verdict: quick}, end{verdict: retry}
 		var r replica
 		for _, limit := range []time.Duration{2, 4, 5, 5} {
-			if delay := r.failed(refused); delay < minDelay || delay > limit*time.Second {
+			if delay := r.ended(refused); delay < minDelay || delay > limit*time.Second {
 				t.Errorf("the delay is %v, want 1s to %v", delay, limit*time.Second)
 			}
 		}
 		longest := func() (d time.Duration) {
 			for range 1000 {
-				d = max(d, r.failed(refused))
+				d = max(d, r.ended(refused))
 			}
 			return d.Round(time.Second)
 		}
@@ -372,7 +373,7 @@ func TestQuickDelays(t *testing.T) {
 		if d := longest(); d != maxLaterDelay {
 			t.Errorf("after more than ten minutes the longest delay is %v", d)
 		}
-		r.failed(lost)
+		r.ended(lost)
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after another end the longest delay is %v", d)
 		}
@@ -394,7 +395,7 @@ func TestCrowdSpreads(t *testing.T) {
 		for range crowd {
 			r := replica{refusing: start}
 			for at := time.Duration(0); ; {
-				at += r.failed(end{verdict: quick})
+				at += r.ended(end{verdict: quick})
 				if int(at/bucket) >= len(buckets) {
 					break
 				}
@@ -760,4 +761,105 @@ type blockingSink struct{ *world }
 func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.InvalidError, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// begin runs a consumer until the test ends.
+func (w *world) begin(config Config) *Consumer {
+	w.t.Helper()
+	c, err := New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	w.t.Cleanup(func() { cancel(); running.Wait() })
+	return c
+}
+
+// Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
+// two of them in a second.
+func TestRetry(t *testing.T) {
+	for name, prepare := range map[string]func(w *world){
+		"after a backoff": func(w *world) { w.timesOut(ownerAddress) },
+		"parked": func(w *world) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+		},
+		"slow": func(w *world) { w.accept(ownerAddress, reply("HTTP/1.1 503 Service Unavailable\r\n\r\n")) },
+		"busy": func(w *world) { w.serve(ownerAddress, busy(durationpb.New(4*time.Minute))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				prepare(w)
+				c := w.begin(w.config())
+				var before int
+				for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
+					time.Sleep(time.Second)
+					if idle += time.Second; len(w.seen("dialed")) != before || len(w.seen("waiting")) != before {
+						before, idle = len(w.seen("dialed")), 0
+					}
+				}
+				for range 1000 {
+					c.Retry()
+				}
+				synctest.Wait()
+				if n := len(w.seen("dialed")); n != before+1 {
+					t.Errorf("%d attempts, want one more than %d", n, before)
+				}
+				time.Sleep(connectTimeout + time.Millisecond)
+				attempts := len(w.seen("dialed"))
+				for range 30 {
+					c.Retry()
+					time.Sleep(100 * time.Millisecond)
+				}
+				if n := len(w.seen("dialed")); n > attempts+4 {
+					t.Errorf("%d attempts in three seconds", n-attempts)
+				}
+			})
+		})
+	}
+	t.Run("with a stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			stop := w.serve(ownerAddress, good)
+			c := w.begin(w.config())
+			time.Sleep(time.Minute)
+			c.Retry()
+			time.Sleep(time.Minute)
+			if n := len(w.seen("dialed")); n != 1 || w.seen("lost") != nil {
+				t.Errorf("%d attempts, lost %v", n, w.seen("lost"))
+			}
+			// What was asked for then is over when the stream is.
+			stop()
+			time.Sleep(maxQuickDelay)
+			if attempts := w.seen("dialed"); attempts[1].at < 2*time.Minute+minDelay {
+				t.Errorf("lost after 2m, tried again after %v", attempts[1].at)
+			}
+		})
+	})
+}
+
+// The observer learns of each wait, and of how long it is.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run(w.config())
+		time.Sleep(10 * time.Minute)
+		dialed, waiting := w.seen("dialed"), w.seen("waiting")
+		for i := 1; i < len(dialed); i++ {
+			if d, err := time.ParseDuration(waiting[i-1].detail); err != nil || waiting[i-1].at+d != dialed[i].at {
+				t.Errorf("at %v it waits for %s, and goes on at %v", waiting[i-1].at, waiting[i-1].detail, dialed[i].at)
+			}
+		}
+		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		time.Sleep(time.Minute)
+		if waiting := w.details("waiting"); waiting[len(waiting)-1] != "" {
+			t.Errorf("parked, it waits for %s", waiting[len(waiting)-1])
+		}
+	})
 }

@@ -350,6 +350,14 @@ func (o observer) Responded(op federation.Operation, _ string) { o.w.record("res
 
 func (o observer) Refused(err *federation.InvalidError) { o.w.record("refused", string(err.Reason)) }
 
+func (o observer) Waiting(until time.Time) {
+	if until.IsZero() {
+		o.w.record("waiting", "")
+		return
+	}
+	o.w.record("waiting", time.Until(until).String())
+}
+
 func (o observer) Ended(code codes.Code) { o.w.record("ended", code.String()) }
 
 type lockedWriter struct{ w *world }

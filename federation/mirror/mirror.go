@@ -113,7 +113,7 @@ type Changes struct {
 	// these. There may be more of it, for services that are not published.
 	Prepared []any
 
-	// Status is the state after the changes, without LastAttempt. Every loss of a
+	// Status is the state after the changes, without LastAttempt and NextAttempt. Every loss of a
 	// stream, and every attempt that fails, is a change of it.
 	Status Status
 }
@@ -143,6 +143,7 @@ type Status struct {
 	Parked      bool      // no attempt is made before something changes; see consumer.Sink
 	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
 	LastAttempt time.Time // to open a stream; zero before the first
+	NextAttempt time.Time // zero while there is a stream, and where nothing is tried before something changes; past while one is under way
 
 	// Path is through which owners the services come, as the open or last stream has
 	// said; empty where that is not known.
@@ -216,6 +217,7 @@ type Mirror struct {
 	keeper      atomic.Pointer[keeper] // nil without a file
 	status      atomic.Pointer[Status]
 	lastAttempt atomic.Int64 // in nanoseconds; 0 before the first
+	nextAttempt atomic.Int64 // the same; 0 where there is none
 }
 
 // New checks the configuration and returns a Mirror without services. Its errors
@@ -278,6 +280,9 @@ func (m *Mirror) Status() Status {
 	if at := m.lastAttempt.Load(); at != 0 {
 		s.LastAttempt = time.Unix(0, at)
 	}
+	if at := m.nextAttempt.Load(); at != 0 && s.Failure != nil {
+		s.NextAttempt = time.Unix(0, at)
+	}
 	return s
 }
 
@@ -298,6 +303,16 @@ func (m *Mirror) Configure(rules catalog.Config) {
 // sends each only once on a stream. All services stay live meanwhile.
 func (m *Mirror) Renew() {
 	m.change(func(time.Time) { m.renewal.wanted = true })
+}
+
+// Retry tries at once to open a stream where there is none, also if the owner is parked. It
+// waits for nothing, and what it does is told by Status.
+func (m *Mirror) Retry() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current != nil {
+		m.current.consumer.Retry()
+	}
 }
 
 // View calls f with all services, each with when it was announced, and the status that

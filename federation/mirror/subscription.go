@@ -128,6 +128,7 @@ func (m *Mirror) follow(ctx context.Context, s *subscription) {
 	}
 	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
 
+	m.nextAttempt.Store(0)
 	m.change(func(now time.Time) {
 		m.current = nil
 		m.setFailure(nil, false)
@@ -225,6 +226,15 @@ func (m sink) Lost(_ context.Context, err error, parked bool) {
 
 // observer passes on what the consumer reports.
 type observer struct{ *Mirror }
+
+// Waiting implements consumer.Observer.
+func (o observer) Waiting(until time.Time) {
+	if until.IsZero() {
+		o.nextAttempt.Store(0)
+		return
+	}
+	o.nextAttempt.Store(until.UnixNano())
+}
 
 // Attempted implements consumer.Observer.
 func (o observer) Attempted() { o.lastAttempt.Store(time.Now().UnixNano()) }

@@ -338,7 +338,7 @@ func (t *text) part(p *Part) {
 	}
 	t.addf(1, "%s", s)
 	if p.Failure != "" {
-		t.addf(2, "no stream: %s", plain(p.Failure))
+		t.addf(2, "no stream: %s%s", plain(p.Failure), t.next(p.NextAttempt))
 	}
 	if p.Remedy != "" {
 		t.addf(2, "to do: %s", plain(p.Remedy))
@@ -377,7 +377,7 @@ func remedies(a *Answer) (list []string) {
 		switch state := p.State; {
 		case !matters(a, i):
 		case state == "parked":
-			add("an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")")
+			add("an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload or 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")")
 		case state == "connecting" && p.Remedy != "": // which stands with the reason
 		case state == "connecting":
 			add("find out why there is no stream: the network, the address in owner, or the certificates in tls (log: \"not connected to owner, still trying\")")

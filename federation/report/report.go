@@ -45,6 +45,7 @@ type Upstream struct {
 	Failure     string    `json:"failure,omitempty"` // why there is no stream
 	Remedy      string    `json:"remedy,omitempty"`  // what can be done about it here
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
+	NextAttempt time.Time `json:"nextAttempt,omitzero"` // zero while there is a stream, and where nothing is tried before something changes; past while it is under way
 	LastSync    time.Time `json:"lastSync,omitzero"`
 	Lost        time.Time `json:"lost,omitzero"`    // when the retention began to count
 	Expires     time.Time `json:"expires,omitzero"` // when stale records go; zero while none are, and where they stay without limit

@@ -55,7 +55,7 @@ func (t *text) upstream(depth int, name string, u *Upstream) {
 	t.addf(depth, "%s", s)
 	depth++
 	if u.Failure != "" {
-		t.addf(depth, "no stream: %s", plain(u.Failure))
+		t.addf(depth, "no stream: %s%s", plain(u.Failure), t.next(u.NextAttempt))
 	}
 	if u.Remedy != "" {
 		t.addf(depth, "to do: %s", plain(u.Remedy))

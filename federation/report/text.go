@@ -55,6 +55,22 @@ func (t *text) since(when time.Time) string {
 	return fmt.Sprintf("since %s (%s)", clock(when), Span(t.now.Sub(when)))
 }
 
+// next says behind something else when the next attempt is; nothing if there is none.
+func (t *text) next(when time.Time) string {
+	if when.IsZero() {
+		return ""
+	}
+	return "; " + Next(t.now, when)
+}
+
+// Next says when the next attempt is.
+func Next(now, when time.Time) string {
+	if d := when.Sub(now); d > 0 {
+		return "next attempt in " + Span(max(d, time.Second))
+	}
+	return "next attempt now"
+}
+
 // clock returns a time in UTC, in seconds.
 func clock(when time.Time) string { return when.UTC().Format("2006-01-02 15:04:05 UTC") }
 

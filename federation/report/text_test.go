@@ -57,7 +57,7 @@ func checkText(t *testing.T, lines []string) {
 func TestLines(t *testing.T) {
 	servers, synced := []string{"dns://.:53"}, Part{ID: "o1:8008", State: "synced", Since: ago(2 * time.Hour)}
 	holder := &Holder{Owner: "o1:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(3 * time.Minute)}
-	lost := Part{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused"}
+	lost := Part{ID: "o2:8008", State: "stale", Since: ago(90 * time.Minute), Expires: now.Add(22*time.Hour + 30*time.Minute), Failure: "Unavailable: connection refused", NextAttempt: now.Add(2 * time.Minute)}
 	outside := Part{ID: "o9:8008", State: "synced", Since: ago(time.Hour), Refusals: []Refusal{
 		{At: ago(time.Second), Service: "web", FQDN: "fed.example.", Field: "fqdn", Reason: "reserved_name", Rule: `"fed.example." is reserved`},
 		{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: `"web.fed.example." is outside the zones given to this owner (o9.example.)`},
@@ -152,7 +152,7 @@ func TestLines(t *testing.T) {
 		{name: "passed-on", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
 		{name: "refused-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
 			{
-				ID: "o1:8008", State: "stale", Since: ago(time.Hour), Failure: "dial tcp: connection refused", Remedy: "start the owner",
+				ID: "o1:8008", State: "stale", Since: ago(time.Hour), Failure: "dial tcp: connection refused", Remedy: "start the owner", NextAttempt: ago(time.Millisecond),
 				Refusals: []Refusal{{At: ago(time.Hour), Service: "web", FQDN: "web.fed.example.", Field: "description", Reason: "limit", Rule: "100000 bytes, the limit is 4096"}},
 			},
 		}}},
@@ -248,7 +248,7 @@ func testStatus(role Role) *Status {
 	s := &Status{Role: role, Version: "v1.2.3", Now: now, Began: ago(50 * time.Hour), Ready: true}
 	lost := Upstream{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
-		LastAttempt: ago(10 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
+		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4,
 		Updates: Rate{LastMinute: 1, LastHour: 20, Last: ago(2 * time.Second)}, Conflicts: map[string]int{"fqdn_conflict": 1},
 		Refusals:    []Refusal{{At: ago(time.Minute), Service: "web", FQDN: "web.fed.example.", Field: "fqdn", Reason: "out_of_zone", Rule: "outside"}},

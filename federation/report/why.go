@@ -149,6 +149,8 @@ type Part struct {
 	Failure string    `json:"failure,omitempty"`
 	Remedy  string    `json:"remedy,omitempty"` // as Upstream.Remedy
 
+	NextAttempt time.Time `json:"nextAttempt,omitzero"` // as Upstream.NextAttempt
+
 	// NotImported says which import filter leaves services of this name out, if one does.
 	NotImported string `json:"notImported,omitempty"`
 

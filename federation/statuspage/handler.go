@@ -1,9 +1,12 @@
 // Package statuspage serves what package report says of a process over HTTP, for people,
-// for federationctl and for scripts. Nothing that it serves changes anything.
+// for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
+// lost tried at once.
 package statuspage
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 )
 
@@ -33,6 +37,10 @@ type Source interface {
 
 	// Catalog yields all services of a catalog, in the order of their names.
 	Catalog(of string) (iter.Seq2[report.Service, error], error)
+
+	// Retry tries at once to reach an owner that there is no stream with, and returns how
+	// it was before. Of is its ID or, where it is relayed, the server name of the catalog.
+	Retry(of string) (report.Upstream, error)
 }
 
 // The bounds of a page of services.
@@ -49,11 +57,13 @@ const (
 //	GET /v1/why?name=NAME&type=TYPE        report.Why; the type is A by default
 //	GET /v1/services?of=ID&after=NAME&limit=N   report.Services
 //	GET /v1/catalog?of=ID                  a report.Service in each line
+//	POST /v1/retry?of=ID                   report.Upstream, as it was; an attempt is made now
+//	POST /retry                            the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
 // are read. A request with a body gets 413, as has a POST with one of more than 4 KiB.
 func Handler(source Source) http.Handler {
-	h := handler{source, newPages(), make(chan struct{}, maxCatalogs)}
+	h := handler{source, newPages(), make(chan struct{}, maxCatalogs), rand.Text(), http.NewCrossOriginProtection()}
 	policy := contentPolicy()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.page)
@@ -62,6 +72,8 @@ func Handler(source Source) http.Handler {
 	mux.HandleFunc("GET /v1/why", h.why)
 	mux.HandleFunc("GET /v1/services", h.services)
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
+	mux.HandleFunc("POST /v1/retry", h.retry)
+	mux.HandleFunc("POST /retry", h.retryForm)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
@@ -96,6 +108,43 @@ type handler struct {
 	source  Source
 	pages   *template.Template
 	reading chan struct{} // has room for as many catalogs as may be read at a time
+
+	// A form from elsewhere can have a browser send it here. It does not know the token, as
+	// no page from elsewhere can read this one, and the browser says where it comes from.
+	token string
+	forms *http.CrossOriginProtection
+}
+
+// retry answers POST /v1/retry. Whoever sends it is no page in a browser, or one from here.
+func (h handler) retry(w http.ResponseWriter, r *http.Request) {
+	if err := h.forms.Check(r); err != nil {
+		fail(w, http.StatusForbidden, err)
+		return
+	}
+	u, err := h.source.Retry(r.URL.Query().Get("of"))
+	if err != nil {
+		fail(w, http.StatusNotFound, err)
+		return
+	}
+	send(w, u)
+}
+
+// retryForm answers POST /retry, and leads back to the page.
+func (h handler) retryForm(w http.ResponseWriter, r *http.Request) {
+	if err := h.forms.Check(r); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	// ParseForm takes no form of several parts, which could be written to the disk.
+	if err := r.ParseForm(); err != nil || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(h.token)) != 1 {
+		http.Error(w, "this form is not from the page as it is now; go back and reload it", http.StatusForbidden)
+		return
+	}
+	if _, err := h.source.Retry(r.PostForm.Get("of")); err != nil {
+		http.Error(w, problem.Printable(err.Error()), http.StatusNotFound)
+		return
+	}
+	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 func (h handler) status(w http.ResponseWriter, _ *http.Request) { send(w, h.source.Status()) }

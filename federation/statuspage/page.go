@@ -111,7 +111,7 @@ func blocks(lines []string) (all []*block) {
 // page answers GET /, with an answer to why if a name is given.
 func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	now := h.source.Status()
-	v := newStatus(&now)
+	v := newStatus(&now, h.token)
 	v.Self = "/"
 	query := r.URL.Query()
 	name, text := strings.TrimSpace(query.Get("name")), strings.ToUpper(query.Get("type"))

@@ -40,7 +40,7 @@ func consumer() *fixed {
 			},
 			{
 				ID: "o2.example:8008", State: "stale", Since: ago(2 * time.Hour), Known: true, LastSync: ago(40 * time.Hour), Lost: ago(2 * time.Hour), Expires: noon.Add(22 * time.Hour), Retention: "24h0m0s",
-				Services: 1, Instances: 1, Octets: 700, Stale: 1, Failure: "Unavailable: connection refused", Remedy: "check that the owner runs, and the address in the Corefile", LastAttempt: ago(10 * time.Second),
+				Services: 1, Instances: 1, Octets: 700, Stale: 1, Failure: "Unavailable: connection refused", Remedy: "check that the owner runs, and the address in the Corefile", LastAttempt: ago(10 * time.Second), NextAttempt: noon.Add(4 * time.Second),
 			},
 			{ID: "o3.example:8008", State: "expired", Since: ago(time.Hour), Known: true, Lost: ago(25 * time.Hour), Retention: "24h0m0s", Failure: "Unavailable: no route to host", LastAttempt: ago(70 * time.Second)},
 			{ID: "o4.example:8008", State: "parked", Since: ago(9 * time.Minute), Failure: "Unauthenticated: " + hostile, Remedy: "have the owner accept this side's certificate", Retention: "24h0m0s", Certificate: ago(time.Minute)},
@@ -134,8 +134,69 @@ func TestPages(t *testing.T) {
 				}
 			}
 			_, body, _ := strings.Cut(page, "</style>")
+			body = formToken.ReplaceAllString(body, "${1}TOKEN")
 			golden(t, name+".html", body)
 		})
+	}
+}
+
+var formToken = regexp.MustCompile(`(name="token" value=")([^"]*)`)
+
+// What a POST changes nobody else can have changed: no GET, no form of a page from elsewhere
+// and none without the token of this page.
+func TestRetry(t *testing.T) {
+	source := consumer()
+	h := Handler(source)
+	ask := func(method, path, body string, header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "http://localhost:9154"+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	page := ask(http.MethodGet, "/", "").Body.String()
+	token := formToken.FindStringSubmatch(page)[2]
+	other := formToken.FindStringSubmatch(func() string {
+		w := httptest.NewRecorder()
+		Handler(source).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w.Body.String()
+	}())[2]
+	if len(token) < 26 || token == other {
+		t.Fatalf("the tokens are %q and %q", token, other)
+	}
+	parts := "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n" + token + "\r\n--b\r\nContent-Disposition: form-data; name=\"of\"\r\n\r\n" + ownerID + "\r\n--b--\r\n"
+	form := "of=" + ownerID + "&token="
+	for name, tc := range map[string]struct {
+		w    *httptest.ResponseRecorder
+		code int
+	}{
+		"form":                {ask("POST", "/retry", form+token, "Sec-Fetch-Site", "same-origin"), 303},
+		"form of old browser": {ask("POST", "/retry", form+token, "Origin", "http://localhost:9154"), 303},
+		"script":              {ask("POST", "/v1/retry?of="+ownerID, ""), 200},
+		"unknown":             {ask("POST", "/v1/retry?of=x", ""), 404},
+		"unknown in form":     {ask("POST", "/retry", "of=x&token="+token), 404},
+		"GET":                 {ask("GET", "/v1/retry?of="+ownerID, ""), 405},
+		"GET of form":         {ask("GET", "/retry?"+form+token, ""), 405},
+		"HEAD":                {ask("HEAD", "/v1/retry?of="+ownerID, ""), 405},
+		"no token":            {ask("POST", "/retry", "of="+ownerID), 403},
+		"wrong token":         {ask("POST", "/retry", form+other), 403},
+		"token in URL":        {ask("POST", "/retry?"+form+token, ""), 403},
+		"parts":               {ask("POST", "/retry", parts, "Content-Type", "multipart/form-data; boundary=b"), 403},
+		"large":               {ask("POST", "/retry", form+token+"&x="+strings.Repeat("x", maxBody)), 413},
+		"from elsewhere":      {ask("POST", "/retry", form+token, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"), 403},
+		"from a neighbor":     {ask("POST", "/v1/retry?of="+ownerID, "", "Sec-Fetch-Site", "same-site"), 403},
+		"of another origin":   {ask("POST", "/v1/retry?of="+ownerID, "", "Origin", "http://localhost:3000"), 403},
+		"of no origin":        {ask("POST", "/v1/retry?of="+ownerID, "", "Origin", "null"), 403},
+	} {
+		if tc.w.Code != tc.code {
+			t.Errorf("%s: the code is %d, want %d: %s", name, tc.w.Code, tc.code, tc.w.Body)
+		}
+	}
+	if n := source.tried.Load(); n != 3 {
+		t.Errorf("%d attempts, want 3", n)
 	}
 }
 

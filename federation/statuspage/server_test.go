@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -676,6 +677,15 @@ type fixed struct {
 	page   report.Services
 	count  int  // of the services of the catalog
 	broken bool // the catalog cannot be read to its end
+	tried  atomic.Int32
+}
+
+func (f *fixed) Retry(of string) (report.Upstream, error) {
+	if of != ownerID {
+		return report.Upstream{}, &report.UnknownError{Of: of, Known: []string{ownerID}}
+	}
+	f.tried.Add(1)
+	return report.Upstream{ID: of, State: "stale"}, nil
 }
 
 const ownerID = "o1.example:8008"

@@ -135,7 +135,9 @@ type upstream struct {
 	report.Upstream
 	verdict
 
-	Link                               bool // to its services
+	Link                               bool   // to its services
+	Of, Token                          string // to try it now; the token is empty where there is nothing to try
+	Next                               string // when the next attempt is
 	Since, Gone, LastComplete, Attempt moment
 	Keeps                              string // the retention
 	Left                               string // of the retention; empty while it does not count, and when none is left
@@ -170,7 +172,17 @@ func newUpstream(now time.Time, u *report.Upstream, link bool) *upstream {
 		v.addf(note, "Not published, because of conflicts or rules: %s.", number(conflicts))
 	}
 	v.Certificate = v.certificate(now, u.Certificate, u.Authority)
+	if !u.NextAttempt.IsZero() {
+		v.Next = report.Next(now, u.NextAttempt)
+	}
 	return v
+}
+
+// mayTry lets readers have an attempt made now where there is no stream.
+func (v *upstream) mayTry(of, token string) {
+	if v.Failure != "" {
+		v.Of, v.Token = of, token
+	}
 }
 
 // retention says how much of the retention is left, where it counts.
@@ -411,7 +423,7 @@ type status struct {
 	Publisher      *publisher
 }
 
-func newStatus(s *report.Status) *status {
+func newStatus(s *report.Status, token string) *status {
 	v := &status{
 		Heading: "CoreDNS federation", Version: s.Version, Up: report.Span(s.Now.Sub(s.Began)), AsOf: at(s.Now, s.Now).UTC,
 		Consumer: s.Role == report.Consumer, Overall: verdict{Level: ok, Word: "Ready"}, Waiting: s.Waiting, Zones: s.Zones,
@@ -421,10 +433,16 @@ func newStatus(s *report.Status) *status {
 	}
 	for i := range s.Upstreams {
 		v.Owners = append(v.Owners, newUpstream(s.Now, &s.Upstreams[i], true))
+		v.Owners[i].mayTry(s.Upstreams[i].ID, token)
 	}
 	worst(v.Owners, func(u *upstream) level { return u.Level })
 	for i := range s.Catalogs {
 		v.Catalogs = append(v.Catalogs, newCatalog(s.Now, i, &s.Catalogs[i]))
+		for _, of := range v.Catalogs[i].Sources {
+			if of.Upstream != nil {
+				of.Upstream.mayTry(s.Catalogs[i].Name, token)
+			}
+		}
 	}
 	worst(v.Catalogs, (*catalog).worst)
 	if s.Publisher != nil {

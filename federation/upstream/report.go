@@ -22,6 +22,7 @@ func Report(id string, s *mirror.Status, retention time.Duration, log *Log, now 
 		Since:       s.Since.UTC(),
 		Known:       s.Known,
 		LastAttempt: s.LastAttempt.UTC(),
+		NextAttempt: s.NextAttempt.UTC(),
 		LastSync:    s.LastSync.UTC(),
 		Lost:        s.Lost.UTC(),
 		Retention:   "forever",

@@ -215,6 +215,11 @@ func (p *Page) Catalog(of string) (iter.Seq2[report.Service, error], error) {
 	return p.agent.Catalog(of)
 }
 
+// Retry implements statuspage.Source.
+func (p *Page) Retry(of string) (report.Upstream, error) {
+	return p.agent.Retry(of, time.Now())
+}
+
 // Why implements statuspage.Source.
 func (p *Page) Why(ctx context.Context, name string, qtype uint16) (report.Why, error) {
 	select {

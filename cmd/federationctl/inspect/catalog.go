@@ -53,17 +53,9 @@ func parse(data []byte) (*Catalog, error) {
 // follows, or with that server name. Of may be empty where there is only one, or a default
 // one. More than limit bytes are an error.
 func (e *Endpoint) Catalog(ctx context.Context, of string, limit int64) (*Catalog, error) {
-	if of == "" {
-		names, err := e.catalogs(ctx)
-		switch {
-		case err != nil:
-			return nil, err
-		case len(names) == 0:
-			return nil, fmt.Errorf("%s has no catalog", e)
-		case len(names) > 1 && names[0] != "":
-			return nil, fmt.Errorf("%s has several catalogs; name one with --of: %s", e, list(names))
-		}
-		of = names[0]
+	of, err := e.only(ctx, of)
+	if err != nil {
+		return nil, err
 	}
 	text := bytes.NewBufferString(`{"services": [`)
 	separator := "\n"

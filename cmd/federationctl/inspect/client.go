@@ -99,7 +99,7 @@ func identity(files mtls.Files) (*tls.Config, error) {
 // print.
 func (e *Endpoint) Status(ctx context.Context) (*report.Status, string, error) {
 	var s report.Status
-	text, err := e.report(ctx, "/v1/status", nil, &s)
+	text, err := e.report(ctx, http.MethodGet, "/v1/status", nil, &s)
 	if err == nil && s.Role == "" {
 		err = e.stranger("/v1/status")
 	}
@@ -109,16 +109,46 @@ func (e *Endpoint) Status(ctx context.Context) (*report.Status, string, error) {
 // Why returns why a name is answered as it is, and the answer as Status does.
 func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*report.Why, string, error) {
 	var w report.Why
-	text, err := e.report(ctx, "/v1/why", url.Values{"name": {name}, "type": {qtype}}, &w)
+	text, err := e.report(ctx, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}}, &w)
 	if err == nil && w.Role == "" {
 		err = e.stranger("/v1/why")
 	}
 	return &w, text, err
 }
 
-// report gets a value.
-func (e *Endpoint) report(ctx context.Context, path string, query url.Values, value any) (string, error) {
-	body, err := e.get(ctx, path, query, "application/json")
+// Retry has the process try an owner at once that there is no stream with, and returns how
+// it was before. Of is the owner, or the server name of the catalog that is relayed from it;
+// empty where there is only one.
+func (e *Endpoint) Retry(ctx context.Context, of string) (*report.Upstream, string, error) {
+	of, err := e.only(ctx, of)
+	if err != nil {
+		return nil, "", err
+	}
+	var u report.Upstream
+	text, err := e.report(ctx, http.MethodPost, "/v1/retry", url.Values{"of": {of}}, &u)
+	return &u, text, err
+}
+
+// only returns the name of a catalog: the one that is given, else the default or only one.
+func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
+	if of != "" {
+		return of, nil
+	}
+	names, err := e.catalogs(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case len(names) == 0:
+		return "", fmt.Errorf("%s has no catalog", e)
+	case len(names) > 1 && names[0] != "":
+		return "", fmt.Errorf("%s has several catalogs; name one with --of: %s", e, list(names))
+	}
+	return names[0], nil
+}
+
+// report asks for a value.
+func (e *Endpoint) report(ctx context.Context, method, path string, query url.Values, value any) (string, error) {
+	body, err := e.ask(ctx, method, path, query, "application/json")
 	if err != nil {
 		return "", err
 	}
@@ -144,7 +174,7 @@ func (e *Endpoint) report(ctx context.Context, path string, query url.Values, va
 // until it returns. More than limit bytes are an error.
 func (e *Endpoint) services(ctx context.Context, of string, limit int64, each func(service []byte) error) error {
 	const path = "/v1/catalog"
-	body, err := e.get(ctx, path, url.Values{"of": {of}}, "application/x-ndjson")
+	body, err := e.ask(ctx, http.MethodGet, path, url.Values{"of": {of}}, "application/x-ndjson")
 	if err != nil {
 		return err
 	}
@@ -180,11 +210,11 @@ func (e *Endpoint) services(ctx context.Context, of string, limit int64, each fu
 // maxService bounds the JSON of one service, in bytes: as in a catalog file.
 const maxService = 8 << 20
 
-// get asks for a path, and returns the body of an answer of the right type.
-func (e *Endpoint) get(ctx context.Context, path string, query url.Values, contentType string) (io.ReadCloser, error) {
+// ask asks for a path, and returns the body of an answer of the right type.
+func (e *Endpoint) ask(ctx context.Context, method, path string, query url.Values, contentType string) (io.ReadCloser, error) {
 	target := *e.base
 	target.Path, target.RawQuery = path, query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e, err)
 	}

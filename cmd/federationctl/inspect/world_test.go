@@ -40,6 +40,10 @@ func (p *process) Why(_ context.Context, name string, _ uint16) (report.Why, err
 	return report.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
+func (p *process) Retry(of string) (report.Upstream, error) {
+	return report.Upstream{ID: of}, nil
+}
+
 func (*process) Services(string, string, int) (report.Services, error) {
 	return report.Services{}, fmt.Errorf("nobody asks")
 }

@@ -106,6 +106,24 @@ func (r *Reporter) Status() report.Status {
 	return s
 }
 
+// Retry implements statuspage.Source.
+func (r *Reporter) Retry(of string) (report.Upstream, error) {
+	unknown := &report.UnknownError{Of: of}
+	for _, c := range Convert(r.publisher.Status(), time.Now()).Catalogs {
+		for _, s := range c.Sources {
+			switch {
+			case s.Relay == nil:
+			case c.Name == of:
+				r.publisher.Retry(of)
+				return *s.Relay, nil
+			default:
+				unknown.Known = append(unknown.Known, c.Name)
+			}
+		}
+	}
+	return report.Upstream{}, unknown
+}
+
 // maxRefusals is how many refusals the status has of a catalog.
 const maxRefusals = 20
 

@@ -109,6 +109,22 @@ func (p *Publisher) Catalogs() map[string]Catalog {
 	return catalogs
 }
 
+// Retry tries at once to reach the owner that the catalog with a server name is relayed
+// from, if it is and there is no stream.
+func (p *Publisher) Retry(catalog string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, ok := p.catalogs[catalog]
+	if !ok {
+		return
+	}
+	for _, of := range c.known {
+		if of, ok := of.(*relay.Source); ok {
+			of.Retry()
+		}
+	}
+}
+
 // Status returns what there is to say of the owner now.
 func (p *Publisher) Status() Status {
 	s := Status{

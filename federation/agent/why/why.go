@@ -98,7 +98,9 @@ func (b *block) holder(h *zone.Holder) *report.Holder {
 
 // part returns what there is to say of an owner, whatever the name.
 func part(u *report.Upstream) report.Part {
-	return report.Part{ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy}
+	return report.Part{
+		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
+	}
 }
 
 // part returns what the owner at an index has to do with a name. Taken says that one of its

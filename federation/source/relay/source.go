@@ -120,6 +120,9 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 // Status returns the state of the subscription.
 func (s *Source) Status() mirror.Status { return s.mirror.Status() }
 
+// Retry tries at once to reach the owner if there is no stream with it.
+func (s *Source) Retry() { s.mirror.Retry() }
+
 // Run implements [source.Source].
 func (s *Source) Run(ctx context.Context, part source.Part) {
 	s.part = part
