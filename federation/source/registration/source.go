@@ -312,7 +312,10 @@ func (w watcher) Changed(nodes []store.Versioned, gone []store.Gone) {
 
 // Away implements [store.Watcher].
 func (w watcher) Away(reason error) {
-	w.tell(func(time.Time) { w.stored = reason })
+	w.tell(func(now time.Time) {
+		w.stored = reason
+		w.table.SetAway(reason != nil, now)
+	})
 	if reason == nil {
 		rouse(w.back)
 	}

@@ -281,6 +281,58 @@ func TestSomebodyElseWasFirst(t *testing.T) {
 	}
 }
 
+// Leases end while the store hangs. No owner withdraws what another one is about to put
+// again; what nobody puts again is gone after the convergence period.
+func TestLeasesEndInAnAbsence(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster()
+			sa, sb := c.store(true), c.store(true)
+			a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+			b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: time.Minute})
+			p, q := a.connect("web"), b.connect("web")
+			p.active(web, one)
+			q.active(web, two)
+			const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
+			a.expect("both", both)
+			b.expect("both", both)
+			absent := func() {
+				sa.setAway(true, false)
+				sb.setAway(true, false)
+				time.Sleep(4 * time.Second)
+				p.active(web, one)
+				q.active(web, two)
+				if listed {
+					c.drop(func(*node.Node) bool { return true })
+				}
+				sa.setAway(false, listed)
+				synctest.Wait()
+				c.drop(func(*node.Node) bool { return true })
+				a.expect("b has not put its node again yet", both)
+			}
+			absent()
+			sb.setAway(false, listed)
+			time.Sleep(time.Second)
+			for _, w := range []*world{a, b} {
+				w.expect("put again", both)
+				if s := w.source.Stats(); len(w.part.lost) > 0 || s.Old != 0 || s.Pending != 0 || c.has() != 2 {
+					t.Errorf("withdrawn were %q, %+v, the store has %d", w.part.lost, s, c.has())
+				}
+			}
+			absent()
+			for range 10 {
+				time.Sleep(5 * time.Second)
+				p.active(web, one)
+			}
+			a.expect("b stays away", both)
+			time.Sleep(7 * time.Second)
+			p.active(web, one)
+			time.Sleep(4 * time.Second)
+			a.expect("after the convergence", "web.acme.example 192.0.2.1:8443")
+		})
+	}
+}
+
 // When the store has lost its data, each owner keeps the nodes of the others until these
 // had time to put them again.
 func TestStoreLosesAll(t *testing.T) {

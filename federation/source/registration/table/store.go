@@ -34,17 +34,38 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 			continue
 		}
 		t.setTried(e, nil)
-		if !complete && e.stored != nil && e.wanted() != nil && t.isForeign(e.stored) {
+		if !complete || t.lapsed(now) {
 			t.keep(e, now)
-		} else {
-			t.lose(e)
 		}
+		t.lose(e)
 		t.unblock(e)
 	}
 }
 
-// keep lets a node stay that another owner has stored, and the store has lost.
+// lapse is for how long after an absence of the store leases end in it that could not be
+// renewed meanwhile: it takes some time to end many.
+const lapse = 15 * time.Second
+
+// SetAway says whether the store is away.
+func (t *Table) SetAway(away bool, now time.Time) {
+	if t.absent && !away {
+		t.returned = now
+	}
+	t.absent = away
+}
+
+// lapsed reports whether what goes from the store may do so because it was away for longer
+// than leases last, and other owners are about to put it again.
+func (t *Table) lapsed(now time.Time) bool {
+	return t.absent || !t.returned.IsZero() && now.Before(t.returned.Add(min(lapse, t.config.Convergence)))
+}
+
+// keep lets a node stay that another owner has stored, and the store has lost: for the
+// convergence period, in which that one can put it again.
 func (t *Table) keep(e *entry, now time.Time) {
+	if e.stored == nil || e.wanted() == nil || !t.isForeign(e.stored) {
+		return
+	}
 	e.missing = true
 	if _, ok := e.due.Deadline(); ok {
 		return
@@ -111,6 +132,9 @@ func (t *Table) Changed(nodes []store.Versioned, gone []store.Gone, now time.Tim
 		}
 		e.version = g.Version
 		t.setTried(e, nil)
+		if t.lapsed(now) {
+			t.keep(e, now)
+		}
 		t.lose(e)
 		t.unblock(e)
 	}

@@ -46,6 +46,8 @@ type Table struct {
 	known    bool      // whether the store has told its state
 	complete bool      // whether it was complete
 	converge time.Time // until when nodes are old
+	absent   bool      // whether the store is away
+	returned time.Time // when it was there again
 	entries  map[node.Key]*entry
 	services map[federation.FQDN]*service
 	streams  map[uint64]*Stream // those that have not left, or that nodes name

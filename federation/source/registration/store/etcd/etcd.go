@@ -88,7 +88,7 @@ const (
 // timing has what tests make shorter.
 type timing struct {
 	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
-	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default
+	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
 	keep     time.Duration // how often leases are looked at: more often than etcd answers for one
 }
@@ -148,7 +148,7 @@ func New(config Config) (*Store, error) {
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing:  timing{probe: 2 * time.Second, patience: 6 * time.Second, retry: 500 * time.Millisecond, keep: time.Second},
+		timing:  timing{probe: 2 * time.Second, patience: min(6*time.Second, config.Lease*2/3), retry: 500 * time.Millisecond, keep: time.Second},
 		streams: make(map[uint64]*stream),
 	}, nil
 }
