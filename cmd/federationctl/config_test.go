@@ -182,8 +182,18 @@ func TestConfigCatalogs(t *testing.T) {
 // TestConfigWaitsForSources has a catalog file that is not there yet. Its consumers get
 // Unavailable, those of other catalogs are served, and the owner is not ready.
 func TestConfigWaitsForSources(t *testing.T) {
-	c := serveConfig(t, twoCatalogs, map[string]string{"catalog.yaml": oneService("a")})
+	c := serveConfig(t, twoCatalogs, nil)
+	eventually(t, func() string {
+		want := "not ready\ncatalog (default): waiting for the first state of file:catalog.yaml\n" +
+			"catalog b.owner.example: waiting for the first state of file:b.yaml\n"
+		if code, body := c.get("readyz"); code != http.StatusServiceUnavailable || body != want {
+			return fmt.Sprintf("/readyz is %d, %q, expected 503, %q", code, body, want)
+		}
+		return ""
+	})
+	write(t, filepath.Join(c.dir, "catalog.yaml"), oneService("a"))
 	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	c.shows("readyz", "ready\n") // the other catalog does not take this one with it
 	b := c.as("consumer", "b.owner.example")
 	if code := subscribe(t, b).ends(); code != codes.Unavailable {
 		t.Errorf("a consumer of a catalog that is not complete gets %v, expected Unavailable", code)
@@ -191,13 +201,6 @@ func TestConfigWaitsForSources(t *testing.T) {
 	if code, body := c.get("healthz"); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("/healthz is %d, %q", code, body)
 	}
-	eventually(t, func() string {
-		want := "not ready\ncatalog b.owner.example: waiting for the first state of file:b.yaml\n"
-		if code, body := c.get("readyz"); code != http.StatusServiceUnavailable || body != want {
-			return fmt.Sprintf("/readyz is %d, %q, expected 503, %q", code, body, want)
-		}
-		return ""
-	})
 	c.metrics(map[string]float64{
 		`catalog_unavailable{catalog="b.owner.example"}`:                  1,
 		`source_complete{catalog="b.owner.example",source="file:b.yaml"}`: 0,
@@ -208,7 +211,6 @@ func TestConfigWaitsForSources(t *testing.T) {
 
 	file := write(t, filepath.Join(c.dir, "b.yaml"), oneService("b"))
 	stream := c.gets(b, "UPSERT b")
-	c.shows("readyz", "ready\n")
 	if code, body := c.get("readyz"); code != http.StatusOK || body != "ready\n" {
 		t.Errorf("/readyz is %d, %q", code, body)
 	}
@@ -226,6 +228,38 @@ func TestConfigWaitsForSources(t *testing.T) {
 			t.Errorf("received %q, expected %q", got, want)
 		}
 	}
+}
+
+// TestConfigLapse takes a source away for longer than its lifetime. It goes, and the other one
+// of its catalog goes on; when that is away as well, the catalog is not available.
+func TestConfigLapse(t *testing.T) {
+	text := strings.Replace(ownerText, "file: {path: catalog.yaml}", "file: {path: catalog.yaml, lifetime: 1s}\n  - file: {path: other.yaml, lifetime: 2s}", 1)
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a"), "other.yaml": oneService("b")})
+	c.metrics(map[string]float64{`services`: 2})
+	stream := c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	ack(stream)
+	file := filepath.Join(c.dir, "catalog.yaml")
+	write(t, file, "broken")
+	for _, want := range []string{"UPSERT b", "UNKNOWN", "DELETE a"} {
+		if got := stream.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
+	c.shows("", "its services are withdrawn, as it has been away for its lifetime, 1s")
+	other := write(t, filepath.Join(c.dir, "other.yaml"), oneService("c"))
+	for _, want := range []string{"UPSERT c", "DELETE b"} {
+		if got := stream.next(nil); got != want {
+			t.Errorf("received %q, expected %q", got, want)
+		}
+	}
+	write(t, other, "broken as well")
+	if code := stream.ends(); code != codes.Unavailable {
+		t.Errorf("the stream ended with %v, expected Unavailable", code)
+	}
+	write(t, file, oneService("a"))
+	c.gets(c.as("consumer", "owner.example"), "UPSERT a")
+	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
 }
 
 // ack acknowledges the first response of a stream, which gets has received.

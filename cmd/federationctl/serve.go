@@ -104,8 +104,8 @@ as a difference: consumers that stay allowed keep their streams. New values of
 listen, metrics, status and window, and another origin of the identity, wait for a restart,
 and the log names them; the rest is applied. A file with a mistake changes nothing;
 all mistakes are logged, and 'federationctl lint' shows them, too. Until all sources of a catalog have been read once, its consumers
-get Unavailable, and so they do when one has been away for its lifetime. docs/owner.md
-in the source has every key.
+get Unavailable. A source that has been away for its lifetime goes with its services, or,
+where all are away, the catalog is Unavailable. docs/owner.md in the source has every key.
 
 A registration takes programs that tell of themselves, on a port of its own or on
 that of the owner. The rules say which identity may register what; they are
@@ -166,7 +166,7 @@ so does the connection of a consumer whose certificate has expired.
 
 The health service of gRPC (grpc.health.v1) answers on the same address, to
 everybody with a certificate of --ca. --metrics has an address of its own, without
-TLS. There /healthz answers while the process runs, /readyz once every catalog has
+TLS. There /healthz answers while the process runs, /readyz once one catalog has
 been complete and consumers are served, and says what is waited for otherwise, / is
 a page that shows the state of each source, and /metrics is for Prometheus.
 

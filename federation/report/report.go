@@ -148,7 +148,7 @@ type Class struct {
 // Source is what fills a catalog.
 type Source struct {
 	Name      string         `json:"name"`
-	State     string         `json:"state"` // current, away or waiting
+	State     string         `json:"state"` // current, away, lapsed or waiting
 	Away      string         `json:"away,omitempty"`
 	Since     time.Time      `json:"since,omitzero"` // when it went away
 	Lifetime  string         `json:"lifetime,omitempty"`

@@ -218,7 +218,10 @@ func (t *text) source(depth int, s *Source) {
 	t.addf(depth, "%s", line)
 	if s.Away != "" {
 		line := plain(s.Away)
-		if s.Lifetime != "" {
+		switch {
+		case s.State == "lapsed":
+			line += "; its services are withdrawn, as it has been away for its lifetime, " + word(s.Lifetime)
+		case s.Lifetime != "":
 			line += "; its services go when it has been away for its lifetime, " + word(s.Lifetime)
 		}
 		t.addf(depth+1, "%s", line)

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -47,8 +46,9 @@ type Entry struct {
 
 	Source Source
 
-	// Lifetime is for how long the catalog stays available while the origin of the
-	// source is away; 0 stands for ever, and [NoLifetime] for not at all.
+	// Lifetime is for how long what the source has published stays while its origin is away;
+	// 0 stands for ever. After that it is withdrawn while the origin of another source can be
+	// asked, and else the catalog is unavailable. With [NoLifetime] it is at once.
 	Lifetime time.Duration
 }
 
@@ -186,6 +186,9 @@ func (c *Catalog) advance() {
 		c.active = append(c.active, p)
 	}
 	c.turnTo(c.path())
+	for now, i := time.Now(), 0; i < len(c.active); i++ {
+		c.active[i].lapsed = c.begun && c.lapses(c.active[i], now)
+	}
 	c.evaluate()
 	if c.begun {
 		c.publish(Compare(before, c.visible()), func(string) string { return "its source is not in the configuration any more" })
@@ -250,9 +253,21 @@ func (c *Catalog) unlock() {
 	}
 }
 
-// judge finds out whether the catalog is available, and tells the registry.
+// judge finds out which sources lapse and whether the catalog is available, and tells the
+// registry.
 func (c *Catalog) judge() {
-	reason := c.unavailable(time.Now())
+	now := time.Now()
+	for _, p := range c.active {
+		if p.lapsed && !c.lapses(p, now) {
+			c.lapse(p, false)
+		}
+	}
+	for _, p := range c.active {
+		if !p.lapsed && c.lapses(p, now) {
+			c.lapse(p, true)
+		}
+	}
+	reason := c.unavailable(now)
 	if reason == c.reason {
 		return
 	}
@@ -285,16 +300,27 @@ func (c *Catalog) unavailable(now time.Time) string {
 		}
 		return "waiting for the first state of " + strings.Join(names, ", ")
 	}
+	lapsed := 0
 	for _, p := range c.active {
-		switch {
-		case !p.isOverdue(now):
-		case p.lifetime < 0:
-			names = append(names, p.name+" is away")
-		default:
-			names = append(names, fmt.Sprintf("%s has been away for more than %v", p.name, p.lifetime))
+		if p.lapsed {
+			lapsed++
+		}
+	}
+	for _, p := range c.active {
+		if p.isOverdue(now) && (!p.lapsed || lapsed == len(c.active)) {
+			names = append(names, p.name+" "+p.overdue())
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// lapses reports whether nothing of a source is to be published because its lifetime is over. Others
+// are published without it, but only once one of them can be asked: where all are away, it is
+// the owner that is cut off, and what its consumers keep is better than nothing.
+func (c *Catalog) lapses(p *part, now time.Time) bool {
+	return p.isOverdue(now) && p.lifetime > 0 && (p.lapsed || slices.ContainsFunc(c.active, func(other *part) bool {
+		return other.away == nil || other.lifetime == 0
+	}))
 }
 
 // Run runs the sources until ctx ends. It returns nil when all of them have ended. What

@@ -92,15 +92,15 @@ func (s *stage) expectLines(want ...string) {
 	}
 }
 
-// Rule 3: the catalog is not available when an origin has been away for too long, until
-// it is back.
+// Rule 3: what an origin publishes that has been away for too long is withdrawn while another
+// one can be asked, and else the catalog is not available, until it is back.
 func TestBoundedLife(t *testing.T) {
 	play(t, func(s *stage) {
 		s.puppets["1"], s.puppets["2"], s.puppets["3"] = newPuppet(), newPuppet(), newPuppet()
 		entries := []Entry{
 			{Key: "1", Name: "source 1", Source: s.puppets["1"], Lifetime: time.Hour},
 			{Key: "2", Name: "source 2", Source: s.puppets["2"], Lifetime: 90 * time.Minute},
-			{Key: "3", Name: "source 3", Source: s.puppets["3"]},
+			{Key: "3", Name: "source 3", Source: s.puppets["3"], Lifetime: 100 * time.Hour},
 		}
 		s.set(entries)
 		for _, name := range []string{"1", "2", "3"} {
@@ -120,7 +120,14 @@ func TestBoundedLife(t *testing.T) {
 		s.expectUnavailable("at the end", "source 1 has been away for more than 1h0m0s, source 2 has been away for more than 1h30m0s")
 		s.parts["1"].Update(services("1 x1 2"), nil)
 		s.parts["1"].Away(nil)
-		s.expectUnavailable("when one is back", "source 2 has been away for more than 1h30m0s")
+		s.expect("when one is back", "1 x1 2", "3 x3 1")
+		s.parts["1"].Away(away)
+		s.parts["1"].Update(services("1 x1 1"), nil)
+		s.expect("when that is away again", "1 x1 1", "3 x3 1")
+		s.parts["2"].Update(services("2 x1 2"), nil)
+		s.parts["1"].Update(services("1 x1 2"), nil)
+		s.parts["1"].Away(nil)
+		s.parts["2"].Update(services("2 x2 1"), nil)
 		s.parts["2"].Away(nil)
 		all[0] = "1 x1 2"
 		s.expect("when all are back", all...)
@@ -143,19 +150,25 @@ func TestBoundedLife(t *testing.T) {
 		// A change of the list changes the lifetime.
 		entries[0].Lifetime = time.Minute
 		s.set(entries)
-		s.expectUnavailable("with a shorter lifetime", "source 1 has been away for more than 1m0s")
+		s.expect("with a shorter lifetime", all[1:]...)
+		if got := s.Status().Sources; !got[0].Lapsed || got[1].Lapsed {
+			s.Errorf("the status of the sources is %+v", got)
+		}
 		entries[0].Lifetime = 2 * time.Hour
 		s.set(entries)
 		s.expect("with a longer lifetime", all...)
 		time.Sleep(61 * time.Minute)
-		s.expectUnavailable("at the end of that", "source 1 has been away for more than 2h0m0s")
+		s.expect("at the end of that", all[1:]...)
 		s.set(entries[1:])
 		s.expect("without that source", all[1:]...)
-		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 5 {
-			s.Errorf("%d lines say that the catalog is not available, expected 5:\n%s", n, s.logged)
+		if n := strings.Count(s.logged.String(), `msg="catalog is not available to consumers"`); n != 2 {
+			s.Errorf("%d lines say that the catalog is not available, expected 2:\n%s", n, s.logged)
 		}
-		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 4 {
-			s.Errorf("%d lines say that the catalog is available again, expected 4:\n%s", n, s.logged)
+		if n := strings.Count(s.logged.String(), `msg="catalog is available to consumers again"`); n != 2 {
+			s.Errorf("%d lines say that the catalog is available again, expected 2:\n%s", n, s.logged)
+		}
+		if n := strings.Count(s.logged.String(), `msg="source was away for its lifetime, its services are withdrawn"`); n != 3 {
+			s.Errorf("%d lines say that services of a source are withdrawn, expected 3:\n%s", n, s.logged)
 		}
 	})
 }

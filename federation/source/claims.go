@@ -14,11 +14,11 @@ import (
 // from the first part to the last: those whose name and fqdn no part before publishes.
 func (c *Catalog) hider(level int, it *item) string {
 	for _, p := range c.active[:level] {
-		if other := p.items[it.name()]; other != nil && other.by == "" {
+		if other := p.items[it.name()]; p.shows(other) {
 			return describe(p, other)
 		}
 		for _, other := range p.fqdns[it.fqdn] {
-			if other.by == "" {
+			if p.shows(other) {
 				return describe(p, other)
 			}
 		}
@@ -49,12 +49,12 @@ func (p *part) conceal(it *item, by string) {
 // visible returns the services that are published.
 func (c *Catalog) visible() []*wire.Encoded {
 	if len(c.active) == 1 {
-		return c.active[0].services()
+		return c.active[0].services() // which never lapses alone
 	}
 	var services []*wire.Encoded
 	for _, p := range c.active {
 		for _, it := range p.items {
-			if it.by == "" {
+			if p.shows(it) {
 				services = append(services, it.service)
 			}
 		}
@@ -93,12 +93,28 @@ func (c *Catalog) apply(p *part, d Difference, stamp uint32) {
 	for _, s := range d.Changed {
 		t.put(p, s)
 	}
-	for level := range t.unsettled {
-		for it, was := range t.unsettled[level] {
-			t.settle(level, it, was)
+	c.publish(t.settleAll(), p.left)
+}
+
+// lapse withdraws what the part publishes, as its lifetime is over, or publishes it again.
+func (c *Catalog) lapse(p *part, lapsed bool) {
+	t := transaction{c, 0, make(map[string]*wire.Encoded), make([]map[*item]bool, len(c.active))}
+	for name := range p.items {
+		t.touch(name)
+	}
+	p.lapsed = lapsed
+	for _, it := range p.items {
+		if it.by == "" {
+			t.spread(p.level, it)
 		}
 	}
-	c.publish(t.difference(), p.left)
+	c.publish(t.settleAll(), func(string) string { return "source " + p.name + " " + p.overdue() })
+	logger, reason, services := p.logger(), p.overdue(), len(p.items)-p.hidden
+	if lapsed {
+		c.lines = append(c.lines, func() {
+			logger.Error("source was away for its lifetime, its services are withdrawn", "reason", reason, "services", services)
+		})
+	}
 }
 
 // transaction is a change of one part with all that follows from it in the parts after
@@ -154,7 +170,7 @@ func (t *transaction) put(p *part, s *wire.Encoded) {
 
 // withdraw lets those after the part look for what they get when the item is gone.
 func (t *transaction) withdraw(p *part, it *item) {
-	if p.level != inactive && it.by == "" {
+	if p.level != inactive && p.shows(it) {
 		t.spread(p.level, it)
 	}
 }
@@ -169,11 +185,21 @@ func (t *transaction) touch(name string) {
 // lookup returns the service of that name that is published, or nil.
 func (c *Catalog) lookup(name string) *wire.Encoded {
 	for _, p := range c.active {
-		if it := p.items[name]; it != nil && it.by == "" {
+		if it := p.items[name]; p.shows(it) {
 			return it.service
 		}
 	}
 	return nil
+}
+
+// settleAll settles all items that are doubted, and returns the difference.
+func (t *transaction) settleAll() Difference {
+	for level := range t.unsettled {
+		for it, was := range t.unsettled[level] {
+			t.settle(level, it, was)
+		}
+	}
+	return t.difference()
 }
 
 // settle finds out what hides the item now.
@@ -182,7 +208,7 @@ func (t *transaction) settle(level int, it *item, was bool) {
 		t.touch(it.name())
 		t.catalog.active[level].conceal(it, by)
 	}
-	if is := it.by == ""; is != was {
+	if is := t.catalog.active[level].shows(it); is != was {
 		t.spread(level, it)
 	}
 }
@@ -192,10 +218,10 @@ func (t *transaction) spread(level int, it *item) {
 	for above, p := range t.catalog.active[level+1:] {
 		above += level + 1
 		if other := p.items[it.name()]; other != nil {
-			t.doubt(above, other, other.by == "")
+			t.doubt(above, other, p.shows(other))
 		}
 		for _, other := range p.fqdns[it.fqdn] {
-			t.doubt(above, other, other.by == "")
+			t.doubt(above, other, p.shows(other))
 		}
 	}
 }

@@ -205,7 +205,11 @@ func (c *Catalog) looks() []look {
 		looks = append(looks, l)
 	}
 	for _, p := range c.active {
-		add(p, p.name, "")
+		hidden := ""
+		if p.lapsed {
+			hidden = "its source " + p.overdue()
+		}
+		add(p, p.name, hidden)
 	}
 	for _, l := range c.next {
 		if l.level == inactive {
@@ -296,7 +300,7 @@ func (c *Catalog) yieldPart(p *part, hidden map[string]bool, yield func(*wire.En
 	var few []Held
 	return c.walk(&p.content, func(it *item) {
 		switch {
-		case p.level == inactive: // by now
+		case p.level == inactive || p.lapsed: // by now
 		case it.by != "":
 			hidden[it.name()] = true
 		default:
@@ -319,7 +323,7 @@ func (c *Catalog) standing(name string) (*wire.Encoded, uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.active {
-		if it := p.items[name]; it != nil && it.by == "" {
+		if it := p.items[name]; p.shows(it) {
 			return it.service, it.stamp
 		}
 	}

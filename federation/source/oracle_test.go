@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,7 +23,12 @@ type oracle struct {
 	complete map[string]bool
 	list     []string // that is published; nil for none
 	next     []string // that is to be; nil for none
+	lapsed   bool     // whether mortal is away, beyond its lifetime
 }
+
+// mortal is the source of a rig that has a lifetime, which is over at once. The others keep the
+// catalog available.
+const mortal = "1"
 
 // set does what Catalog.Set does.
 func (o *oracle) set(list []string) {
@@ -38,6 +44,7 @@ func (o *oracle) settle() {
 	gone := func(key string) bool { return !slices.Contains(o.list, key) && !slices.Contains(o.next, key) }
 	maps.DeleteFunc(o.parts, func(key string, _ map[string]*wire.Encoded) bool { return gone(key) })
 	maps.DeleteFunc(o.complete, func(key string, _ bool) bool { return gone(key) })
+	o.lapsed = o.lapsed && !gone(mortal)
 }
 
 // publishes returns what is published, by name, and what hides the other services, by
@@ -65,6 +72,9 @@ func (o *oracle) publishes() (all map[string]*wire.Encoded, hidden map[string]ma
 			}
 			if by != "" {
 				hidden[source][name] = by
+				continue
+			}
+			if o.lapsed && source == mortal {
 				continue
 			}
 			all[name] = s
@@ -110,7 +120,11 @@ func (r *rig) set(list []string) {
 		if !slices.Contains(r.oracle.list, key) && !slices.Contains(r.oracle.next, key) {
 			r.puppets[key] = newPuppet()
 		}
-		entries = append(entries, Entry{Key: key, Name: "source " + key, Source: r.puppets[key]})
+		entry := Entry{Key: key, Name: "source " + key, Source: r.puppets[key]}
+		if key == mortal {
+			entry.Lifetime = time.Nanosecond
+		}
+		entries = append(entries, entry)
 	}
 	r.Set(entries)
 	r.oracle.set(list)
@@ -136,6 +150,20 @@ func (r *rig) update(key string, changed []*wire.Encoded, gone []string) {
 	for _, s := range changed {
 		r.oracle.parts[key][s.Name()] = s
 	}
+}
+
+// away calls Away of a source, if it is in a list.
+func (r *rig) away(key string, reason error) {
+	if r.parts[key] == nil {
+		return
+	}
+	r.parts[key].Away(reason)
+	if key == mortal {
+		r.oracle.lapsed = reason != nil
+	}
+	r.mu.Lock()
+	defer r.unlock()
+	r.judge() // by now the lifetime is over
 }
 
 // check compares everything with the oracle.
@@ -292,6 +320,10 @@ func FuzzOracle(f *testing.F) {
 						list = append(list, key)
 					}
 				}
+				if len(list) == 1 { // a source alone never lapses
+					r.away(mortal, nil)
+					r.check()
+				}
 				r.set(list)
 			case !listed:
 			case op <= 2 || !r.oracle.complete[key]:
@@ -301,7 +333,10 @@ func FuzzOracle(f *testing.F) {
 				if s.pick(2) == 0 {
 					reason = fmt.Errorf("trouble %d", s.pick(2))
 				}
-				r.parts[key].Away(reason)
+				if key == mortal && (len(r.oracle.list) == 1 || len(r.oracle.next) == 1) {
+					reason = nil
+				}
+				r.away(key, reason)
 			default:
 				r.update(key, s.services(3), s.names(2))
 			}

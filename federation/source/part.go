@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -30,6 +31,7 @@ type part struct {
 	complete bool
 	away     error // why the origin cannot be asked; nil when it can
 	since    time.Time
+	lapsed   bool // whether nothing of it is published because its lifetime is over
 	refused  map[string]int
 	path     wire.Path // through which the services have come
 	content
@@ -191,10 +193,21 @@ func (p *part) logger() *slog.Logger { return p.catalog.logger.With("source", p.
 // deadline returns when the lifetime of a source that is away ends.
 func (p *part) deadline() time.Time { return p.since.Add(max(p.lifetime, 0)) }
 
+// overdue says, after the name of the source, that its lifetime is over.
+func (p *part) overdue() string {
+	if p.lifetime < 0 {
+		return "is away"
+	}
+	return fmt.Sprintf("has been away for more than %v", p.lifetime)
+}
+
 // isOverdue reports whether the source has been away for longer than its lifetime.
 func (p *part) isOverdue(now time.Time) bool {
 	return p.away != nil && p.lifetime != 0 && !now.Before(p.deadline())
 }
+
+// shows reports whether the item of the part, which may be nil, is published where the part is.
+func (p *part) shows(it *item) bool { return it != nil && it.by == "" && !p.lapsed }
 
 // words appends what there is to tell of the services of the part.
 func (p *part) words(words []word) []word {
@@ -231,7 +244,7 @@ func (c *Catalog) publisher(name string) Source {
 		return c.active[0].source
 	}
 	for _, p := range c.active {
-		if it := p.items[name]; it != nil && it.by == "" {
+		if it := p.items[name]; p.shows(it) {
 			return p.source
 		}
 	}

@@ -9,8 +9,8 @@
 //     consumers get Unavailable.
 //   - An origin that is away withdraws nothing (Part.Away).
 //   - The life of what an origin that is away has published is bounded: after the
-//     lifetime of its source consumers get Unavailable, and count their own retention
-//     from then.
+//     lifetime of its source it is withdrawn. Where no other origin can be asked either,
+//     consumers get Unavailable instead, and count their own retention from then.
 //   - What is published depends on the parts and on the order of the sources, and on
 //     nothing else. Two owners with the same origins publish the same.
 //   - Names and fqdns are unique between sources: the first source that has one

@@ -23,6 +23,8 @@ type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Staying   bool          // whether it belongs to the list that the last Set gave
 	Complete  bool          // whether the whole state of its origin has been known once
 
+	Lapsed bool // whether nothing of it is published because its lifetime is over
+
 	Away  string    // why its origin cannot be asked; empty when it can
 	Since time.Time // when it went away; zero when it can be asked
 
@@ -55,7 +57,7 @@ func (c *Catalog) Status() Status {
 
 func (p *part) status() SourceStatus {
 	s := SourceStatus{
-		Complete: p.complete, Services: p.len(), Hidden: p.hidden, Refused: maps.Clone(p.refused),
+		Complete: p.complete, Lapsed: p.lapsed, Services: p.len(), Hidden: p.hidden, Refused: maps.Clone(p.refused),
 	}
 	if p.away != nil {
 		s.Away, s.Since = p.away.Error(), p.since

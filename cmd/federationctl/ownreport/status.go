@@ -86,6 +86,8 @@ func convertSource(of source.SourceStatus) report.Source {
 		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
 	}
 	switch {
+	case of.Lapsed:
+		s.State = "lapsed"
 	case of.Away != "":
 		s.State = "away"
 	case !of.Complete:

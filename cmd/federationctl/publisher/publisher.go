@@ -92,7 +92,7 @@ type Publisher struct {
 	pending  *plan               // that was prepared and is not in effect; nil when there is none
 	started  bool                // whether the catalogs run
 	serving  bool
-	ready    bool // whether the catalogs have all been complete, and served, at one time
+	ready    bool // whether one of the catalogs has been complete, and served, at one time
 }
 
 // New reads the files that the configuration names, and listens. Its errors are of

@@ -55,8 +55,8 @@ type Registration struct {
 }
 
 // Ready returns what the owner waits for before it is ready: it must have a certificate,
-// every catalog must have been complete once, and consumers be served. An owner that was
-// ready stays so until it ends.
+// one catalog must have been complete once, and consumers be served: a catalog that cannot
+// be served must not take the others with it. An owner that was ready stays so until it ends.
 func (p *Publisher) Ready() (waiting []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,12 +72,16 @@ func (p *Publisher) Ready() (waiting []string) {
 	if certificate, _ := p.identity.Expiry(); certificate.IsZero() {
 		waiting = append(waiting, "there is no certificate yet from the SPIFFE agent at "+p.config.Identity.SPIFFE.Socket)
 	}
+	var incomplete []string
 	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
 		select {
 		case <-p.catalogs[name].sources.Published():
 		default:
-			waiting = append(waiting, fmt.Sprintf("catalog %s: %s", Shown(name), p.catalogs[name].sources.Status().Unavailable))
+			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", Shown(name), p.catalogs[name].sources.Status().Unavailable))
 		}
+	}
+	if len(incomplete) == len(p.catalogs) {
+		waiting = append(waiting, incomplete...)
 	}
 	p.ready = len(waiting) == 0
 	return waiting
