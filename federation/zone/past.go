@@ -111,14 +111,7 @@ func (z *Zone) steady(o *origin, now time.Time) bool {
 }
 
 // octets estimates the memory of the services that want a name.
-func (z *Zone) octets(fqdn string) int {
-	var buf [4]*precedence.Offer
-	n := 0
-	for _, o := range z.tree.Node(fqdn).Offers(buf[:0]) {
-		n += o.Weight()
-	}
-	return n
-}
+func (z *Zone) octets(fqdn string) int { return z.tree.Node(fqdn).Weight() }
 
 // Promised returns the version that the serial of an origin stands for, and the
 // time for which it is transferred. It is this version now when what the serial

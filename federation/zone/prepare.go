@@ -26,11 +26,8 @@ func (b *Builder) Prepare(current *Zone, owner int, p packed.Service, s *federat
 		return nil
 	}
 	if current != nil {
-		var buf [4]*precedence.Offer
-		for _, o := range current.tree.Node(fqdn.String()).Offers(buf[:0]) {
-			if int(o.Owner) == owner && o.Service == p {
-				return nil
-			}
+		if o := current.tree.Node(fqdn.String()).Offer(owner, s.Name); o != nil && o.Service == p {
+			return nil
 		}
 	}
 	return &Prepared{owner, p, b.compile(owner, p, s, fqdn.String())}

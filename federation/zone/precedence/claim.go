@@ -11,9 +11,12 @@ func (w *Writer) claim(name, origin string) uint32 {
 	claim := uint32(0)
 	for at := name; at != origin; {
 		at = domain.Parent(at)
-		var buf [4]*Offer
-		for _, o := range w.index.Get(at).Offers(buf[:0]) {
-			if (claim == 0 || o.Owner < claim-1) && o.Subtree.Has(domain.Relative(name, at)) {
+		labels := domain.Relative(name, at)
+		for o := range w.index.Get(at).all() {
+			if claim != 0 && o.Owner >= claim-1 {
+				break
+			}
+			if o.Subtree.Has(labels) {
 				claim = o.Owner + 1
 			}
 		}
@@ -39,7 +42,7 @@ func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
 			}
 			if claim := w.claim(name, origin); claim != at.claim() {
 				w.countNode(name, origin, at, -1)
-				w.countNode(name, origin, w.assign(name, origin, at, at.Offers(nil), claim), +1)
+				w.countNode(name, origin, w.assign(name, origin, at, at.first, at.rest(), claim), +1)
 			}
 		}
 	}
@@ -64,23 +67,19 @@ func (w *Writer) countOffer(o *Offer, at *Node, n int) {
 	}
 }
 
-// countNode adds or takes away, n times, what the offers at a node leave
-// unpublished: all of them but the first, the first when an earlier owner has the
-// name already, and the instances of services above that have it no more.
+// countNode adds or takes away, n times, what is unpublished because of the first offer at
+// a node: that offer when an earlier owner has the name already, and the instances of
+// services above that have it no more.
 func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	if at == nil || at.first == nil {
 		return
-	}
-	for _, o := range at.rest() {
-		w.Fault(int(o.Owner), FaultFQDN, n)
 	}
 	if at.claimed(at.first) {
 		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
 	for up := name; up != origin; {
 		up = domain.Parent(up)
-		var buf [4]*Offer
-		for _, o := range w.index.Get(up).Offers(buf[:0]) {
+		for o := range w.index.Get(up).all() {
 			if _, ok := o.Subtree.Instance(domain.Relative(name, up)); ok && at.taken(o) {
 				w.Fault(int(o.Owner), subtree.FaultInstanceName, n)
 			}

@@ -2,6 +2,8 @@ package precedence
 
 import (
 	"cmp"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +90,7 @@ type Node struct {
 
 // more is what a node has beside its first offer.
 type more struct {
-	others   []*Offer // the other ones, in order
+	others   *ranking // the other ones
 	children uint32   // nodes one label below
 	claim    uint32   // 1 + the first owner with a service above that has the name as well; 0 when none has
 }
@@ -110,19 +112,52 @@ func (n *Node) claim() uint32 {
 // item is a node with its name, as the index has it.
 type item = trie.Item[Node]
 
+// leader returns the offer that comes first, or nil.
+func (n *Node) leader() *Offer {
+	if n == nil {
+		return nil
+	}
+	return n.first
+}
+
 // Above reports whether there are nodes below the name.
 func (n *Node) Above() bool { return n != nil && n.children() > 0 }
 
 // Offers appends all offers at the node, in order of precedence.
 func (n *Node) Offers(list []*Offer) []*Offer {
-	if n == nil || n.first == nil {
-		return list
-	}
-	return append(append(list, n.first), n.rest()...)
+	return slices.AppendSeq(list, n.all())
 }
 
-// rest returns the offers after the first, in order of precedence.
-func (n *Node) rest() []*Offer {
+// all yields all offers at the node, in order of precedence.
+func (n *Node) all() iter.Seq[*Offer] {
+	return func(yield func(*Offer) bool) {
+		if n != nil && n.first != nil && yield(n.first) {
+			n.rest().each(yield)
+		}
+	}
+}
+
+// Offer returns what an owner offers at the node under the name of a service, or nil.
+func (n *Node) Offer(owner int, service string) *Offer {
+	if n == nil || n.first == nil {
+		return nil
+	}
+	if int(n.first.Owner) == owner && n.first.Service.Name() == service {
+		return n.first
+	}
+	return n.rest().find(uint32(owner), service) //nolint:gosec // a small index
+}
+
+// Weight estimates the memory of the offers at the node, in octets.
+func (n *Node) Weight() int {
+	if n == nil || n.first == nil {
+		return 0
+	}
+	return n.first.Weight() + n.rest().size()
+}
+
+// rest returns the offers after the first.
+func (n *Node) rest() *ranking {
 	if n.more == nil {
 		return nil
 	}

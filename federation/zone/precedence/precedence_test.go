@@ -3,6 +3,7 @@ package precedence_test
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -391,5 +392,89 @@ func TestWeight(t *testing.T) {
 				t.Errorf("%d octets are estimated as %d", taken, weight)
 			}
 		})
+	}
+}
+
+// crowd offers n services of one fqdn, in random order, and takes them all back.
+func crowd(w world, n int) {
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	for _, i := range r.Perm(n) {
+		w.put(i%3, fmt.Sprint("s", i), "web", "i")
+	}
+	w.put(2, "below", "i.web", "i")
+	for _, i := range r.Perm(n) {
+		w.remove(i%3, fmt.Sprint("s", i))
+	}
+}
+
+// What one more service costs at an fqdn grows with the logarithm of how many there are: in
+// memory, which is counted here, as in time.
+func TestManyServicesOfOneFQDN(t *testing.T) {
+	cost := func(n int) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		crowd(newWorld(), n)
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	}
+	few, many := cost(64), cost(4096)
+	if many > 4*few { // the logarithm is twice as large, the number 64 times
+		t.Errorf("a service takes %.0f octets among 64, and %.0f among 4096", few, many)
+	}
+}
+
+func BenchmarkServicesOfOneFQDN(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for range b.N {
+				crowd(newWorld(), n)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/service")
+		})
+	}
+}
+
+// A name with many services is as one with few: whoever comes first has it, and each of the
+// others counts.
+func TestRanking(t *testing.T) {
+	w, r := newWorld(), rand.New(rand.NewPCG(1, 2))
+	offered := make(map[[2]int]bool)
+	for step := range 2000 {
+		key := [2]int{r.IntN(3), r.IntN(40)}
+		name := fmt.Sprintf("s%02d", key[1])
+		if offered[key] && r.IntN(2) == 0 {
+			w.remove(key[0], name)
+			delete(offered, key)
+		} else {
+			w.put(key[0], name, "web", "i")
+			offered[key] = true
+		}
+		keys := slices.SortedFunc(maps.Keys(offered), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+		var want, got []string
+		counts, weight := [3]int{}, 0
+		for _, k := range keys {
+			want = append(want, fmt.Sprintf("%d/s%02d", k[0], k[1]))
+			counts[k[0]]++
+		}
+		if len(keys) > 0 {
+			counts[keys[0][0]]--
+		}
+		tree := w.Publish()
+		n := tree.Node("web." + origin)
+		for _, o := range n.Offers(nil) {
+			got = append(got, fmt.Sprintf("%d/%s", o.Owner, o.Service.Name()))
+			weight += o.Weight()
+			if found := n.Offer(int(o.Owner), o.Service.Name()); found != o {
+				t.Fatalf("step %d: %v is not found", step, got)
+			}
+		}
+		if !slices.Equal(got, want) || n.Weight() != weight || n.Offer(1, "other") != nil {
+			t.Fatalf("step %d: the offers are %v, want %v; they weigh %d, want %d", step, got, want, n.Weight(), weight)
+		}
+		for owner, count := range counts {
+			if got := w.Faults(owner)[precedence.FaultFQDN]; got != count {
+				t.Fatalf("step %d: owner %d has %d conflicts, want %d", step, owner, got, count)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package precedence
 
 import (
+	"hash/maphash"
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
@@ -18,6 +19,7 @@ type Writer struct {
 	origin func(name string) string
 	owners []owner
 	lives  []Life // by owner; a version has it, so it is never written
+	seed   maphash.Seed
 }
 
 // owner is what one of them offers.
@@ -29,7 +31,7 @@ type owner struct {
 // NewWriter returns a writer without offers, for so many owners. Origin returns
 // the longest origin of the zones that a name is in.
 func NewWriter(owners int, origin func(name string) string) *Writer {
-	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners)}
+	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners), seed: maphash.MakeSeed()}
 	for i := range w.owners {
 		w.owners[i].offers = make(map[string]*Offer)
 	}
@@ -70,19 +72,14 @@ func (w *Writer) SetLife(owner int, l Life, changed func(fqdn string) bool) {
 
 // Exchange puts an offer in the place of another one of the same service, both of
 // them at the fqdn. Either may be nil. It reports whether the answers of the zone
-// change.
+// change. What it costs grows with the logarithm of how many offers there are.
 func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 	n, origin := w.index.Get(fqdn), w.origin(fqdn)
-	var buf [2][4]*Offer // spares an allocation for all but a few names
-	before := n.Offers(buf[0][:0])
-	after := slices.DeleteFunc(append(buf[1][:0], before...), func(o *Offer) bool { return o == old })
-	if offer != nil {
-		at, _ := slices.BinarySearchFunc(after, offer, compare)
-		after = slices.Insert(after, at, offer)
-	}
+	before := n
+	first, others := w.exchanged(n, old, offer)
 	// Mostly a service changes that stays where it is. Who else wants the name is
 	// looked at only when that may have changed.
-	sameOwners := n != nil && slices.EqualFunc(before, after, func(x, y *Offer) bool { return x.Owner == y.Owner })
+	sameOwners := old != nil && offer != nil
 	claim := uint32(0)
 	if sameOwners {
 		claim = n.claim()
@@ -93,10 +90,10 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		w.countOffer(old, n, -1)
 		delete(w.owners[old.Owner].offers, old.Service.Name())
 	}
-	if !sameOwners && len(after) > 0 {
+	if !sameOwners && first != nil {
 		claim = w.claim(fqdn, origin)
 	}
-	n = w.assign(fqdn, origin, n, after, claim)
+	n = w.assign(fqdn, origin, n, first, others, claim)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
 		w.owners[offer.Owner].offers[offer.Service.Name()] = offer
@@ -105,15 +102,50 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		w.countNode(fqdn, origin, n, +1)
 	}
 	w.reclaim(n, origin, old, offer)
-	return !w.same(first(before), first(after))
+	was := before.leader()
+	if others != nil || was != nil && before.rest() != nil {
+		// All offers but the first are not published.
+		w.countFQDN(offer, +1)
+		w.countFQDN(first, -1)
+		w.countFQDN(old, -1)
+		w.countFQDN(was, +1)
+	}
+	return !w.same(was, first)
 }
 
-// first returns the offer that comes first, or nil.
-func first(offers []*Offer) *Offer {
-	if len(offers) == 0 {
-		return nil
+// countFQDN adds n to what the owner of an offer, which may be nil, has not published
+// because others have the fqdn.
+func (w *Writer) countFQDN(o *Offer, n int) {
+	if o != nil {
+		w.Fault(int(o.Owner), FaultFQDN, n)
 	}
-	return offers[0]
+}
+
+// exchanged returns the offers at a node with one in the place of another.
+func (w *Writer) exchanged(n *Node, old, offer *Offer) (first *Offer, others *ranking) {
+	if first = n.leader(); first != nil {
+		others = n.rest()
+	}
+	switch {
+	case old == nil:
+	case old != first:
+		others = others.without(old)
+	case others == nil:
+		first = nil
+	default:
+		first = others.first()
+		others = others.without(first)
+	}
+	switch {
+	case offer == nil:
+	case first == nil:
+		first = offer
+	case compare(offer, first) < 0:
+		first, others = offer, others.with(first, w.seed)
+	default:
+		others = others.with(offer, w.seed)
+	}
+	return first, others
 }
 
 // same reports whether two offers, which may be nil, are answered alike.
@@ -127,7 +159,7 @@ func (w *Writer) same(x, y *Offer) bool {
 
 // assign gives a name, which has the node n or is new, these offers and the
 // claim. It returns the new node, or nil when there is none.
-func (w *Writer) assign(name, origin string, n *Node, offers []*Offer, claim uint32) *Node {
+func (w *Writer) assign(name, origin string, n *Node, first *Offer, others *ranking, claim uint32) *Node {
 	children := uint32(0)
 	if n == nil {
 		w.Link(name, origin)
@@ -136,10 +168,10 @@ func (w *Writer) assign(name, origin string, n *Node, offers []*Offer, claim uin
 	}
 	var at *item
 	switch {
-	case len(offers) == 1 && children == 0 && claim == 0:
-		at = &offers[0].home
-	case len(offers) > 0:
-		at = &item{Name: name, Value: Node{offers[0], &more{slices.Clone(offers[1:]), children, claim}}}
+	case first != nil && others == nil && children == 0 && claim == 0:
+		at = &first.home
+	case first != nil:
+		at = &item{Name: name, Value: Node{first, &more{others, children, claim}}}
 	case children > 0:
 		at = &item{Name: name, Value: Node{more: &more{children: children}}}
 	default:
