@@ -125,6 +125,10 @@ func (m *model) listen() {
 				}
 				m.notef("program %d is refused %s: %s", p.id, fields[1]+" "+fields[2], fields[3])
 				delete(p.grants, fields[1]+" "+fields[2])
+			case "Close":
+				m.notef("program %d is sent away by %d", p.id, p.at)
+				p.stream = nil
+				clear(p.grants)
 			case "Expired":
 				m.failf("program %d speaks in time, and was told %q", p.id, line)
 			}

@@ -50,11 +50,12 @@ type session struct {
 	stream registrationv1.RegistrationService_RegisterServer
 	log    *slog.Logger
 	record *table.Stream
-	opened chan struct{} // closed when the provider has sent Open
-	read   chan ending   // holds how reading ended
-	sent   chan error    // holds how writing ended
-	wake   chan struct{} // holds one value when the writer has something to do
-	room   chan struct{} // holds one value when the reader may go on
+	moving <-chan struct{} // closed when the provider is to go to another owner
+	opened chan struct{}   // closed when the provider has sent Open
+	read   chan ending     // holds how reading ended
+	sent   chan error      // holds how writing ended
+	wake   chan struct{}   // holds one value when the writer has something to do
+	room   chan struct{}   // holds one value when the reader may go on
 
 	mu     sync.Mutex // guards the fields below
 	queue  []message
@@ -123,7 +124,7 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 		read: make(chan ending, 1), sent: make(chan error, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 	if !s.open(c, ids, address) {
-		_ = stream.Send(closing()) // the status says it as well
+		_ = stream.Send(closing("this owner ends")) // the status says it as well
 		return status.Error(codes.Unavailable, "the owner is about to end")
 	}
 	defer s.sessions.Done()
@@ -144,6 +145,7 @@ func (s *Source) open(c *session, ids []mtls.ID, address netip.Addr) bool {
 		return false
 	}
 	s.sessions.Add(1)
+	c.moving = s.moving
 	c.record = s.table.Open(newNumber(), ids, address, c.tell)
 	return true
 }
@@ -186,7 +188,9 @@ func (c *session) run(ctx context.Context) error {
 		case <-silent.C:
 			end = violation(codes.DeadlineExceeded, "there was no Open for %s", openWithin)
 		case <-c.source.closing:
-			end.close, end.code = closing().GetClose(), codes.OK
+			end.close, end.code = closing("this owner ends").GetClose(), codes.OK
+		case <-c.moving:
+			end.close, end.code = closing("this owner cannot reach the store that owners share").GetClose(), codes.OK
 		}
 		return c.end(ctx, end)
 	}
@@ -225,11 +229,11 @@ func (c *session) end(ctx context.Context, end ending) error {
 	return status.Error(end.code, end.close.GetText())
 }
 
-// closing returns the Close of an owner that ends.
-func closing() *registrationv1.RegisterResponse {
+// closing returns the Close of an owner that is to be left for another one, and why.
+func closing(why string) *registrationv1.RegisterResponse {
 	after := soonest + rand.N(latest-soonest) //nolint:gosec // no secret
 	return &registrationv1.RegisterResponse{Message: &registrationv1.RegisterResponse_Close{Close: &registrationv1.Close{
-		Reason: registrationv1.Close_PARTING_FRIENDS, Text: "this owner ends", RetryAfter: durationpb.New(after),
+		Reason: registrationv1.Close_PARTING_FRIENDS, Text: why, RetryAfter: durationpb.New(after),
 	}}}
 }
 

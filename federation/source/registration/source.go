@@ -84,12 +84,14 @@ type Source struct {
 	sessions sync.WaitGroup
 	rules    atomic.Pointer[rules.Rules]
 
-	mu     sync.Mutex   // guards the fields below
-	table  *table.Table // nil before Run
-	due    time.Time    // when the clock looks next
-	closed bool         // whether closing is closed
-	stored error        // why the store says that it is away
-	commit error        // why the last Commit failed
+	mu     sync.Mutex    // guards the fields below
+	table  *table.Table  // nil before Run
+	due    time.Time     // when the clock looks next
+	closed bool          // whether closing is closed
+	moving chan struct{} // closed when providers are to go to other owners, and made anew then
+	gone   time.Time     // when the store said that it is away
+	stored error         // why the store says that it is away
+	commit error         // why the last Commit failed
 	lists  map[*list]struct{}
 
 	// expired has the services of which a node has expired since they were published
@@ -139,7 +141,7 @@ func New(config Config) (*Source, error) {
 	s := &Source{
 		config: config, log: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
 		commits: make(chan struct{}, 1), publish: make(chan struct{}, 1), flush: make(chan chan struct{}), clock: make(chan struct{}, 1), back: make(chan struct{}, 1),
-		began: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}), lists: make(map[*list]struct{}),
+		began: make(chan struct{}), closing: make(chan struct{}), moving: make(chan struct{}), ended: make(chan struct{}), lists: make(map[*list]struct{}),
 		expired: make(map[federation.FQDN]string),
 	}
 	s.rules.Store(config.Rules)
@@ -313,6 +315,9 @@ func (w watcher) Changed(nodes []store.Versioned, gone []store.Gone) {
 // Away implements [store.Watcher].
 func (w watcher) Away(reason error) {
 	w.tell(func(now time.Time) {
+		if w.stored == nil {
+			w.gone = now
+		}
 		w.stored = reason
 		w.table.SetAway(reason != nil, now)
 	})
@@ -368,6 +373,7 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 		s.log.Warn("this process has not run for a while; nothing expires until the providers had time to be heard",
 			"convergence", s.config.Convergence)
 	}
+	s.sendAway(now)
 	pending := s.table.Numbers().Pending
 	s.table.Expire(now)
 	if s.table.Numbers().Pending != pending {
@@ -379,6 +385,19 @@ func (s *Source) expire(now time.Time, stopped bool) time.Time {
 		s.due = next
 	}
 	return s.due
+}
+
+// sendAway sends the providers to other owners when the store of all of them is away for a
+// third of the convergence period, for which leases last: if it is not away for the others,
+// they withdraw what this owner has when that is over. It is called with mu held.
+func (s *Source) sendAway(now time.Time) {
+	_, shared := s.config.Store.(store.Shared)
+	if !shared || s.stored == nil || s.table.Cut() || now.Sub(s.gone) < max(s.config.Convergence/3-store.Patience, tick) {
+		return
+	}
+	s.table.SendAway()
+	close(s.moving)
+	s.moving = make(chan struct{})
 }
 
 // heed has the clock look earlier, where a deadline is before it would. It is called with

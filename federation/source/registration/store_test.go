@@ -17,7 +17,7 @@ import (
 func TestStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCluster().store(true)
-		w := settled(t, registration.Config{Store: s})
+		w := settled(t, registration.Config{Store: privateStore{s}})
 		p, gone := w.connect("web"), w.connect("gone")
 		p.active(web, one)
 		p.active(web, two)
@@ -333,6 +333,67 @@ func TestLeasesEndInAnAbsence(t *testing.T) {
 	}
 }
 
+// An owner that is cut off from the store of several sends its providers to the others, before
+// these withdraw what it has.
+func TestCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		sa := c.store(true)
+		a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
+		b := newWorld(t, registration.Config{Store: c.store(true), Owner: "b", Convergence: time.Minute})
+		p, q := a.connect("web"), a.connect("back")
+		p.active(web, one)
+		q.active(web, two)
+		p.expect(granted(web, one))
+		q.expect(granted(web, two))
+		const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
+		sa.setAway(true, false)
+		for range 3 {
+			time.Sleep(4 * time.Second)
+			p.active(web, one)
+			q.active(web, two)
+		}
+		if told := append(p.told(), q.told()...); len(told) != 6 || strings.Contains(strings.Join(told, ""), "Close") {
+			t.Errorf("told %q", told)
+		}
+		time.Sleep(3 * time.Second)
+		const away = "Close PARTING_FRIENDS this owner cannot reach the store that owners share"
+		p.expect(away)
+		q.expect(away)
+		p = b.connect("web")
+		p.active(web, one)
+		p.expect(granted(web, one))
+		for range 30 { // for much longer than the ttl, and the convergence
+			time.Sleep(4 * time.Second)
+			p.active(web, one)
+		}
+		a.expect("cut off", both)
+		c.drop(func(n *node.Node) bool { return n.Owner == "a" }) // its leases end
+		b.expect("the leases of a have ended", "web.acme.example 192.0.2.1:8443")
+		sa.setAway(false, true)
+		for range 10 {
+			time.Sleep(4 * time.Second)
+			p.active(web, one)
+		}
+		a.expect("the other provider has time to come back", both)
+		if s := a.source.Stats(); s.Old != 1 {
+			t.Errorf("%+v", s)
+		}
+		q = a.connect("back")
+		q.active(web, two)
+		q.expect(granted(web, two))
+		q.breakStream()
+		time.Sleep(4 * time.Second)
+		p.active(web, one)
+		time.Sleep(7 * time.Second)
+		a.expect("killed", "web.acme.example 192.0.2.1:8443")
+		b.expect("killed", "web.acme.example 192.0.2.1:8443")
+		if len(a.part.lost) != 1 {
+			t.Errorf("withdrawn were %q", a.part.lost)
+		}
+	})
+}
+
 // When the store has lost its data, each owner keeps the nodes of the others until these
 // had time to put them again.
 func TestStoreLosesAll(t *testing.T) {
@@ -340,7 +401,7 @@ func TestStoreLosesAll(t *testing.T) {
 		c := newCluster()
 		sa, sb := c.store(true), c.store(false)
 		a := newWorld(t, registration.Config{Store: sa, Owner: "a", Convergence: time.Minute})
-		b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: time.Minute})
+		b := newWorld(t, registration.Config{Store: sb, Owner: "b", Convergence: 10 * time.Minute})
 		p, q := a.connect("web"), b.connect("web")
 		p.active(web, one)
 		q.active(web, two)

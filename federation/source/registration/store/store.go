@@ -7,9 +7,14 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
+
+// Patience is for how long at most a store that several owners share may not be there before
+// it says so.
+const Patience = 6 * time.Second
 
 // Store keeps nodes.
 type Store interface {

@@ -95,6 +95,9 @@ func (t *Table) Leave(s *Stream, now time.Time) {
 		e := h.entry
 		e.holder = nil
 		t.changed(e)
+		if t.cut {
+			t.age(e)
+		}
 		at, ok := e.due.Deadline()
 		if end := now.Add(e.wanted().TTL).Sub(t.start); !ok || end < at {
 			t.due.Set(&e.due, end)

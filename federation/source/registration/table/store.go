@@ -50,9 +50,21 @@ const lapse = 15 * time.Second
 func (t *Table) SetAway(away bool, now time.Time) {
 	if t.absent && !away {
 		t.returned = now
+		if t.cut {
+			t.Pause(now)
+		}
+		t.cut = false
 	}
 	t.absent = away
 }
+
+// SendAway says that the providers are sent to other owners. Until the store is back nobody
+// here knows what has become of their nodes, so these do not expire before, and then have the
+// convergence period.
+func (t *Table) SendAway() { t.cut = true }
+
+// Cut reports whether the providers were sent away.
+func (t *Table) Cut() bool { return t.cut }
 
 // lapsed reports whether what goes from the store may do so because it was away for longer
 // than leases last, and other owners are about to put it again.
@@ -377,6 +389,7 @@ func (t *Table) surrender(e *entry) {
 	t.unhold(e)
 	if t.isForeign(e.stored) {
 		t.due.Remove(&e.due)
+		t.relax(e)
 		e.ours = false
 	}
 }

@@ -48,6 +48,7 @@ type Table struct {
 	converge time.Time // until when nodes are old
 	absent   bool      // whether the store is away
 	returned time.Time // when it was there again
+	cut      bool      // whether providers were sent away because of that
 	entries  map[node.Key]*entry
 	services map[federation.FQDN]*service
 	streams  map[uint64]*Stream // those that have not left, or that nodes name

@@ -17,6 +17,10 @@ func (t *Table) Expire(now time.Time) {
 			return
 		}
 		e := item.Value
+		if t.cut && e.old {
+			t.setDue(e, now.Add(max(t.config.Convergence, time.Second)))
+			continue
+		}
 		if e.lingering {
 			t.relax(e)
 			t.request(e, &change{})

@@ -148,7 +148,7 @@ func New(config Config) (*Store, error) {
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing:  timing{probe: 2 * time.Second, patience: min(6*time.Second, config.Lease*2/3), retry: 500 * time.Millisecond, keep: time.Second},
+		timing:  timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: time.Second},
 		streams: make(map[uint64]*stream),
 	}, nil
 }
