@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Service returns the service that the nodes are, whose name is its fqdn behind the
@@ -19,8 +20,12 @@ import (
 // The nodes must be valid, of one service, and at least one. They are put in order. Of more
 // nodes than a service can have endpoints, those count whose URIs are first.
 //
-// What comes out depends on the set of Key, Instance, Metadata and Description, and
-// on nothing else: whoever knows the same nodes renders the same.
+// The SANs are the SPIFFE IDs with which the nodes have been registered: it is what their
+// programs show to clients as well, and consumers of v1alpha1 are told of no service that
+// has none. A DNS name is no SAN of a program, as a whole host may have it.
+//
+// What comes out depends on the set of Key, Instance, Metadata, Description and Provider,
+// and on nothing else: whoever knows the same nodes renders the same.
 func Service(prefix string, nodes []*Node) *federation.Service {
 	slices.SortFunc(nodes, func(a, b *Node) int { return a.URI.Compare(b.URI) })
 	nodes = nodes[:min(len(nodes), federation.MaxEndpoints)]
@@ -28,6 +33,7 @@ func Service(prefix string, nodes []*Node) *federation.Service {
 	s := &federation.Service{
 		Name:      prefix + "/" + strings.TrimSuffix(fqdn.String(), "."),
 		FQDN:      fqdn,
+		SANs:      sans(nodes),
 		Endpoints: make([]federation.Endpoint, 0, len(nodes)),
 		Instances: make([]federation.Instance, 0, len(nodes)),
 	}
@@ -55,6 +61,22 @@ func Service(prefix string, nodes []*Node) *federation.Service {
 		})
 	}
 	return s
+}
+
+// sans returns the SPIFFE IDs of those who have registered the nodes, as many as a service
+// can have, in order.
+func sans(nodes []*Node) []string {
+	var ids []string
+	last := mtls.ID{}
+	for _, n := range nodes {
+		if n.Provider != last && n.Provider.IsSPIFFE() {
+			ids = append(ids, n.Provider.String())
+		}
+		last = n.Provider
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return ids[:min(len(ids), federation.MaxSANs)]
 }
 
 // ownID returns an ID for a node that has none, and takes it: host and port where

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -128,6 +129,40 @@ func TestServiceWithTooManyNodes(t *testing.T) {
 	checkService(t, s)
 	if n := len(s.Endpoints); n != federation.MaxEndpoints || s.Endpoints[n-1].Port != federation.MaxEndpoints {
 		t.Errorf("%d endpoints, the last at port %d", n, s.Endpoints[n-1].Port)
+	}
+}
+
+// The SANs of a service are the SPIFFE IDs with which its nodes have been registered. So
+// consumers of v1alpha1 can be told of it.
+func TestSANs(t *testing.T) {
+	list := nodes(t, "https://192.0.2.1:1", "https://192.0.2.2:1", "https://192.0.2.3:1", "https://192.0.2.4:1")
+	for i, id := range []string{"spiffe://acme.example/web", "host.acme.example", "spiffe://acme.example/api", "spiffe://acme.example/web"} {
+		provider, err := mtls.ParseID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list[i].Provider = provider
+	}
+	s := Service("registration", list)
+	if want := []string{"spiffe://acme.example/api", "spiffe://acme.example/web"}; !slices.Equal(s.SANs, want) {
+		t.Errorf("the SANs are %v, expected %v", s.SANs, want)
+	}
+	if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
+		t.Error(err)
+	}
+	var many []*Node
+	for i := range federation.MaxSANs + 1 {
+		n := nodes(t, fmt.Sprintf("https://192.0.2.1:%d", i+1))[0]
+		var err error
+		if n.Provider, err = mtls.ParseID(fmt.Sprintf("spiffe://acme.example/%03d", i)); err != nil {
+			t.Fatal(err)
+		}
+		many = append(many, n)
+	}
+	s = Service("registration", many)
+	checkService(t, s)
+	if n := len(s.SANs); n != federation.MaxSANs || s.SANs[n-1] != "spiffe://acme.example/063" {
+		t.Errorf("%d SANs: %v", n, s.SANs)
 	}
 }
 

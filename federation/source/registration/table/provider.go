@@ -253,7 +253,7 @@ func (o *Offer) isNode(n *node.Node) bool {
 
 // sameNode reports whether a service is the same with one node as with the other.
 func sameNode(a, b *node.Node) bool {
-	return a.Instance == b.Instance && a.Description == b.Description && slices.Equal(a.Metadata, b.Metadata)
+	return a.Instance == b.Instance && a.Description == b.Description && a.Provider == b.Provider && slices.Equal(a.Metadata, b.Metadata)
 }
 
 // takenBy is why a stream does not get a node that somebody has.
