@@ -106,7 +106,7 @@ var allowed = map[string][]string{
 	"federation/source/registration/store/etcd": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
 	},
-	"federation/source/nsm/endpoint": {"federation", "federation/wire"},
+	"federation/source/nsm/endpoint": {"federation", "federation/mtls", "federation/wire"},
 	"federation/source/nsm": {
 		"federation", "federation/loglimit", "federation/source", "federation/source/nsm/endpoint", "federation/wire",
 	},

@@ -36,6 +36,7 @@ type session struct {
 
 	part   source.Part
 	client registry.NetworkServiceEndpointRegistryClient
+	named  registry.NetworkServiceRegistryClient
 
 	words  chan word  // of the watch
 	lists  chan list  // one at a time
@@ -60,12 +61,15 @@ type list struct {
 	began   time.Time // likewise
 	words   []word
 	dropped int // for which there is no room
-	err     error
+
+	payloads map[string]string // of the network services; nil: they are not known
+	err      error
 }
 
 func newSession(s *Source, part source.Part, conn grpc.ClientConnInterface) *session {
 	return &session{
 		Source: s, part: part, client: registry.NewNetworkServiceEndpointRegistryClient(conn),
+		named: registry.NewNetworkServiceRegistryClient(conn),
 		words: make(chan word, maxWords), lists: make(chan list), failed: make(chan error, 1),
 		deleted: make(map[string]uint64),
 	}
@@ -201,13 +205,39 @@ func (x *session) readList(ctx context.Context, l *list) error {
 		reply, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			l.payloads, err = x.readPayloads(ctx)
+			if err != nil {
+				x.logger.Debug("network services cannot be read; their payloads stay as they were", "error", explain(err))
+			}
+			return ctx.Err()
 		case err != nil:
 			return err
 		case len(l.words) >= maxEndpoints:
 			l.dropped++
 		case !reply.GetDeleted():
 			l.words = append(l.words, x.read(reply))
+		}
+	}
+}
+
+// readPayloads returns the payloads of the network services, which their endpoints do not
+// say. A registry need not tell them: nothing else depends on it.
+func (x *session) readPayloads(ctx context.Context) (map[string]string, error) {
+	stream, err := x.named.Find(ctx, &registry.NetworkServiceQuery{NetworkService: new(registry.NetworkService)})
+	if err != nil {
+		return nil, err
+	}
+	payloads := make(map[string]string)
+	for {
+		reply, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return payloads, nil
+		case err != nil:
+			return nil, err
+		}
+		if service, payload := x.rules.Payload(reply.GetNetworkService()); payload != "" && !reply.GetDeleted() && len(payloads) < maxEndpoints {
+			payloads[service] = payload
 		}
 	}
 }
@@ -279,6 +309,9 @@ func (x *session) apply(l *list) {
 		if e != nil {
 			e.listed = l.number
 		}
+	}
+	if l.payloads != nil {
+		x.world.carry(l.payloads)
 	}
 	if !x.listing {
 		x.deleted = make(map[string]uint64)

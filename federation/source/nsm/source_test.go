@@ -356,3 +356,39 @@ func TestNotThere(t *testing.T) {
 		s.wantAway(t, false)
 	})
 }
+
+// TestPayload follows the payload of a network service, which is in every list. Where the
+// registry does not tell it, nothing else changes.
+func TestPayload(t *testing.T) {
+	services := new(networkServices)
+	runStand(t, func(f *fakeRegistry) {
+		f.services = services
+		f.start()
+		f.put(nse("a", "web", "dns"))
+	}, func(t *testing.T, s *stand) {
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			for _, of := range []string{"web", "dns"} {
+				if of == "dns" {
+					want = ""
+				}
+				got := ""
+				for _, pair := range s.part.services["nsm/"+of].Service().Instances[0].Metadata {
+					got += pair.Key + "=" + pair.Value
+				}
+				if got != want {
+					t.Errorf("metadata of %s are %q, expected %q", of, got, want)
+				}
+			}
+		}
+		s.want(t, "dns: a, web: a")
+		expect("")
+		services.payload.Store("IP")
+		s.at(listInterval + time.Second)
+		expect("payload=IP")
+		services.payload.Store("ETHERNET")
+		s.at(2*listInterval + 2*time.Second)
+		expect("payload=ETHERNET")
+	})
+}

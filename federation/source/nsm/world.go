@@ -36,6 +36,7 @@ type service struct {
 type world struct {
 	endpoints map[string]*known   // by key
 	services  map[string]*service // by name of the network service
+	payloads  map[string]string   // likewise, as the registry said last
 	deadlines deadlines
 	changed   map[string]struct{} // network services that are to be rendered
 	refused   map[string]int      // entries that are not published, by rule
@@ -148,6 +149,16 @@ func (w *world) count(rules []string, n int) {
 	}
 }
 
+// carry takes the payloads of all network services.
+func (w *world) carry(payloads map[string]string) {
+	for name := range w.services {
+		if payloads[name] != w.payloads[name] {
+			w.changed[name] = struct{}{}
+		}
+	}
+	w.payloads = payloads
+}
+
 // render returns the services that have changed since it was called last, and the names
 // of those that are gone.
 func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []string) {
@@ -163,7 +174,7 @@ func (w *world) render(r *endpoint.Rules) (changed []*wire.Encoded, gone []strin
 			for _, e := range s.endpoints {
 				endpoints = append(endpoints, &e.Endpoint)
 			}
-			s.encoded, s.over = r.Encode(name, endpoints)
+			s.encoded, s.over = r.Encode(name, w.payloads[name], endpoints)
 		}
 		w.refused[endpoint.Limit] += s.over
 		switch {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/networkservicemesh/api/pkg/api/registry"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -36,7 +38,8 @@ type fakeRegistry struct {
 	serving   sync.WaitGroup
 	endpoints map[string]*registry.NetworkServiceEndpoint
 	watches   map[chan *registry.NetworkServiceEndpointResponse]struct{}
-	lists     int // that were answered
+	services  *networkServices // nil: it does not tell of network services
+	lists     int              // that were answered
 
 	beforeWatch func()      // is called before a watch begins
 	afterList   func()      // is called before the end of each list
@@ -61,6 +64,9 @@ func newFakeRegistry(t *testing.T) *fakeRegistry {
 func (f *fakeRegistry) start() {
 	listener, server := bufconn.Listen(1<<16), grpc.NewServer()
 	registry.RegisterNetworkServiceEndpointRegistryServer(server, f)
+	if f.services != nil {
+		registry.RegisterNetworkServiceRegistryServer(server, f.services)
+	}
 	f.serving.Go(func() { _ = server.Serve(listener) })
 	f.mu.Lock()
 	former := f.server
@@ -354,6 +360,22 @@ func (s *stand) wantAway(t *testing.T, want bool) {
 	if (s.part.away != nil) != want {
 		t.Errorf("after %v: away: %v, want it: %t", time.Since(s.since), s.part.away, want)
 	}
+}
+
+// networkServices is the registry of network services, with one.
+type networkServices struct {
+	registry.UnimplementedNetworkServiceRegistryServer
+
+	payload atomic.Value // of web
+}
+
+// Find implements registry.NetworkServiceRegistryServer.
+func (n *networkServices) Find(_ *registry.NetworkServiceQuery, stream registry.NetworkServiceRegistry_FindServer) error {
+	payload, ok := n.payload.Load().(string)
+	if !ok {
+		return status.Error(codes.Internal, "not now")
+	}
+	return stream.Send(&registry.NetworkServiceResponse{NetworkService: &registry.NetworkService{Name: "web", Payload: payload}})
 }
 
 // nse returns an endpoint of network services that never expires.

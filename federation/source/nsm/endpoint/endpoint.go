@@ -16,6 +16,7 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -35,7 +36,8 @@ const (
 
 // The limits of an endpoint, beside those of package federation.
 const (
-	maxServices      = 64      // network services that it names
+	maxServices      = 64 // network services that it names
+	maxPayloadBytes  = 256
 	maxMetadataBytes = 4 << 10 // of its labels for one network service
 )
 
@@ -61,6 +63,7 @@ type Endpoint struct {
 	Refused []string // the rule of each entry that is not published
 
 	name     string
+	san      string // its SPIFFE ID; empty where the registry does not know one
 	label    string // the name as names in DNS have it; empty where it cannot be one
 	address  federation.Address
 	port     uint16
@@ -69,7 +72,7 @@ type Endpoint struct {
 
 // Equal reports whether the same is published of e and f.
 func (e *Endpoint) Equal(f *Endpoint) bool {
-	return e.name == f.name && e.address == f.address && e.port == f.port && e.protocol == f.protocol &&
+	return e.name == f.name && e.san == f.san && e.address == f.address && e.port == f.port && e.protocol == f.protocol &&
 		slices.Equal(e.Refused, f.Refused) && slices.EqualFunc(e.Offers, f.Offers, func(a, b Offer) bool {
 		return a.Service == b.Service && a.fqdn == b.fqdn && slices.Equal(a.metadata, b.metadata)
 	})
@@ -104,7 +107,7 @@ func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 	if rule != "" {
 		return Endpoint{Refused: []string{rule}}
 	}
-	e := Endpoint{name: name}
+	e := Endpoint{name: name, san: identity(message)}
 	target, _ := cut(name)
 	if label, err := federation.ParseLabel(target); err == nil {
 		e.label = label.String()
@@ -132,6 +135,31 @@ func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 	}
 	slices.SortFunc(e.Offers, func(a, b Offer) int { return strings.Compare(a.Service, b.Service) })
 	return e
+}
+
+// identity returns the SPIFFE ID of an endpoint, or "": path_ids has who has passed the
+// registration on, and the first one is who has made it. The registry takes them from the
+// tokens of the requests.
+func identity(message *registry.NetworkServiceEndpoint) string {
+	if path := message.GetPathIds(); len(path) > 0 {
+		if id, err := mtls.ParseID(path[0]); err == nil && id.IsSPIFFE() {
+			return id.String()
+		}
+	}
+	return ""
+}
+
+// Payload returns the name of a network service, as of Offer, and the payload that it
+// carries, such as IP or ETHERNET. The payload is empty where there is none that can be
+// published.
+func (r *Rules) Payload(message *registry.NetworkService) (service, payload string) {
+	service, _ = cut(message.GetName())
+	payload = message.GetPayload()
+	if r.foreign([]string{message.GetName()}) || len(service) > federation.MaxNameBytes ||
+		federation.CheckText("payload", payload, maxPayloadBytes) != nil {
+		payload = ""
+	}
+	return service, payload
 }
 
 // refuse returns the rule by which an endpoint is not published at all, or "".

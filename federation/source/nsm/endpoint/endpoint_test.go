@@ -56,7 +56,7 @@ func published(r *Rules, endpoints ...*registry.NetworkServiceEndpoint) (service
 		}
 	}
 	for name, members := range offers {
-		s, over := r.Encode(name, members)
+		s, over := r.Encode(name, "", members)
 		services[s.Name()] = s.Service()
 		if over > 0 {
 			refused[Limit] += over
@@ -244,6 +244,69 @@ func TestIDs(t *testing.T) {
 			if _, err := federation.ParseLabel(derive(name, n)); err != nil {
 				t.Errorf("%q: %v", derive(name, n), err)
 			}
+		}
+	}
+}
+
+// The SPIFFE IDs that the registry knows of endpoints are SANs, and the payload of the
+// network service is metadata.
+func TestIdentityAndPayload(t *testing.T) {
+	r := newRules(t)
+	a, b, c := nse("a", "web"), nse("b", "web"), nse("c", "web")
+	a.PathIds = []string{"spiffe://nsm.example/nse-a", "spiffe://nsm.example/nsmgr"}
+	b.PathIds = []string{"nsmgr.example", "spiffe://nsm.example/nsmgr"} // no identity of an endpoint
+	c.PathIds = []string{"spiffe://nsm.example/0"}
+	c.NetworkServiceLabels = map[string]*registry.NetworkServiceLabels{"web": {Labels: map[string]string{"payload": "mine", "zone": "a"}}}
+	full := nse("d", "web")
+	labels := make(map[string]string)
+	for i := range federation.MaxMetadata {
+		labels[fmt.Sprintf("k%02d", i)] = "v"
+	}
+	full.NetworkServiceLabels = map[string]*registry.NetworkServiceLabels{"web": {Labels: labels}}
+	var endpoints []*Endpoint
+	for _, message := range []*registry.NetworkServiceEndpoint{a, b, c, full} {
+		e := r.Read(message)
+		endpoints = append(endpoints, &e)
+	}
+	for _, payload := range []string{"ETHERNET", "", "IP"} {
+		encoded, _ := r.Encode("web", payload, endpoints)
+		if encoded == nil {
+			t.Fatal("it is not published")
+		}
+		s := encoded.Service()
+		if want := []string{"spiffe://nsm.example/0", "spiffe://nsm.example/nse-a"}; !slices.Equal(s.SANs, want) {
+			t.Errorf("the SANs are %v, expected %v", s.SANs, want)
+		}
+		if _, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false); err != nil {
+			t.Error(err)
+		}
+		own := payload
+		if payload == "" {
+			own = "mine"
+		}
+		var alone []federation.Pair
+		if payload != "" {
+			alone = []federation.Pair{{Key: "payload", Value: payload}}
+		}
+		for i, want := range [][]federation.Pair{alone, alone, {{Key: "payload", Value: own}, {Key: "zone", Value: "a"}}, federation.Pairs(labels)} {
+			if got := s.Instances[i].Metadata; !slices.Equal(got, want) {
+				t.Errorf("payload %q: metadata of %s are %v, expected %v", payload, s.Instances[i].ID, got, want)
+			}
+		}
+	}
+	before := r.Read(a)
+	a.PathIds[0] += "x"
+	if after := r.Read(a); before.Equal(&after) {
+		t.Error("another identity is no change")
+	}
+	for name, tt := range map[string]struct{ name, payload, service, want string }{
+		"usual":          {"web", "IP", "web", "IP"},
+		"of this domain": {"web@nsm.example", "IP", "web", "IP"},
+		"foreign":        {"web@other.example", "IP", "web", ""},
+		"too long":       {"web", strings.Repeat("x", maxPayloadBytes+1), "web", ""},
+	} {
+		if service, payload := r.Payload(&registry.NetworkService{Name: tt.name, Payload: tt.payload}); service != tt.service || payload != tt.want {
+			t.Errorf("%s: %q of %q, expected %q of %q", name, payload, service, tt.want, tt.service)
 		}
 	}
 }

@@ -24,13 +24,38 @@ func (r *Rules) service(name string, fqdn federation.FQDN, members []member) *fe
 		Endpoints: make([]federation.Endpoint, 0, len(members)), Instances: make([]federation.Instance, 0, len(members)),
 	}
 	for _, m := range members {
+		if m.san != "" {
+			s.SANs = append(s.SANs, m.san)
+		}
 		labels := []string{m.id}
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: m.address, Port: m.port, Labels: labels})
 		s.Instances = append(s.Instances, federation.Instance{
 			ID: m.id, Protocol: m.protocol, Metadata: m.metadata, EndpointSelector: labels,
 		})
 	}
+	slices.Sort(s.SANs)
+	s.SANs = slices.Compact(s.SANs)
+	s.SANs = s.SANs[:min(len(s.SANs), federation.MaxSANs)]
 	return s
+}
+
+// payloadKey is of the metadata in which an instance has the payload of its network service.
+const payloadKey = "payload"
+
+// carry adds the payload to the metadata of every instance, in the place of a label of that
+// name. An instance that has as many labels as it can have goes without.
+func carry(s *federation.Service, payload string) {
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		at, found := slices.BinarySearchFunc(in.Metadata, payloadKey, func(p federation.Pair, key string) int { return strings.Compare(p.Key, key) })
+		switch pair := (federation.Pair{Key: payloadKey, Value: payload}); {
+		case found:
+			in.Metadata = slices.Clone(in.Metadata) // which the endpoint has as well
+			in.Metadata[at] = pair
+		case len(in.Metadata) < federation.MaxMetadata:
+			in.Metadata = slices.Insert(slices.Clone(in.Metadata), at, pair)
+		}
+	}
 }
 
 // common returns the labels that all members have.
@@ -51,8 +76,8 @@ func has(pairs []federation.Pair, pair federation.Pair) bool {
 
 // Encode returns the service that the network service is with these endpoints, which all
 // have an offer of it, in any order, and how many of them there is no room for. It returns
-// nil where nothing is published.
-func (r *Rules) Encode(service string, endpoints []*Endpoint) (encoded *wire.Encoded, over int) {
+// nil where nothing is published. Payload is that of the network service; empty for none.
+func (r *Rules) Encode(service, payload string, endpoints []*Endpoint) (encoded *wire.Encoded, over int) {
 	members := make([]member, 0, len(endpoints))
 	for _, e := range endpoints {
 		i, found := slices.BinarySearchFunc(e.Offers, service, func(o Offer, s string) int { return strings.Compare(o.Service, s) })
@@ -69,7 +94,11 @@ func (r *Rules) Encode(service string, endpoints []*Endpoint) (encoded *wire.Enc
 		members = members[:federation.MaxEndpoints]
 	}
 	identify(members)
-	encoded, err := wire.NewEncoded(r.service(service, members[0].fqdn, members))
+	s := r.service(service, members[0].fqdn, members)
+	if payload != "" {
+		carry(s, payload)
+	}
+	encoded, err := wire.NewEncoded(s)
 	if err != nil { // cannot happen: each member is valid alone, and they have different IDs
 		return nil, len(endpoints)
 	}
