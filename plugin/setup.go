@@ -54,6 +54,7 @@ func setup(c *caddy.Controller) error {
 	var attached *agent.Block
 	var traced *tracebridge.Block
 	var notifier sync.WaitGroup
+	detach := owners.Detach
 
 	c.OnStartup(func() error {
 		watchRestart()
@@ -82,7 +83,7 @@ func setup(c *caddy.Controller) error {
 	c.OnShutdown(func() error {
 		page.Keep(func(c *status.Configuration) bool { return c != own })
 		if attached != nil {
-			owners.Detach(attached)
+			detach(attached)
 		}
 		spans.Detach(traced)
 		notifier.Wait()
@@ -90,7 +91,14 @@ func setup(c *caddy.Controller) error {
 		return nil
 	})
 	c.OnFinalShutdown(spans.End)
-	c.OnRestartFailed(retain)
+	c.OnRestart(func() error {
+		detach = owners.Replace // unless it fails
+		return nil
+	})
+	c.OnRestartFailed(func() error {
+		detach = owners.Detach
+		return retain()
+	})
 
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
 		f.Next = next

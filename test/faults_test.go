@@ -673,7 +673,7 @@ func TestFaults(t *testing.T) {
 				f.files = p.issue(t, fmt.Sprintf("consumer-%d", i), mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
 				first, story := rows[name](f)
 				mu.Lock()
-				fmt.Fprintf(&corefile, "federation %s {\nowner %s %s\ntls %s %s %s\nowner_id %s\nsettle %v\nkeepalive 10s\n}\n",
+				fmt.Fprintf(&corefile, "federation %s {\nname %[2]s,%[3]s\nowner %[2]s %[3]s\ntls %s %s %s\nowner_id %s\nsettle %v\nkeepalive 10s\n}\n",
 					zone, f.address, f.replica, f.files.Cert, f.files.Key, f.files.CA, ownerID, settle)
 				mu.Unlock()
 				once.Do(prepared.Done)

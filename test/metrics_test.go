@@ -196,9 +196,10 @@ func TestSeriesAreUnique(t *testing.T) {
 	bind 127.0.0.1
 	prometheus %s
 	federation fed.example {
-		owner %s
-		%s
-		owner_id %s
+		name %[2]s
+		owner %[2]s
+		%[3]s
+		owner_id %[4]s
 	}
 	federation two.example {
 		owner %[2]s

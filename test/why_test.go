@@ -356,7 +356,7 @@ func TestWhy(t *testing.T) {
 	state(lost.address, "stale", "connection refused") // of the next attempt, not of the stream that has ended
 	state(over.address, "expired", "connection refused")
 	state(again.address, "syncing", "")
-	state(turned.address+","+turnedToo.address, "parked", "")
+	state(turned.address, "parked", "")
 
 	owners := strings.NewReplacer(
 		first.address, "first:8008", second.address, "second:8008", chosen.address, "chosen:8008", renamed.address, "renamed:8008",

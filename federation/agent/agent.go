@@ -93,7 +93,7 @@ type Agent struct {
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
 	// goroutines, run one at a time. It is not held while a disk is waited for.
 	lifecycle sync.Mutex
-	owners    map[string]*owner // by OwnerConfig.key
+	owners    map[string]*owner // by ID
 	blocks    []*Block          // in the order of attachment
 	ending    int               // owners whose mirrors have yet to end
 	stop      func()            // ends the writer and waits for it; nil when it does not run
@@ -178,7 +178,7 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 		a.start()
 	}
 	for _, cl := range claims {
-		a.owners[cl.owner.key] = cl.owner
+		a.owners[cl.owner.id] = cl.owner
 		cl.owner.claims = append(cl.owner.claims, cl)
 		b.owners = append(b.owners, cl.owner)
 	}
@@ -203,6 +203,16 @@ func (a *Agent) Attach(c BlockConfig) (*Block, error) {
 // gone when it returns. For a disk it waits no longer than a few seconds.
 func (a *Agent) Detach(b *Block) { a.detachAll([]*Block{b}) }
 
+// Replace is Detach for a block in whose place a reload has put others. The log says
+// which owners are left whose services were answered: that may be a mistake.
+func (a *Agent) Replace(b *Block) {
+	for _, o := range a.detachAll([]*Block{b}) {
+		if n := o.mirror.Status().Services; n > 0 {
+			a.config.Logger.Warn("owner has left the configuration with a reload, and its records are gone", "owner", o.id, "services", n)
+		}
+	}
+}
+
 // Retain detaches every block whose configuration is not one of those given. A
 // configuration that failed to start leaves its blocks to this.
 func (a *Agent) Retain(configurations []any) {
@@ -214,8 +224,8 @@ func (a *Agent) Retain(configurations []any) {
 	}))
 }
 
-func (a *Agent) detachAll(blocks []*Block) {
-	var left []*owner
+// detachAll returns the owners that are left.
+func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
 	a.lifecycle.Lock()
 	for _, b := range blocks {
 		left = append(left, a.detach(b)...)
@@ -238,6 +248,7 @@ func (a *Agent) detachAll(blocks []*Block) {
 		a.stop()
 		a.stop = nil
 	}
+	return left
 }
 
 // detach returns the owners that nobody names any more. Their mirrors are about to
@@ -259,7 +270,7 @@ func (a *Agent) detach(b *Block) (left []*owner) {
 			continue
 		}
 		left = append(left, o)
-		delete(a.owners, o.key)
+		delete(a.owners, o.id)
 		o.cancel()
 	}
 	a.ending += len(left)
@@ -283,7 +294,7 @@ func (a *Agent) show() {
 	a.shown.Store(&owners)
 }
 
-// Status returns the state of every owner, sorted by ID, each ID once.
+// Status returns the state of every owner, sorted by ID.
 func (a *Agent) Status() []OwnerStatus {
 	owners := a.inOrder()
 	all := make([]OwnerStatus, len(owners))
@@ -293,12 +304,11 @@ func (a *Agent) Status() []OwnerStatus {
 	return all
 }
 
-// inOrder returns the owners sorted by their IDs, each ID once.
+// inOrder returns the owners sorted by their IDs.
 func (a *Agent) inOrder() []*owner {
 	owners := slices.Clone(*a.shown.Load())
 	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.id, y.id) })
-	// A reload that changes owner_id has two of them for a moment.
-	return slices.CompactFunc(owners, func(x, y *owner) bool { return x.id == y.id })
+	return owners
 }
 
 // Ready reports whether the server may be sent queries: there are owners and each of

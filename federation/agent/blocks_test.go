@@ -299,8 +299,8 @@ func TestSharedOwner(t *testing.T) {
 	})
 }
 
-// Behind one address, different server names are different owners. Different
-// identities are not, and no ID stands for two owners.
+// Behind one address, different server names are different owners. Under one name
+// different identities are not, and no name stands for two owners.
 func TestSharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -311,7 +311,7 @@ func TestSharedAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pinned.IDs = []mtls.ID{id}
+		pinned.Name, pinned.IDs = ownerAddress, []mtls.ID{id}
 		b := w.attach(w.block(1, plain, named))
 		time.Sleep(time.Minute)
 		ids := func() (ids []string) {

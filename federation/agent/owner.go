@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 
 // OwnerConfig is what one federation block says of the connection to its owner.
 type OwnerConfig struct {
+	Name           string        // of the owner, as ID returns it; empty for the default
 	Addresses      []string      // host:port; replicas of one owner
 	Identity       mtls.Origin   // of this consumer
 	Grace          time.Duration // how long a stream outlives a certificate; see mtls.Source.SetGrace
@@ -46,11 +48,9 @@ type OwnerConfig struct {
 	Import imports.Filter
 }
 
-// ID is how the owner is shown; see [mtls.Consumer.Name].
-func (c *OwnerConfig) ID() string { return c.consumer(nil).Name(c.Addresses) }
-
-// key is what makes two federation blocks one owner.
-func (c *OwnerConfig) key() string { return c.consumer(nil).Key(c.Addresses) }
+// ID is the name of the owner, which makes two federation blocks one owner: the one that it
+// is given, or the default; see [mtls.Consumer.OwnerName].
+func (c *OwnerConfig) ID() string { return cmp.Or(c.Name, c.consumer(nil).OwnerName(c.Addresses)) }
 
 // consumer returns the identity towards the owner with the certificates of the source.
 func (c *OwnerConfig) consumer(source *mtls.Source) mtls.Consumer {
@@ -65,10 +65,10 @@ func (c *OwnerConfig) sameSubscription(d *OwnerConfig) bool {
 	return x.agrees(&y)
 }
 
-// agrees reports whether two blocks can name an owner with one of them each.
+// agrees reports whether two blocks that name one owner can have one of them each.
 func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
 	x, y := *c, *d
-	x.Import = y.Import
+	x.Name, x.Import = y.Name, y.Import // it may be the default in one of them
 	return reflect.DeepEqual(x, y)
 }
 
@@ -145,7 +145,7 @@ type claim struct {
 // so far. It changes nothing.
 func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error) {
 	c := &b.config.Owners[i]
-	o := a.owners[c.key()]
+	o := a.owners[c.ID()]
 	for _, other := range a.owners {
 		claims = slices.Concat(claims, other.claims)
 	}
@@ -164,7 +164,8 @@ func (a *Agent) claim(b *Block, i int, f found, claims []*claim) (*claim, error)
 		}
 		if !other.config.agrees(c) {
 			return nil, errors.New("is named by two blocks with different properties; only zones, ttl, " +
-				"negative_ttl, rename, import_names, import_labels and fallthrough may differ, as it is one stream")
+				"negative_ttl, rename, import_names, import_labels and fallthrough may differ, as it is one stream; " +
+				"if they mean two owners, give one of them another name")
 		}
 		o = other.owner
 	}
@@ -192,7 +193,6 @@ func (c *claim) shares(d *OwnerConfig) bool {
 type owner struct {
 	// Read-only after newOwner.
 	agent  *Agent
-	key    string
 	id     string
 	mirror *mirror.Mirror
 	grace  time.Time
@@ -229,14 +229,14 @@ type OwnerStatus struct {
 
 // newOwner returns an owner that nobody claims yet.
 func (a *Agent) newOwner(c *OwnerConfig, s mirror.Subscription) (*owner, error) {
-	o := &owner{agent: a, key: c.key(), id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
+	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
 	var err error
 	o.mirror, err = mirror.New(mirror.Config{
 		Subscription: s,
 		Name:         o.id,
-		Key:          o.key,
+		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
 		Publish:      o.publish,
 		Prepare:      o.compile,
 		Observer:     observer{o},

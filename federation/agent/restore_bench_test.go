@@ -78,7 +78,7 @@ func BenchmarkRestore(b *testing.B) {
 				a.config.Observer = deaf{}
 				o := owners[0]
 				if file == "" {
-					file = keptCatalog(b, o.key, size)
+					file = keptCatalog(b, o.id, size)
 				}
 				o.claims = []*claim{{block: block, owner: o, config: block.config.Owners[0]}}
 				o.configure()

@@ -24,7 +24,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
 		c.IDs = []mtls.ID{id}
 		other := c
-		other.Addresses = []string{"other.example:8008"}
+		other.Name, other.Addresses = "other", []string{"other.example:8008"} // with the same identity
 		start := time.Now()
 		block := w.block(1, w.owner("files.example:8008"), c, other)
 		block.Zone.Owners[1].Origins[0] = fqdn(t, "a.example")
@@ -65,7 +65,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		} {
 			c := other
 			change(&c)
-			c.ServerName = []string{"x.example", "y.example"}[i]
+			c.Name = []string{"x", "y"}[i]
 			w.attach(w.block(2, c))
 			time.Sleep(time.Second)
 			if n := w.distinctSources(); n != 3+i {

@@ -64,12 +64,16 @@ type Config struct {
 	// of 0 a catalog without an end marker counts as complete after its first service.
 	Rules catalog.Config
 
-	// Name is what logs call the owner; default: the addresses.
+	// Name is what the owner is called, in logs and in Subscription.File: the catalog of
+	// a file with another name is not used. Default: the addresses.
 	Name string
 
-	// Key identifies the owner in Subscription.File: the catalog of a file with
-	// another key is not used. Default: Name.
-	Key string
+	// FormerNames are others that the file may have.
+	FormerNames []string
+
+	// Before is a mirror of the same owner in whose place this one comes, which may still
+	// run: what it holds when Run begins is restored, as from a file. It may be nil.
+	Before *Mirror
 
 	// Publish makes changes visible. It is called with one batch of changes after
 	// the other, from several goroutines but one at a time. The owner's updates are
@@ -208,6 +212,7 @@ type Mirror struct {
 
 	// Owned by Run.
 	lastKeeper *keeper // nil before there was one
+	before     *Mirror // Config.Before, until what it holds is taken over
 
 	// Guarded by announcing, which is taken before mu.
 	announcing sync.Mutex
@@ -239,14 +244,15 @@ func New(config Config) (*Mirror, error) {
 		config.Store = files{}
 	}
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
-	config.Key = cmp.Or(config.Key, config.Name)
 	m := &Mirror{
 		config:  config,
+		before:  config.Before,
 		logger:  loglimit.Logger(config.Logger).With("owner", config.Name),
 		wake:    make(chan struct{}, 1),
 		catalog: catalog.New(config.Rules),
 		clock:   clock{read: config.Clock},
 	}
+	m.config.Before = nil // it would be held for as long as m
 	first, err := m.subscription(config.Subscription)
 	if err != nil {
 		return nil, err
@@ -265,6 +271,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	var timekeeper sync.WaitGroup
 	timekeeper.Go(func() { m.keepTime(ctx) })
 	defer timekeeper.Wait()
+	m.takeOver()
 	for ctx.Err() == nil {
 		m.follow(ctx, m.take())
 	}

@@ -122,7 +122,8 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 	var prepared []any
 	prepare := k.mirror.config.Prepare
 	s, err := store.Load(k.file, snapshot.Options{
-		Owner:  k.mirror.config.Key,
+		Owner:  k.mirror.config.Name,
+		Former: k.mirror.config.FormerNames,
 		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
 		Service: func(p packed.Service, s *federation.Service) {
 			if prepare != nil {
@@ -157,6 +158,19 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		}
 	}
 	return l
+}
+
+// takeOver restores what the mirror before this one holds.
+func (m *Mirror) takeOver() {
+	if m.before == nil {
+		return
+	}
+	if s := m.before.currentSnapshot(); s != nil {
+		s.Total = len(s.Services)
+		r := restoration{mirror: m}
+		r.add(s, nil, true)
+	}
+	m.before = nil
 }
 
 // known reports whether there is a catalog already.
@@ -287,7 +301,7 @@ func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
 	if !ok {
 		return nil
 	}
-	return &snapshot.Snapshot{Owner: m.config.Key, LastUp: lastUp, Saved: now, Services: services}
+	return &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services}
 }
 
 // save writes the catalog, if there is one.

@@ -513,7 +513,6 @@ func TestKey(t *testing.T) {
 	for want, change := range map[string]func(*mirror.Config){
 		ownerAddress: func(*mirror.Config) {},
 		"shop":       func(c *mirror.Config) { c.Name = "shop" },
-		"key":        func(c *mirror.Config) { c.Name, c.Key = "shop", "key" },
 		ownerAddress + ",other.example:8008": func(c *mirror.Config) {
 			c.Subscription.Addresses = append(c.Subscription.Addresses, "other.example:8008")
 		},
@@ -531,12 +530,8 @@ func TestKey(t *testing.T) {
 				if saves := d.take(); len(saves) == 0 || saves[0].Owner != want {
 					t.Errorf("saved %+v", saves)
 				}
-				name := want
-				if config.Key != "" {
-					name = config.Name
-				}
-				if got := w.logged(); !strings.Contains(got, " owner="+name+" ") {
-					t.Errorf("the owner is not named %s:\n%s", name, got)
+				if got := w.logged(); !strings.Contains(got, " owner="+want+" ") {
+					t.Errorf("the owner is not named %s:\n%s", want, got)
 				}
 				if m.Status().State != catalog.Synced {
 					t.Errorf("owner is %s", state(m))

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Consumer is the identity of a consumer towards one owner: a Source, whose Run
@@ -19,19 +21,40 @@ type Consumer struct {
 	IDs        []ID   // of which the owner's certificate must have one, instead of ServerName; default: none
 }
 
-// Name is what people are shown of the owner at these addresses: they, and the server name
-// if there is one, as one address can have several owners.
-func (c Consumer) Name(addresses []string) string {
-	name := strings.Join(addresses, ",")
+// maxOwnerName bounds the name of an owner, in bytes: it is a label of metrics, and metadata
+// of DNS queries, which are cut there.
+const maxOwnerName = 255
+
+// ParseOwnerName returns the name that a configuration gives an owner. It is one word for
+// every program that reads it: a line of a log, a label, an argument of a command.
+func ParseOwnerName(s string) (string, error) {
+	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
+	if s == "" || len(s) > maxOwnerName || strings.ContainsFunc(s, strange) {
+		return "", fmt.Errorf("%s is no name of an owner: it takes 1 to %d characters of printable ASCII, without spaces, double quotes and backslashes",
+			federation.Quote(s), maxOwnerName)
+	}
+	return s, nil
+}
+
+// OwnerName is the name of the owner at these addresses where nobody has given it one: its
+// identity if there is exactly one, otherwise the first address. The server name follows if
+// there is one, as one owner can have several catalogs.
+func (c Consumer) OwnerName(addresses []string) string {
+	name := addresses[0]
+	if len(c.IDs) == 1 {
+		name = c.IDs[0].String()
+	}
 	if c.ServerName != "" {
 		name += "/" + c.ServerName
 	}
 	return name
 }
 
-// Key is equal for those that mean one owner at these addresses.
-func (c Consumer) Key(addresses []string) string {
-	return fmt.Sprintf("%q %q %q", addresses, c.ServerName, c.IDs)
+// FormerNames are under what else the file of the owner at these addresses may have been
+// saved: before it was given a name, and by versions that knew owners by all of their
+// addresses and identities.
+func (c Consumer) FormerNames(addresses []string) []string {
+	return []string{c.OwnerName(addresses), fmt.Sprintf("%q %q %q", addresses, c.ServerName, c.IDs)}
 }
 
 // Credentials returns those for a connection to an address, host:port. See

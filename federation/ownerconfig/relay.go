@@ -1,6 +1,7 @@
 package ownerconfig
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 
 // Relay is another owner, whose catalog is the whole of this one.
 type Relay struct {
+	Name       string       // of the owner; the default where the file gives it none
 	Addresses  []string     // host:port of the owner's replicas, at least one; tried in turn
 	IDs        []mtls.ID    // of which the owner must have one; empty for the server name
 	ServerName string       // that the owner is asked for; empty for the host of each address
@@ -55,6 +57,12 @@ const (
 // key is Source.Key for a relay.
 func (l *Relay) key() string { return fmt.Sprintf("relay %q %q", l.Addresses, fmt.Sprint(*l)) }
 
+// owner returns what names the owner where the file does not.
+func (l *Relay) owner() mtls.Consumer { return mtls.Consumer{ServerName: l.ServerName, IDs: l.IDs} }
+
+// FormerNames are others that the file of the relay may have; see [mtls.Consumer.FormerNames].
+func (l *Relay) FormerNames() []string { return l.owner().FormerNames(l.Addresses) }
+
 // placedRelay is a relay at its place in the file.
 type placedRelay struct {
 	value
@@ -67,6 +75,7 @@ func (r *reader) relay(v value, sources *[]Source) {
 	l := newRelay()
 	r.relays = append(r.relays, placedRelay{v, l})
 	lines, ok := r.mapping(v, map[string]func(v value){
+		"name":           parsed(r, &l.Name, "a name", mtls.ParseOwnerName),
 		"addresses":      r.placed(func(v value) { r.words(v, &l.Addresses, "none", parseOwner) }),
 		"owner_ids":      func(v value) { r.ids(v, &l.IDs) },
 		"tls_servername": parsed(r, &l.ServerName, "a host name", parseHost),
@@ -87,7 +96,8 @@ func (r *reader) relay(v value, sources *[]Source) {
 		r.wrongf(value{field: v.field + ".owner_ids", line: line}, "names no identity; leave it out where the server name is that of the certificate")
 	}
 	if len(l.Addresses) > 0 {
-		*sources = append(*sources, Source{Name: "relay:" + l.Addresses[0], Lifetime: source.NoLifetime, Relay: l})
+		l.Name = cmp.Or(l.Name, l.owner().OwnerName(l.Addresses))
+		*sources = append(*sources, Source{Name: "relay:" + l.Name, Lifetime: source.NoLifetime, Relay: l})
 	}
 }
 

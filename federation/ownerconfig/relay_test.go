@@ -47,8 +47,8 @@ func TestRelay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []ownerconfig.Source{{Name: "relay:b-0.example:8008", Lifetime: source.NoLifetime, Relay: &ownerconfig.Relay{
-		Addresses: []string{"b-0.example:8008", "[2001:db8::1]:8008", "b-1.example:8008"}, IDs: ids(t, "spiffe://mesh-b.example/hamlet"),
+	want := []ownerconfig.Source{{Name: "relay:spiffe://mesh-b.example/hamlet/mesh-b.example", Lifetime: source.NoLifetime, Relay: &ownerconfig.Relay{
+		Name: "spiffe://mesh-b.example/hamlet/mesh-b.example", Addresses: []string{"b-0.example:8008", "[2001:db8::1]:8008", "b-1.example:8008"}, IDs: ids(t, "spiffe://mesh-b.example/hamlet"),
 		ServerName: "mesh-b.example", Version: wire.V1Alpha1, Zones: zones, Settle: 10 * time.Second, Keepalive: 30 * time.Second,
 		MaxMessage: 1 << 20, MaxServices: 500, MaxCatalog: 64 << 20, Persist: "/etc/owner/b.catalog",
 	}}}
@@ -69,11 +69,38 @@ func TestRelay(t *testing.T) {
 		t.Fatal(problems)
 	}
 	want = []ownerconfig.Source{{Name: "relay:b.example:8008", Lifetime: source.NoLifetime, Relay: &ownerconfig.Relay{
-		Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second, Keepalive: time.Minute,
+		Name: "b.example:8008", Addresses: []string{"b.example:8008"}, Version: wire.V1Alpha2, Settle: 5 * time.Second, Keepalive: time.Minute,
 		MaxMessage: 16 << 20, MaxServices: 1_000_000, MaxCatalog: 1 << 30,
 	}}}
 	if diff := cmp.Diff(want, c.Catalogs[1].Sources, equal, zone); diff != "" {
 		t.Errorf("unexpected defaults (-want +got):\n%s", diff)
+	}
+}
+
+// A relay has the name of its owner, which needs neither its addresses nor its identities
+// where it is given.
+func TestRelayName(t *testing.T) {
+	for relay, want := range map[string]string{
+		`{addresses: ["b.example:8008", "c.example:8008"]}`:                                   "b.example:8008",
+		`{addresses: ["b.example:8008"], tls_servername: shop}`:                               "b.example:8008/shop",
+		`{addresses: ["b.example:8008"], owner_ids: ["spiffe://b/c"]}`:                        "spiffe://b/c",
+		`{addresses: ["b.example:8008"], owner_ids: ["spiffe://b/c", d.example]}`:             "b.example:8008",
+		`{addresses: ["b.example:8008"], owner_ids: [d.example], tls_servername: shop}`:       "d.example/shop",
+		`{name: mesh-b, addresses: ["b.example:8008"], owner_ids: [d], tls_servername: shop}`: "mesh-b",
+	} {
+		c, problems := ownerconfig.Parse(relaying(relay))
+		if len(problems) > 0 {
+			t.Fatalf("%s: %v", relay, problems)
+		}
+		got := c.Catalogs[1].Sources[0]
+		if got.Relay.Name != want || got.Name != "relay:"+want {
+			t.Errorf("%s has the name %s as source %s, want %s", relay, got.Relay.Name, got.Name, want)
+		}
+	}
+	_, problems := ownerconfig.Parse(relaying(`{name: "mesh b", addresses: ["b.example:8008"]}`))
+	want := `catalogs[1].relay.name: "mesh b" is no name of an owner: it takes 1 to 255 characters of printable ASCII, without spaces, double quotes and backslashes`
+	if len(problems) != 1 || problems[0].String() != want {
+		t.Errorf("problems are %v, want %s", problems, want)
 	}
 }
 
@@ -86,6 +113,7 @@ func TestRelayKey(t *testing.T) {
 	base := ownerconfig.Relay{Addresses: []string{"a:1"}}
 	keys := map[string]int{ownerconfig.Source{Relay: &base}.Key(): -1}
 	for i, change := range []func(*ownerconfig.Relay){
+		func(l *ownerconfig.Relay) { l.Name = "a" },
 		func(l *ownerconfig.Relay) { l.Addresses = []string{"a:1", "b:1"} },
 		func(l *ownerconfig.Relay) { l.IDs = []mtls.ID{ids(t, "spiffe://a.example/b")[0]} },
 		func(l *ownerconfig.Relay) { l.ServerName = "a" },
@@ -146,7 +174,7 @@ func TestMistakesOfRelays(t *testing.T) {
 			`19: catalogs[1].relay.max_services: "0" is not a whole number from 1 to 1073741824`,
 			`20: catalogs[1].relay.max_catalog: "1" is not a size of 1MiB to 1024GiB`,
 			"21: catalogs[1].relay.persist: is empty",
-			"22: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, keepalive, max_catalog, max_message, max_services, owner_ids, persist, settle, tls_servername, zones",
+			"22: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
 		"beside sources": {relaying("{addresses: [\"b.example:8008\"]}\n  sources: [file: {path: a}]\n"), []string{
 			"9: catalogs[1].relay: cannot be used with sources, which are on line 10: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own",

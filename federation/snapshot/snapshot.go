@@ -36,6 +36,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,9 @@ type Snapshot struct {
 type Options struct {
 	// Owner identifies the owner whose catalog is wanted.
 	Owner string
+
+	// Former are what else has identified that owner when its catalog was saved.
+	Former []string
 
 	// Policy is applied to the services as if the owner had sent them now:
 	// it may have changed, and the file may have been edited.
@@ -184,7 +188,7 @@ func (d *decoder) decode(o Options) (*Snapshot, error) {
 	}
 	saved := header.GetSaved() // nil in files of earlier versions
 	switch {
-	case header.GetOwner() != o.Owner:
+	case header.GetOwner() != o.Owner && !slices.Contains(o.Former, header.GetOwner()):
 		return nil, fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(header.GetOwner()), federation.Quote(o.Owner))
 	case !header.GetLastUp().IsValid(), saved != nil && !saved.IsValid(), header.GetServices() > math.MaxInt32:
 		return nil, fmt.Errorf("header: %w", ErrCorrupt)

@@ -174,6 +174,8 @@ func position(d caddyfile.Dispenser) string { return d.File() + ":" + strconv.It
 func (b *Block) set(property string, args []string) (err error) {
 	owner := &b.Owner
 	switch property {
+	case "name":
+		owner.Name, err = single(args, mtls.ParseOwnerName)
 	case "owner":
 		owner.Addresses, err = list(nil, args, parseAddress)
 	case "tls":
@@ -310,19 +312,23 @@ func (b *Block) conflict(other *Block) error {
 	if err := b.StatusConflict(other); err != nil {
 		return err
 	}
-	// Behind one address, different server names are different owners.
-	shared := slices.IndexFunc(b.Owner.Addresses, func(address string) bool {
-		return slices.Contains(other.Owner.Addresses, address) && b.serverName(address) == other.serverName(address)
-	})
-	if shared < 0 {
+	id := b.Owner.ID()
+	if id != other.Owner.ID() {
 		if sameFile(b.Owner.Persist)(other.Owner.Persist) {
 			return fmt.Errorf("persist: %q is the file of another owner", b.Owner.Persist)
 		}
-		return nil
+		// Behind one address, different server names are different owners.
+		shared := slices.IndexFunc(b.Owner.Addresses, func(address string) bool {
+			return slices.Contains(other.Owner.Addresses, address) && b.serverName(address) == other.serverName(address)
+		})
+		if shared < 0 {
+			return nil
+		}
+		id = b.Owner.Addresses[shared]
 	}
 	for _, origin := range b.Zone.Origins {
 		if i := slices.IndexFunc(other.Zone.Origins, overlaps(origin)); i >= 0 {
-			return fmt.Errorf("owner: zone %s of %s overlaps its zone %s", origin, b.Owner.Addresses[shared], other.Zone.Origins[i])
+			return fmt.Errorf("owner: zone %s of %s overlaps its zone %s", origin, id, other.Zone.Origins[i])
 		}
 	}
 	return nil

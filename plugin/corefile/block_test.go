@@ -96,6 +96,7 @@ func TestParse(t *testing.T) {
 		{
 			"everything",
 			`federation Fed.Example mesh.example. {
+				name Mesh-A/1
 				owner https://Owner.Example.:8008 192.0.2.1:8009 [2001:DB8:0::1]:08010
 				tls cert.pem /etc/key.pem certs/../ca.pem
 				identity_grace 5m
@@ -125,6 +126,7 @@ func TestParse(t *testing.T) {
 			[]Block{{
 				Position: "Testfile:1",
 				Owner: agent.OwnerConfig{
+					Name:        "Mesh-A/1",
 					Addresses:   []string{"owner.example:8008", "192.0.2.1:8009", "[2001:db8::1]:8010"},
 					Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
 					Grace:       5 * time.Minute,

@@ -14,7 +14,9 @@ import (
 
 // openRelay returns the source of another owner, which is not subscribed to yet. This owner
 // is its consumer under the identity that it has for its own consumers.
-func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, policy wire.Policy) (source.Source, error) {
+//
+// What a relay of the same owner in the catalog of the server name holds is taken over.
+func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, serverName string, policy wire.Policy) (source.Source, error) {
 	l, store := s.Relay, mirror.Files()
 	if l.Persist != "" {
 		path, err := mirror.CheckFile(ctx, store, l.Persist)
@@ -29,13 +31,12 @@ func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, policy 
 	if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
-	identity := mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs}
 	opened, err := relay.New(relay.Config{
 		Subscription: mirror.Subscription{
-			Addresses: l.Addresses, Identity: identity,
+			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, File: l.Persist,
 		},
-		Name: identity.Name(l.Addresses), Key: identity.Key(l.Addresses),
+		Name: l.Name, FormerNames: l.FormerNames(), Before: p.relayOf(serverName, l.Name),
 		Settle: l.Settle, MaxServices: l.MaxServices, MaxCatalog: l.MaxCatalog, Zones: l.Zones, Policy: policy,
 		Logger: p.logger.With("source", s.Name), Tracer: p.tracer, Store: store,
 	})
@@ -43,4 +44,18 @@ func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, policy 
 		return nil, err // opened would be a source that is not nil
 	}
 	return opened, nil
+}
+
+// relayOf returns the relay of the owner in the catalog of the server name, or nil.
+func (p *Publisher) relayOf(serverName, name string) *relay.Source {
+	c := p.catalogs[serverName]
+	if c == nil {
+		return nil
+	}
+	for _, s := range c.known {
+		if r, ok := s.(*relay.Source); ok && r.Name() == name {
+			return r
+		}
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func (p *Publisher) openSource(ctx context.Context, s ownerconfig.Source, server
 	case s.NSM != nil:
 		opened, err = p.openNSM(s, policy)
 	case s.Relay != nil:
-		opened, err = p.openRelay(ctx, s, policy)
+		opened, err = p.openRelay(ctx, s, serverName, policy)
 	}
 	if err != nil && p.file != "" {
 		return nil, fmt.Errorf("source %s: %w", s.Name, err)

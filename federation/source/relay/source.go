@@ -44,8 +44,12 @@ import (
 type Config struct {
 	Subscription mirror.Subscription
 
-	Name string // what logs call the owner; default: the addresses
-	Key  string // of the owner in Subscription.File; default: Name
+	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
+	FormerNames []string // others that the file may have
+
+	// Before is a source of the same owner in whose place this one comes: what it holds
+	// need not come again. It may be nil.
+	Before *Source
 
 	Settle      time.Duration     // see catalog.Config, as the next two
 	MaxServices int               // 0 for no limit
@@ -72,6 +76,7 @@ var errSyncing = errors.New("the owner has yet to say what its catalog is")
 // Source is the catalog of another owner. It implements [source.Source].
 type Source struct {
 	// read-only after New
+	name   string
 	mirror *mirror.Mirror
 	rules  catalog.Config
 	held   chan struct{} // has room for one value: holds has changed
@@ -92,6 +97,7 @@ var _ source.Source = (*Source)(nil)
 // configuration.
 func New(c Config) (*Source, error) {
 	s := &Source{
+		name: c.Name,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Config{
 			Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
@@ -99,8 +105,12 @@ func New(c Config) (*Source, error) {
 		},
 	}
 	var err error
+	var before *mirror.Mirror
+	if c.Before != nil {
+		before = c.Before.mirror
+	}
 	s.mirror, err = mirror.New(mirror.Config{
-		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, Key: c.Key,
+		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames, Before: before,
 		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Tracer: c.Tracer, Store: c.Store,
 	})
 	if err != nil {
@@ -116,6 +126,9 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 	}
 	return policy.Check(s)
 }
+
+// Name returns that of the owner.
+func (s *Source) Name() string { return s.name }
 
 // Status returns the state of the subscription.
 func (s *Source) Status() mirror.Status { return s.mirror.Status() }

@@ -1,0 +1,56 @@
+package mtls_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+func TestParseOwnerName(t *testing.T) {
+	for _, good := range []string{"a", "mesh-a", "owner.example:8008", "spiffe://mesh-a.example/hamlet", "a,b/c", "~!", strings.Repeat("a", 255)} {
+		if got, err := mtls.ParseOwnerName(good); err != nil || got != good {
+			t.Errorf("%q is %q, %v", good, got, err)
+		}
+	}
+	for _, bad := range []string{"", " ", "mesh a", "a\t", "a\n", "\x00", "\x7f", "café", "\xff", `a"`, `a\b`, strings.Repeat("a", 256)} {
+		if got, err := mtls.ParseOwnerName(bad); err == nil || got != "" || !strings.Contains(err.Error(), "is no name of an owner: it takes 1 to 255 characters") {
+			t.Errorf("%q is %q, %v", bad, got, err)
+		}
+	}
+}
+
+// An owner that is given no name has its only identity for one, or its first address.
+func TestOwnerName(t *testing.T) {
+	identity := func(s string) mtls.ID {
+		id, err := mtls.ParseID(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	a, b := identity("spiffe://mesh-a.example/hamlet"), identity("b.example")
+	for _, tc := range []struct {
+		addresses  []string
+		serverName string
+		ids        []mtls.ID
+		want       string
+		former     string // of versions before owners had names
+	}{
+		{[]string{"a:1"}, "", nil, "a:1", `["a:1"] "" []`},
+		{[]string{"a:1", "b:1"}, "", nil, "a:1", `["a:1" "b:1"] "" []`},
+		{[]string{"a:1"}, "shop", nil, "a:1/shop", `["a:1"] "shop" []`},
+		{[]string{"a:1"}, "", []mtls.ID{a}, "spiffe://mesh-a.example/hamlet", `["a:1"] "" ["spiffe://mesh-a.example/hamlet"]`},
+		{[]string{"a:1"}, "shop", []mtls.ID{b}, "b.example/shop", `["a:1"] "shop" ["b.example"]`},
+		{[]string{"a:1"}, "", []mtls.ID{a, b}, "a:1", `["a:1"] "" ["spiffe://mesh-a.example/hamlet" "b.example"]`},
+	} {
+		c := mtls.Consumer{ServerName: tc.serverName, IDs: tc.ids}
+		if got := c.OwnerName(tc.addresses); got != tc.want {
+			t.Errorf("%v with %q and %v is %s, want %s", tc.addresses, tc.serverName, tc.ids, got, tc.want)
+		}
+		if got, want := c.FormerNames(tc.addresses), []string{tc.want, tc.former}; !slices.Equal(got, want) {
+			t.Errorf("%v with %q and %v was %q, want %q", tc.addresses, tc.serverName, tc.ids, got, want)
+		}
+	}
+}
