@@ -325,6 +325,8 @@ func TestPolicySources(t *testing.T) {
 	policyFiles(t)
 	const as = " --as spiffe://acme.example/ns/dns"
 	text := strings.Replace(policyText, "- sources:", "- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example}", 1)
+	write(t, "trap.yaml", text)
+	text = strings.Replace(text, "tags: [sample]", "tags: [sample], fqdn: [shop.fed.example, vault.fed.example]", 1)
 	write(t, "owner.yaml", text)
 	write(t, "fewer.yaml", strings.Replace(text, "catalog.yaml", "fewer-catalog.yaml", 1))
 	fewer, _, _ := strings.Cut(policyCatalog, "- name: ledger")
@@ -352,6 +354,11 @@ func TestPolicySources(t *testing.T) {
 		{"test owner.yaml api" + as, 2, "", fmt.Sprintf(unknown, "test")},
 		{"who-can owner.yaml api", 2, "", fmt.Sprintf(unknown, "who-can")},
 		{"diff owner.yaml owner.yaml", 2, "", fmt.Sprintf(unknown, "diff")},
+		{
+			"test trap.yaml west/shop/cart --catalog west.yaml" + as, 2, "",
+			"trap.yaml:16: error: catalogs[0].exports[1].match.tags: is met by no service of kubernetes:west: they have no tags; limit the rule to other names with fqdn, or ask for a label\n" +
+				"federationctl: problems found: 1; fix them and try again\n",
+		},
 		{"test owner.yaml west/shop/cart --catalog west.yaml" + as, 0, toldCart, ""},
 		{"test owner.yaml west/shop/cart --catalog seen.json" + as, 0, toldCart, ""},
 		{"test owner.yaml west/shop/gone --catalog seen.json" + as, 2, "", "federationctl: owner.yaml: the default catalog has no service with the name or fqdn west/shop/gone\nfederationctl: see 'federationctl policy test --help'\n"},

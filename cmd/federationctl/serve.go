@@ -40,7 +40,7 @@ allow:                             # who may subscribe
 catalogs:
 - sources:                         # the default; the first source wins
   - file: {path: catalog.yaml}
-  - kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf}
+  - kubernetes: {cluster: west, zone: west.fed.example, kubeconfig: west.conf, publish: {labels: [tier]}}
   - registration:                  # programs register, as the rules say
       listen: ":8009"              # without it on the port above
       rules: registrations.yaml

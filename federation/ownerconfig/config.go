@@ -134,6 +134,10 @@ type Kubernetes struct {
 	Endpoints  []string // kinds of endpoints, some of EndpointKinds; the first that yields one is used
 	Routable   bool     // whether consumers reach the addresses of pods
 	Names      []Names  // that Services may have by annotation beside those of their namespace
+
+	// Labels and Annotations are keys of labels and annotations of Services that are
+	// published as labels. No key is in both.
+	Labels, Annotations []string
 }
 
 // Names are names that a cluster's namespaces may use.

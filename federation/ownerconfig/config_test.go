@@ -55,6 +55,7 @@ catalogs:
       allow_names:
       - {namespaces: [edge, pay], names: ["*.Pay.west.fed.example.", pay.west.fed.example]}
       - {namespaces: ["*"], names: ["*"]}
+      publish: {labels: [tier, app.kubernetes.io/name], annotations: [acme.example/team]}
       lifetime: forever
   exports:
   - match: {fqdn: ["*.pay.example", shop.example], labels: {tier: public, internal: ""}, tags: [edge]}
@@ -151,12 +152,13 @@ func TestParse(t *testing.T) {
 							{Namespaces: []string{"edge", "pay"}, Names: []string{"*.pay.west.fed.example", "pay.west.fed.example"}},
 							{Namespaces: []string{"*"}, Names: []string{"*"}},
 						},
+						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
 					}},
-				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 30, Rule: policy.Rule{
+				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 31, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
-				}}, {Line: 35, Rule: policy.Rule{To: []string{"*"}}}}},
+				}}, {Line: 36, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []ownerconfig.Source{
@@ -432,6 +434,29 @@ func TestMistakes(t *testing.T) {
 			"7: catalogs[0].sources[0].kubernetes.zone: required",
 			"7: catalogs[0].sources[0].kubernetes.context: is one of a kubeconfig, and none is named",
 		}},
+		"what cannot be published": {"file: {path: catalog.yaml}", "kubernetes: {cluster: a, zone: a.example, publish: {labels: [a, a, 'b c', d], annotations: [d], tags: [e]}}", []string{
+			`7: catalogs[0].sources[0].kubernetes.publish.labels[1]: "a" is there twice, first on line 7`,
+			`7: catalogs[0].sources[0].kubernetes.publish.labels[2]: "b c" is no key such as tier or acme.example/tier`,
+			"7: catalogs[0].sources[0].kubernetes.publish.tags: there is no such key; those that there are: annotations, labels",
+			"7: catalogs[0].sources[0].kubernetes.publish: has one key in labels and in annotations, and a service can have it once only",
+		}},
+		"rules by labels that there are not": {
+			"- file: {path: catalog.yaml}\n",
+			"- kubernetes: {cluster: a, zone: a.example, publish: {labels: [tier], annotations: [team]}}\n  - file: {path: catalog.yaml}\n  exports:\n" +
+				"  - {match: {labels: {tier: public, team: shop}}, to: [\"*\"]}\n" +
+				"  - {match: {labels: {tier: public, zone: a}}, to: [\"*\"]}\n" +
+				"  - {match: {tags: [a], fqdn: [\"*.b.a.example\"]}, to: [\"*\"]}\n" +
+				"  - {match: {tags: [a], fqdn: [\"*.b.example\", xa.example]}, to: [\"*\"]}\n" +
+				"- server_name: b.example\n  sources:\n  - registration: {rules: r.yaml}\n  exports:\n  - {match: {labels: {tier: public}}, to: [\"*\"]}\n" +
+				"- server_name: c.example\n  sources:\n  - registration: {rules: s.yaml}\n  - file: {path: catalog.yaml}\n  exports:\n  - {match: {labels: {tier: public}}, to: [\"*\"]}\n" +
+				"- server_name: d.example\n  sources:\n  - nsm: {registry: \"unix:///a\", zone: a.example, tls: none}\n  exports:\n  - {match: {labels: {a: b}}, to: [\"*\"]}\n  - {match: {tags: [b]}, to: [\"*\"]}\n",
+			[]string{
+				"11: catalogs[0].exports[1].match.labels.zone: is met by no service of kubernetes:a: they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn",
+				"12: catalogs[0].exports[2].match.tags: is met by no service of kubernetes:a: they have no tags; limit the rule to other names with fqdn, or ask for a label",
+				"18: catalogs[1].exports[0].match.labels.tier: is met by no service of registration:registration: they have no labels; limit the rule to other names with fqdn",
+				"30: catalogs[3].exports[1].match.tags: is met by no service of nsm:nsm: they have no tags; limit the rule to other names with fqdn, or ask for a label",
+			},
+		},
 		"names that nobody can have": {
 			"file: {path: catalog.yaml}",
 			"kubernetes: {cluster: a, allow_names: [{namespaces: ['b*'], names: [a.example., '*.b.example', xa.example, 'a*.a.example', example, '*.example', '*.a.example', b.a.example, B.a.example.]}, {names: []}], zone: a.example}",
@@ -640,6 +665,9 @@ func spelled(c ownerconfig.Config) string {
 			}
 			if k.Selector != "" {
 				fmt.Fprintf(&b, "      selector: %s\n", quote(k.Selector))
+			}
+			if len(k.Labels) > 0 {
+				fmt.Fprintf(&b, "      publish: {labels: %s, annotations: %s}\n", quote(k.Labels), quote(k.Annotations))
 			}
 			for i, of := range k.Names {
 				if i == 0 {

@@ -2,11 +2,13 @@ package ownerconfig
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
@@ -102,6 +104,78 @@ func (r *reader) pairs(target *map[string]string, empty bool) func(v value) {
 			r.wrongf(v, "is empty; leave it out")
 		}
 	}
+}
+
+// labelled says which rules ask for labels or tags that services cannot have: such a rule
+// tells nothing, or leaves to those behind it what it is to hide. It needs a
+// configuration without mistakes.
+func (r *reader) labelled(c Config) {
+	for i, catalog := range c.Catalogs {
+		for j, e := range catalog.Exports {
+			if field, reason := catalog.unmet(e.Rule); field != "" {
+				r.wrongf(r.places[fmt.Sprintf("catalogs[%d].exports[%d].match.%s", i, j, field)], "%s", reason)
+			}
+		}
+	}
+}
+
+// unmet returns which condition of a rule services cannot meet, as a field of match, and
+// why; or "". Of a cluster the configuration says what they have, so each must have it. Of
+// other sources one has to.
+func (c Catalog) unmet(rule policy.Rule) (field, reason string) {
+	met := false
+	for _, s := range c.Sources {
+		if !s.reaches(rule.FQDNs) {
+			continue
+		}
+		lacking, lack := s.lacks(rule)
+		switch {
+		case lacking == "":
+			met = true
+		case s.Kubernetes != nil:
+			return lacking, "is met by no service of " + s.Name + ": " + lack
+		case field == "":
+			field, reason = lacking, "is met by no service of "+s.Name+": "+lack
+		}
+	}
+	if met {
+		return "", ""
+	}
+	return field, reason
+}
+
+// reaches reports whether services of the source can have names that one of the patterns
+// matches.
+func (s Source) reaches(patterns []string) bool {
+	zone := ""
+	switch {
+	case s.Kubernetes != nil:
+		zone = s.Kubernetes.Zone
+	case s.NSM != nil:
+		zone = s.NSM.Zone
+	}
+	every, err := pattern.ParseName("*." + zone)
+	return zone == "" || err != nil || len(patterns) == 0 || slices.ContainsFunc(patterns, func(text string) bool {
+		p, err := pattern.ParseName(text)
+		return err == nil && (p.Covers(every) || every.Covers(p))
+	})
+}
+
+// lacks returns which condition of a rule no service of the source meets, as a field of
+// match, and why; or "".
+func (s Source) lacks(rule policy.Rule) (field, why string) {
+	if len(rule.Tags) > 0 && s.File == nil && s.Relay == nil {
+		return "tags", "they have no tags; limit the rule to other names with fqdn, or ask for a label"
+	}
+	for _, key := range slices.Sorted(maps.Keys(rule.Labels)) {
+		switch k := s.Kubernetes; {
+		case s.Registration != nil:
+			return "labels." + problem.Printable(key), "they have no labels; limit the rule to other names with fqdn"
+		case k != nil && !slices.Contains(k.Labels, key) && !slices.Contains(k.Annotations, key):
+			return "labels." + problem.Printable(key), "they have no such label; name it in 'publish' of the source, or limit the rule to other names with fqdn"
+		}
+	}
+	return "", ""
 }
 
 // misruled notes a mistake in a rule where its author finds it, unless something is

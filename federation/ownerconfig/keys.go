@@ -59,6 +59,9 @@ func (r *reader) config(v value) Config {
 		r.wrongf(status, "has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
 	}
 	r.apart(c)
+	if len(r.found.Kept) == 0 {
+		r.labelled(c)
+	}
 	return c
 }
 
@@ -266,6 +269,7 @@ func (r *reader) kubernetes(v value, s *Source) {
 			}
 		},
 		"allow_names": func(v value) { names = v },
+		"publish":     func(v value) { r.publish(v, k) },
 		"lifetime":    r.lifetime(s),
 	})
 	if !ok {
@@ -311,6 +315,28 @@ func (r *reader) names(v value, k *Kubernetes) {
 	if len(v.node.Content) == 0 && v.node.ShortTag() == "!!seq" {
 		r.wrongf(v, "at least one is required; leave it out for none")
 	}
+}
+
+// publish reads what of Services is published as labels.
+func (r *reader) publish(v value, k *Kubernetes) {
+	r.mapping(v, map[string]func(v value){
+		"labels":      func(v value) { r.words(v, &k.Labels, "none", parseKey) },
+		"annotations": func(v value) { r.words(v, &k.Annotations, "none", parseKey) },
+	})
+	switch {
+	case slices.ContainsFunc(k.Labels, func(key string) bool { return slices.Contains(k.Annotations, key) }):
+		r.wrongf(v, "has one key in labels and in annotations, and a service can have it once only")
+	case len(k.Labels)+len(k.Annotations) > federation.MaxLabels:
+		r.wrongf(v, "has more than %d keys", federation.MaxLabels)
+	}
+}
+
+// parseKey takes the key of a label or an annotation.
+func parseKey(text string) (string, error) {
+	if faults := validation.IsQualifiedName(text); len(faults) > 0 {
+		return "", fmt.Errorf("%s is no key such as tier or acme.example/tier", federation.Quote(text))
+	}
+	return text, nil
 }
 
 // parseName takes a pattern that matches names below the zone.

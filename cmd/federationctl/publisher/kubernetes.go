@@ -12,17 +12,33 @@ import (
 // openKubernetes returns the source of a cluster, which is not connected yet.
 func (p *Publisher) openKubernetes(s ownerconfig.Source) (source.Source, error) {
 	k := s.Kubernetes
-	zone, err := federation.ParseFQDN(k.Zone)
+	rules, err := rulesOf(k)
 	if err != nil {
 		return nil, err
 	}
-	rules := export.Rules{Cluster: k.Cluster, Zone: zone, RoutablePods: k.Routable}
+	opened, err := kubernetes.New(kubernetes.Config{
+		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
+		Logger: p.logger.With("source", s.Name),
+	})
+	if err != nil {
+		return nil, err // opened would be a source that is not nil
+	}
+	return opened, nil
+}
+
+// rulesOf returns by what rules a cluster is translated.
+func rulesOf(k *ownerconfig.Kubernetes) (export.Rules, error) {
+	zone, err := federation.ParseFQDN(k.Zone)
+	if err != nil {
+		return export.Rules{}, err
+	}
+	rules := export.Rules{Cluster: k.Cluster, Zone: zone, RoutablePods: k.Routable, Labels: k.Labels, Annotations: k.Annotations}
 	for _, of := range k.Names {
 		grant := export.Grant{Namespaces: of.Namespaces}
 		for _, text := range of.Names {
 			name, err := pattern.ParseName(text)
 			if err != nil {
-				return nil, err
+				return export.Rules{}, err
 			}
 			grant.Names = append(grant.Names, name)
 		}
@@ -33,12 +49,5 @@ func (p *Publisher) openKubernetes(s ownerconfig.Source) (source.Source, error) 
 			rules.Order = append(rules.Order, kind)
 		}
 	}
-	opened, err := kubernetes.New(kubernetes.Config{
-		Rules: rules, Kubeconfig: k.Kubeconfig, Context: k.Context, Namespaces: k.Namespaces, Selector: k.Selector,
-		Logger: p.logger.With("source", s.Name),
-	})
-	if err != nil {
-		return nil, err // opened would be a source that is not nil
-	}
-	return opened, nil
+	return rules, nil
 }

@@ -47,7 +47,7 @@ func newOffline(t *testing.T, rules export.Rules) *offline {
 }
 
 // store returns what the watch of a kind fills.
-func (o *offline) store(k kind) store { return store{o.world, watched{kind: k}} }
+func (o *offline) store(k kind) store { return store{o.world, watched{kind: k}, o.config.Rules} }
 
 // read has every watch read everything that there is.
 func (o *offline) read(t *testing.T, objects ...metav1.Object) {

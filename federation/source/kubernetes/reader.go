@@ -320,7 +320,7 @@ func (r *reader) watch(ctx context.Context, id watched, c *client, gv schema.Gro
 		return
 	}
 	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestDelay}
-	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id},
+	reflector := cache.NewReflectorWithOptions(r.lister(ctx, id, c, api), resources[id.kind].object, store{r.world, id, r.config.Rules},
 		cache.ReflectorOptions{Name: id.String(), Logger: new(klog.Logger), Backoff: &backoff})
 	delays := backoff
 	for {

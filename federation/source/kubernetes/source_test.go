@@ -167,7 +167,7 @@ func TestVersions(t *testing.T) {
 		object := service("n", "s", ip)
 		object.UID, object.ResourceVersion = "u", version
 		clear(w.dirty)
-		if err := (store{w, id}).Replace([]any{object}, ""); err != nil {
+		if err := (store{world: w, id: id}).Replace([]any{object}, ""); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(w.dirty) > 0; got != want {
@@ -201,7 +201,7 @@ func TestTrimNodes(t *testing.T) {
 		},
 	}
 	for range 2 { // to trim twice changes nothing
-		trimmed, err := trim(slice)
+		trimmed, err := store{}.trim(slice)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestTrimNodes(t *testing.T) {
 	slice.Labels[corev1.IsHeadlessService] = ""
 	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	for range 2 {
-		trimmed, err := trim(slice)
+		trimmed, err := store{}.trim(slice)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,18 +19,19 @@ import (
 type store struct {
 	world *world
 	id    watched
+	rules export.Rules
 }
 
 var _ cache.TransformingStore = store{}
 
 // Transformer trims objects where a list is collected.
 func (s store) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return trim(object) }
+	return func(object any) (any, error) { return s.trim(object) }
 }
 
 // Add takes an object that is new or has changed.
 func (s store) Add(object any) error {
-	trimmed, err := trim(object)
+	trimmed, err := s.trim(object)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s store) Delete(object any) error {
 func (s store) Replace(objects []any, _ string) error {
 	listed := make(map[name]metav1.Object, len(objects))
 	for _, object := range objects {
-		trimmed, err := trim(object)
+		trimmed, err := s.trim(object)
 		if err != nil {
 			return err
 		}
@@ -90,13 +91,13 @@ func (s store) Replace(objects []any, _ string) error {
 func (s store) Resync() error { return nil }
 
 // trim returns what is kept of an object.
-func trim(object any) (metav1.Object, error) {
+func (s store) trim(object any) (metav1.Object, error) {
 	if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
 		if _, ok := slice.Labels[headless]; !ok {
 			return trimNodes(slice), nil
 		}
 	}
-	trimmed, err := export.Trim(object)
+	trimmed, err := s.rules.Trim(object)
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,10 @@ type Rules struct {
 	Order        []Kind          // the kinds to try; empty: all, in the order of their declaration
 	RoutablePods bool            // peers reach the addresses of pods
 	Grants       []Grant         // of names that are no namespace's own
+
+	// Labels and Annotations are the keys of labels and annotations of a Service that are
+	// published as its labels. No key is in both.
+	Labels, Annotations []string
 }
 
 // Grant lets the Services of namespaces have names by annotation that are not below

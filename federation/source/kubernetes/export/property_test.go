@@ -92,6 +92,7 @@ func (d dice) world() *world {
 		return grant(pick(d, []string{"shop"}, []string{AnyNamespace}, []string{"pay", "edge"}),
 			pick(d, "*", "*.west.fed.example", "pay.west.fed.example", "*.pay.west.fed.example", "api.pay.west.fed.example", "west.fed.example"))
 	})
+	w.rules.Labels, w.rules.Annotations = several(d, 1, func() string { return "tier" }), several(d, 1, func() string { return "example.com/fqdn" })
 	if d.one(2) {
 		w.export = &mcsv1beta1.ServiceExport{ObjectMeta: d.meta("shop", "web")}
 	}

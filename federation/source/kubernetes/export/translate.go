@@ -76,6 +76,7 @@ func (t *translation) translate() (*federation.Service, *Finding) {
 	return &federation.Service{
 		Name:      t.Cluster + "/" + t.Export.Namespace + "/" + t.Export.Name,
 		FQDN:      fqdn,
+		Labels:    t.labels(),
 		SANs:      sans,
 		Endpoints: found.endpoints(),
 		Instances: t.instances(found),
@@ -131,6 +132,21 @@ func (t *translation) isGranted(name federation.FQDN) bool {
 		return (slices.Contains(g.Namespaces, t.Export.Namespace) || slices.Contains(g.Namespaces, AnyNamespace)) &&
 			slices.ContainsFunc(g.Names, func(p pattern.Name) bool { return p.Matches(name) && !(foreign && p.Covers(zone)) })
 	})
+}
+
+// labels returns the labels and annotations of the Service that are published.
+func (t *translation) labels() []federation.Pair {
+	found := make(map[string]string, len(t.Labels)+len(t.Annotations))
+	pick := func(from map[string]string, keys []string) {
+		for _, key := range keys {
+			if value, ok := from[key]; ok {
+				found[key] = value
+			}
+		}
+	}
+	pick(t.Service.Labels, t.Labels)
+	pick(t.Service.Annotations, t.Annotations)
+	return federation.Pairs(found)
 }
 
 // instances returns an instance for each port, in the order of the Service, and for

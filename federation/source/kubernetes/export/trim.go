@@ -16,10 +16,10 @@ import (
 // ServiceExports, and everything that [Rules.Translate] and [RouteOf] read. What it
 // does not know it returns as it is. To trim twice changes nothing. The error is
 // always nil.
-func Trim(object any) (any, error) {
+func (r Rules) Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Service:
-		return trimService(o), nil
+		return r.trimService(o), nil
 	case *discoveryv1.EndpointSlice:
 		return trimSlice(o), nil
 	case *corev1.Node:
@@ -61,7 +61,7 @@ func set(m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-func trimService(s *corev1.Service) *corev1.Service {
+func (r Rules) trimService(s *corev1.Service) *corev1.Service {
 	trimmed := &corev1.Service{
 		ObjectMeta: trimMeta(&s.ObjectMeta),
 		Spec: corev1.ServiceSpec{
@@ -70,6 +70,11 @@ func trimService(s *corev1.Service) *corev1.Service {
 		},
 	}
 	trimmed.Labels = s.Labels // a selector of the configuration may ask for any
+	for _, key := range r.Annotations {
+		if value, ok := s.Annotations[key]; ok {
+			set(&trimmed.Annotations, key, value)
+		}
+	}
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		trimmed.Spec.ClusterIP = corev1.ClusterIPNone
 	}

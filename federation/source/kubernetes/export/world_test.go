@@ -62,6 +62,8 @@ func read(t *testing.T, text string) *world {
 			Kind         string   `json:"kind"`
 			Order        []string `json:"order"`
 			RoutablePods bool     `json:"routablePods"`
+			Labels       []string `json:"labels"`
+			Annotations  []string `json:"annotations"`
 			Grants       []struct {
 				Namespaces, Names []string
 			} `json:"grants"`
@@ -72,7 +74,7 @@ func read(t *testing.T, text string) *world {
 		var object metav1.Object
 		switch kind.Kind {
 		case "Rules":
-			w.rules.RoutablePods = kind.RoutablePods
+			w.rules.RoutablePods, w.rules.Labels, w.rules.Annotations = kind.RoutablePods, kind.Labels, kind.Annotations
 			for _, g := range kind.Grants {
 				w.rules.Grants = append(w.rules.Grants, grant(g.Namespaces, g.Names...))
 			}
@@ -190,20 +192,23 @@ func shuffle[T any](random *rand.Rand, list []T) {
 
 // trimmed returns the world as the caches of informers hold it.
 func (w *world) trimmed() *world {
-	s := &world{rules: w.rules, routes: trimAll(w.routes), slices: trimAll(w.slices), nodes: trimAll(w.nodes), gates: trimAll(w.gates)}
+	s := &world{
+		rules: w.rules, routes: trimAll(w.rules, w.routes), slices: trimAll(w.rules, w.slices), nodes: trimAll(w.rules, w.nodes),
+		gates: trimAll(w.rules, w.gates),
+	}
 	if w.service != nil {
-		s.service = trimAll([]*corev1.Service{w.service})[0]
+		s.service = trimAll(w.rules, []*corev1.Service{w.service})[0]
 	}
 	if w.export != nil {
-		s.export = trimAll([]*mcsv1beta1.ServiceExport{w.export})[0]
+		s.export = trimAll(w.rules, []*mcsv1beta1.ServiceExport{w.export})[0]
 	}
 	return s
 }
 
-func trimAll[T any](list []T) []T {
+func trimAll[T any](rules Rules, list []T) []T {
 	var trimmed []T
 	for _, object := range list {
-		t, _ := Trim(object)
+		t, _ := rules.Trim(object)
 		trimmed = append(trimmed, t.(T))
 	}
 	return trimmed
@@ -217,6 +222,9 @@ func show(v Verdict) string {
 	}
 	if s := v.Service; s != nil {
 		fmt.Fprintf(&b, "%s %s by %s\n", s.Name, s.FQDN, v.Kind)
+		for _, label := range s.Labels {
+			fmt.Fprintf(&b, "label %s=%q\n", label.Key, label.Value)
+		}
 		for _, san := range s.SANs {
 			fmt.Fprintf(&b, "san %s\n", san)
 		}
