@@ -34,7 +34,7 @@ func openStore(source ownerconfig.Source, owner string, logger *slog.Logger) (st
 	}
 	c := etcd.Config{
 		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Owner: owner, Logger: logger,
-		Lease: max(s.Convergence, leastLease),
+		Lease: max(s.Convergence, leastLease), Lifetime: source.Lifetime,
 	}
 	if s.Etcd.PasswordFile != "" {
 		password, _, err := regularfile.Read(s.Etcd.PasswordFile, maxPassword)

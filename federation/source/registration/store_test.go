@@ -1,6 +1,8 @@
 package registration_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -559,6 +562,57 @@ rules:
 		time.Sleep(time.Second)
 		w.expect("not allowed any more")
 	})
+}
+
+// An owner that ends again and again before its convergence period is over keeps nodes for
+// their lifetime at most: since their providers were there last.
+func TestCrashLoop(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const lifetime, convergence = 20 * time.Second, 8 * time.Second
+			path := filepath.Join(t.TempDir(), "journal")
+			run := func() *world {
+				if data, err := os.ReadFile(path); crash && err == nil { // what a process leaves that is killed
+					path += "+"
+					if err := os.WriteFile(path, data, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				j, err := journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return newWorld(t, registration.Config{Store: j, Convergence: convergence})
+			}
+			w := run()
+			time.Sleep(convergence + time.Second)
+			p, q := w.connect("web"), w.connect("back")
+			p.active(web, one)
+			q.active(web, two)
+			p.expect(granted(web, one))
+			died := time.Now()
+			if !crash {
+				w.stop()
+			}
+			for range 10 {
+				w = run()
+				q = w.connect("back")
+				time.Sleep(time.Second)
+				q.active(web, two)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				both := slices.Contains(w.part.shown(), "web.acme.example 192.0.2.1:8443 192.0.2.2:8443")
+				// A stamp is up to a quarter of the lifetime old, and says whole seconds.
+				if age := time.Since(died); both && age > lifetime || !both && age < lifetime*3/4-time.Second {
+					t.Errorf("%s after its provider was there last the node is published: %t", age, both)
+				}
+				q.expect(granted(web, two))
+				if !crash {
+					w.stop()
+				}
+			}
+		})
+	}
 }
 
 // In a store that is shared, it is the store that ends what a provider does not come back for.

@@ -57,6 +57,10 @@ type Watcher interface {
 type Versioned struct {
 	Node    *node.Node
 	Version int64
+
+	// Until is when the node is to be gone at the latest if its provider does not come back,
+	// where the store knows for how long that is missing. In a State only, and may be zero.
+	Until time.Time
 }
 
 // Gone is a deletion.

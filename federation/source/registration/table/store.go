@@ -124,7 +124,11 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
 	case !t.config.Shared:
 		e.ours = true
 		t.age(e)
-		t.setDue(e, t.start.Add(t.config.Convergence))
+		due := t.start.Add(t.config.Convergence)
+		if !v.Until.IsZero() && v.Until.Before(due) {
+			due = v.Until
+		}
+		t.setDue(e, due)
 		_ = t.stand(e) // there is no provider to be told
 	case v.Node.Owner == t.config.Owner:
 		t.age(e)

@@ -69,6 +69,10 @@ type Config struct {
 	// counts in whole seconds.
 	Lease time.Duration
 
+	// Lifetime is for how long what an owner of this name has left behind is kept at most,
+	// however often Run begins. 0: for ever.
+	Lifetime time.Duration
+
 	// Logger may be nil.
 	Logger *slog.Logger
 }

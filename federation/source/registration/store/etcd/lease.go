@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -145,7 +147,7 @@ func (s *Store) keepLeases(ctx context.Context, client *clientv3.Client) {
 		s.mu.Unlock()
 		// Those that fail end by themselves.
 		s.each(len(ended), func(i int) { s.revoke(ctx, client, ended[i]) })
-		s.each(len(former), func(i int) { _ = s.renew(ctx, client, former[i]) })
+		s.each(len(former), func(i int) { s.adopt(ctx, client, former[i]) })
 	}
 }
 
@@ -236,6 +238,37 @@ func (s *Store) hurry(ctx context.Context, client *clientv3.Client, u lent) {
 	defer s.mu.Unlock()
 	if st := s.streams[u.stream]; st != nil && st.lease == u.lease {
 		st.heard = time.Now()
+	}
+}
+
+// adopt renews a lease that an owner of this name has left behind, unless its nodes would be
+// older than they may be then. Since when they wait is a key of the lease itself.
+func (s *Store) adopt(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID) {
+	if s.config.Lifetime == 0 {
+		_ = s.renew(ctx, client, lease)
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	left, err := client.TimeToLive(asking, lease)
+	if err != nil || left.TTL <= 0 {
+		return
+	}
+	now := time.Now()
+	heard := now.Unix() - (left.GrantedTTL - left.TTL)
+	key := fmt.Sprintf("%s/left/%x", s.config.Prefix, int64(lease))
+	reply, err := client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, strconv.FormatInt(heard, 10), clientv3.WithLease(lease))).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return
+	}
+	if !reply.Succeeded {
+		if heard, err = strconv.ParseInt(string(reply.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), 10, 64); err != nil {
+			return
+		}
+	}
+	if !now.Add(s.config.Lease).After(time.Unix(heard, 0).Add(s.config.Lifetime)) {
+		_ = s.renew(ctx, client, lease)
 	}
 }
 

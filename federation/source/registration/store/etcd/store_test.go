@@ -144,6 +144,33 @@ func TestOwnerStartsAgain(t *testing.T) {
 	}
 }
 
+// TestCrashLoop checks that what an owner has left behind ends although owners of its name
+// start again and again, each of which would wait for its providers.
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	e := realserver.StartEtcd(t)
+	short := func(c *Config) { c.Lease, c.Lifetime = 4*time.Second, 10*time.Second }
+	first := newStore(t, short, e.URL)
+	_, die := storetest.Start(t, first)
+	storetest.Commit(t, first, puts(1, 3, 7)...)
+	died := time.Now()
+	die()
+	for left := 3; left > 0; {
+		if time.Since(died) > soon {
+			t.Fatalf("%d nodes are there %s after the end of their owner, with a lifetime of 10s", left, soon)
+		}
+		s := newStore(t, short, e.URL)
+		patient(s)
+		r, stop := storetest.Start(t, s)
+		left = len(r.Told().Nodes)
+		pause(t.Context(), 2*s.timing.keep) // it renews the leases
+		stop()
+	}
+	if after := time.Since(died); after < 6*time.Second {
+		t.Errorf("nodes are gone %s after the end of their owner: their leases were not renewed", after)
+	}
+}
+
 // TestBegun checks that an etcd is complete when an owner has listened for a lease.
 func TestBegun(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func newSample(t testing.TB) sample {
 	}
 	add(s.data)
 	owner := Store{}
-	add(testMarker.append(s.data, stamp, 0, owner.appendStamp))
+	add(testMarker.append(s.data, stamp, 0, owner.stampOf(time.Now(), false)))
 	nodes := []*node.Node{testNode(t, 1, "a"), testNode(t, 2, ""), testNode(t, 1, "b"), testNode(t, 3, "marker")}
 	for i, n := range nodes {
 		version := int64(i + 1)
@@ -49,7 +49,7 @@ func newSample(t testing.TB) sample {
 	}
 	delete(state, textOf(nodes[1]))
 	add(testMarker.append(s.data, gone, 5, func(b []byte) []byte { return appendKey(b, nodes[1].Key) }))
-	add(testMarker.append(s.data, end, 5, owner.appendStamp))
+	add(testMarker.append(s.data, end, 5, owner.stampOf(time.Now(), false)))
 	return s
 }
 
@@ -213,7 +213,7 @@ func TestOtherBoot(t *testing.T) {
 	s := newSample(t)
 	stampOf := func(k kind, boot string) []byte {
 		return testMarker.append(bytes.Clone(s.data), k, 5, func(b []byte) []byte {
-			b = (&Store{}).appendStamp(b)
+			b = (&Store{}).stampOf(time.Now(), false)(b)
 			return append(b[:bytes.LastIndexByte(b, 0)+1], boot...)
 		})
 	}

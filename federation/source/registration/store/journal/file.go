@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -92,6 +93,11 @@ func (s *Store) load() (complete bool, err error) {
 func (s *Store) use(found *contents) (young bool) {
 	age := time.Since(found.stamp)
 	young = s.config.Lifetime == 0 || age <= s.config.Lifetime
+	found.age()
+	if s.config.Lifetime > 0 {
+		oldest := time.Now().Add(-s.config.Lifetime).Unix()
+		maps.DeleteFunc(found.entries, func(_ node.Key, e entry) bool { return e.heard < oldest })
+	}
 	switch {
 	case !young:
 		clear(found.entries)
@@ -124,7 +130,7 @@ func (s *Store) ready(appends bool) {
 			s.mu.Lock()
 			s.file = f
 			s.mu.Unlock()
-			s.stamp(stamp)
+			s.stamp(stamp, true)
 			return
 		}
 	}
@@ -133,7 +139,8 @@ func (s *Store) ready(appends bool) {
 
 // contents is what is in a file.
 type contents struct {
-	entries map[node.Key]entry
+	entries map[node.Key]entry // whose heard is an index of heard until age is called
+	heard   []int64            // when the owners were last there that have ended before the last one
 	version int64
 	stamp   time.Time // the last one
 	boot    string    // of it; "" if none is known
@@ -186,7 +193,7 @@ func (c *contents) add(k kind, version int64, data []byte, size int) (err error)
 	case put:
 		var n *node.Node
 		if n, err = node.Parse(data); err == nil {
-			c.entries[n.Key] = entry{n, version, int64(size)}
+			c.entries[n.Key] = entry{n, version, int64(size), int64(len(c.heard))}
 		}
 	case gone:
 		var key node.Key
@@ -201,14 +208,27 @@ func (c *contents) add(k kind, version int64, data []byte, size int) (err error)
 	return err
 }
 
-// addStamp adds what Store.appendStamp has written.
+// addStamp adds what Store.stampOf has written.
 func (c *contents) addStamp(data []byte) error {
 	if len(data) < 8+1 {
 		return io.ErrUnexpectedEOF
 	}
+	if data[8]&isBegin != 0 {
+		c.heard = append(c.heard, c.stamp.Unix())
+	}
 	c.stamp = time.Unix(int64(binary.LittleEndian.Uint64(data)), 0) //nolint:gosec // written in the same way
-	c.partial, c.boot = data[8] != 0, string(data[8+1:])
+	c.partial, c.boot = data[8]&isPartial != 0, string(data[8+1:])
 	return nil
+}
+
+// age notes with each entry when its provider was last there: with the owner that has put it,
+// as every owner puts anew what its providers have.
+func (c *contents) age() {
+	c.heard = append(c.heard, c.stamp.Unix())
+	for key, e := range c.entries {
+		e.heard = c.heard[e.heard]
+		c.entries[key] = e
+	}
 }
 
 // live returns the bytes of the records of all entries.
@@ -261,16 +281,29 @@ func (s *Store) rewrite(entries []entry, version, from int64) error {
 // fill writes a header and the entries, and returns the bytes that these are.
 func (s *Store) fill(f *os.File, entries []entry, version int64) (int64, error) {
 	w := bufio.NewWriterSize(f, 1<<20)
-	b := s.marker.append(s.marker.appendHeader(nil), stamp, version, s.appendStamp)
-	size := int64(len(b))
-	_, err := w.Write(b)
+	b := s.marker.appendHeader(nil)
+	size, now, heard := int64(0), time.Now(), int64(-1)
 	for _, e := range entries {
-		b = s.marker.append(b[:0], put, e.version, e.node.Append)
+		if e.heard != heard { // those that wait for their providers come first
+			heard = e.heard
+			at := now
+			if heard != 0 {
+				at = time.Unix(heard, 0)
+			}
+			b = s.marker.append(b, stamp, version, s.stampOf(at, true))
+		}
+		b = s.marker.append(b, put, e.version, e.node.Append)
 		size += int64(len(b))
-		if _, err = w.Write(b); err != nil {
+		if _, err := w.Write(b); err != nil {
 			return 0, err // which every later one would be
 		}
+		b = b[:0]
 	}
+	if heard != 0 {
+		b = s.marker.append(b, stamp, version, s.stampOf(now, true))
+	}
+	size += int64(len(b))
+	_, err := w.Write(b)
 	return size, errors.Join(err, w.Flush())
 }
 

@@ -30,8 +30,8 @@ import (
 type Config struct {
 	Path string // of the file; its directory must exist. A symbolic link is followed.
 
-	// Lifetime is how long nodes outlive the owner that has stored them. Those of an
-	// older file are not used. 0: for ever.
+	// Lifetime is how long nodes outlive the owner that has stored them, however often others
+	// begin and end meanwhile. Those of an older file are not used. 0: for ever.
 	Lifetime time.Duration
 
 	// Convergence is how long the providers have to come back to an owner whose journal
@@ -98,6 +98,7 @@ type entry struct {
 	node    *node.Node
 	version int64
 	bytes   int64 // of its record
+	heard   int64 // when its provider was last there, in Unix time; 0: it is, or was since the start
 }
 
 // New returns a journal. The file is opened by Run.
@@ -194,7 +195,7 @@ func (s *Store) Commit(ctx context.Context, changes []store.Change) ([]store.Out
 	s.version = version
 	for i, c := range changes {
 		if !outcomes[i].Conflict {
-			s.apply(c.Key, entry{c.Node, outcomes[i].Version, sizes[i]})
+			s.apply(c.Key, entry{node: c.Node, version: outcomes[i].Version, bytes: sizes[i]})
 		}
 	}
 	return outcomes, nil
@@ -247,7 +248,11 @@ func (s *Store) Release(uint64) {}
 
 // keep syncs, stamps and rewrites the file until ctx ends.
 func (s *Store) keep(ctx context.Context) {
-	stamps := time.NewTicker(stampEvery)
+	every := stampEvery
+	if s.config.Lifetime > 0 { // a node is as old as the last stamp
+		every = min(every, max(s.config.Lifetime/4, syncEvery))
+	}
+	stamps := time.NewTicker(every)
 	defer stamps.Stop()
 	whole := time.NewTimer(time.Until(s.partial)) // when nothing is missing any more
 	defer whole.Stop()
@@ -259,9 +264,9 @@ func (s *Store) keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-whole.C:
-			s.stamp(stamp)
+			s.stamp(stamp, false)
 		case <-stamps.C:
-			s.stamp(stamp)
+			s.stamp(stamp, false)
 			s.find()
 		case <-s.wake:
 		}
@@ -310,26 +315,35 @@ func (s *Store) complain(what string, err error) bool {
 	return true
 }
 
-// stamp writes when the owner was there, and that it is at its end where that is the kind.
-func (s *Store) stamp(k kind) {
+// stamp writes when the owner was there, and that it begins or is at its end.
+func (s *Store) stamp(k kind, begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != nil {
 		// An error is that of the next Commit, too, which returns it.
-		_ = s.write(s.marker.append(nil, k, s.version, s.appendStamp))
+		_ = s.write(s.marker.append(nil, k, s.version, s.stampOf(time.Now(), begins)))
 	}
 }
 
-// appendStamp appends what a stamp says: when, whether nodes may be missing, and on
-// which boot.
-func (s *Store) appendStamp(b []byte) []byte {
-	now := time.Now()
-	b = binary.LittleEndian.AppendUint64(b, uint64(now.Unix())) //nolint:gosec // read back in the same way
-	partial := byte(0)
-	if now.Before(s.partial) {
-		partial = 1
+// What a stamp says beside when it was.
+const (
+	isPartial = 1 << iota // nodes may be missing
+	isBegin               // what was put before was put by an owner that had ended
+)
+
+// stampOf returns what appends what a stamp says: when, and on which boot.
+func (s *Store) stampOf(at time.Time, begins bool) func(b []byte) []byte {
+	return func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint64(b, uint64(at.Unix())) //nolint:gosec // read back in the same way
+		says := byte(0)
+		if time.Now().Before(s.partial) {
+			says |= isPartial
+		}
+		if begins {
+			says |= isBegin
+		}
+		return append(append(b, says), boot()...)
 	}
-	return append(append(b, partial), boot()...)
 }
 
 // find has the file written anew when it is not at its path any more.
@@ -350,7 +364,7 @@ func (s *Store) find() {
 
 // end leaves a file that says that nothing is missing in it.
 func (s *Store) end() {
-	s.stamp(end)
+	s.stamp(end, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != nil {
@@ -363,7 +377,11 @@ func (s *Store) end() {
 func (s *Store) versioned() []store.Versioned {
 	nodes := make([]store.Versioned, 0, len(s.entries))
 	for _, e := range s.entries {
-		nodes = append(nodes, store.Versioned{Node: e.node, Version: e.version})
+		v := store.Versioned{Node: e.node, Version: e.version}
+		if s.config.Lifetime > 0 && e.heard != 0 {
+			v.Until = time.Unix(e.heard, 0).Add(s.config.Lifetime)
+		}
+		nodes = append(nodes, v)
 	}
 	return nodes
 }

@@ -42,7 +42,7 @@ type kind byte
 const (
 	put   kind = 'P' // a node, which is stored with the version
 	gone  kind = 'D' // the key of a node, which is deleted with the version
-	stamp kind = 'S' // when an owner was there, see Store.appendStamp
+	stamp kind = 'S' // when an owner was there, see Store.stampOf
 	end   kind = 'E' // as stamp: the owner has ended, and synced the file
 )
 
