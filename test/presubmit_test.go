@@ -158,7 +158,10 @@ var allowed = map[string][]string{
 		"federation", "federation/catalog", "federation/listing", "federation/mirror", "federation/packed", "federation/recent",
 		"federation/report", "federation/zone",
 	},
-	"federation/agent/why":  {"federation", "federation/imports", "federation/report", "federation/upstream", "federation/zone", "federation/zone/domain"},
+	"federation/agent/why": {"federation", "federation/imports", "federation/report", "federation/upstream", "federation/zone", "federation/zone/domain"},
+	"federation/source/registration/store/journal": {
+		limit{850, 15}, "one file: its records, what reads them after damage, what writes it anew, and how old what it holds is",
+	},
 	"federation/report":     {"federation", "federation/problem", "federation/wire"},
 	"federation/statuspage": {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/report"},
 	"federation/hostname":   nil,

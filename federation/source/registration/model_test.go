@@ -322,6 +322,7 @@ func runModel(t *testing.T, seed uint64, steps int) {
 // In CI there are a thousand seeds, most of them for fewer steps: under race these take 200 s
 // of one processor, and a fifth of that otherwise.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	const long = 12
 	seeds := uint64(2 * long)
 	if os.Getenv("CI") == "true" {

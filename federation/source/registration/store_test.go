@@ -564,6 +564,36 @@ rules:
 	})
 }
 
+// A node that lingers is not one that lives: the next one to expire is the last one, and
+// takes its place.
+func TestLingeringIsNotAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCluster().store(true)
+		w := settled(t, registration.Config{Store: privateStore{s}, Linger: time.Minute})
+		p, q := w.connect("web"), w.connect("gone")
+		p.active(web, one)
+		q.active(web, two)
+		const both = "web.acme.example 192.0.2.1:8443 192.0.2.2:8443"
+		w.expect("both", both)
+		s.setAway(true, false)
+		synctest.Wait()
+		p.clear(web, one)
+		synctest.Wait()
+		q.breakStream()
+		time.Sleep(11 * time.Second) // two lingers, as one is about to be deleted
+		p.active(web, one)
+		synctest.Wait()
+		p.breakStream()
+		time.Sleep(11 * time.Second)
+		w.expect("the store is away", both)
+		s.setAway(false, false)
+		time.Sleep(10 * time.Second)
+		w.expect("the last one to expire lingers", "web.acme.example 192.0.2.1:8443")
+		time.Sleep(time.Minute)
+		w.expect("for its time")
+	})
+}
+
 // An owner that ends again and again before its convergence period is over keeps nodes for
 // their lifetime at most: since their providers were there last.
 func TestCrashLoop(t *testing.T) {
