@@ -90,7 +90,8 @@ SPIRE              := $(patsubst %,bin/tools/%-$(call pinned,spire,github.com/sp
 NSM                := bin/tools/nsm-$(call pinned,nsm,github.com/networkservicemesh/sdk)
 HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
-# It is go test, and says at the end how many tests were skipped, and why.
+# It is go test, and says at the end how many tests were skipped, and why, and what took
+# longer than is promised.
 GOTEST := go run ./test/runner
 
 # The plugin's version is the module's, and Go takes it from git.

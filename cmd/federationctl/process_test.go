@@ -18,8 +18,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 )
 
-// patience bounds each wait for something that must happen.
-const patience = 2 * time.Minute
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = time.Second     // is what such a wait takes in the median
+)
 
 // binary builds the command, once, and returns the path of the binary.
 var binary = sync.OnceValues(func() (string, error) {

@@ -131,7 +131,7 @@ func (s *stream) ends() codes.Code {
 // eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // TestServeAllowFile edits the allow file of an owner. Only consumers in the file are

@@ -1,7 +1,10 @@
-// Package await waits in tests for what processes do in their own time.
+// Package await waits in tests for what processes do in their own time, and notes how long
+// that takes. A test is patient, because machines are busy; what is promised is less, and
+// holds in most cases. Command runner compares the two over a whole run.
 package await
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -9,18 +12,37 @@ import (
 // interval is how often a condition is looked at.
 const interval = 10 * time.Millisecond
 
-// Until calls condition until it returns "", and fails the test when it does not within
-// the bound. Any other result says why the condition is not met yet.
-func Until(t testing.TB, bound time.Duration, condition func() string) {
+// Attribute is the key of the attributes of tests that Took writes: what it took, what is
+// promised, and for what, with a space in between.
+const Attribute = "took"
+
+// Took notes how long something took that is promised to take no longer than promised in
+// the median.
+func Took(t testing.TB, what string, promised, took time.Duration) {
 	t.Helper()
+	t.Attr(Attribute, fmt.Sprintf("%v %v %s", took, promised, what))
+}
+
+// Until calls condition until it returns "", and fails the test when it does not within
+// the bound. Any other result says why the condition is not met yet. The median of all
+// such waits of a package is promised to be no longer than promised; where nothing has to
+// be waited for, there is none.
+func Until(t testing.TB, promised, bound time.Duration, condition func() string) {
+	t.Helper()
+	why := condition()
+	if why == "" {
+		return
+	}
+	begin := time.Now()
 	deadline, ticker := time.NewTimer(bound), time.NewTicker(interval)
 	defer deadline.Stop()
 	defer ticker.Stop()
-	for why := condition(); why != ""; why = condition() {
+	for ; why != ""; why = condition() {
 		select {
 		case <-deadline.C:
 			t.Fatalf("after %v: %s", bound, why)
 		case <-ticker.C:
 		}
 	}
+	Took(t, fmt.Sprintf("a wait for a condition, with patience for %v", bound), promised, time.Since(begin))
 }

@@ -16,12 +16,15 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
-// patience bounds each wait for something that must happen.
-const patience = 2 * time.Minute
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 2 * time.Second // is what such a wait takes in the median
+)
 
 // programs builds the programs of the images, and returns the folder that they are in.
 func programs(t *testing.T) string {
@@ -85,20 +88,13 @@ func addresses(reply *dns.Msg) (found []string) {
 // want waits until a name has an address.
 func want(t *testing.T, from, server, name, address string) {
 	t.Helper()
-	deadline, tick := time.NewTimer(patience), time.NewTicker(50*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for {
+	await.Until(t, promised, patience, func() string {
 		reply, err := ask(from, server, name, dns.TypeA)
 		if err == nil && fmt.Sprint(addresses(reply)) == fmt.Sprint([]string{address}) {
-			return
+			return ""
 		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("the answer for %s is %v, %v, want %s", name, reply, err, address)
-		case <-tick.C:
-		}
-	}
+		return fmt.Sprintf("the answer for %s is %v, %v, want %s", name, reply, err, address)
+	})
 }
 
 // upstream is a name server that has one address for every name, and knows what it was asked for.

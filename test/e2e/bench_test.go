@@ -154,10 +154,10 @@ func BenchmarkClusters(b *testing.B) {
 	before := requests(b, west)
 	begin = time.Now()
 	must(b, o.Start(b.Context()))
-	await.Until(b, bulk, func() string { return notReady(b, o) })
+	await.Until(b, bulk, bulk, func() string { return notReady(b, o) })
 	b.ReportMetric(time.Since(begin).Seconds(), "cold-start-s")
 	f := follow(b, west)
-	await.Until(b, bulk, func() string {
+	await.Until(b, bulk, bulk, func() string {
 		if n := len(f.now()); n != *size {
 			return fmt.Sprintf("%d services are published", n)
 		}

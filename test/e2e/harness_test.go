@@ -19,7 +19,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
-const patience = 2 * time.Minute // bounds each wait for something that must happen
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 5 * time.Second // is what such a wait takes in the median
+)
 
 // shared is the world that most tests share. It is started by the first that needs
 // it, and stopped after the last.
@@ -108,7 +111,7 @@ func showLogs(t testing.TB, w *domain.World) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // must ends the test at an error.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
@@ -478,7 +479,9 @@ func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c m
 		}
 		e.mu.Unlock()
 		if !at.IsZero() {
-			return c, max(0, at.Sub(begin))
+			took = max(0, at.Sub(begin))
+			await.Took(t, "a condition that an owner writes", time.Second, took)
+			return c, took
 		}
 		select {
 		case <-news:

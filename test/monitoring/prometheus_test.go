@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute  // bounds each wait for something that must happen
+	promised = 30 * time.Second // is what such a wait takes in the median
 	tick     = 50 * time.Millisecond
 	oneCall  = 30 * time.Second // bounds one request to Prometheus
 
@@ -39,7 +40,7 @@ func must(t testing.TB, err error) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // scaled returns the rules with other durations, so that what takes minutes takes

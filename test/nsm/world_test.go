@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute  // bounds each wait for something that must happen
+	promised = 10 * time.Second // is what such a wait takes in the median
 	tick     = 20 * time.Millisecond
 
 	zone       = "nsm.fed.example"
@@ -236,7 +237,7 @@ func (w *world) steady(t *testing.T, name, want string) (stop func()) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // passed waits until so much time has passed since a moment.

@@ -19,13 +19,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
-// patience bounds each wait for something that must happen.
-const patience = time.Minute
+const (
+	patience = time.Minute      // bounds each wait for something that must happen
+	promised = 20 * time.Second // is what such a wait takes in the median
+)
 
 // eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // mustRun runs a command, and returns what it printed.

@@ -28,7 +28,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/register/fleet"
 )
 
-const patience = 2 * time.Minute // bounds each wait for something that must happen
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = time.Second     // is what such a wait takes in the median
+)
 
 // The names and identities of every world.
 const (
@@ -99,7 +102,7 @@ func must(t testing.TB, err error) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // passes waits until a time.

@@ -26,6 +26,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 5 * time.Second // is what such a wait takes in the median
 	tick     = 20 * time.Millisecond
 
 	zone      = "fed.example"
@@ -77,7 +78,7 @@ func must(t testing.TB, err error) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t testing.TB, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // passes lets a time pass.

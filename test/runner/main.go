@@ -1,5 +1,8 @@
 // Command runner runs go test in one module after the other, and prints what it prints.
-// At the end it says what "ok" hides: how many tests were skipped, and why.
+// Two things are added at the end, which "ok" hides: how many tests were skipped, and
+// why; and which promises were broken. A test waits for longer than what is promised,
+// because machines are busy, but it says how long it took (package await): where the
+// median of a promise over the whole run is above it, the run has failed.
 //
 //	runner [-modules DIR,DIR] [--] ARGUMENTS of go test
 //	runner -never FILE
@@ -51,6 +54,10 @@ func run(out io.Writer, modules, args []string, log string) (code int) {
 		}
 	}
 	fmt.Fprint(out, r.skips())
+	if broken := brokenPromises(r.took); broken != "" {
+		fmt.Fprint(out, broken)
+		code = max(code, 1)
+	}
 	return code
 }
 

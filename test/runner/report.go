@@ -16,6 +16,8 @@ type event struct {
 	Package string `json:"package"`
 	Test    string `json:"test"`
 	Output  string `json:"output"`
+	Key     string `json:"key"` // of an attribute
+	Value   string `json:"value"`
 }
 
 // test names a test, or with no name what a package says outside of its tests.
@@ -30,6 +32,7 @@ type report struct {
 	order   map[string][]string          // the tests of each, as they began
 	results map[test]string              // "pass", "fail" or "skip"
 	reasons map[test]string              // of tests that were skipped
+	took    []took
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -55,6 +58,10 @@ func (r *report) add(e *event) {
 			r.order[id.pkg] = append(r.order[id.pkg], id.name)
 		}
 		r.output[id.pkg][id.name] += e.Output
+	case "attr":
+		if t, ok := parseTook(e); ok {
+			r.took = append(r.took, t)
+		}
 	case "pass", "fail", "skip":
 		if id.name == "" {
 			r.finish(id.pkg, e.Action == "fail")

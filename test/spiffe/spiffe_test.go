@@ -78,7 +78,7 @@ func TestRotation(t *testing.T) {
 	w.answers(t, web, webAnswer)
 	unbroken, prober := w.follow(t), w.probe(t)
 	owner, coreDNS := []time.Time{w.ownerExpiry(t)}, []time.Time{w.dnsExpiry(t)}
-	await.Until(t, 4*time.Minute, func() string {
+	await.Until(t, rotations*time.Minute, 4*time.Minute, func() string {
 		for all, now := range map[*[]time.Time]time.Time{&owner: w.ownerExpiry(t), &coreDNS: w.dnsExpiry(t)} {
 			if !now.Equal((*all)[len(*all)-1]) {
 				*all = append(*all, now)
@@ -241,6 +241,9 @@ func startFake(t *testing.T, certificate tls.Certificate) *fake {
 // streams of a test do not end at all.
 const busy = 30 * time.Second
 
+// ends is what that takes in the median.
+const ends = 10 * time.Second
+
 // Whoever is not allowed any more, or not trusted, loses the stream, and gets it back
 // when that is taken back.
 func TestTakenAway(t *testing.T) {
@@ -272,7 +275,7 @@ func TestTakenAway(t *testing.T) {
 		w.state(t, "synced")
 		must(t, tc.take())
 		start := time.Now()
-		await.Until(t, busy, func() string {
+		await.Until(t, ends, busy, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
 				return "the stream lives without " + tc.what
 			}

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
+	patience = 2 * time.Minute  // bounds each wait for something that must happen
+	promised = 30 * time.Second // is what such a wait takes in the median
 	tick     = 20 * time.Millisecond
 
 	// grace is how long a stream outlives a certificate, on both sides.
@@ -278,7 +279,7 @@ func logs(t *testing.T, p *realserver.Process, texts ...string) {
 // eventually waits until condition has nothing to complain of.
 func eventually(t *testing.T, condition func() string) {
 	t.Helper()
-	await.Until(t, patience, condition)
+	await.Until(t, promised, patience, condition)
 }
 
 // program returns the path of one of this project's programs, as an agent sees it.
