@@ -1,8 +1,10 @@
 package kubernetes
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,7 +26,8 @@ import (
 type offline struct {
 	*publisher
 
-	told *part
+	told    *part
+	version int // of the object that was put last
 }
 
 // newOffline returns a source that knows nothing yet.
@@ -39,7 +42,7 @@ func newOffline(t *testing.T, rules export.Rules) *offline {
 	s.wanted, s.slices = wantedKinds(rules)
 	s.world.health.discovered = true
 	told := &part{}
-	o := &offline{newPublisher(s, told), told}
+	o := &offline{publisher: newPublisher(s, told), told: told}
 	for _, k := range s.wanted {
 		s.world.begin(watched{kind: k})
 	}
@@ -70,6 +73,8 @@ func (o *offline) read(t *testing.T, objects ...metav1.Object) {
 func (o *offline) put(t *testing.T, objects ...metav1.Object) {
 	t.Helper()
 	for _, object := range objects {
+		o.version++
+		object.SetResourceVersion(strconv.Itoa(o.version))
 		if err := o.store(kindOf(object)).Add(object); err != nil {
 			t.Fatal(err)
 		}
@@ -298,6 +303,49 @@ func TestNobodyTakesForeignNames(t *testing.T) {
 		o.read(t, named("attack", "a", wanted, true, time.Now()))
 		if got := o.told.names(); got != "" || o.counts[string(export.NameNotAllowed)] != 1 {
 			t.Errorf("%s: published %q, refused %v", wanted, got, o.counts)
+		}
+	}
+}
+
+// TestGrowthIsCounted has a Service become too large: a part of it stays published, and is
+// counted until all of it is.
+func TestGrowthIsCounted(t *testing.T) {
+	o := newOffline(t, export.Rules{})
+	large := func(n int) *corev1.Service {
+		s := at("large", "192.0.2.1")
+		s.Spec.ExternalIPs = nil
+		for i := range n {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+		}
+		return s
+	}
+	o.read(t, large(1000))
+	for _, step := range []struct{ size, count int }{{1001, 1}, {1000, 0}} {
+		o.put(t, large(step.size))
+		if got := o.told.refused[string(export.TooManyEndpoints)]; got != step.count || o.told.names() != "west/shop/large" || len(o.told.withdrawn) > 0 {
+			t.Errorf("%d addresses: counted %d times, published %s", step.size, got, o.told.names())
+		}
+	}
+}
+
+// TestNoNodeIsReady has all nodes not be ready: nothing is withdrawn.
+func TestNoNodeIsReady(t *testing.T) {
+	for _, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
+		o, s := newOffline(t, export.Rules{}), at("spread", "")
+		s.Spec.ExternalIPs, s.Spec.Type, s.Spec.ExternalTrafficPolicy = nil, corev1.ServiceTypeNodePort, policy
+		s.Spec.Ports[0].NodePort = 30080
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "spread", Labels: map[string]string{discoveryv1.LabelServiceName: "spread"}},
+			Endpoints:  []discoveryv1.Endpoint{{NodeName: new("n1")}},
+		}
+		o.read(t, s, slice, readyNode("n1"))
+		lost := readyNode("n1")
+		lost.Status.Conditions[0].Status = corev1.ConditionUnknown
+		slice = slice.DeepCopy()
+		slice.Endpoints[0].Conditions.Ready = new(false) // as the controllers say a little later
+		o.put(t, lost, slice)
+		if !o.told.has("west/shop/spread", "198.51.100.1") || len(o.told.withdrawn) > 0 {
+			t.Errorf("with %s: published %q, withdrawn %v", policy, o.told.names(), o.told.withdrawn)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type publisher struct {
 // entry is what has become of an exported Service.
 type entry struct {
 	encoded  *wire.Encoded // nil where it is not published
-	rule     export.Rule   // why it is not
+	rule     export.Rule   // why it is not, or not as a whole
 	labelled time.Time     // since when the label exports it; zero where a ServiceExport does
 }
 
@@ -208,6 +208,8 @@ func (p *publisher) look(of name) (r result, others []name, ok bool) {
 		}
 		if r.verdict.Refusal != nil {
 			r.rule = r.verdict.Refusal.Rule
+		} else if slices.ContainsFunc(r.verdict.Warnings, func(f export.Finding) bool { return f.Rule == export.TooManyEndpoints }) {
+			r.rule = export.TooManyEndpoints // a part of it is not published
 		}
 	}
 	for _, k := range keys {

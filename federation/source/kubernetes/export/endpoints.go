@@ -49,6 +49,42 @@ func (p places) endpoints() []federation.Endpoint {
 	return found
 }
 
+// cut leaves out addresses, each with all of its ports, where there are more places or names
+// than a service may have. The least are kept, so that few change when one comes or goes.
+func (t *translation) cut(found places) {
+	if len(found) <= federation.MaxEndpoints && len(found.labels()) <= federation.MaxInstances {
+		return
+	}
+	all, kept, labels := found.endpoints(), 0, make(map[string]bool)
+	for n := 1; n <= len(all); n++ {
+		for _, label := range all[n-1].Labels {
+			labels[label] = true
+		}
+		if n > federation.MaxEndpoints || len(labels) > federation.MaxInstances {
+			break
+		}
+		if n == len(all) || all[n].Address != all[n-1].Address {
+			kept = n // whole addresses
+		}
+	}
+	if kept == 0 {
+		return // one address alone is too large
+	}
+	for _, e := range all[kept:] {
+		delete(found, place{e.Address, e.Port})
+	}
+	t.warnf(TooManyEndpoints, "the Service %s has more endpoints than the %d that can be published; those of the least addresses are", t.name(), federation.MaxEndpoints)
+}
+
+// labels returns the labels of all places, which are the names of instances.
+func (p places) labels() map[string]bool {
+	labels := make(map[string]bool)
+	for _, of := range p {
+		maps.Copy(labels, of)
+	}
+	return labels
+}
+
 func compareAddresses(a, b federation.Address) int {
 	aIP, aOK := a.IP()
 	bIP, bOK := b.IP()
@@ -190,19 +226,24 @@ const exclude = corev1.LabelNodeExcludeBalancers
 // nodes returns the nodes that forward to the Service, or why there is none.
 func (t *translation) nodes() (nodes []*corev1.Node, why string) {
 	local := t.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	candidates := slices.DeleteFunc(slices.Clone(t.Nodes), func(n *corev1.Node) bool {
+		_, excluded := n.Labels[exclude]
+		return excluded || n.DeletionTimestamp != nil
+	})
+	// Where no node is ready it is rather their control plane that does not hear of them:
+	// nothing is better than another then.
+	blind := !slices.ContainsFunc(candidates, isReady)
 	with := make(map[string]bool)
 	if local {
-		t.eachReady(func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+		t.each(blind || t.Service.Spec.PublishNotReadyAddresses, func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
 			if e.NodeName != nil {
 				with[*e.NodeName] = true
 			}
 		})
 	}
-	why = "no node is ready and takes traffic from outside"
-	for _, node := range t.Nodes {
-		if _, excluded := node.Labels[exclude]; excluded || node.DeletionTimestamp != nil || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
+	why = "no node takes traffic from outside"
+	for _, node := range candidates {
+		if !blind && !isReady(node) {
 			continue
 		}
 		if local && !with[node.Name] {
@@ -215,6 +256,12 @@ func (t *translation) nodes() (nodes []*corev1.Node, why string) {
 		why = ""
 	}
 	return nodes, why
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // hasFamily reports whether the Service has the IP family of the address: node ports
@@ -239,7 +286,7 @@ func (t *translation) pods() (places, string) {
 		return nil, "the Service is headless, and the pods of the cluster are not configured to be routable"
 	}
 	found := make(places)
-	t.eachReady(func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
+	t.each(t.Service.Spec.PublishNotReadyAddresses, func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) {
 		if len(e.Addresses) == 0 {
 			return
 		}
@@ -291,9 +338,9 @@ func numberIn(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
 	return 0, false
 }
 
-// eachReady calls f for every endpoint of the Service that takes new connections. An
-// endpoint that terminates is not ready, even while it still serves.
-func (t *translation) eachReady(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
+// each calls f for every endpoint of the Service that takes new connections, or for all of
+// them. An endpoint that terminates is not ready, even while it still serves.
+func (t *translation) each(all bool, f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
 	t.verdict.Slices = true
 	for _, slice := range t.Slices {
 		if slice.Namespace != t.Service.Namespace || slice.Labels[discoveryv1.LabelServiceName] != t.Service.Name {
@@ -302,7 +349,7 @@ func (t *translation) eachReady(f func(*discoveryv1.EndpointSlice, *discoveryv1.
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			// "A nil value should be interpreted as 'true'."
-			if e.Conditions.Ready == nil || *e.Conditions.Ready || t.Service.Spec.PublishNotReadyAddresses {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready || all {
 				f(slice, e)
 			}
 		}

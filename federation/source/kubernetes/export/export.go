@@ -147,6 +147,7 @@ const (
 	MixedListeners    Rule = "MixedListeners"    // listeners that speak another protocol to clients
 	AmbiguousListener Rule = "AmbiguousListener" // it cannot be told whether the listener takes the route
 	UnknownAnnotation Rule = "UnknownAnnotation"
+	TooManyEndpoints  Rule = "TooManyEndpoints" // more than a service may have; the rest is published
 )
 
 // Finding is a rule that is broken, and where.

@@ -3,6 +3,7 @@ package export
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // TestTranslateRandom checks what holds for every verdict over many worlds, and that
@@ -31,7 +34,7 @@ func TestTranslateRandom(t *testing.T) {
 	}
 	for _, rule := range []Rule{
 		NoService, InvalidServiceType, BeingDeleted, NameOutsideZone, NameNotAllowed, InvalidName, BadAnnotation, NoPort, UDPOnly, NoAddress, TooLarge,
-		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation,
+		UnsupportedPort, UnreachablePort, DuplicateID, InvalidID, InvalidAddress, MixedListeners, AmbiguousListener, UnknownAnnotation, TooManyEndpoints,
 	} {
 		if seen[string(rule)] == 0 {
 			t.Errorf("no world breaks the rule %s: %v", rule, seen)
@@ -104,6 +107,13 @@ func (d dice) world() *world {
 	w.nodes = several(d, 4, d.node)
 	w.routes = several(d, 5, d.route)
 	w.gates = []*gatewayv1.Gateway{d.gate("a"), d.gate("b")}
+	if d.one(100) {
+		var ids []string
+		for i := range federation.MaxSANs + 1 {
+			ids = append(ids, fmt.Sprintf("spiffe://west.example/%d", i))
+		}
+		w.service.Annotations = map[string]string{prefix + "sans": strings.Join(ids, ",")}
+	}
 	if d.one(100) {
 		for i := range 1001 {
 			w.service.Status.LoadBalancer.Ingress = append(w.service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: fmt.Sprintf("198.51.%d.%d", i/250, i%250)})

@@ -73,6 +73,7 @@ func (t *translation) translate() (*federation.Service, *Finding) {
 	if refusal != nil {
 		return nil, refusal
 	}
+	t.cut(found)
 	return &federation.Service{
 		Name:      t.Cluster + "/" + t.Export.Namespace + "/" + t.Export.Name,
 		FQDN:      fqdn,
@@ -152,12 +153,7 @@ func (t *translation) labels() []federation.Pair {
 // instances returns an instance for each port, in the order of the Service, and for
 // each pod with a hostname, in the order of these.
 func (t *translation) instances(found places) []federation.Instance {
-	labels := make(map[string]bool)
-	for _, of := range found {
-		for label := range of {
-			labels[label] = true
-		}
-	}
+	labels := found.labels()
 	var instances []federation.Instance
 	protocol := federation.Protocol(0) // of a pod
 	for _, p := range t.ports {
