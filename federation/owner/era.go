@@ -2,7 +2,6 @@ package owner
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,14 +27,17 @@ func (e era) over() bool { return e.ctx.Err() != nil }
 // reason returns the status with which the streams of the era end, or nil before.
 func (e era) reason() error { return context.Cause(e.ctx) }
 
-// maxReason bounds the reason in a status, in bytes: consumers refuse long trailers.
-const maxReason = 1 << 10
+// errUnavailable ends the streams of a registry that is not available. It does not say why:
+// the reason names the sources of the owner, with their paths and addresses, and consumers
+// are others.
+var errUnavailable = status.Error(codes.Unavailable, "the catalog is not available just now; the owner's status page and log say why")
 
 // SetUnavailable says why the catalog cannot be told as a whole just now, or with ""
 // that it can be. A new registry is available.
 //
-// While there is a reason, every stream of the registry ends with the code Unavailable
-// and the reason: consumers keep the catalog that they have, and come back. What the
+// While there is a reason, every stream of the registry ends with the code Unavailable:
+// consumers keep the catalog that they have, and come back. The reason is for Stats, and
+// they are not told it. What the
 // registry holds may change meanwhile, and no consumer is told of it. Streams that
 // are open end even if the reason is gone at once.
 //
@@ -54,7 +56,7 @@ func (r *Registry) SetUnavailable(reason string) {
 	}
 	// The era ends with the registry locked, and take looks at it in the same lock.
 	// So no subscription is told of anything that changes from here on.
-	r.era.end(status.Error(codes.Unavailable, "the catalog is unavailable: "+strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")))
+	r.era.end(errUnavailable)
 	clear(r.classes)
 }
 

@@ -184,7 +184,7 @@ func (r *Registry) tell(d difference, before map[string]policy.Verdict) Differen
 		r.move(name)
 		r.refusals.forget(name)
 	}
-	r.touch(d)
+	r.touch(d, before)
 	count := Difference{len(d.added), len(d.changed), len(d.gone)}
 	if len(r.classes) == 0 || count == (Difference{}) {
 		return count

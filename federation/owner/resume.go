@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -72,20 +73,22 @@ type digests struct {
 	at     [resume.Leaves]uint64    // resumes.changes when that of a leaf was taken
 	left   [resume.Leaves][]missing // the services that are withheld
 	seen   [resume.Leaves]int       // how many services there are, with these
-	busy   chan struct{}            // while they are taken; closed then
+
+	touched [resume.Leaves]uint64 // resumes.changes when something that is seen has changed in a leaf last
+
+	busy chan struct{} // while they are taken; closed then
 }
 
 // resumes is what a registry keeps once a consumer has wanted to resume.
 type resumes struct {
-	changes uint64                // counts those of services
-	touched [resume.Leaves]uint64 // changes when something has changed in a leaf last
-	digests map[sight]*digests    // under the policy in force
-	owed    time.Time             // no digests are taken before
+	changes uint64             // counts those of services
+	digests map[sight]*digests // under the policy in force
+	owed    time.Time          // no digests are taken before
 }
 
 // stale reports whether the digest of a leaf may not be that of now.
-func (r *resumes) stale(d *digests, leaf int) bool {
-	return d.leaves == nil || r.touched[leaf] > d.at[leaf]
+func (d *digests) stale(leaf int) bool {
+	return d.leaves == nil || d.touched[leaf] > d.at[leaf]
 }
 
 // of returns the digests of a sight.
@@ -113,23 +116,35 @@ func (r *resumes) spend(took time.Duration) {
 	r.owed = r.owed.Add(digestShare * took)
 }
 
-// touch notes in which leaves something has changed. It costs nothing before a consumer
-// has wanted to resume.
-func (r *Registry) touch(d difference) {
+// touch notes for each sight in which leaves something has changed that is seen there: a
+// consumer is sent the leaves that are not known anew, and must not learn from them when
+// something changes that is hidden from it. Before has the verdicts that there were. It costs
+// nothing before a consumer has wanted to resume.
+func (r *Registry) touch(d difference, before map[string]policy.Verdict) {
 	known := r.resumes
 	if known == nil {
 		return
 	}
 	known.changes++
-	if len(d.added)+len(d.changed)+len(d.gone) >= manyChanges {
-		for leaf := range known.touched {
-			known.touched[leaf] = known.changes
+	many := len(d.added)+len(d.changed)+len(d.gone) >= manyChanges
+	for s, of := range known.digests {
+		switch {
+		case many:
+			for leaf := range of.touched {
+				of.touched[leaf] = known.changes // the consumer is told everything
+			}
+		case s.whole:
+			of.touch(d, known.changes)
+		default:
+			of.touch(r.seen(s.view, d, before), known.changes)
 		}
-		return
 	}
-	for _, names := range [][]string{d.added, d.changed, d.gone} {
+}
+
+func (d *digests) touch(by difference, changes uint64) {
+	for _, names := range [][]string{by.added, by.changed, by.gone} {
 		for _, name := range names {
-			known.touched[resume.Leaf(name)] = known.changes
+			d.touched[resume.Leaf(name)] = changes
 		}
 	}
 }
@@ -200,7 +215,7 @@ func (r *Registry) begin(s *Subscription, v view, d *digests, theirs resume.Dige
 	selection := d.fold(len(theirs)).Differ(theirs)
 	var stale [resume.Leaves]bool
 	for leaf := range stale {
-		if stale[leaf] = r.resumes.stale(d, leaf); stale[leaf] {
+		if stale[leaf] = d.stale(leaf); stale[leaf] {
 			selection.Add(leaf)
 		}
 	}
@@ -282,7 +297,7 @@ func (r *Registry) digest(s sight, d *digests) *digesting {
 	}
 	stale := 0
 	for leaf := range t.wanted {
-		if r.resumes.stale(d, leaf) {
+		if d.stale(leaf) {
 			t.wanted[leaf] = true
 			stale++
 		}

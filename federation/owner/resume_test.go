@@ -261,7 +261,7 @@ func TestResumeAndEras(t *testing.T) {
 		}
 		mute := silent(t, f, services)
 		f.registry.SetUnavailable("away")
-		expectUnavailable(t, mute, "away")
+		expectUnavailable(t, mute)
 		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
 			t.Errorf("the resumed stream got %v, expected Unavailable", err)
 		}
@@ -423,6 +423,41 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 		told("upsert s004 1", "end")
 		time.Sleep(time.Nanosecond)
 		told("end")
+	})
+}
+
+// TestResumeTellsNothingOfWhatIsHidden changes services that a consumer does not see, while no
+// digests are taken: the buckets that it is sent must not say where.
+func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		services := expressibles(40)
+		for _, s := range services {
+			upsert(t, r, s)
+		}
+		r.SetPolicy(policyOf(t, stripped(of("s001", consumerID)), of("s002", consumerID)))
+		state := map[string]*federation.Service{"s001": expressible("s001", 1), "s002": services["s002"]}
+		state["s001"].Description = ""
+		theirs, ids := sumOf(t, plain, state), []mtls.ID{idOf(t, consumerID)}
+		told := func(when string, buckets int, want ...string) {
+			t.Helper()
+			resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)
+			defer resumed.Close()
+			if got := drain(resumed.Subscription); !cmp.Equal(want, got) || resumed.selection.Len() != buckets {
+				t.Errorf("%s: told %v, and %d buckets differ, expected %v and %d", when, got, resumed.selection.Len(), want, buckets)
+			}
+		}
+		told("before", 0, "end")
+		r.resumes.spend(2 * digestBurst)
+		upsert(t, r, expressible("s010", 2))
+		r.Delete("s011")
+		upsert(t, r, expressible("t001", 1))
+		secret := expressible("s001", 1)
+		secret.Description = "changed" // and stripped
+		upsert(t, r, secret)
+		told("after hidden changes", 0, "end")
+		upsert(t, r, expressible("s002", 2))
+		told("after a change", 1, "upsert s002 2", "end")
 	})
 }
 

@@ -285,7 +285,7 @@ func (c *Catalog) judge() {
 	}
 }
 
-// unavailable returns why consumers cannot have the catalog; they read it. It is empty
+// unavailable returns why consumers cannot have the catalog. It is empty
 // when they can.
 func (c *Catalog) unavailable(now time.Time) string {
 	var names []string
