@@ -478,3 +478,22 @@ func TestRanking(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredClaim has an owner that has expired, whose instance has the name of a service.
+// The owner that comes next has that service, and an instance of the same name: its own
+// instance does not take the name from its service.
+func TestExpiredClaim(t *testing.T) {
+	w := newWorld()
+	w.put(0, "upper", "web", "a")
+	w.put(1, "lower", "web", "a")
+	w.put(1, "inner", "a.web", "i")
+	expires := now.Add(time.Minute)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	tree := w.Publish()
+	if d := cmp.Diff(map[string]string{"web": "0/upper"}, holders(&tree, now)); d != "" {
+		t.Errorf("before the end (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(map[string]string{"web": "1/lower", "a.web": "1/inner"}, holders(&tree, expires)); d != "" {
+		t.Errorf("after the end (-want +got):\n%s", d)
+	}
+}
