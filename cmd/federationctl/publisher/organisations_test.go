@@ -41,7 +41,7 @@ func TestTwoOrganisations(t *testing.T) {
 			s.Labels["tier"] = "public"
 		}
 		for i, port := range ports {
-			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: port, Port: 443 + int32(i)}) //nolint:gosec // a few
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: port, Port: 443 + int32(i)})
 		}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 		kept, err := rules.Trim(s)
