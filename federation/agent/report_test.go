@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -251,4 +254,52 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 		cancel()
 		readers.Wait()
 	})
+}
+
+// TestParkedOwner has an owner that refuses this consumer, and is tried again by itself once
+// it does not, or at once when somebody wants it.
+func TestParkedOwner(t *testing.T) {
+	for name, byHand := range map[string]bool{"by itself": false, "by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				other, err := mtls.ParseID("other.example")
+				self, err2 := mtls.ParseID("consumer.example")
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				s, err := owner.New(owner.Config{
+					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []mtls.ID{other},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.run(ownerAddress, s)
+				w.attach(w.block("one", w.owner(ownerAddress)))
+				for range 60 {
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if u := w.agent.Upstreams(time.Now())[0]; u.State != "parked" || u.NextAttempt.Before(time.Now()) || u.NextAttempt.After(u.LastAttempt.Add(6*time.Minute+time.Second)) {
+						t.Fatalf("%+v", u)
+					}
+				}
+				s.SetAllow([]mtls.ID{other, self})
+				if byHand {
+					if u, err := w.agent.Retry(ownerAddress, time.Now()); err != nil || u.State != "parked" {
+						t.Errorf("%+v, %v", u, err)
+					}
+				} else {
+					time.Sleep(6 * time.Minute)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if u := w.agent.Upstreams(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
+					t.Errorf("%+v", u)
+				}
+				if _, err := w.agent.Retry("other", time.Now()); err == nil {
+					t.Error("there is another owner")
+				}
+			})
+		})
+	}
 }

@@ -48,7 +48,8 @@ type replica struct {
 	due      time.Time // when the next attempt is
 	rests    time.Time // until when the owner does not want to be tried
 	fixable  bool      // new credentials may help
-	parked   bool      // nothing else does
+	parked   bool      // little else does
+	final    bool      // it is parked, and not tried again by itself
 }
 
 // ended notes how an attempt has ended, and returns the delay before the next one that
@@ -56,6 +57,7 @@ type replica struct {
 func (r *replica) ended(e end) time.Duration {
 	now, limit := time.Now(), maxDelay
 	r.parked = e.verdict == park
+	r.final = r.parked && e.after == 0
 	r.fixable = r.parked || e.verdict == slow
 	switch {
 	case e.verdict != quick:
@@ -91,20 +93,23 @@ func (r *replica) reset(patience time.Duration) {
 
 // forgive makes an attempt due if new credentials may help.
 func (r *replica) forgive() {
+	if r.parked {
+		r.rests = time.Time{} // it has asked for that only because it has refused the others
+	}
 	if r.fixable {
-		r.fixable, r.parked, r.due = false, false, time.Time{}
+		r.fixable, r.parked, r.final, r.due = false, false, false, time.Time{}
 	}
 }
 
 // hurry makes an attempt due, but no earlier than any other may be.
 func (r *replica) hurry() {
-	r.parked, r.rests, r.due = false, time.Time{}, time.Time{}
+	r.parked, r.final, r.rests, r.due = false, false, time.Time{}, time.Time{}
 	if !r.failed.IsZero() {
 		r.due = r.failed.Add(minDelay)
 	}
 }
 
-// next returns when the next attempt is, unless the replica is parked.
+// next returns when the next attempt is, unless there is none.
 func (r *replica) next() time.Time { return later(r.due, r.rests) }
 
 func later(a, b time.Time) time.Time {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +28,7 @@ const (
 	quick         // retry, and soon: an attempt costs next to nothing
 	calm          // retry, and send fewer pings
 	slow          // retry, but not often: somebody has to fix something first
-	park          // do not retry before something has changed
+	park          // do not retry before something has changed, or the time has come that the owner says
 )
 
 // end says how a session ended. It is an error whose text is safe to show.
@@ -66,9 +67,10 @@ func classify(err error) end {
 		return end{verdict: retry, code: codes.FailedPrecondition, err: err}
 	case errors.Is(err, io.EOF):
 		return end{verdict: retry, code: codes.OK, err: err}
-	// Hamlet: a consumer that is not authenticated "must not retry".
+	// Hamlet: a consumer that is not authenticated "must not retry", unless the owner says
+	// that it may.
 	case code == codes.Unauthenticated, code == codes.InvalidArgument:
-		return end{verdict: park, code: code, err: err}
+		return end{verdict: park, code: code, err: err, after: retryAfter(err)}
 	case unreadable(err):
 		return end{verdict: slow, code: code, err: err}
 	// gRPC, A8: an owner that gets more pings than it allows ends the connection
@@ -80,10 +82,11 @@ func classify(err error) end {
 }
 
 // retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
-// (google.rpc) in a status Unavailable. It is 0 where it asks for nothing that makes sense.
+// (google.rpc) in a status Unavailable, or in one after which it would not be tried again. It
+// is 0 where it asks for nothing that makes sense.
 func retryAfter(err error) time.Duration {
 	s, ok := status.FromError(err)
-	if !ok || s.Code() != codes.Unavailable {
+	if !ok || !slices.Contains([]codes.Code{codes.Unavailable, codes.Unauthenticated, codes.InvalidArgument}, s.Code()) {
 		return 0
 	}
 	for _, detail := range s.Details() {

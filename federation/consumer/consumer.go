@@ -132,8 +132,9 @@ type Sink interface {
 	Answered(ctx context.Context)
 
 	// Lost says that the stream has ended, or that it could not be opened. The text
-	// of err is safe to show. Parked means that no other attempt is made until the
-	// credentials change. Lost is called neither when the context of Run has ended
+	// of err is safe to show. Parked means that every replica has refused the consumer: no
+	// other attempt is made until the credentials change, or the time comes that they have
+	// said, see Observer.Waiting. Lost is called neither when the context of Run has ended
 	// nor for a stream that ends because of Renew.
 	Lost(ctx context.Context, err error, parked bool)
 }
@@ -352,9 +353,10 @@ func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
 // use.
 func (c *Consumer) round(ctx context.Context) {
 	for _, r := range slices.Clone(c.replicas) {
-		if r.parked || time.Until(r.next()) > 0 {
+		if r.final || time.Until(r.next()) > 0 {
 			continue
 		}
+		r.parked = false
 		patience := forever
 		if c.armed() > 1 {
 			patience = r.patience
@@ -389,7 +391,7 @@ func (c *Consumer) round(ctx context.Context) {
 			}
 		}
 		delay := r.ended(ending)
-		parked := c.armed() == 0
+		parked := !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
 		c.journal.ended(r.address, ending, parked)
 		c.config.Sink.Lost(ctx, ending, parked)
 		if useful {
@@ -399,10 +401,10 @@ func (c *Consumer) round(ctx context.Context) {
 	}
 }
 
-// armed returns how many replicas are not parked.
+// armed returns how many replicas are not parked, or may be tried now all the same.
 func (c *Consumer) armed() (n int) {
 	for _, r := range c.replicas {
-		if !r.parked {
+		if !r.parked || !r.final && time.Until(r.next()) <= 0 {
 			n++
 		}
 	}
@@ -412,7 +414,7 @@ func (c *Consumer) armed() (n int) {
 // next returns when the next attempt is due; false: when something has changed.
 func (c *Consumer) next() (at time.Time, ok bool) {
 	for _, r := range c.replicas {
-		if !r.parked && (!ok || r.next().Before(at)) {
+		if !r.final && (!ok || r.next().Before(at)) {
 			at, ok = r.next(), true
 		}
 	}

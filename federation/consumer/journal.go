@@ -73,9 +73,13 @@ func (j *journal) ended(address string, e end, parked bool) {
 		j.address, j.lost = "", time.Now()
 	}
 	switch {
+	case e.verdict == park && e.after > 0 && again: // the same as some minutes ago
+	case parked && e.after > 0:
+		j.ends[key] = true
+		j.logger.Error("owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change", attributes...)
 	case parked:
 		j.logger.Error("owner is parked: not tried again before the certificate, key or CA files or the configuration change", attributes...)
-	case e.verdict == park:
+	case e.verdict == park && e.after == 0:
 		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
 	case !again:
 		j.ends[key], j.slowEnds[key] = true, true

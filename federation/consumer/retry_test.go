@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -861,5 +862,90 @@ func TestWaiting(t *testing.T) {
 		if waiting := w.details("waiting"); waiting[len(waiting)-1] != "" {
 			t.Errorf("parked, it waits for %s", waiting[len(waiting)-1])
 		}
+	})
+}
+
+// forbidding is an owner that refuses consumers, and says after what time they may come back.
+func forbidding(t *testing.T, code codes.Code, after time.Duration) handler {
+	t.Helper()
+	s, err := status.New(code, "who are you?").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(rdpb.DiscoveryService_EstablishStreamServer) error { return s.Err() }
+}
+
+// An owner that says that it may be tried again is, although it is parked: as often as it
+// says, and without a line in the log for each time.
+func TestParkedIsTriedAgain(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unauthenticated, codes.InvalidArgument} {
+		t.Run(code.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				stop := w.serve(ownerAddress, forbidding(t, code, 4*time.Minute))
+				w.run(w.config())
+				time.Sleep(10 * time.Hour)
+				attempts := w.seen("dialed")
+				for i := 1; i < len(attempts); i++ {
+					if d := attempts[i].at - attempts[i-1].at; d < 4*time.Minute || d > 6*time.Minute {
+						t.Errorf("attempt %d is after %v", i, d)
+					}
+				}
+				if n := len(w.seen("parked")); n != len(attempts) || n < 100 || w.seen("lost") != nil {
+					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, w.details("lost"))
+				}
+				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+					t.Errorf("logged: %v", lines)
+				}
+				w.change() // which is not made to wait
+				synctest.Wait()
+				if n := len(w.seen("dialed")); n != len(attempts)+1 {
+					t.Errorf("%d attempts at once after a change", n-len(attempts))
+				}
+				stop()
+				w.serve(ownerAddress, good)
+				time.Sleep(6 * time.Minute)
+				if applied := w.details("applied"); len(applied) != 1 {
+					t.Errorf("applied: %v", applied)
+				}
+			})
+		})
+	}
+	t.Run("of two", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			w.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+			config := w.config()
+			config.Addresses = []string{"a:1", "b:1"}
+			w.run(config)
+			time.Sleep(time.Hour)
+			n := make(map[string]int)
+			for _, address := range w.details("dialed") {
+				n[address]++
+			}
+			if n["b:1"] != 1 || n["a:1"] < 10 || n["a:1"] > 16 || len(w.seen("lost")) != 1 {
+				t.Errorf("attempts %v, lost %v", n, w.details("lost"))
+			}
+			if waiting := w.details("waiting"); waiting[len(waiting)-1] == "" {
+				t.Error("it waits for a change")
+			}
+		})
+	})
+	t.Run("beside one that is silent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			w.serve("b:1", silent)
+			config := w.config()
+			config.Addresses = []string{"a:1", "b:1"}
+			w.run(config)
+			time.Sleep(24 * time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1"}, w.details("dialed")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	})
 }

@@ -144,7 +144,7 @@ type Observer interface {
 type Status struct {
 	catalog.Status // times by the wall clock
 
-	Parked      bool      // no attempt is made before something changes; see consumer.Sink
+	Parked      bool      // the owner refuses this consumer; see consumer.Sink
 	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
 	LastAttempt time.Time // to open a stream; zero before the first
 	NextAttempt time.Time // zero while there is a stream, and where nothing is tried before something changes; past while one is under way

@@ -37,6 +37,10 @@ const (
 	// The delay that consumers are told that are turned away.
 	shortestDelay = time.Second
 	longestDelay  = 5 * time.Minute
+
+	// parkingDelay is after what time a consumer that is refused may try again: ours comes
+	// up to half as late again.
+	parkingDelay = 4 * time.Minute
 )
 
 // admission has the streams take turns that have a catalog to send. When thousands of
@@ -120,7 +124,22 @@ func (a *admission) turnAway() error {
 
 // busy returns the status of a stream that is to be opened again after a delay.
 func busy(delay time.Duration) error {
-	s := status.New(codes.Unavailable, "too many consumers wait for the catalog; come back in "+delay.Round(time.Second).String())
+	return after(delay, status.New(codes.Unavailable, "too many consumers wait for the catalog; come back in "+delay.Round(time.Second).String()))
+}
+
+// parking returns the end of a stream so that a consumer that would not try again by itself
+// may do so: what it was refused for can be corrected here, which it would not learn.
+// Hamlet, 'Error Codes': after Unauthenticated a consumer "must not retry"; it takes one that
+// knows RetryInfo to do it all the same.
+func parking(err error) error {
+	if s, ok := status.FromError(err); ok && (s.Code() == codes.Unauthenticated || s.Code() == codes.InvalidArgument) {
+		return after(parkingDelay, s)
+	}
+	return err
+}
+
+// after returns a status with the delay before the next attempt.
+func after(delay time.Duration, s *status.Status) error {
 	detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 	if err != nil {
 		return s.Err()

@@ -23,12 +23,18 @@ func queueing(slots int) *admission {
 	return a
 }
 
-// delayOf returns what the RetryInfo of a status says.
+// delayOf returns what the RetryInfo of a status Unavailable says.
 func delayOf(t *testing.T, err error) time.Duration {
 	t.Helper()
+	return delayWith(t, codes.Unavailable, err)
+}
+
+// delayWith returns what the RetryInfo of a status with a code says.
+func delayWith(t *testing.T, code codes.Code, err error) time.Duration {
+	t.Helper()
 	s := status.Convert(err)
-	if s.Code() != codes.Unavailable || len(s.Details()) != 1 {
-		t.Fatalf("error is %v with the details %v, expected Unavailable with a RetryInfo", err, s.Details())
+	if s.Code() != code || len(s.Details()) != 1 {
+		t.Fatalf("error is %v with the details %v, expected %v with a RetryInfo", err, s.Details(), code)
 	}
 	info, ok := s.Details()[0].(*errdetails.RetryInfo)
 	if !ok {

@@ -249,7 +249,7 @@ func (s *Server) subscribe(stream grpc.ServerStream, d dialect) error {
 	session := s.newSession(d, cancel, &s.readers)
 	err := s.serve(ctx, stream, session)
 	s.dismiss(session, err)
-	return err
+	return parking(err)
 }
 
 // serve opens the stream of a session for a consumer that may subscribe, and serves it

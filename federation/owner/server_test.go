@@ -488,7 +488,8 @@ func TestBadRequestEndsTheStream(t *testing.T) {
 					c.request(r)
 					synctest.Wait()
 				}
-				if got := c.status(); got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), tt.want) {
+				got := c.status()
+				if delayWith(t, codes.InvalidArgument, got.Err()) != parkingDelay || !strings.Contains(got.Message(), tt.want) {
 					t.Errorf("status is %v, expected InvalidArgument with %q", got, tt.want)
 				}
 			})
@@ -591,8 +592,8 @@ func TestConsumerWithoutIdentity(t *testing.T) {
 			t.Errorf("%d log lines tell of the consumer, expected 1:\n%s", n, f.logged)
 		}
 		f.server.SetAllow([]mtls.ID{idOf(t, consumerID)})
-		if got := c.status(); got.Code() != codes.Unauthenticated {
-			t.Errorf("status is %v, expected Unauthenticated", got)
+		if delay := delayWith(t, codes.Unauthenticated, c.status().Err()); delay != parkingDelay {
+			t.Errorf("the delay is %v", delay)
 		}
 	})
 }

@@ -376,6 +376,8 @@ func remedies(a *Answer) (list []string) {
 		p := &a.Owners[i]
 		switch state := p.State; {
 		case !matters(a, i):
+		case state == "parked" && !p.NextAttempt.IsZero():
+			add("an owner refuses this consumer: correct tls, owner_id or api, or its allow list; it is tried again in some minutes, or now by 'federationctl retry' (log: \"owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change\")")
 		case state == "parked":
 			add("an owner refuses this consumer and is not tried again by itself: correct tls, owner_id or api, or its allow list, then reload or 'federationctl retry' (log: \"owner is parked: not tried again before the certificate, key or CA files or the configuration change\")")
 		case state == "connecting" && p.Remedy != "": // which stands with the reason

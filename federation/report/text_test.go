@@ -150,6 +150,9 @@ func TestLines(t *testing.T) {
 			Hosts: []Host{{Name: "db.example.", Addresses: []string{"127.0.0.1"}}},
 		}},
 		{name: "passed-on", answer: Answer{Verdict: PassedOn, Is: "missing", Passed: true, Owners: []Part{synced}}},
+		{name: "parked-retried", answer: Answer{Verdict: NotKnownYet, Is: "missing", Rcode: "SERVFAIL", Owners: []Part{
+			{ID: "o2:8008", State: "parked", Since: ago(time.Minute), Failure: "Unauthenticated: not allowed", NextAttempt: now.Add(3*time.Minute + time.Second)},
+		}}},
 		{name: "refused-lost", answer: Answer{Verdict: NoNameLost, Is: "missing", Rcode: "NXDOMAIN", Owners: []Part{
 			{
 				ID: "o1:8008", State: "stale", Since: ago(time.Hour), Failure: "dial tcp: connection refused", Remedy: "start the owner", NextAttempt: ago(time.Millisecond),

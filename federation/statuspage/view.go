@@ -231,7 +231,7 @@ func (v *upstream) state() {
 	case "expired":
 		v.addf(bad, "It was lost for longer than its retention. Its records are gone.")
 	case "parked":
-		says := "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded."
+		says := v.turnedAway()
 		if serves {
 			says += " Its last records are still answered, with a short TTL."
 		} else {
@@ -243,6 +243,14 @@ func (v *upstream) state() {
 	}
 }
 
+// turnedAway says what it means that an owner is parked.
+func (v *upstream) turnedAway() string {
+	if v.NextAttempt.IsZero() {
+		return "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded."
+	}
+	return "It has turned this side away, and is tried again every few minutes."
+}
+
 // relayed says what the state of an owner means for the one that relays it.
 func (v *upstream) relayed() {
 	switch v.State {
@@ -252,7 +260,7 @@ func (v *upstream) relayed() {
 	case "connecting":
 		v.addf(bad, "There is no stream, and nothing is known of its catalog.")
 	case "parked":
-		v.addf(bad, "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded.")
+		v.addf(bad, "%s", v.turnedAway())
 	default:
 		v.addf(warn, "It is lost, and consumers count their own retention.")
 	}
