@@ -62,7 +62,8 @@ type part struct {
 	services map[string]*wire.Encoded
 	away     error
 	updates  int
-	lost     []string // every name that was withdrawn, or whose service lost endpoints
+	refused  map[string]int // entries, by rule
+	lost     []string       // every name that was withdrawn, or whose service lost endpoints
 }
 
 func newPart() *part { return &part{services: make(map[string]*wire.Encoded)} }
@@ -106,7 +107,11 @@ func (p *part) Away(reason error) {
 
 func (*part) Through(wire.Path) error { return nil }
 
-func (p *part) Refused(map[string]int) {}
+func (p *part) Refused(rules map[string]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = maps.Clone(rules)
+}
 
 // shown returns the services with their endpoints.
 func (p *part) shown() []string {

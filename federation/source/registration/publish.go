@@ -19,12 +19,14 @@ type publisher struct {
 
 	part      source.Part
 	published map[federation.FQDN]*wire.Encoded
-	replaced  bool  // whether the part is known as a whole
-	away      error // as the part was told
+	over      map[federation.FQDN]int // nodes of services for which these have no room
+	beyond    int                     // the sum of over, as the part was told
+	replaced  bool                    // whether the part is known as a whole
+	away      error                   // as the part was told
 }
 
 func newPublisher(s *Source, part source.Part) *publisher {
-	return &publisher{Source: s, part: part, published: make(map[federation.FQDN]*wire.Encoded)}
+	return &publisher{Source: s, part: part, published: make(map[federation.FQDN]*wire.Encoded), over: make(map[federation.FQDN]int)}
 }
 
 // run publishes until ctx ends.
@@ -52,6 +54,7 @@ func (p *publisher) round() {
 	var changed []*wire.Encoded
 	var gone []string
 	for _, s := range dirty {
+		p.exceed(s)
 		before := p.published[s.Name]
 		now := p.render(s)
 		switch {
@@ -76,6 +79,14 @@ func (p *publisher) round() {
 		p.part.Update(changed, gone)
 	}
 	p.settle(dirty)
+	beyond := 0
+	for _, n := range p.over {
+		beyond += n
+	}
+	if beyond != p.beyond {
+		p.beyond = beyond
+		p.part.Refused(map[string]int{string(federation.ReasonLimit): beyond})
+	}
 	if (away != nil) != (p.away != nil) {
 		p.away = away
 		p.part.Away(away)
@@ -83,6 +94,21 @@ func (p *publisher) round() {
 	if len(answers) > 0 {
 		p.deliver(answers)
 	}
+}
+
+// exceed notes for how many nodes of a service it has no room. Those are registered, and
+// take the places of others that go; which are published, package node says.
+func (p *publisher) exceed(s table.Service) {
+	over := len(s.Nodes) - federation.MaxEndpoints
+	if over <= 0 {
+		delete(p.over, s.Name)
+		return
+	}
+	if p.over[s.Name] == 0 {
+		p.log.Warn("a service has more nodes than endpoints; the first ones by their URIs are published",
+			"service", s.Name, "nodes", len(s.Nodes), "limit", federation.MaxEndpoints)
+	}
+	p.over[s.Name] = over
 }
 
 // settle forgets why nodes have expired of services that are published now, or gone.

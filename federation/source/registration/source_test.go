@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -45,6 +46,63 @@ func TestRegisterAndClear(t *testing.T) {
 		p.clear(web, two)
 		w.expect("both cleared")
 		p.expect()
+	})
+}
+
+// TestGrowth registers more nodes for a service than it can have endpoints. The first by
+// their URIs are published, and each that comes or goes changes one place.
+func TestGrowth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := settled(t, registration.Config{})
+		p := w.dial("spiffe://many.example/p", 10000)
+		p.say(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: 1}}})
+		p.expect("Open 1")
+		const service, beyond = "web.many.example", 3
+		node := func(i int) string { return fmt.Sprintf("tcp://10.0.%d.%d:1", i/250, i%250) }
+		long := ttl(10 * time.Minute)
+		for i := 1; i <= federation.MaxEndpoints+beyond; i++ {
+			p.active(service, node(i), long)
+			if got := p.told(); len(got) != 1 || !strings.HasPrefix(got[0], "Granted ") {
+				t.Fatalf("node %d: told %q", i, got)
+			}
+		}
+		expect := func(step string, first, last, over int) {
+			t.Helper()
+			synctest.Wait()
+			w.part.mu.Lock()
+			defer w.part.mu.Unlock()
+			var endpoints []federation.Endpoint
+			if s := w.part.services["registration/"+service]; s != nil {
+				endpoints = s.Service().Endpoints
+			}
+			if n := len(endpoints); n != federation.MaxEndpoints {
+				t.Fatalf("%s: %d endpoints", step, n)
+			}
+			for at, i := range map[int]int{0: first, federation.MaxEndpoints - 1: last} {
+				if got := fmt.Sprintf("tcp://%s:%d", endpoints[at].Address, endpoints[at].Port); got != node(i) {
+					t.Errorf("%s: endpoint %d is %s, expected %s", step, at, got, node(i))
+				}
+			}
+			if got := w.part.refused["limit"]; got != over {
+				t.Errorf("%s: %d nodes are counted, expected %d", step, got, over)
+			}
+		}
+		expect("too many", 1, federation.MaxEndpoints, beyond)
+		p.clear(service, node(7))
+		expect("one goes", 1, federation.MaxEndpoints+1, beyond-1)
+		p.active(service, node(7), long)
+		p.told()
+		expect("it is back", 1, federation.MaxEndpoints, beyond)
+		p.active(service, node(0), long)
+		p.told()
+		expect("one before all", 0, federation.MaxEndpoints-1, beyond+1)
+		for i := range beyond + 1 {
+			p.clear(service, node(federation.MaxEndpoints+i))
+		}
+		expect("as many as it can have", 0, federation.MaxEndpoints-1, 0)
+		if n := strings.Count(w.log.String(), "a service has more nodes than endpoints"); n != 1 {
+			t.Errorf("%d log lines tell of it:\n%s", n, w.log.String())
+		}
 	})
 }
 

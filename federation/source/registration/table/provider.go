@@ -357,9 +357,6 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 	if e == nil && len(t.entries) >= t.config.Nodes {
 		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("this owner has %d nodes, as many as it may have", t.config.Nodes)}
 	}
-	if of := t.services[o.node.Service]; of != nil && of.wanted >= federation.MaxEndpoints {
-		return rules.Refusal{Rule: rules.Full, Reason: fmt.Sprintf("the service has %d nodes, as many as it can have", federation.MaxEndpoints)}
-	}
 	return nil
 }
 

@@ -126,7 +126,6 @@ type change struct {
 type service struct {
 	name      federation.FQDN
 	entries   []*entry
-	wanted    int    // entries that have a node, or are to have one
 	lingering *entry // or nil
 	dirty     bool   // whether it is in Table.dirty
 }
@@ -217,7 +216,6 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 	}
 	t.numbers.Pending += count(e.flying != nil || e.next != nil) - count(!settled)
 	if now := e.wanted(); now != wanted {
-		e.service.wanted += count(now != nil) - count(wanted != nil)
 		t.account(e, now)
 		if now == nil {
 			t.unhold(e)
