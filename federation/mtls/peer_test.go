@@ -70,6 +70,11 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 			grace: func(_, consumer *Source) { consumer.SetGrace(-time.Second) },
 			by:    func(l link) (own, other net.Conn) { return l.client, l.server },
 		},
+		"grace that shrinks": {
+			owner: 20 * time.Hour, consumer: time.Hour, after: time.Hour + time.Second,
+			grace: func(owner, _ *Source) { owner.SetGrace(time.Second) },
+			by:    func(l link) (own, other net.Conn) { return l.server, l.client },
+		},
 		"grace that grows": {
 			owner: time.Hour, consumer: time.Hour, after: 2 * time.Hour,
 			grace: func(owner, consumer *Source) { owner.SetGrace(time.Hour); consumer.SetGrace(3 * time.Hour) },
@@ -92,6 +97,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				own, other := tc.by(l)
+				_ = own.SetReadDeadline(time.Now()) // a Read of a connection that is still open would wait for its end
 				ends(t, own, other, errExpired, "at the end")
 				other.Close()
 				if n := open(owner, consumer); n != 0 {
