@@ -68,7 +68,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		consumer.use(consumerID, own, own)
 		stranger.use(strangerID, other, own)
 		f := start(t, func(c *Config) { c.Credentials = owner.source.Server() })
-		upsert(t, f.registry, service("a", 1))
+		upsert(t, f.registry, expressible("a", 1))
 		dial := func(p party) *grpc.ClientConn {
 			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
 			time.AfterFunc(time.Hour, func() { conn.Close() }) // lets the streams end if the test fails
@@ -79,7 +79,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		lost := subscribe(t, conn)
 		kept.nextN(2)
 		lost.nextN(2)
-		old.nextN(1)
+		old.nextN(2)
 
 		owner.use(ownerID, own, own) // a new certificate of the owner ends no stream
 		if got := lost.status(); got.Code() != codes.Unavailable {
