@@ -459,7 +459,7 @@ func TestWhy(t *testing.T) {
 		if code, _, err := get(target); err != nil || code != http.StatusMethodNotAllowed {
 			t.Errorf("GET: %d, %v", code, err)
 		}
-		response, err := http.Post(target, "", nil) //nolint:noctx // on loopback
+		response, err := http.Post(target, "", nil)
 		if err != nil || response.StatusCode != http.StatusOK {
 			t.Fatalf("%v, %v", response, err)
 		}

@@ -355,9 +355,9 @@ func TestQuickDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused, lost := end{verdict: quick}, end{verdict: retry}
 		var r replica
-		for _, limit := range []time.Duration{2, 4, 5, 5} {
-			if delay := r.ended(refused); delay < minDelay || delay > limit*time.Second {
-				t.Errorf("the delay is %v, want 1s to %v", delay, limit*time.Second)
+		for _, limit := range []time.Duration{2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+			if delay := r.ended(refused); delay < minDelay || delay > limit {
+				t.Errorf("the delay is %v, want 1s to %v", delay, limit)
 			}
 		}
 		longest := func() (d time.Duration) {
@@ -370,7 +370,7 @@ func TestQuickDelays(t *testing.T) {
 		if d := longest(); d != maxQuickDelay {
 			t.Errorf("after ten minutes the longest delay is %v", d)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if d := longest(); d != maxLaterDelay {
 			t.Errorf("after more than ten minutes the longest delay is %v", d)
 		}

@@ -2,6 +2,8 @@ package registration_test
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,7 +81,7 @@ func TestGrowth(t *testing.T) {
 				t.Fatalf("%s: %d endpoints", step, n)
 			}
 			for at, i := range map[int]int{0: first, federation.MaxEndpoints - 1: last} {
-				if got := fmt.Sprintf("tcp://%s:%d", endpoints[at].Address, endpoints[at].Port); got != node(i) {
+				if got := "tcp://" + net.JoinHostPort(endpoints[at].Address.String(), strconv.Itoa(int(endpoints[at].Port))); got != node(i) {
 					t.Errorf("%s: endpoint %d is %s, expected %s", step, at, got, node(i))
 				}
 			}
