@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
@@ -427,6 +429,46 @@ func TestGrace(t *testing.T) {
 		if got := look(more, "nope.fed.example"); got != "NXDOMAIN" {
 			t.Errorf("nope is %s", got)
 		}
+	})
+}
+
+// While an owner is lost, expired or back without its whole catalog, what the zone denies
+// may exist, and consumers are told: see Result.Lost. It is neither before an owner was
+// ever heard nor once its catalog is complete again.
+func TestDenialsOfLostOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		c := w.owner(ownerAddress)
+		c.Retention = 10 * time.Minute
+		b := w.attach(w.block(1, c, w.owner("never.example:8008")))
+		expect := func(when, web string, lost bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := look(b, "web.fed.example"); got != web {
+				t.Errorf("%s: web is %s, want %s", when, got, web)
+			}
+			const nope = "nope.fed.example."
+			r := b.Zone().Lookup(nope, dns.TypeA, time.Now())
+			if got := look(b, nope); got != "NXDOMAIN" || r.Lost() != lost {
+				t.Errorf("%s: nope is %s, lost %t, want %t", when, got, r.Lost(), lost)
+			}
+		}
+		time.Sleep(time.Hour)
+		expect("with the owner", "192.0.2.1 60", false)
+		stop()
+		expect("lost", "192.0.2.1 30 stale", true)
+		time.Sleep(c.Retention) // the last second has a TTL, too
+		expect("before the end", "192.0.2.1 1 stale", true)
+		time.Sleep(time.Second)
+		expect("at the end", "NXDOMAIN", true)
+		time.Sleep(time.Hour)
+		expect("long expired", "NXDOMAIN", true)
+		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.2\nwait 4m\nend\nhang")
+		time.Sleep(3 * time.Minute)
+		expect("back in part", "192.0.2.2 60", true)
+		time.Sleep(4 * time.Minute)
+		expect("back", "192.0.2.2 60", false)
 	})
 }
 
