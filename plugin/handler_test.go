@@ -471,6 +471,54 @@ func TestHostsInZoneLendNoRefusedAddress(t *testing.T) {
 	}
 }
 
+// The name server has the addresses that the server listens on. An owner that names
+// it as the host of an endpoint publishes those that it could publish as endpoints, and no
+// others.
+func TestNameServerLendsNoRefusedAddress(t *testing.T) {
+	listen := &dnsserver.Config{ListenHosts: []string{"100.100.100.200", "192.0.2.53", "fd00:ec2::254"}}
+	target := "0 100 443 ns.dns.fed.example."
+	for _, tt := range []struct {
+		allowed      []string
+		a, aaaa, srv string
+		glue         int
+	}{
+		{nil, "NOERROR, EDE 15, 5 192.0.2.53", "NOERROR, EDE 15, SOA", "NOERROR, EDE 15, SOA", 0},
+		{[]string{"100.100.100.200/32"}, "NOERROR, 5 100.100.100.200, 5 192.0.2.53", "NOERROR, EDE 15, SOA", "NOERROR, EDE 15, SOA", 0},
+		{[]string{"fd00:ec2::254/128"}, "NOERROR, EDE 15, 5 192.0.2.53", "NOERROR, 5 fd00:ec2::254", "NOERROR, EDE 15, SOA", 0},
+		{[]string{"100.100.100.200/32", "fd00:ec2::254/128"}, "NOERROR, 5 100.100.100.200, 5 192.0.2.53", "NOERROR, 5 fd00:ec2::254", "NOERROR, 30 " + target, 3},
+	} {
+		block := newBlock(t)
+		for _, prefix := range tt.allowed {
+			block.Owner.AllowAddresses = append(block.Owner.AllowAddresses, netip.MustParsePrefix(prefix))
+		}
+		c := newChain(t, nil, []corefile.Block{block})
+		c.builder = zone.NewBuilder(c.blockConfig(nil, listen).Zone, nil)
+		c.builder.SetStatus(0, zone.Status{Known: true})
+		c.builder.Put(0, newService(t, "web.fed.example", "ns.dns.fed.example:443"), 0)
+		c.builder.Put(0, newService(t, "far.fed.example", "web.fed.example:443"), 0)
+		c.publish()
+		for _, name := range []string{"web.fed.example.", "far.fed.example."} {
+			for qtype, want := range map[uint16]string{dns.TypeA: tt.a, dns.TypeAAAA: tt.aaaa} {
+				if got := c.lookup(name, qtype); got != want {
+					t.Errorf("with %v, answer for %s %s is %q, want %q", tt.allowed, name, dns.Type(qtype), got, want)
+				}
+			}
+		}
+		if got := c.lookup("web.fed.example.", dns.TypeSRV); got != tt.srv {
+			t.Errorf("with %v, answer for SRV is %q, want %q", tt.allowed, got, tt.srv)
+		}
+		query := new(dns.Msg)
+		query.SetQuestion("web.fed.example.", dns.TypeSRV)
+		if m := c.ask(&test.ResponseWriter{}, query); len(m.Extra) != tt.glue {
+			t.Errorf("with %v, additional is %v, want %d addresses", tt.allowed, m.Extra, tt.glue)
+		}
+		// The name server itself is no owner's.
+		if got, want := c.lookup("ns.dns.fed.example.", dns.TypeA), "NOERROR, 5 100.100.100.200, 5 192.0.2.53"; got != want {
+			t.Errorf("with %v, answer for the name server is %q, want %q", tt.allowed, got, want)
+		}
+	}
+}
+
 // A query for a stale name that fails is not counted as a stale answer.
 func TestStaleFailure(t *testing.T) {
 	e := &elsewhere{names: map[string]string{"gw.example.net.": "SERVFAIL", "meta.example.net.": "20 A 169.254.169.254"}}
