@@ -208,8 +208,11 @@ func TestBrokenAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, registry, catalog, _ := follow(t, path, false)
 		settle()
-		if got := published(t, registry); !strings.Contains(got, "waiting for the first state of file") {
+		if got := published(t, registry); !strings.Contains(got, "Unavailable") {
 			t.Errorf("the catalog is %s, expected that it is unavailable", got)
+		}
+		if reason := catalog.Status().Unavailable; !strings.Contains(reason, "waiting for the first state of file") {
+			t.Errorf("the catalog is unavailable for the reason %q, expected that the file is waited for", reason)
 		}
 		if away := catalog.Status().Sources[0].Away; !strings.Contains(away, "no such file") || f.Err() == nil {
 			t.Errorf("the source is away for the reason %q (%v), expected that there is no file", away, f.Err())
