@@ -75,7 +75,7 @@ func TestConfigRelay(t *testing.T) {
 	c.start(nil) // what it keeps is for nobody
 	c.shows("", "stale: 2 services")
 	c.shows("readyz", "not ready\ncatalog (default): waiting for the first state of "+source)
-	if got := c.watched(t); !strings.Contains(got, "waiting for the first state") {
+	if got := c.watched(t); !strings.Contains(got, "the catalog is not available just now") {
 		t.Errorf("a consumer gets %q", got)
 	}
 	origin.start(nil)

@@ -562,9 +562,10 @@ func TestOwnerDocument(t *testing.T) {
 	look("nsm", reflect.ValueOf(config.Catalogs[0].Sources[3].NSM))
 	look("relay", reflect.ValueOf(config.Catalogs[len(config.Catalogs)-1].Sources[0].Relay))
 	look("exports", reflect.ValueOf(config.Catalogs[0].Exports[0].Rule))
-	// These exclude others, and another catalog has them.
+	// The first two exclude others, and another catalog has them. Services of clusters have
+	// no tags.
 	others := config.Catalogs[1].Sources
-	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
+	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain", "exports.Tags"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
 	if len(config.Catalogs) != 3 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
