@@ -870,27 +870,14 @@ func (c *chaos) step(b *zone.Builder) {
 	c.cache = nil
 	owner := c.IntN(len(c.config.Owners))
 	name := pick(c, "s1", "s2", "s3", "s4", "s5")
-	at := slices.IndexFunc(c.offers, func(o offer) bool { return o.owner == owner && o.service.Name == name })
-	switch n := c.IntN(12); {
+	at := c.offered(owner, name)
+	switch n := c.IntN(13); {
 	case n < 7:
 		o := offer{owner, c.service(name), uint64(1 + c.IntN(3))}
 		if at >= 0 && c.IntN(3) == 0 {
 			o.service = c.offers[at].service
 		}
-		if at >= 0 {
-			c.offers[at] = o
-		} else {
-			c.offers = append(c.offers, o)
-		}
-		if c.IntN(2) == 0 {
-			if p := b.Prepare(nil, o.owner, packed.Of(o.service), o.service); p != nil {
-				b.PutPrepared(p, o.generation, 0)
-			} else {
-				b.Put(o.owner, o.service, o.generation)
-			}
-		} else {
-			b.Put(o.owner, o.service, o.generation)
-		}
+		c.put(b, o)
 	case n < 9:
 		if at >= 0 {
 			c.offers = slices.Delete(c.offers, at, at+1)
@@ -907,9 +894,52 @@ func (c *chaos) step(b *zone.Builder) {
 		}
 		c.statuses[owner] = s
 		b.SetStatus(owner, s)
-	default:
+	case n < 12:
 		b.Publish(now)
+	default:
+		c.claim(b, owner)
 	}
+}
+
+// claim has an owner, which may have expired, and one that does not come before it offer
+// the same instance of the same fqdn. The second has a service of that name, too.
+func (c *chaos) claim(b *zone.Builder, owner int) {
+	label := pick(c, "a", "b")
+	above := join(pick(c, "a", "b"), pick(c, c.config.Owners[owner].Origins...).String())
+	put := func(owner int, name, fqdn string) {
+		s := c.service(name)
+		s.FQDN, s.Instances[0].ID = origin(fqdn), label
+		c.put(b, offer{owner, s, uint64(1 + c.IntN(3))})
+	}
+	other := owner + c.IntN(len(c.config.Owners)-owner)
+	put(owner, "s1", above)
+	put(other, "s2", above)
+	put(other, "s3", label+"."+above)
+	if !c.lasting && c.IntN(2) == 0 {
+		c.statuses[owner] = zone.Status{Live: 4, Known: true, Expires: now}
+		b.SetStatus(owner, c.statuses[owner])
+	}
+}
+
+// offered returns the index of the offer of a service, or -1.
+func (c *chaos) offered(owner int, name string) int {
+	return slices.IndexFunc(c.offers, func(o offer) bool { return o.owner == owner && o.service.Name == name })
+}
+
+// put offers a service in one of the two ways, and in place of an offer of the same name.
+func (c *chaos) put(b *zone.Builder, o offer) {
+	if at := c.offered(o.owner, o.service.Name); at >= 0 {
+		c.offers[at] = o
+	} else {
+		c.offers = append(c.offers, o)
+	}
+	if c.IntN(2) == 0 {
+		if p := b.Prepare(nil, o.owner, packed.Of(o.service), o.service); p != nil {
+			b.PutPrepared(p, o.generation, 0)
+			return
+		}
+	}
+	b.Put(o.owner, o.service, o.generation)
 }
 
 func (c *chaos) service(name string) *federation.Service {
@@ -928,7 +958,7 @@ func (c *chaos) service(name string) *federation.Service {
 		s.Instances = append(s.Instances, in)
 	}
 	for range 1 + c.IntN(3) {
-		at := pick(c, "1.0.0.1", "1.0.0.2", "2001:db8::1", "ext.example", "1-0-0-1.addr."+c.name(), "1-0-0-1.addr."+s.FQDN.String(), c.name(), c.name())
+		at := pick(c, "1.0.0.1", "1.0.0.2", "2001:db8::1", "ext.example", "1-0-0-1.addr."+c.name(), "1-0-0-1.addr."+s.FQDN.String(), c.name(), c.name(), "ns.dns."+pick(c, "z", "y", "a.z"))
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{
 			Address: address(at), Port: uint16(1 + c.IntN(2)), Labels: some(c, 2, func() string { return pick(c, "p", "q") }),
 		})
