@@ -141,36 +141,23 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 	case zone.NoData:
 		m.SetAuthority(&result)
 	case zone.Success:
-		f.answerRecords(m, w, r, &result, now)
+		room := f.room(w, r)
+		m.SetAnswer(&result, room)
+		if question.Qtype == dns.TypeSRV || question.Qtype == dns.TypeNS {
+			addGlue(m, w, r, &result, room, now)
+		}
 	case zone.Indirect:
-		if question.Qtype != dns.TypeSRV {
+		if question.Qtype == dns.TypeSRV {
+			f.answerTargets(ctx, m, w, r, &result, now)
+		} else {
 			f.answerIndirect(ctx, m, r, &result)
-			break
 		}
-		blocked, failed := f.barTargets(ctx, &result)
-		if failed {
-			result.TTL = min(result.TTL, partialTTL)
-		}
-		f.answerRecords(m, w, r, &result, now)
-		if blocked {
-			addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
-		}
-		f.conclude(m, r, &result, failed)
 	}
 	annotate(&m.Msg, r, &result)
 	if result.Stale() && m.Rcode == dns.RcodeSuccess {
 		countStale(w, &result)
 	}
 	return &m.Msg, dns.RcodeSuccess
-}
-
-// answerRecords makes the records of a result the answer, with glue.
-func (f *Federation) answerRecords(m *reply.Message, w dns.ResponseWriter, r *dns.Msg, result *zone.Result, now time.Time) {
-	room := f.room(w, r)
-	m.SetAnswer(result, room)
-	if result.Type == dns.TypeSRV || result.Type == dns.TypeNS {
-		addGlue(m, w, r, result, room, now)
-	}
 }
 
 // room returns how many octets of a reply can reach the client: the server would

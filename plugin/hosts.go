@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
@@ -34,6 +35,22 @@ func (f *Federation) answerIndirect(ctx context.Context, m *reply.Message, r *dn
 		addError(&m.Msg, r, dns.ExtendedErrorCodeStaleAnswer, "endpoint host cannot be resolved")
 	}
 	if len(allowed) < len(others.Addresses) {
+		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
+	}
+	f.conclude(m, r, result, failed)
+}
+
+// answerTargets answers an SRV query about endpoints that are hosts elsewhere, which are
+// its targets.
+func (f *Federation) answerTargets(ctx context.Context, m *reply.Message, w dns.ResponseWriter, r *dns.Msg, result *zone.Result, now time.Time) {
+	blocked, failed := f.barTargets(ctx, result)
+	if failed {
+		result.TTL = min(result.TTL, partialTTL)
+	}
+	room := f.room(w, r)
+	m.SetAnswer(result, room)
+	addGlue(m, w, r, result, room, now)
+	if blocked {
 		addError(&m.Msg, r, dns.ExtendedErrorCodeBlocked, denied)
 	}
 	f.conclude(m, r, result, failed)

@@ -43,7 +43,7 @@ var rare = map[string]string{
 	"plugin.(*Federation).next":                          "names of another plugin",
 	"plugin.(*Federation).fallsThrough":                  "zones that fall through",
 	"plugin.(*Federation).answerIndirect":                "endpoints that are hosts elsewhere",
-	"plugin.(*Federation).barTargets":                    "SRV records of endpoints that are hosts",
+	"plugin.(*Federation).answerTargets":                 "SRV records of endpoints that are hosts",
 	"plugin.trimGlue":                                    "glue that does not fit the client's buffer",
 	"federation/zone.(*Result).aim":                      "SRV records of endpoints that are hosts",
 	"federation/zone.(*Result).follow":                   "endpoints that are hosts",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	unanswered := w.watch(t)
 	t.Run("faults", func(t *testing.T) {
 		for name, line := range map[string]func(*testing.T, *world, *process){
-			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry,
+			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -137,6 +138,20 @@ func faultsOfStart(t *testing.T, w *world, origin *process) {
 	gate.Refuse(false)
 	w.issue(t, "newcomer", coreDNSID, long) // has it try at once
 	w.ends(t, "newcomer", "FederationConsumerNotReady", "FederationConsumerOwnerUnknown")
+}
+
+// faultsOfVersion are those of an owner with a consumer of v1alpha1, which cannot express a
+// service without a SAN.
+func faultsOfVersion(t *testing.T, w *world, _ *process) {
+	catalog := "services:\n" + web("192.0.2.1")
+	write(t, w.dir, "older.yaml", catalog)
+	o := w.startOwner(t, "owner", "older", "- sources: [{file: {path: older.yaml, lifetime: forever}}]", days)
+	w.issue(t, "older-follower", coreDNSID, long)
+	d := w.startDNS(t, "coredns", "older-follower", o.address, time.Hour, "api v1alpha1")
+	w.fires(t, "older", "FederationOwnerServicesWithheld")
+	write(t, w.dir, "older.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
+	w.ends(t, "older", "FederationOwnerServicesWithheld")
+	d.answers(t, "192.0.2.1")
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -170,8 +171,9 @@ catalogs:
 	return w.start(t, job, name, "federationctl", address, metrics, "serve", "--config", config)
 }
 
-// startDNS starts a CoreDNS that follows an owner. Its certificate must be there.
-func (w *world) startDNS(t testing.TB, job, name, owner string, retention time.Duration) *process {
+// startDNS starts a CoreDNS that follows an owner, with more properties in its block. Its
+// certificate must be there.
+func (w *world) startDNS(t testing.TB, job, name, owner string, retention time.Duration, properties ...string) *process {
 	t.Helper()
 	address, metrics := freeAddress(t), freeAddress(t)
 	_, port, err := net.SplitHostPort(address)
@@ -191,9 +193,10 @@ func (w *world) startDNS(t testing.TB, job, name, owner string, retention time.D
         negative_ttl 1
         retention %v
         persist %s
+        %s
     }
 }
-`, zone, port, metrics, owner, files.Cert, files.Key, files.CA, ownerID, retention, filepath.Join(kept, "catalog")))
+`, zone, port, metrics, owner, files.Cert, files.Key, files.CA, ownerID, retention, filepath.Join(kept, "catalog"), strings.Join(properties, "\n")))
 	return w.start(t, job, name, "coredns", address, metrics, "-conf", corefile)
 }
 
