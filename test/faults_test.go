@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
@@ -124,7 +125,7 @@ func (w *watched) more(t *testing.T, n int) {
 		return w.rounds
 	}
 	first := count() + 1 // the current round has begun before
-	eventually(t, 3*patience, func() string {
+	await.Until(t, 10*time.Second, 3*patience, func() string {
 		if got := count() - first; got < n {
 			return fmt.Sprintf("%d more rounds, want %d", got, n)
 		}
@@ -135,7 +136,7 @@ func (w *watched) more(t *testing.T, n int) {
 // await waits until all answers are as given. From then on no others are allowed.
 func (w *watched) await(t *testing.T, a truth) {
 	t.Helper()
-	eventually(t, 5*patience, func() string {
+	await.Until(t, 30*time.Second, 5*patience, func() string { // some of it is the retention
 		for name, want := range a {
 			m, err := query(w.dns, name+"."+w.zone, dns.TypeA)
 			if err != nil {

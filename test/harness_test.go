@@ -107,7 +107,7 @@ func runCoreDNS() {
 
 const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = time.Second     // is what such a wait takes in the median
+	promised = 2 * time.Second // is what such a wait takes in the median
 )
 
 // eventually waits until condition has nothing to complain of.

@@ -39,7 +39,7 @@ func ctl(t *testing.T, args ...string) (code int, stdout, stderr string) {
 type running struct {
 	t     *testing.T
 	lines *bufio.Scanner // of its standard output
-	errs  *bytes.Buffer  // its standard error; read it only after stop
+	errs  *safeBuffer    // its standard error
 	stop  func() int     // ends its context, waits for its end, and returns the exit code
 }
 
@@ -48,7 +48,7 @@ func background(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
-	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &bytes.Buffer{}}
+	r := &running{t: t, lines: bufio.NewScanner(reader), errs: &safeBuffer{}}
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, args, writer, r.errs)

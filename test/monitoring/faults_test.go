@@ -144,12 +144,12 @@ func faultsOfStart(t *testing.T, w *world, origin *process) {
 // service without a SAN.
 func faultsOfVersion(t *testing.T, w *world, _ *process) {
 	catalog := "services:\n" + web("192.0.2.1")
-	write(t, w.dir, "older.yaml", catalog)
-	o := w.startOwner(t, "owner", "older", "- sources: [{file: {path: older.yaml, lifetime: forever}}]", days)
+	write(t, w.dir, "older-catalog.yaml", catalog)
+	o := w.startOwner(t, "owner", "older", "- sources: [{file: {path: older-catalog.yaml, lifetime: forever}}]", days)
 	w.issue(t, "older-follower", coreDNSID, long)
 	d := w.startDNS(t, "coredns", "older-follower", o.address, time.Hour, "api v1alpha1")
 	w.fires(t, "older", "FederationOwnerServicesWithheld")
-	write(t, w.dir, "older.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
+	write(t, w.dir, "older-catalog.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
 	w.ends(t, "older", "FederationOwnerServicesWithheld")
 	d.answers(t, "192.0.2.1")
 }
