@@ -50,8 +50,8 @@ func TestAPIServerAway(t *testing.T) {
 			t.Errorf("/readyz of %s, which knows nothing, is %d, %s", o.Name, code, body)
 		}
 		eventually(t, func() string {
-			if got := s.followers[i].failure(); status.Code(got) != codes.Unavailable || !strings.Contains(got.Error(), "waiting for the first state") {
-				return fmt.Sprintf("the consumer of %s is told %v, want Unavailable, and why", o.Name, got)
+			if got := s.followers[i].failure(); status.Code(got) != codes.Unavailable || !strings.Contains(got.Error(), "the catalog is not available") {
+				return fmt.Sprintf("the consumer of %s is told %v, want Unavailable", o.Name, got)
 			}
 			return ""
 		})

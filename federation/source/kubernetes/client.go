@@ -208,8 +208,11 @@ func (c *client) explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return classed("credentials", "%s does not accept the credentials: they are wrong or have expired (401)", c.config.Host)
 	case apierrors.IsForbidden(err) && errors.As(err, &status):
-		text := permission(status.Status())
-		return classed(text, "RBAC: %s", text)
+		class := "RBAC"
+		if of := status.Status().Details; of != nil {
+			class += " " + of.Group + "/" + of.Kind // whatever the verb
+		}
+		return classed(class, "RBAC: %s", permission(status.Status()))
 	case errors.As(err, &status):
 		return classed(string(status.Status().Reason), "%s: %w", c.config.Host, oneLine(err))
 	}
