@@ -129,18 +129,20 @@ a.fed.example:PORT {
 }
 `
 
-// twoOwners is a Corefile with a hostile owner and its neighbour. Its arguments are
-// their addresses.
+// twoOwners is a Corefile with a hostile owner and its neighbour, which have one identity.
+// Its arguments are their addresses.
 const twoOwners = `
 fed.example:PORT {
     bind 127.0.0.1
     errors
     federation a.fed.example {
+        name hostile
         owner %s
         TLS
         settle 1s
     }
     federation b.fed.example {
+        name neighbour
         owner %s
         TLS
         settle 1s

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute  // bounds each wait for something that must happen
-	promised = 10 * time.Second // is what such a wait takes in the median
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = time.Minute     // is what such a wait takes in the median; leases end in some
 	tick     = 20 * time.Millisecond
 
 	zone       = "nsm.fed.example"
