@@ -105,15 +105,14 @@ func runCoreDNS() {
 	coremain.Run()
 }
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 2 * time.Second // is what such a wait takes in the median
-)
+// patience bounds each wait for something that must happen.
+const patience = 2 * time.Minute
 
-// eventually waits until condition has nothing to complain of.
+// eventually waits until condition has nothing to complain of, in the median for no longer
+// than a thirtieth of the bound.
 func eventually(t testing.TB, within time.Duration, condition func() string) {
 	t.Helper()
-	await.Until(t, promised, within, condition)
+	await.Until(t, within/30, within, condition)
 }
 
 // pki is a throwaway authority, and the certificate files of an owner and a

@@ -20,7 +20,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = time.Second     // is what such a wait takes in the median
+	promised = 3 * time.Second // is what such a wait takes in the median
 )
 
 // binary builds the command, once, and returns the path of the binary.

@@ -23,7 +23,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 2 * time.Second // is what such a wait takes in the median
+	promised = 5 * time.Second // is what such a wait takes in the median
 )
 
 // programs builds the programs of the images, and returns the folder that they are in.

@@ -30,7 +30,7 @@ import (
 
 const (
 	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = time.Second     // is what such a wait takes in the median
+	promised = 3 * time.Second // is what such a wait takes in the median
 )
 
 // The names and identities of every world.
