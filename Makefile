@@ -135,7 +135,7 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 
 .PHONY: test
 test: ## run every test that needs nothing but Go
-	$(GOTEST) -modules .,test/indexbench,deploy/image,deploy/package -- -timeout 20m ./...
+	$(GOTEST) -modules .,deploy/image,deploy/package -- -timeout 20m ./...
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.

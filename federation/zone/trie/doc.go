@@ -10,6 +10,6 @@
 // is in no cache. Here that is one list and the item it leads to: the branches
 // above the lists of a million names take two megabytes.
 //
-// It is written by hand because no library that was measured is as fast to read:
-// package test/indexbench compares this package with them and has the figures.
+// It is written by hand because no library that was measured is as fast to read;
+// docs/architecture.md has the figures.
 package trie

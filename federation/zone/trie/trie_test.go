@@ -252,7 +252,6 @@ func TestAllStopsEarly(t *testing.T) {
 }
 
 // BenchmarkGet and BenchmarkUpdate show that costs depend little on the size.
-// Package test/indexbench compares them with those of libraries.
 func BenchmarkGet(b *testing.B) {
 	for _, size := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
