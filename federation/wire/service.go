@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -34,9 +33,9 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 		Name:        m.GetName(),
 		FQDN:        p.fqdn(m.GetFqdn()),
 		Description: m.GetDescription(),
-		Tags:        share(m.GetTags()),
-		Labels:      sharedPairs(m.GetLabels()),
-		SANs:        slices.Clip(m.GetSans()),
+		Tags:        m.GetTags(),
+		Labels:      federation.Pairs(m.GetLabels()),
+		SANs:        m.GetSans(),
 		Endpoints:   make([]federation.Endpoint, len(m.GetEndpoints())),
 		Instances:   make([]federation.Instance, len(m.GetInstances())),
 	}
@@ -44,20 +43,19 @@ func decodeService(m *typespb.FederatedService, policy Policy) (*federation.Serv
 		s.Endpoints[i] = federation.Endpoint{
 			Address:     p.address(i, e.GetAddress()),
 			Port:        p.port(i, e.GetPort()),
-			Labels:      share(e.GetLabels()),
+			Labels:      e.GetLabels(),
 			Description: e.GetDescription(),
 		}
 	}
 	for i, in := range m.GetInstances() {
 		s.Instances[i] = federation.Instance{
-			ID:               word(in.GetId()),
+			ID:               in.GetId(),
 			Protocol:         p.instanceProtocol(i, in.GetProtocol()),
-			Metadata:         sharedPairs(in.GetMetadata()),
-			EndpointSelector: share(in.GetEndpointSelector()),
+			Metadata:         federation.Pairs(in.GetMetadata()),
+			EndpointSelector: in.GetEndpointSelector(),
 			Description:      in.GetDescription(),
 		}
 	}
-	shareLists(s.Endpoints, s.Instances)
 	if invalid := p.validate(s, policy); invalid != nil {
 		return nil, invalid
 	}
@@ -149,15 +147,6 @@ func parseProtocol(s string) (federation.Protocol, bool) {
 		return 0, false
 	}
 	return federation.ParseProtocol(s)
-}
-
-// sharedPairs returns the entries of a map, with strings that word shares.
-func sharedPairs(m map[string]string) []federation.Pair {
-	pairs := federation.Pairs(m)
-	for i, pair := range pairs {
-		pairs[i] = federation.Pair{Key: word(pair.Key), Value: word(pair.Value)}
-	}
-	return pairs
 }
 
 // EncodeService returns the message that describes s, with names in lower case

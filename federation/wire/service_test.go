@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math"
 	"net/netip"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -456,32 +454,6 @@ func TestPolicyCheck(t *testing.T) {
 	open := wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	if got := open.Check(s); got != nil {
 		t.Errorf("error is %v", got)
-	}
-}
-
-// TestEqualListsAreShared decodes endpoints and instances with equal lists, some with
-// other lists in between.
-func TestEqualListsAreShared(t *testing.T) {
-	m := minimal()
-	lists := [][]string{{"eu", "a long label, of which no second copy is worth its memory, as there is none of it"}, {"us"}, {"e", "uus"}}
-	for i := range 30 {
-		m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "192.0.2.1", Port: uint32(i + 1), Labels: slices.Clone(lists[i%3])})
-		m.Instances = append(m.Instances, &typespb.FederatedService_Instance{Id: strconv.Itoa(i), Protocol: "TCP", EndpointSelector: slices.Clone(lists[i%3])})
-	}
-	s, err := wire.DecodeService(m, wire.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept := make(map[*string]bool)
-	for i := range 30 {
-		labels, selector := s.Endpoints[1+i].Labels, s.Instances[1+i].EndpointSelector
-		if !slices.Equal(labels, lists[i%3]) || !slices.Equal(selector, lists[i%3]) {
-			t.Fatalf("labels are %q and selectors %q, want %q", labels, selector, lists[i%3])
-		}
-		kept[&labels[0]], kept[&selector[0]] = true, true
-	}
-	if len(kept) != 3 || s.Endpoints[0].Labels != nil {
-		t.Errorf("3 lists are kept %d times, and that of none is %q", len(kept), s.Endpoints[0].Labels)
 	}
 }
 
