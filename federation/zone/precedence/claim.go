@@ -9,16 +9,9 @@ import (
 // alive or not, published or not: lookups look closer where there is one.
 func (w *Writer) claim(name, origin string) uint32 {
 	claim := uint32(0)
-	for at := name; at != origin; {
-		at = domain.Parent(at)
-		labels := domain.Relative(name, at)
-		for o := range w.index.Get(at).all() {
-			if claim != 0 && o.Owner >= claim-1 {
-				break
-			}
-			if o.Subtree.Has(labels) {
-				claim = o.Owner + 1
-			}
+	for above := range w.wants(name, origin) {
+		if above.claims > 0 && (claim == 0 || above.owner < claim) {
+			claim = above.owner + 1
 		}
 	}
 	return claim
@@ -77,12 +70,9 @@ func (w *Writer) countNode(name, origin string, at *Node, n int) {
 	if at.claimed(at.first) {
 		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
 	}
-	for up := name; up != origin; {
-		up = domain.Parent(up)
-		for o := range w.index.Get(up).all() {
-			if _, ok := o.Subtree.Instance(domain.Relative(name, up)); ok && at.taken(o) {
-				w.Fault(int(o.Owner), subtree.FaultInstanceName, n)
-			}
+	for above := range w.wants(name, origin) {
+		if at.first.Owner <= above.owner {
+			w.Fault(int(above.owner), subtree.FaultInstanceName, n*above.instances)
 		}
 	}
 }

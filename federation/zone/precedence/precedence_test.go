@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
 )
@@ -423,14 +424,114 @@ func TestManyServicesOfOneFQDN(t *testing.T) {
 	}
 }
 
-func BenchmarkServicesOfOneFQDN(b *testing.B) {
-	for _, n := range []int{1000, 10_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for range b.N {
-				crowd(newWorld(), n)
+// However many services there are above a name, a change there looks at no more than one
+// want of each owner.
+func TestManyServicesAbove(t *testing.T) {
+	w := newWorld()
+	for i := range 2000 {
+		w.put(i%3, fmt.Sprint("s", i), "web", fmt.Sprint("i", i%1000))
+		w.put(i%3, fmt.Sprint("b", i), fmt.Sprint("i", i, ".web"), "i")
+	}
+	for _, name := range []string{"i1.web.", "i1500.web.", "addr.web."} {
+		if n := w.Looked(name+origin, origin); n > 3 {
+			t.Errorf("a change at %s looks at %d", name, n)
+		}
+	}
+}
+
+// TestCrowd has services come, change and go at an fqdn, of which there are sometimes many,
+// and below it. What is not published is as if all of them were looked at.
+func TestCrowd(t *testing.T) {
+	w, r := newWorld(), rand.New(rand.NewPCG(3, 4))
+	below := func() string {
+		return []string{"a", "b", "c", "d", "e.a", "e.b", "e.c", "f.d", "f.e.a", "addr"}[r.IntN(10)]
+	}
+	offered := make(map[[2]int]string) // fqdn
+	for step := range 6000 {
+		key := [2]int{r.IntN(3), r.IntN(40)}
+		name, growing := fmt.Sprint("s", key[1]), step/1000%2 == 0
+		switch fqdn, ok := offered[key]; {
+		case ok && r.IntN(4) == 0:
+			w.put(key[0], name, fqdn, below())
+		case !ok && growing == (r.IntN(8) > 0):
+			if fqdn = "web"; r.IntN(3) == 0 {
+				fqdn = below() + ".web"
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/service")
-		})
+			w.put(key[0], name, fqdn, below())
+			offered[key] = fqdn
+		case ok && growing == (r.IntN(8) == 0):
+			w.remove(key[0], name)
+			delete(offered, key)
+		}
+		if step%10 == 0 {
+			w.compare(t, step)
+		}
+	}
+}
+
+// compare compares the conflicts of instances that are counted with those that are found one
+// by one.
+func (w world) compare(t *testing.T, step int) {
+	t.Helper()
+	tree, want := w.Publish(), [3]int{}
+	for name, n := range tree.All() {
+		offers := n.Offers(nil)
+		for _, o := range offers {
+			faults := tree.Faults(o)
+			want[o.Owner] += faults[subtree.FaultInstanceName]
+		}
+		if len(offers) == 0 {
+			continue
+		}
+		first := offers[0]
+		for up := name; up != origin; {
+			up = domain.Parent(up)
+			if slices.ContainsFunc(tree.Node(up).Offers(nil), func(o *precedence.Offer) bool {
+				return o.Owner < first.Owner && o.Subtree.Has(domain.Relative(name, up))
+			}) {
+				want[first.Owner]++
+				break
+			}
+		}
+	}
+	for owner, n := range want {
+		if got := w.Faults(owner)[subtree.FaultInstanceName]; got != n {
+			t.Fatalf("step %d: owner %d has %d conflicts of instances, want %d", step, owner, got, n)
+		}
+	}
+}
+
+// below offers n services of one fqdn and as many below it, in random order, and takes
+// them all back. Every second name below is also that of an instance above.
+func below(w world, n int) {
+	type service struct{ name, fqdn, id string }
+	var all []service
+	for i := range n {
+		all = append(all, service{fmt.Sprint("s", i), "web", fmt.Sprint("i", i)})
+		all = append(all, service{fmt.Sprint("b", i), fmt.Sprint("i", 2*i, ".web"), "i"})
+	}
+	r := rand.New(rand.NewPCG(2, uint64(n)))
+	for _, i := range r.Perm(2 * n) {
+		w.put(i%3, all[i].name, all[i].fqdn, all[i].id)
+	}
+	for _, i := range r.Perm(2 * n) {
+		w.remove(i%3, all[i].name)
+	}
+}
+
+func BenchmarkServicesOfOneFQDN(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		of   func(w world, n int)
+	}{{"alone", crowd}, {"below", below}} {
+		for _, n := range []int{1000, 10_000, 100_000} {
+			b.Run(fmt.Sprint(c.name, "/", n), func(b *testing.B) {
+				for range b.N {
+					c.of(newWorld(), n)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/service")
+			})
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ type Writer struct {
 	owners []owner
 	lives  []Life // by owner; a version has it, so it is never written
 	seed   maphash.Seed
+	crowds map[string]crowd // by fqdn
 }
 
 // owner is what one of them offers.
@@ -31,7 +32,10 @@ type owner struct {
 // NewWriter returns a writer without offers, for so many owners. Origin returns
 // the longest origin of the zones that a name is in.
 func NewWriter(owners int, origin func(name string) string) *Writer {
-	w := &Writer{index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners), seed: maphash.MakeSeed()}
+	w := &Writer{
+		index: trie.NewWriter[Node](), origin: origin, owners: make([]owner, owners), lives: make([]Life, owners),
+		seed: maphash.MakeSeed(), crowds: make(map[string]crowd),
+	}
 	for i := range w.owners {
 		w.owners[i].offers = make(map[string]*Offer)
 	}
@@ -94,6 +98,7 @@ func (w *Writer) Exchange(fqdn string, old, offer *Offer) bool {
 		claim = w.claim(fqdn, origin)
 	}
 	n = w.assign(fqdn, origin, n, first, others, claim)
+	w.recount(fqdn, first, others, old, offer)
 	if offer != nil {
 		w.countOffer(offer, n, +1)
 		w.owners[offer.Owner].offers[offer.Service.Name()] = offer
