@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
@@ -281,7 +281,7 @@ known.`,
 
 func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
 	if len(o.of) > len(args) {
-		return fmt.Errorf("--of is there %d times, for %s", len(o.of), board.Count(len(args), "catalog"))
+		return fmt.Errorf("--of is there %d times, for %s", len(o.of), printable.Count(len(args), "catalog"))
 	}
 	var server *inspect.DNS
 	if o.dns != "" {
@@ -309,12 +309,12 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 	if err != nil {
 		return trouble{err}
 	}
-	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", board.Count(compared.Names, "name"), board.Count(catalogs[0].Len(), "service"))
+	fmt.Fprintf(stderr, "federationctl: compared %s of %s\n", printable.Count(compared.Names, "name"), printable.Count(catalogs[0].Len(), "service"))
 	if compared.Left > 0 {
-		fmt.Fprintf(stderr, "federationctl: %s cannot be in DNS, for the name, and not compared\n", board.Count(compared.Left, "service"))
+		fmt.Fprintf(stderr, "federationctl: %s cannot be in DNS, for the name, and not compared\n", printable.Count(compared.Left, "service"))
 	}
 	if compared.Hosts > 0 {
-		fmt.Fprintf(stderr, "federationctl: addresses behind host names are not compared: %s with such endpoints\n", board.Count(compared.Hosts, "set"))
+		fmt.Fprintf(stderr, "federationctl: addresses behind host names are not compared: %s with such endpoints\n", printable.Count(compared.Hosts, "set"))
 	}
 	return isYes(!compared.Differs)
 }

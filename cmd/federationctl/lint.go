@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
@@ -157,7 +157,7 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 		fmt.Fprintf(l.stdout, "%s: warning: and %d more\n", file, catalog.MoreWarnings)
 	}
 	if len(catalog.Problems) == 0 {
-		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, board.Count(len(catalog.Services), "service"))
+		fmt.Fprintf(l.stdout, "%s: %s, fit to be published\n", file, printable.Count(len(catalog.Services), "service"))
 	}
 }
 
@@ -171,7 +171,7 @@ func (l *linter) configuration(file string, data []byte) {
 	if len(problems) > 0 {
 		return
 	}
-	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", file, board.Count(len(config.Catalogs), "catalog"))
+	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", file, printable.Count(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
 	named := func(path string, limit int64, raise string, check func(data []byte)) {
 		if checked[path] {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
@@ -141,7 +141,7 @@ func (o *policyOptions) print(stdout io.Writer, answer fmt.Stringer) error {
 		if err := encoder.Encode(answer); err != nil {
 			return trouble{err}
 		}
-		text = board.EscapeControls(line.String())
+		text = printable.EscapeControls(line.String())
 	}
 	if _, err := io.WriteString(stdout, text); err != nil {
 		return trouble{err}

@@ -42,12 +42,9 @@ func watchCommand(ctx context.Context) *cobra.Command {
 		Long: `watch subscribes to an owner, as CoreDNS would, and shows what it publishes until
 it is interrupted. ADDRESS is host:port or https://host:port.
 
-On a terminal it is a table that is updated in place: services are sorted by
-fqdn, and for some seconds + marks new ones, * changed ones and - those that are
-gone. NO_COLOR=1 leaves the colours out. Anywhere else, and on a terminal that
-cannot move its cursor (TERM=dumb), it is one line for each service, one when the
-catalog is complete, and one for each change; 'federationctl watch ... | cat' gives
-lines on a terminal too.
+It prints a line for each service, one when the catalog is complete, and one for
+each change. Until the catalog is complete a line on standard error says how many
+services have come, if that is a terminal (other than TERM=dumb).
 
 The owner's certificate must be valid for the host of ADDRESS, or carry one of
 the identities in --owner-id. With --spiffe a SPIFFE agent issues the certificate
@@ -68,8 +65,7 @@ standard error.
 
 With --import and --import-label, what they leave out is acknowledged and not
 kept, as with import_names and import_labels in a Corefile. The first ` + strconv.Itoa(watch.MaxSkips) + ` such services
-have a line of their own, with the operation skip; on a terminal they are
-counted.
+have a line of their own, with the operation skip.
 
 Of a catalog that comes through relays, the end says through how many owners, and
 of a stream that resumed, that it did.`,

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
@@ -56,7 +56,7 @@ func (a *Audience) String() string {
 	for _, r := range a.NotTold {
 		all += len(r.Consumers)
 	}
-	fmt.Fprintf(&b, "%stold to %d of %s\n", asked(a.Asked, a.Name), told, board.Count(told+all, "consumer"))
+	fmt.Fprintf(&b, "%stold to %d of %s\n", asked(a.Asked, a.Name), told, printable.Count(told+all, "consumer"))
 	for _, s := range a.Told {
 		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(a.whole), listed(s.Consumers))
 	}

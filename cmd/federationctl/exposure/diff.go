@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -35,7 +35,7 @@ type Change struct {
 // String returns the group as lines.
 func (g *Group) String() string {
 	var b strings.Builder
-	b.WriteString(board.Count(len(g.Consumers), "consumer"))
+	b.WriteString(printable.Count(len(g.Consumers), "consumer"))
 	if g.ServerName != "" {
 		b.WriteString(" of " + g.ServerName)
 	}

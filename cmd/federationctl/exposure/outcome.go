@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -99,7 +99,7 @@ func (o outcome) why() string {
 
 // rows returns lines with the form of a service.
 func (s *Shape) rows(whole *federation.Service) string {
-	_, fqdn, instances, endpoints := board.Cells(s.Service.Service)
+	_, fqdn, instances, endpoints := printable.Cells(s.Service.Service)
 	var b strings.Builder
 	if before := plainFQDN(whole.FQDN); before != fqdn {
 		fqdn += ", an alias of " + before

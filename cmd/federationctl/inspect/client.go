@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
@@ -167,7 +167,7 @@ func (e *Endpoint) report(ctx context.Context, method, path string, query url.Va
 	if err := json.Indent(&indented, bytes.ToValidUTF8(bytes.TrimSpace(data), []byte("\uFFFD")), "", "  "); err != nil {
 		return "", e.failure(ctx, path, err)
 	}
-	return board.EscapeControls(indented.String()) + "\n", nil
+	return printable.EscapeControls(indented.String()) + "\n", nil
 }
 
 // services calls each with the JSON of every service of a catalog, which is valid only

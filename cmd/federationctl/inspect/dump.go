@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 )
 
@@ -48,7 +48,7 @@ func (c *Catalog) Dump(w io.Writer, format string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := out.WriteString(separator + board.EscapeControls(text)); err != nil {
+		if _, err := out.WriteString(separator + printable.EscapeControls(text)); err != nil {
 			return err //nolint:wrapcheck // of the caller's own writer
 		}
 		separator = between
@@ -96,7 +96,7 @@ func node(decoder *json.Decoder) (*yaml.Node, error) {
 	switch value := token.(type) {
 	case string:
 		n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
-		if board.EscapeControls(value) != value || strings.ContainsAny(value, "\r\t") || slices.Contains(oldBooleans, strings.ToLower(value)) {
+		if printable.EscapeControls(value) != value || strings.ContainsAny(value, "\r\t") || slices.Contains(oldBooleans, strings.ToLower(value)) {
 			n.Style = yaml.DoubleQuotedStyle // the only one that has escapes
 		}
 		return n, nil

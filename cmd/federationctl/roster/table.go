@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -141,20 +141,20 @@ var titles = []string{"SERVICE", "NODE", "INSTANCE", "PROVIDER", "STATE", "SINCE
 func cells(n *registrationv1.ListResponse, now time.Time) []string {
 	instance := "-"
 	if n.GetInstance() != "" {
-		instance = board.Plain(n.GetInstance())
+		instance = printable.Text(n.GetInstance())
 	}
 	return []string{
-		board.Plain(n.GetService()), plain(n.GetNode()), instance, plain(n.GetProvider()), stateOf(n),
+		printable.Text(n.GetService()), plain(n.GetNode()), instance, plain(n.GetProvider()), stateOf(n),
 		ago(n.GetSince(), now), in(n.GetUntil(), now), n.GetTtl().AsDuration().String(),
 	}
 }
 
-// plain is board.Plain for a URI, in which slashes are usual.
+// plain is printable.Text for a URI, in which slashes are usual.
 func plain(uri string) string {
-	if unslashed := strings.ReplaceAll(uri, "/", ""); unslashed != "" && board.Plain(unslashed) == unslashed {
+	if unslashed := strings.ReplaceAll(uri, "/", ""); unslashed != "" && printable.Text(unslashed) == unslashed {
 		return uri
 	}
-	return board.Plain(uri)
+	return printable.Text(uri)
 }
 
 // stateOf says who vouches for a node: its provider's stream to this owner, the one that it
@@ -168,7 +168,7 @@ func stateOf(n *registrationv1.ListResponse) string {
 	case n.GetUntil() != nil:
 		return "lost"
 	}
-	return "on " + board.Plain(n.GetOwner())
+	return "on " + printable.Text(n.GetOwner())
 }
 
 // ago returns how long ago a time is.
@@ -229,7 +229,7 @@ func (t *table) object(op string, n *registrationv1.ListResponse) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(t.stdout, board.EscapeControls(string(line))+"\n")
+	_, err = io.WriteString(t.stdout, printable.EscapeControls(string(line))+"\n")
 	return err
 }
 

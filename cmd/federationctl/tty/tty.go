@@ -1,5 +1,5 @@
-// Package tty is the terminal that a command writes to, if it does: whether it can be
-// updated in place, its signals, and whether anybody reads what is written.
+// Package tty is the terminal that a command writes to, if it does: whether a line of it can
+// be written over, and whether anybody reads what is written.
 package tty
 
 import (
@@ -19,8 +19,8 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// CanUpdate reports whether text written to w can be updated in place: w is a terminal
-// that can move its cursor.
+// CanUpdate reports whether a line written to w can be written over: w is a terminal that
+// can move its cursor.
 func CanUpdate(w io.Writer) bool {
 	return movesCursors && Is(w) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 }

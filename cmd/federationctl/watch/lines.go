@@ -10,14 +10,15 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// lines shows every change in a line of its own. It is a view.
+// lines shows every change in a line of its own. Its methods may be called from several
+// goroutines.
 type lines struct {
 	// Read-only.
 	address string
@@ -90,8 +91,6 @@ func (l *lines) responded() {
 	l.heard()
 }
 
-func (*lines) refused() {} // the watcher names the service
-
 // skipped writes a line for a service that is not imported.
 func (l *lines) skipped(s *federation.Service) error {
 	l.mu.Lock()
@@ -151,10 +150,10 @@ func table(e entry) (string, error) {
 		}
 		return "end     (" + text + ")\n", nil
 	}
-	name := board.Plain(e.Name)
+	name := printable.Text(e.Name)
 	var fqdn, instances, endpoints string
 	if e.Service != nil {
-		_, fqdn, instances, endpoints = board.Cells(e.Service)
+		_, fqdn, instances, endpoints = printable.Cells(e.Service)
 	}
 	line := fmt.Sprintf(row, e.op, name, fqdn, instances, endpoints)
 	return strings.TrimRight(line, " ") + "\n", nil
@@ -183,5 +182,5 @@ func jsonLine(e entry) (string, error) {
 	encoder := json.NewEncoder(&line) // compacts the service, whose space protojson varies
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(object)
-	return board.EscapeControls(line.String()), err
+	return printable.EscapeControls(line.String()), err
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -10,49 +11,63 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/board"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 )
 
-// progressInterval is how often the progress is written. A download that is shorter
-// needs none.
-const progressInterval = 500 * time.Millisecond
+const (
+	// progressInterval is how often the progress is written. A download that is shorter
+	// needs none.
+	progressInterval = 500 * time.Millisecond
 
-// progress writes to a terminal how far a download is, while the output goes
-// elsewhere. It is a view around the one that makes the output, and an io.Writer for
-// other messages to the same terminal.
+	clearLine = "\x1b[K" // from the cursor on (ECMA-48 section 8.3.41)
+)
+
+// progress writes to a terminal how much of the first catalog has come: one line, which is
+// written over, and removed for anything else.
 type progress struct {
 	// Read-only.
-	view
-
 	address  string
-	terminal *os.File
+	terminal io.Writer
+	width    func() int // of the terminal; 0: it is not known
 
 	services atomic.Int64 // in the catalog
+	complete atomic.Bool  // and that is all
 
 	mu    sync.Mutex // guards the terminal and the field below
 	shown bool       // the cursor is at the end of a line of progress
 }
 
-func newProgress(address string, terminal *os.File, output view) *progress {
-	return &progress{view: output, address: board.Plain(address), terminal: terminal}
+func newProgress(address string, terminal *os.File) *progress {
+	return &progress{address: printable.Text(address), terminal: terminal, width: func() int {
+		width, _, _ := term.GetSize(int(terminal.Fd()))
+		return width
+	}}
 }
 
-// show counts the services.
-func (p *progress) show(c mirror.Changes) error {
-	p.services.Store(int64(c.Status.Services))
-	return p.view.show(c)
+// count takes the state of the catalog.
+func (p *progress) count(s *mirror.Status) {
+	p.services.Store(int64(s.Services))
+	p.complete.Store(s.State == catalog.Synced)
 }
 
-// Write replaces the progress by a message.
-func (p *progress) Write(message []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-	return p.terminal.Write(message)
+// beside is an io.Writer for lines that may be on the terminal of the progress.
+type beside struct {
+	*progress
+
+	out io.Writer
 }
 
-// run writes the progress until ctx ends, and removes it then.
+// Write removes the progress first.
+func (b beside) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clear()
+	return b.out.Write(line)
+}
+
+// run writes the progress until the catalog is complete or ctx ends, and removes it then.
 func (p *progress) run(ctx context.Context) error {
 	begun := time.Now()
 	tick := time.NewTicker(progressInterval)
@@ -60,13 +75,16 @@ func (p *progress) run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			p.tell(time.Since(begun))
+			if !p.complete.Load() {
+				p.tell(time.Since(begun))
+				continue
+			}
 		case <-ctx.Done():
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.clear()
-			return nil
 		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.clear()
+		return nil
 	}
 }
 
@@ -75,18 +93,18 @@ func (p *progress) tell(after time.Duration) {
 	if n := p.services.Load(); n > 0 {
 		text = fmt.Sprintf("%d services from %s, %d s", n, p.address, after/time.Second)
 	}
-	if width, _, err := term.GetSize(int(p.terminal.Fd())); err == nil && width > 0 && len(text) >= width {
+	if width := p.width(); width > 0 && len(text) >= width {
 		text = text[:width-1] // a line that wraps cannot be cleared
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shown = true
-	_, _ = p.terminal.WriteString("\r" + text + clearLine)
+	_, _ = io.WriteString(p.terminal, "\r"+text+clearLine)
 }
 
 func (p *progress) clear() {
 	if p.shown {
-		_, _ = p.terminal.WriteString("\r" + clearLine)
+		_, _ = io.WriteString(p.terminal, "\r"+clearLine)
 		p.shown = false
 	}
 }

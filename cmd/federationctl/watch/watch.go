@@ -1,5 +1,5 @@
-// Package watch shows what an owner publishes: a mirror of its catalog, as lines, as JSON,
-// or as a table that is updated in place, until the catalog is complete or for ever.
+// Package watch shows what an owner publishes: a mirror of its catalog, as lines of a table
+// or of JSON, until the catalog is complete or for ever.
 package watch
 
 import (
@@ -50,65 +50,51 @@ type Config struct {
 
 // Watch shows what an owner publishes.
 type Watch struct {
-	config Config
-
-	view     view
-	messages io.Writer
-	draw     helper // shows the view
+	config   Config
+	view     *lines
+	progress *progress // nil: nobody would see it
 }
 
-// New returns a watch that is shown as a terminal can. A table that is updated in place is
-// for a terminal, and for a watch that goes on.
+// New returns a watch that is about to begin.
 func New(c Config) *Watch {
-	w := &Watch{config: c, messages: c.Stderr, draw: func(context.Context) error { return nil }}
-	if !c.JSON && !c.Once && tty.CanUpdate(c.Stdout) {
-		table := newLive(c.Address, c.Stdout.(*os.File), c.Stderr)
-		w.view, w.messages, w.draw = table, table, table.run
-		return w
+	w := &Watch{config: c}
+	stdout, stderr := c.Stdout, c.Stderr
+	if tty.CanUpdate(stderr) {
+		w.progress = newProgress(c.Address, stderr.(*os.File))
+		stderr = beside{w.progress, stderr}
+		if tty.Is(stdout) {
+			stdout = beside{w.progress, stdout}
+		}
 	}
-	l := newLines(c.Address, c.Stdout, c.Stderr)
+	w.view = newLines(c.Address, stdout, stderr)
 	if c.JSON {
-		l.format = jsonLine
+		w.view.format = jsonLine
 	} else {
-		l.format = table
-		l.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
-	}
-	w.view = l
-	if c.Once && tty.CanUpdate(c.Stderr) && !tty.Is(c.Stdout) {
-		p := newProgress(c.Address, c.Stderr.(*os.File), l)
-		l.stderr = p
-		w.view, w.messages, w.draw = p, p, p.run
+		w.view.header = fmt.Sprintf(row, "OP", "NAME", "FQDN", "INSTANCES", "ENDPOINTS") + "\n"
 	}
 	return w
 }
 
-// Messages returns where messages go from now on: what is shown may be on the same terminal.
-func (w *Watch) Messages() io.Writer { return w.messages }
+// Messages returns where messages go from now on: there may be progress on the same terminal.
+func (w *Watch) Messages() io.Writer { return w.view.stderr }
 
 // Run shows what the owner publishes until the watch or ctx ends. It returns nil for an end
 // that is no failure.
 func (w *Watch) Run(ctx context.Context, identity consumer.Identity) error {
 	c := &w.config
-	running := &watcher{address: c.Address, once: c.Once, view: w.view, stderr: w.messages, importer: importer{filter: c.Imports}}
+	running := &watcher{address: c.Address, once: c.Once, view: w.view, progress: w.progress, importer: importer{filter: c.Imports}}
+	helpers := []helper{func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }}
+	if w.progress != nil {
+		helpers = append(helpers, w.progress.run)
+	}
 	return running.run(ctx, mirror.Config{
 		Subscription: mirror.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Config{Settle: SettleTime, Admit: running.importer.admit(c.Policy)},
-	}, w.draw, func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) })
+	}, helpers...)
 }
 
 // errComplete is the end of a watch that is no failure, as tty.ErrUnread is.
 var errComplete = errors.New("catalog is complete")
-
-// view shows what a mirror publishes. Its methods may be called from several
-// goroutines.
-type view interface {
-	show(c mirror.Changes) error // an error ends the watch
-	responded()                  // the owner has sent a response that was accepted
-	refused()                    // a response was refused; the watcher says why
-
-	// skipped shows a service that is not imported. An error ends the watch.
-	skipped(s *federation.Service) error
-}
 
 // helper runs beside a watch until ctx ends. Its error ends the watch.
 type helper func(ctx context.Context) error
@@ -119,12 +105,12 @@ type watcher struct {
 	mirror.NoObserver
 
 	// Read-only once run has begun.
-	address string
-	once    bool
-	view    view
-	stderr  io.Writer               // for the services that are refused
-	finish  context.CancelCauseFunc // ends the watch
-	empty   *time.Timer             // ends it when nothing comes
+	address  string
+	once     bool
+	view     *lines
+	progress *progress               // may be nil
+	finish   context.CancelCauseFunc // ends the watch
+	empty    *time.Timer             // ends it when nothing comes
 
 	importer importer
 
@@ -191,6 +177,9 @@ func (w *watcher) publish(c mirror.Changes) {
 		w.opened = true
 		w.empty.Reset(EmptyTime)
 	}
+	if w.progress != nil {
+		w.progress.count(s)
+	}
 	w.skip()
 	if err := w.view.show(c); err != nil {
 		w.unwritten(err)
@@ -211,7 +200,7 @@ func (w *watcher) skip() {
 		}
 	}
 	if more {
-		fmt.Fprintln(w.stderr, "federationctl: not imported: more services, which are not named")
+		fmt.Fprintln(w.view.stderr, "federationctl: not imported: more services, which are not named")
 	}
 }
 
@@ -237,9 +226,8 @@ func (w *watcher) Responded(op federation.Operation, _ string) {
 func (w *watcher) Refused(reason *federation.InvalidError) {
 	switch n := w.refusals.Add(1); {
 	case n <= maxRefusals:
-		fmt.Fprintf(w.stderr, "federationctl: refused: %v\n", reason)
+		fmt.Fprintf(w.view.stderr, "federationctl: refused: %v\n", reason)
 	case n == maxRefusals+1:
-		fmt.Fprintln(w.stderr, "federationctl: refused: more services, which are not named")
+		fmt.Fprintln(w.view.stderr, "federationctl: refused: more services, which are not named")
 	}
-	w.view.refused()
 }

@@ -131,7 +131,7 @@ func newWatcher(s *transcript, once bool) *watcher {
 	output.format = func(e entry) (string, error) {
 		return strings.TrimSpace(e.op+" "+e.Name) + "\n", nil
 	}
-	return &watcher{address: output.address, once: once, view: output, stderr: output.stderr}
+	return &watcher{address: output.address, once: once, view: output}
 }
 
 // TestWatchOnce shows when a catalog counts as complete: at the moment at which it is
@@ -326,7 +326,7 @@ func TestWatchEndsWhenItCannotWrite(t *testing.T) {
 // TestRefusalsAreBounded has an owner that sends one refused service after the other.
 func TestRefusalsAreBounded(t *testing.T) {
 	var stderr bytes.Buffer
-	w := &watcher{view: newLines("owner:1", io.Discard, io.Discard), stderr: &stderr}
+	w := &watcher{view: newLines("owner:1", io.Discard, &stderr)}
 	for range 2 * maxRefusals {
 		w.Refused(&federation.InvalidError{Rule: "bad"})
 	}

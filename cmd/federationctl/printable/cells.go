@@ -1,4 +1,6 @@
-package board
+// Package printable writes what peers have sent so that a terminal only shows it: plain text, in
+// cells of tables and in lines of JSON.
+package printable
 
 import (
 	"fmt"
@@ -17,7 +19,7 @@ func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 		in := &s.Instances[i]
 		ids[i] = in.Protocol.String()
 		if !in.Unnamed {
-			ids[i] = Plain(in.ID) + "/" + ids[i]
+			ids[i] = Text(in.ID) + "/" + ids[i]
 		}
 	}
 	places := make([]string, min(len(s.Endpoints), most))
@@ -25,7 +27,7 @@ func Cells(s *federation.Service) (name, fqdn, instances, endpoints string) {
 		e := s.Endpoints[i]
 		places[i] = net.JoinHostPort(strings.TrimSuffix(e.Address.String(), "."), strconv.Itoa(int(e.Port)))
 	}
-	return Plain(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), few(ids, len(s.Instances)), few(places, len(s.Endpoints))
+	return Text(s.Name), strings.TrimSuffix(s.FQDN.String(), "."), few(ids, len(s.Instances)), few(places, len(s.Endpoints))
 }
 
 // most is how many words a cell shows: a service may have a thousand endpoints.
@@ -40,12 +42,20 @@ func few(words []string, of int) string {
 	return text
 }
 
-// Plain returns what a peer sent, quoted where it is not plain ASCII without spaces,
+// Text returns what a peer sent, quoted where it is not plain ASCII without spaces,
 // commas and slashes.
-func Plain(s string) string {
+func Text(s string) string {
 	quoted := federation.Quote(s)
 	if quoted == `"`+s+`"` && !strings.ContainsAny(s, " ,/") {
 		return s
 	}
 	return quoted
+}
+
+// Count returns a number with its noun, in the plural unless n is 1.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
