@@ -111,7 +111,7 @@ func newGate(c Config) *Gate {
 // oldest handshake is then displaced if it has lasted for safeHandshake; otherwise
 // admitted is nil.
 func (g *Gate) enter(conn net.Conn) (admitted, displaced *guest, over string) {
-	c := &guest{Conn: conn, gate: g, address: AddressOf(conn.RemoteAddr()), since: time.Now()}
+	c := &guest{Conn: conn, gate: g, address: mtls.AddressOf(conn.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v := g.visitors[c.address]
@@ -294,21 +294,4 @@ func (l gated) Accept() (net.Conn, error) {
 		}
 		conn.Close()
 	}
-}
-
-// AddressOf returns what counts as one address: an IPv4 address, or the /64 of an
-// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
-// an IP address count as one.
-func AddressOf(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Prefix(bits)
-	return prefix
 }

@@ -151,23 +151,6 @@ func TestGateDisplacesTheOnlyConnectionOfAnAddress(t *testing.T) {
 	})
 }
 
-func TestAddressOf(t *testing.T) {
-	for _, tt := range []struct {
-		address net.Addr
-		want    string
-	}{
-		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
-		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
-		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
-		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
-		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
-	} {
-		if got := AddressOf(tt.address).String(); got != tt.want {
-			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
-		}
-	}
-}
-
 // TestCloneOfWelcomingCredentials clones credentials, which go on telling the gate.
 func TestCloneOfWelcomingCredentials(t *testing.T) {
 	c, ok := welcoming{insecure.NewCredentials(), "consumer", t.Context()}.Clone().(welcoming)

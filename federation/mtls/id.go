@@ -1,7 +1,6 @@
 package mtls
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,39 +38,39 @@ var (
 // spiffe://example.org/owner, or a host name as [federation.ParseFQDN] takes it.
 // IP addresses, wildcards and other URIs are not identities.
 func ParseID(s string) (ID, error) {
-	var id ID
-	var err error
 	if strings.Contains(s, "://") {
-		id.spiffe, err = parseSPIFFE(s)
-	} else {
-		var name federation.FQDN
-		name, err = federation.ParseFQDN(s)
-		id.host = strings.TrimSuffix(name.String(), ".")
+		id, err := ParseSPIFFE(s)
+		if err != nil {
+			return ID{}, fmt.Errorf("identity %s: %w", federation.Quote(s), err)
+		}
+		return id, nil
 	}
+	name, err := federation.ParseFQDN(s)
 	if err != nil {
 		return ID{}, fmt.Errorf("identity %s: %w", federation.Quote(s), err)
 	}
-	return id, nil
+	return ID{host: strings.TrimSuffix(name.String(), ".")}, nil
 }
 
-// parseSPIFFE returns the SPIFFE ID of a leaf certificate that s spells.
-func parseSPIFFE(s string) (spiffeid.ID, error) {
+// ParseSPIFFE returns the SPIFFE ID of a leaf certificate that s spells. Its errors do not
+// repeat s.
+func ParseSPIFFE(s string) (ID, error) {
 	if !strings.HasPrefix(s, "spiffe://") {
-		return spiffeid.ID{}, errScheme
+		return ID{}, errScheme
 	}
 	if len(s) > maxSPIFFE {
-		return spiffeid.ID{}, errTooLong
+		return ID{}, errTooLong
 	}
 	id, err := spiffeid.FromString(s)
 	switch {
 	case err != nil:
-		return spiffeid.ID{}, err
+		return ID{}, err
 	case len(id.TrustDomain().Name()) > maxTrustDomain:
-		return spiffeid.ID{}, errTrustDomain
+		return ID{}, errTrustDomain
 	case id.Path() == "": // X509-SVID section 3.1: the SPIFFE ID of a leaf has a path
-		return spiffeid.ID{}, errNoPath
+		return ID{}, errNoPath
 	}
-	return id, nil
+	return ID{spiffe: id}, nil
 }
 
 // String returns the identity as a certificate carries it, or "" for nobody.
@@ -84,26 +83,3 @@ func (id ID) String() string {
 
 // IsSPIFFE reports whether the identity is a SPIFFE ID.
 func (id ID) IsSPIFFE() bool { return !id.spiffe.IsZero() }
-
-// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
-// names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
-func PeerIDs(certificate *x509.Certificate) []ID {
-	ids := spiffeIDs(certificate)
-	for _, name := range certificate.DNSNames {
-		if id, err := ParseID(name); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// spiffeIDs returns the SPIFFE ID that a certificate carries, if it does.
-func spiffeIDs(certificate *x509.Certificate) []ID {
-	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
-	if len(certificate.URIs) == 1 {
-		if id, err := parseSPIFFE(certificate.URIs[0].String()); err == nil {
-			return []ID{{spiffe: id}}
-		}
-	}
-	return nil
-}

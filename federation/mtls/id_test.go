@@ -1,14 +1,10 @@
 package mtls
 
 import (
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -71,39 +67,6 @@ func TestParseID(t *testing.T) {
 func spiffeOfLength(n int) string {
 	const start = "spiffe://example.org/"
 	return start + strings.Repeat("x", n-len(start))
-}
-
-func TestPeerIDs(t *testing.T) {
-	uri := func(s string) *url.URL {
-		u, err := url.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
-	}
-	for name, tc := range map[string]struct {
-		certificate x509.Certificate
-		want        []string
-	}{
-		"nothing":         {},
-		"names":           {x509.Certificate{DNSNames: []string{"A.example", "*.b.example", "c.example"}}, []string{"a.example", "c.example"}},
-		"both":            {x509.Certificate{DNSNames: []string{"a.example"}, URIs: []*url.URL{uri("spiffe://x.example/y")}}, []string{"spiffe://x.example/y", "a.example"}},
-		"other URI":       {x509.Certificate{URIs: []*url.URL{uri("https://x.example/y")}}, nil},
-		"trust domain":    {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example")}}, nil},
-		"two SPIFFE IDs":  {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/y"), uri("spiffe://x.example/z")}}, nil},
-		"escaped letters": {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/%79")}}, nil},
-		"subject":         {x509.Certificate{Subject: pkix.Name{CommonName: "a.example"}}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, id := range PeerIDs(&tc.certificate) {
-				got = append(got, id.String())
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
 }
 
 func FuzzParseID(f *testing.F) {

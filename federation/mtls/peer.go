@@ -2,10 +2,12 @@ package mtls
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -136,4 +138,44 @@ func setOf(ids []ID) map[ID]bool {
 		set[id] = true
 	}
 	return set
+}
+
+// AddressOf returns what counts as one address: an IPv4 address, or the /64 of an
+// IPv6 address, since a site has at least a /64 (RFC 6177 section 2). Peers without
+// an IP address count as one.
+func AddressOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Prefix(bits)
+	return prefix
+}
+
+// PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
+// names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
+func PeerIDs(certificate *x509.Certificate) []ID {
+	ids := spiffeIDs(certificate)
+	for _, name := range certificate.DNSNames {
+		if id, err := ParseID(name); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// spiffeIDs returns the SPIFFE ID that a certificate carries, if it does.
+func spiffeIDs(certificate *x509.Certificate) []ID {
+	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
+	if len(certificate.URIs) == 1 {
+		if id, err := ParseSPIFFE(certificate.URIs[0].String()); err == nil {
+			return []ID{id}
+		}
+	}
+	return nil
 }

@@ -3,9 +3,11 @@ package mtls
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -344,6 +347,56 @@ func BenchmarkRenewManyNames(b *testing.B) {
 	for b.Loop() {
 		if !p.same(p) {
 			b.Fatal("a peer is not itself")
+		}
+	}
+}
+
+func TestPeerIDs(t *testing.T) {
+	uri := func(s string) *url.URL {
+		u, err := url.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	for name, tc := range map[string]struct {
+		certificate x509.Certificate
+		want        []string
+	}{
+		"nothing":         {},
+		"names":           {x509.Certificate{DNSNames: []string{"A.example", "*.b.example", "c.example"}}, []string{"a.example", "c.example"}},
+		"both":            {x509.Certificate{DNSNames: []string{"a.example"}, URIs: []*url.URL{uri("spiffe://x.example/y")}}, []string{"spiffe://x.example/y", "a.example"}},
+		"other URI":       {x509.Certificate{URIs: []*url.URL{uri("https://x.example/y")}}, nil},
+		"trust domain":    {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example")}}, nil},
+		"two SPIFFE IDs":  {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/y"), uri("spiffe://x.example/z")}}, nil},
+		"escaped letters": {x509.Certificate{URIs: []*url.URL{uri("spiffe://x.example/%79")}}, nil},
+		"subject":         {x509.Certificate{Subject: pkix.Name{CommonName: "a.example"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, id := range PeerIDs(&tc.certificate) {
+				got = append(got, id.String())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAddressOf(t *testing.T) {
+	for _, tt := range []struct {
+		address net.Addr
+		want    string
+	}{
+		{&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1")}, "192.0.2.1/32"},
+		{&net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6")}, "2001:db8:1:2::/64"},
+		{&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}, "fe80::/64"},
+		{&net.UnixAddr{Name: "x"}, "invalid Prefix"},
+	} {
+		if got := AddressOf(tt.address).String(); got != tt.want {
+			t.Errorf("the address of %v is %s, expected %s", tt.address, got, tt.want)
 		}
 	}
 }

@@ -78,8 +78,9 @@ func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
 			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
 		case domain.Name() != name: // it may be a whole SPIFFE ID
 			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", federation.Quote(name), domain)
-		case len(name) > maxTrustDomain:
-			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), errTrustDomain)
+		}
+		if _, err := ParseSPIFFE(domain.IDString() + "/workload"); err != nil { // its length
+			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
 		}
 		domains = append(domains, domain)
 	}

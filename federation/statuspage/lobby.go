@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hamlet-federation/coredns-federation/federation/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // lobby is a listener for maxConnections connections. Where one more comes, a connection
@@ -39,7 +39,7 @@ func (l *lobby) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err //nolint:wrapcheck // net/http looks at it
 		}
-		v := &arrival{Conn: c, lobby: l, address: gate.AddressOf(c.RemoteAddr())}
+		v := &arrival{Conn: c, lobby: l, address: mtls.AddressOf(c.RemoteAddr())}
 		displaced := l.enter(v)
 		if displaced != nil {
 			displaced.Close()
