@@ -29,10 +29,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
@@ -88,7 +88,7 @@ type Agent struct {
 
 	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
 
-	catalogs upstream.Catalogs // as they are read for reports
+	catalogs pages.Catalogs // as they are read for reports
 
 	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
 	// goroutines, run one at a time. It is not held while a disk is waited for.

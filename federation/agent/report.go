@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/agent/why"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
@@ -25,7 +26,7 @@ func (a *Agent) Upstreams(now time.Time) []report.Upstream {
 func (o *owner) upstream(now time.Time) report.Upstream {
 	s := o.report()
 	u := upstream.Report(o.id, &s.Status, s.Retention, &o.log, now)
-	u.Conflicts = upstream.Faults(s.Conflicts)
+	u.Conflicts = why.Faults(s.Conflicts)
 	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
 	return u
 }
@@ -82,10 +83,10 @@ func (a *Agent) Retry(of string, now time.Time) (report.Upstream, error) {
 
 // parts returns what the zones have of the owner, which together is its catalog. A block
 // that is being attached has none yet.
-func (o *owner) parts() (parts []upstream.Part) {
+func (o *owner) parts() (parts []pages.Part) {
 	for _, m := range *o.members.Load() {
 		if z := m.block.Zone(); z != nil {
-			parts = append(parts, upstream.Part{Zone: z, Owner: m.index})
+			parts = append(parts, pages.Part{Zone: z, Owner: m.index})
 		}
 	}
 	return parts

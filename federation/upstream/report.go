@@ -7,7 +7,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 // maxRefusals is how many refusals a report has.
@@ -67,15 +66,4 @@ func plain(d time.Duration) string {
 		}
 	}
 	return text
-}
-
-// Faults returns what is not published, by reason.
-func Faults(faults map[zone.Fault]int) map[string]int {
-	all := make(map[string]int, len(faults))
-	for kind, n := range faults {
-		if n > 0 {
-			all[string(kind)] = n
-		}
-	}
-	return all
 }

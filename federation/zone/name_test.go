@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
@@ -262,6 +263,23 @@ func TestQueryCase(t *testing.T) {
 	for _, rr := range append(reply.Glue(nil, &r, answer, 0, now), reply.Authority(nil, &r)...) {
 		if name := rr.Header().Name; name != strings.ToLower(name) {
 			t.Errorf("%s, want it in lower case", rr)
+		}
+	}
+}
+
+// TestHasName asks a service for the names that it would have alone.
+func TestHasName(t *testing.T) {
+	s := &federation.Service{
+		Name: "web", FQDN: must(federation.ParseFQDN("Web.example")),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
+	}
+	for name, want := range map[string]bool{
+		"web.example": true, "v1.web.example": true, "_tcp.web.example": true, "_http._tcp.web.example": true,
+		"v2.web.example": false, "example": false, "xweb.example": false, "": false,
+	} {
+		if got := zone.HasName(s, name); got != want {
+			t.Errorf("the service has the name %q: %v, want %v", name, got, want)
 		}
 	}
 }

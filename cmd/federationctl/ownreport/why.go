@@ -11,7 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 // question is what is asked of one catalog: a name, which may be the fqdn of a service, a
@@ -104,19 +104,7 @@ func (q *question) offered() []report.Offered {
 }
 
 // has reports whether the service has the name in DNS that is asked for.
-func (q *question) has(s *federation.Service) bool {
-	fqdn := canonical(s.FQDN.String())
-	if fqdn == q.name {
-		return true
-	}
-	labels, below := strings.CutSuffix(q.name, "."+fqdn)
-	if !below {
-		return false
-	}
-	var names subtree.Subtree
-	names.Compile(s, fqdn, func(string, string) subtree.Fault { return "" })
-	return names.Has(labels)
-}
+func (q *question) has(s *federation.Service) bool { return zone.HasName(s, q.name) }
 
 // tell returns what classes of consumers are told of a service with that fqdn.
 func tell(told []owner.Told, fqdn string) []report.Told {

@@ -85,7 +85,7 @@ func verdict(e *zone.Explanation) report.Verdict {
 func (b *block) holder(h *zone.Holder) *report.Holder {
 	u := &b.owners[h.Owner].Upstream
 	holder := &report.Holder{
-		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: upstream.Faults(h.Faults),
+		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: Faults(h.Faults),
 	}
 	if h.Original != h.FQDN {
 		holder.Original = h.Original
@@ -218,4 +218,15 @@ func join[P fmt.Stringer](patterns []P) string {
 		texts[i] = p.String()
 	}
 	return strings.Join(texts, " ")
+}
+
+// Faults returns what is not published, by reason.
+func Faults(faults map[zone.Fault]int) map[string]int {
+	all := make(map[string]int, len(faults))
+	for kind, n := range faults {
+		if n > 0 {
+			all[string(kind)] = n
+		}
+	}
+	return all
 }

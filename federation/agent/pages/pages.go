@@ -1,4 +1,6 @@
-package upstream
+// Package pages reads what zones have of an owner, in the order of the services' names, a
+// page at a time or all of it.
+package pages
 
 import (
 	"iter"
