@@ -469,18 +469,6 @@ func TestLintConfig(t *testing.T) {
 	}
 }
 
-// TestHelpHasAConfiguration parses the example in the help of serve.
-func TestHelpHasAConfiguration(t *testing.T) {
-	_, help, _ := ctl(t, "serve", "--help")
-	if !strings.Contains(help, indented(ownerExample)) {
-		t.Error("the help has no configuration")
-	}
-	config, problems := ownerconfig.Parse([]byte(ownerExample))
-	if len(problems) > 0 || len(config.Catalogs) != 3 {
-		t.Errorf("problems %v in the example", problems)
-	}
-}
-
 // kubeconfigText is a kubeconfig of a cluster that nobody can reach.
 const kubeconfigText = `apiVersion: v1
 kind: Config

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +15,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/telemetry"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -381,25 +378,5 @@ func TestServeMetrics(t *testing.T) {
 	}
 	if code := owner.stop(); code != 0 {
 		t.Errorf("serve ended with exit code %d, expected 0; standard error:\n%s", code, owner.errs)
-	}
-}
-
-// TestServeHelpNamesTheMetrics checks that the help names every metric, and no other.
-func TestServeHelpNamesTheMetrics(t *testing.T) {
-	_, help, _ := ctl(t, "serve", "--help")
-	var inHelp, described []string
-	for _, match := range regexp.MustCompile(`(?m)^  (federation_owner_\w+)`).FindAllStringSubmatch(help, -1) {
-		inHelp = append(inHelp, match[1])
-	}
-	descs := make(chan *prometheus.Desc, 100)
-	telemetry.Collector{}.Describe(descs)
-	close(descs)
-	for d := range descs {
-		described = append(described, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
-	}
-	slices.Sort(inHelp)
-	slices.Sort(described)
-	if diff := cmp.Diff(described, inHelp); diff != "" {
-		t.Errorf("metrics in the help (-want +got):\n%s", diff)
 	}
 }
