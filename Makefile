@@ -148,6 +148,7 @@ race: ## run the same tests under the race detector, but for those of processes
 .PHONY: race-etcd
 race-etcd: $(ETCD) ## run the tests of registrations in etcd with real clusters of etcd under the race detector
 	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -- -race -count=1 -timeout 20m ./federation/source/registration/store/etcd
+	CGO_ENABLED=1 REAL_SERVERS=required $(GOTEST) -- -race -count=1 -timeout 20m -run '^TestModelWithEtcd$$' ./federation/source/registration
 
 # Go's default is to minimize each new input for a minute, which would leave no
 # time to find others. On a busy machine go test may take the end of its own time for

@@ -231,9 +231,15 @@ func (w *world) dial(id string, room int) *provider {
 // connect opens a stream with Open.
 func (w *world) connect(name string) *provider {
 	w.t.Helper()
+	p := w.begin(name)
+	p.expect("Open 1")
+	return p
+}
+
+// begin opens a stream with Open, and waits for nothing.
+func (w *world) begin(name string) *provider {
 	p := w.dial("spiffe://acme.example/"+name, 10000)
 	p.say(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: 1}}})
-	p.expect("Open 1")
 	return p
 }
 
@@ -296,8 +302,13 @@ func (p *provider) breakStream() {
 }
 
 // told returns what the provider was told since it was asked last, once all is quiet.
-func (p *provider) told() (lines []string) {
+func (p *provider) told() []string {
 	synctest.Wait()
+	return p.heard()
+}
+
+// heard returns what the provider was told since it was asked last.
+func (p *provider) heard() (lines []string) {
 	for {
 		select {
 		case m := <-p.out:

@@ -15,6 +15,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 
+const modelTTL = 10 * time.Second
+
 const modelRules = `
 rules:
 - name: all
@@ -36,42 +38,52 @@ type program struct {
 	wants  map[string]bool      // "service URI"
 	grants map[string]time.Time // when it was told that it is registered, and not otherwise since
 	beat   int                  // the step in which it speaks
+
+	cleared map[string]bool // on this stream: what is granted may be what was said before that
+	spoke   time.Time
+	silence time.Duration // the longest one
 }
 
-// model is a few owners on one store, and programs.
+func (p *program) lose() {
+	p.stream = nil
+	clear(p.grants)
+	clear(p.cleared)
+}
+
+// place is what the owners of a model share, what becomes of it, and its time.
+type place interface {
+	open(owner int) registration.Config // of an owner that starts, perhaps again, with its store
+	away(owner int)
+	back(owner int, gap bool)
+	fail(owner int) // the next commits
+	lose()          // all data
+	has() int       // nodes
+
+	pass()                                     // waits for as long as a step takes
+	settle()                                   // waits until all is quiet, where that can be seen
+	until(condition func() string)             // fails unless the condition is met when all is quiet
+	rest(pass func(), condition func() string) // passes until everything has expired that does, and fails unless the condition is met
+}
+
+// model is a few owners in one place, and programs.
 type model struct {
 	t        *testing.T
 	random   *rand.Rand
-	cluster  *cluster
-	stores   []*fakeStore
+	place    place
 	owners   []*world
 	programs []*program
 	step     int
 	trace    []string
-	leases   []func() // what is to happen to nodes of owners that were restarted
 }
 
 func (m *model) notef(format string, args ...any) {
 	m.trace = append(m.trace, fmt.Sprintf("%d: ", m.step)+fmt.Sprintf(format, args...))
 }
 
-func (m *model) failf(format string, args ...any) {
-	m.t.Helper()
-	m.t.Fatalf("step %d: %s\n%s", m.step, fmt.Sprintf(format, args...), strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))
-}
-
 func (m *model) start(i int) {
-	if m.stores[i] != nil {
-		m.cluster.mu.Lock()
-		m.cluster.stores = slices.DeleteFunc(m.cluster.stores, func(s *fakeStore) bool { return s == m.stores[i] })
-		m.cluster.mu.Unlock()
-	}
-	m.stores[i] = m.cluster.store(m.random.IntN(2) == 0)
-	m.stores[i].lag = anyLag(rand.New(rand.NewPCG(m.random.Uint64(), 0)), 50*time.Millisecond)
-	m.owners[i] = newWorld(m.t, registration.Config{
-		Store: m.stores[i], Owner: fmt.Sprint("owner-", i), Convergence: time.Minute,
-		Linger: 5 * time.Second, Rules: rulesOf(m.t, modelRules),
-	})
+	config := m.place.open(i)
+	config.Owner, config.Linger, config.Rules = fmt.Sprint("owner-", i), 5*time.Second, rulesOf(m.t, modelRules)
+	m.owners[i] = newWorld(m.t, config)
 }
 
 // restart ends an owner, and starts it again.
@@ -80,76 +92,65 @@ func (m *model) restart(i int) {
 	m.owners[i].stop()
 	for _, p := range m.programs {
 		if p.stream != nil && p.at == i {
-			p.stream = nil
-			maps.DeleteFunc(p.grants, func(string, time.Time) bool { return true })
+			p.lose()
 		}
 	}
-	streams := make(map[uint64]bool)
-	m.cluster.mu.Lock()
-	for _, v := range m.cluster.nodes {
-		if v.Node.Owner == fmt.Sprint("owner-", i) {
-			streams[v.Node.Stream] = true
-		}
-	}
-	m.cluster.mu.Unlock()
-	end := time.Now().Add(time.Minute)
-	m.leases = append(m.leases, func() {
-		if streams != nil && time.Now().After(end) {
-			m.cluster.drop(func(n *node.Node) bool { return streams[n.Stream] })
-			streams = nil
-		}
-	})
 	m.start(i)
 }
 
 // listen takes what programs were told.
 func (m *model) listen() {
-	synctest.Wait()
+	m.place.settle()
 	for _, p := range m.programs {
 		if p.stream == nil {
 			continue
 		}
-		for _, line := range p.stream.told() {
+		for _, line := range p.stream.heard() {
 			fields := strings.Fields(line)
+			key := strings.Join(fields[1:min(3, len(fields))], " ")
 			switch fields[0] {
 			case "Granted":
-				if p.grants[fields[1]+" "+fields[2]].IsZero() {
-					m.notef("program %d is granted %s by %d", p.id, fields[1]+" "+fields[2], p.at)
+				if p.grants[key].IsZero() {
+					m.notef("program %d is granted %s by %d", p.id, key, p.at)
 				}
-				if p.grants[fields[1]+" "+fields[2]].IsZero() && p.wants[fields[1]+" "+fields[2]] {
-					p.grants[fields[1]+" "+fields[2]] = time.Now()
+				if p.grants[key].IsZero() && p.wants[key] {
+					p.grants[key] = time.Now()
 				}
 			case "Refused":
 				if fields[3] != "taken" {
-					m.failf("program %d was told %q", p.id, line)
+					m.t.Fatalf("program %d was told %q", p.id, line)
 				}
-				m.notef("program %d is refused %s: %s", p.id, fields[1]+" "+fields[2], fields[3])
-				delete(p.grants, fields[1]+" "+fields[2])
+				m.notef("program %d is refused %s: %s", p.id, key, fields[3])
+				delete(p.grants, key)
 			case "Close":
 				m.notef("program %d is sent away by %d", p.id, p.at)
-				p.stream = nil
-				clear(p.grants)
+				p.lose()
 			case "Expired":
-				m.failf("program %d speaks in time, and was told %q", p.id, line)
+				if p.silence < modelTTL {
+					m.t.Fatalf("program %d speaks in time, and was told %q", p.id, line)
+				}
+				delete(p.grants, key)
 			}
 		}
 	}
 }
 
-// check fails where a node is not published that its program was granted, and still wants.
+// check fails where a node is not published that its program was granted, and still wants,
+// unless the program is about to be told that it has lost the node.
 func (m *model) check() {
+	m.listen()
 	for _, p := range m.programs {
-		if p.stream == nil {
-			continue
-		}
-		shown := m.shown(p.at)
-		if shown == nil {
-			continue // it has started with a store that has lost its data, and is silent
-		}
-		for key := range p.grants {
-			if !shown[key] {
-				m.failf("%s of program %d was granted by owner %d, which does not publish it: %v", key, p.id, p.at, slices.Sorted(maps.Keys(shown)))
+		for key, since := range p.grants {
+			if shown := m.shown(p.at); shown == nil || shown[key] {
+				continue // nil: it has started with a store that has lost its data, and is silent
 			}
+			m.place.until(func() string {
+				m.listen()
+				if !p.grants[key].Equal(since) || p.cleared[key] && m.shown(p.at)[key] {
+					return ""
+				}
+				return fmt.Sprintf("%s of program %d was granted by owner %d, which does not publish it", key, p.id, p.at)
+			})
 		}
 	}
 }
@@ -181,16 +182,15 @@ func (m *model) act() {
 			p.stale = append(p.stale, p.stream)
 		}
 		m.notef("program %d connects to %d", p.id, i)
-		p.stream, p.at = m.owners[i].connect(fmt.Sprint(p.id)), i
-		clear(p.grants)
-		p.beat = m.step
+		p.lose()
+		p.stream, p.at = m.owners[i].begin(fmt.Sprint(p.id)), i
+		p.beat, p.spoke = m.step, time.Now()
 		m.speak(p)
 	case n < 35:
 		if p.stream != nil {
 			m.notef("the stream of program %d to %d breaks", p.id, p.at)
 			p.stream.breakStream()
-			p.stream = nil
-			clear(p.grants)
+			p.lose()
 		}
 	case n < 40:
 		for _, s := range p.stale {
@@ -211,25 +211,26 @@ func (m *model) act() {
 			delete(p.wants, key)
 			delete(p.grants, key)
 			if p.stream != nil {
+				p.cleared[key] = true
 				p.stream.clear(strings.Fields(key)[0], strings.Fields(key)[1])
 			}
 			break
 		}
 	case n < 86:
 		m.notef("store %d is away", i)
-		m.stores[i].setAway(true, false)
+		m.place.away(i)
 	case n < 93:
 		gap := m.random.IntN(2) == 0
 		m.notef("store %d is back, gap %t", i, gap)
-		m.stores[i].setAway(false, gap)
+		m.place.back(i, gap)
 	case n < 97:
 		m.notef("store %d fails", i)
-		m.stores[i].fail(1 + m.random.IntN(3))
+		m.place.fail(i)
 	case n < 98:
 		m.restart(i)
 	case n < 99:
 		m.notef("the data of the store is lost")
-		m.cluster.lose()
+		m.place.lose()
 	}
 }
 
@@ -238,6 +239,7 @@ func (m *model) speak(p *program) {
 	if p.stream == nil {
 		return
 	}
+	p.silence, p.spoke = max(p.silence, time.Since(p.spoke)), time.Now()
 	for key := range p.wants {
 		p.stream.active(strings.Fields(key)[0], strings.Fields(key)[1])
 	}
@@ -245,55 +247,53 @@ func (m *model) speak(p *program) {
 
 func (m *model) pass() {
 	m.step++
-	time.Sleep(time.Second)
+	m.place.pass()
 	for _, p := range m.programs {
 		if (m.step-p.beat)%5 == 0 {
 			m.speak(p)
 		}
 	}
-	for _, lease := range m.leases {
-		lease()
-	}
-	m.listen()
 	m.check()
 }
 
 // runModel does things at random, and compares what is published with what should be.
-func runModel(t *testing.T, seed uint64, steps int) {
-	m := &model{
-		t: t, random: rand.New(rand.NewPCG(seed, 1)), cluster: newCluster(),
-		stores: make([]*fakeStore, 2), owners: make([]*world, 2),
-	}
+func runModel(t *testing.T, place place, random *rand.Rand, steps int) {
+	m := &model{t: t, random: random, place: place, owners: make([]*world, 2)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))
+		}
+	})
 	for i := range m.owners {
 		m.start(i)
 	}
 	for i := range 6 {
-		m.programs = append(m.programs, &program{id: i, wants: make(map[string]bool), grants: make(map[string]time.Time)})
+		m.programs = append(m.programs, &program{
+			id: i, wants: make(map[string]bool), grants: make(map[string]time.Time), cleared: make(map[string]bool),
+		})
 	}
-	time.Sleep(time.Second)
+	m.place.pass()
 	for range steps {
 		for range m.random.IntN(4) {
 			m.act()
-			m.listen()
 			m.check()
 		}
 		m.pass()
 	}
-	// All is well from now on.
-	m.notef("the end")
-	for i := range m.stores {
-		m.stores[i].fail(0)
-		m.stores[i].setAway(false, false)
+	m.notef("the end: all is well from now on")
+	for i := range m.owners {
+		m.place.back(i, false)
 	}
 	for _, p := range m.programs {
 		for _, s := range p.stale {
 			s.breakStream()
 		}
 	}
-	for range 150 {
-		m.pass()
-	}
-	time.Sleep(time.Second)
+	m.place.rest(m.pass, m.atRest)
+}
+
+// atRest says what is not as it is to be when all is well for long.
+func (m *model) atRest() string {
 	want := make(map[string]bool)
 	for _, p := range m.programs {
 		if p.stream == nil {
@@ -302,21 +302,92 @@ func runModel(t *testing.T, seed uint64, steps int) {
 		for key := range p.wants {
 			want[key] = true
 			if p.grants[key].IsZero() && !strings.Contains(key, "192.0.2.100") {
-				m.failf("%s of program %d was never granted", key, p.id)
+				return fmt.Sprintf("%s of program %d was never granted", key, p.id)
 			}
 		}
 	}
-	for i := range m.owners {
+	for i, o := range m.owners {
 		if got := m.shown(i); !maps.Equal(got, want) {
-			m.failf("owner %d publishes %v, expected %v", i, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+			return fmt.Sprintf("owner %d publishes %v, expected %v", i, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 		}
-		if s := m.owners[i].source.Stats(); s.Nodes != len(want) || s.Pending != 0 || s.Old != 0 {
-			m.failf("owner %d: %+v, expected %d nodes", i, s, len(want))
+		if s := o.source.Stats(); s.Nodes != len(want) || s.Pending != 0 || s.Old != 0 {
+			return fmt.Sprintf("owner %d: %+v, expected %d nodes", i, s, len(want))
 		}
 	}
-	if m.cluster.has() != len(want) {
-		m.failf("the store has %d nodes, expected %d", m.cluster.has(), len(want))
+	if has := m.place.has(); has != len(want) {
+		return fmt.Sprintf("the store has %d nodes, expected %d", has, len(want))
 	}
+	return ""
+}
+
+// simulated is a cluster in a bubble.
+type simulated struct {
+	*cluster
+
+	t      *testing.T
+	random *rand.Rand
+	stores [2]*fakeStore
+	leases []func() // what is to happen to nodes of owners that have ended
+}
+
+func (s *simulated) open(owner int) registration.Config {
+	if former := s.stores[owner]; former != nil {
+		s.mu.Lock()
+		s.cluster.stores = slices.DeleteFunc(s.cluster.stores, func(f *fakeStore) bool { return f == former })
+		s.mu.Unlock()
+		s.endLeases(owner)
+	}
+	f := s.store(s.random.IntN(2) == 0)
+	f.lag = anyLag(rand.New(rand.NewPCG(s.random.Uint64(), 0)), 50*time.Millisecond)
+	s.stores[owner] = f
+	return registration.Config{Store: f, Convergence: time.Minute}
+}
+
+// endLeases has nodes go that an owner has left behind, after a while.
+func (s *simulated) endLeases(owner int) {
+	streams := make(map[uint64]bool)
+	s.mu.Lock()
+	for _, v := range s.nodes {
+		if v.Node.Owner == fmt.Sprint("owner-", owner) {
+			streams[v.Node.Stream] = true
+		}
+	}
+	s.mu.Unlock()
+	end := time.Now().Add(time.Minute)
+	s.leases = append(s.leases, func() {
+		if streams != nil && time.Now().After(end) {
+			s.drop(func(n *node.Node) bool { return streams[n.Stream] })
+			streams = nil
+		}
+	})
+}
+
+func (s *simulated) away(owner int)           { s.stores[owner].setAway(true, false) }
+func (s *simulated) back(owner int, gap bool) { s.stores[owner].setAway(false, gap) }
+func (s *simulated) fail(owner int)           { s.stores[owner].fail(1 + s.random.IntN(3)) }
+func (*simulated) settle()                    { synctest.Wait() }
+
+func (s *simulated) pass() {
+	time.Sleep(time.Second)
+	for _, lease := range s.leases {
+		lease()
+	}
+}
+
+func (s *simulated) until(condition func() string) {
+	s.t.Helper()
+	if why := condition(); why != "" {
+		s.t.Fatal(why)
+	}
+}
+
+func (s *simulated) rest(pass func(), condition func() string) {
+	s.t.Helper()
+	for range 150 {
+		pass()
+	}
+	time.Sleep(time.Second)
+	s.until(condition)
 }
 
 // In CI there are a thousand seeds, most of them for fewer steps: under race these take 200 s
@@ -335,7 +406,10 @@ func TestModel(t *testing.T) {
 			if seed < long {
 				steps = 150
 			}
-			synctest.Test(t, func(t *testing.T) { runModel(t, seed, steps) })
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				runModel(t, &simulated{t: t, random: random, cluster: newCluster()}, random, steps)
+			})
 		})
 	}
 }
