@@ -4,8 +4,7 @@
 // package agent, and the addresses of hosts elsewhere in DNS from package hostname.
 //
 // Below it are what else needs CoreDNS: corefile reads the blocks, status says how the
-// process is doing, tracebridge feeds the plugin trace, and loopback asks the server
-// itself.
+// process is doing, and loopback asks the server itself.
 //
 // The package is not named after its directory: in its files, plugin is
 // CoreDNS's package of that name, and federation is the package of the domain

@@ -1,12 +1,14 @@
 package federationplugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coredns/caddy"
@@ -14,22 +16,27 @@ import (
 	"github.com/coredns/coredns/plugin"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 	"github.com/coredns/coredns/plugin/transfer"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/stamp"
+	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 	"github.com/hamlet-federation/coredns-federation/plugin/status"
-	"github.com/hamlet-federation/coredns-federation/plugin/tracebridge"
 )
 
 var log = clog.NewWithPlugin(corefile.Directive)
 
-// spans is where the spans of updates go. Like owners it outlives a configuration.
-var spans = tracebridge.New(newLogger(log))
+// spans makes those of updates: nil before the first configuration starts, and where the
+// environment does not ask for it. Like owners it outlives a configuration.
+var spans atomic.Pointer[tracing.Provider]
 
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
-var owners = agent.New(agent.Config{Logger: newLogger(log), Observer: observer{}, Tracer: spans.Tracer})
+var owners = agent.New(agent.Config{
+	Logger: newLogger(log), Observer: observer{}, Tracer: func() trace.Tracer { return spans.Load().Tracer() },
+})
 
 // page outlives a configuration as well.
 var page = status.New(owners, newLogger(log))
@@ -52,12 +59,14 @@ func setup(c *caddy.Controller) error {
 		return plugin.Error(corefile.Directive, err)
 	}
 	var attached *agent.Block
-	var traced *tracebridge.Block
 	var notifier sync.WaitGroup
 	detach := owners.Detach
 
 	c.OnStartup(func() error {
 		watchRestart()
+		if err := beginTraces(); err != nil {
+			return plugin.Error(corefile.Directive, err)
+		}
 		b, err := owners.Attach(f.blockConfig(own, config))
 		if wrong, ok := errors.AsType[*agent.OwnerError](err); ok {
 			return plugin.Error(corefile.Directive, fmt.Errorf("%s - Error: %w", blocks[wrong.Index].Position, err))
@@ -66,10 +75,6 @@ func setup(c *caddy.Controller) error {
 			return plugin.Error(corefile.Directive, err)
 		}
 		attached = b
-		traced = tracebridge.NewBlock(own, config.Handler("trace"), f.ownerIDs())
-		if err := spans.Attach(traced); err != nil {
-			return plugin.Error(corefile.Directive, err)
-		}
 		f.serve(b)
 		if err := page.Open(own); err != nil {
 			return plugin.Error(corefile.Directive, err)
@@ -85,12 +90,11 @@ func setup(c *caddy.Controller) error {
 		if attached != nil {
 			detach(attached)
 		}
-		spans.Detach(traced)
 		notifier.Wait()
 		f.hosts.Close()
 		return nil
 	})
-	c.OnFinalShutdown(spans.End)
+	c.OnFinalShutdown(endTraces)
 	c.OnRestart(func() error {
 		detach = owners.Replace // unless it fails
 		return nil
@@ -104,6 +108,24 @@ func setup(c *caddy.Controller) error {
 		f.Next = next
 		return f
 	})
+	return nil
+}
+
+// beginTraces makes spans, where the environment asks for it.
+func beginTraces() error {
+	if spans.Load() != nil {
+		return nil
+	}
+	provider, err := tracing.New(context.Background(), tracing.Config{ //nolint:forbidigo // CoreDNS has no context for a start
+		Service: "coredns", Version: stamp.String(), Logger: newLogger(log),
+	})
+	spans.Store(provider)
+	return err
+}
+
+// endTraces exports the last spans before the process ends.
+func endTraces() error {
+	spans.Swap(nil).Shutdown(context.Background()) //nolint:forbidigo // CoreDNS has no context for its end
 	return nil
 }
 
@@ -144,7 +166,6 @@ func retain() error {
 	}
 	owners.Retain(all)
 	page.Keep(func(c *status.Configuration) bool { return slices.Contains(all, any(c)) })
-	spans.Retain(all)
 	return nil
 }
 
@@ -154,15 +175,6 @@ func (f *Federation) blockConfig(configuration any, server *dnsserver.Config) ag
 	c.Configuration = configuration
 	c.Zone.NameServer = boundAddresses(server.ListenHosts)
 	return c
-}
-
-// ownerIDs returns the IDs of the owners of the server block.
-func (f *Federation) ownerIDs() []string {
-	ids := make([]string, len(f.config.Owners))
-	for i := range f.config.Owners {
-		ids[i] = f.config.Owners[i].ID()
-	}
-	return ids
 }
 
 // boundAddresses returns the addresses at which clients may reach the server, sorted:

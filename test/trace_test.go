@@ -2,19 +2,14 @@ package test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	_ "github.com/coredns/coredns/plugin/trace" // which the CoreDNS of these tests has as well
 	"github.com/miekg/dns"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -23,46 +18,42 @@ import (
 // steps are the names of the spans of an update.
 var steps = []string{"federation.acknowledge", "federation.apply", "federation.decode", "federation.publish", "federation.update"}
 
-// spans are the names of the spans of each trace.
-type spans struct {
+// otlpServer is a collector of OTLP.
+type otlpServer struct {
+	collector.UnimplementedTraceServiceServer
+
 	mu     sync.Mutex
-	traces map[string][]string
-	abouts []string // what is known of the updates
+	traces map[string][]string // the names of the spans of each trace
+	abouts []string            // what is known of the updates
 }
 
-func (s *spans) add(trace, name, about string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.traces == nil {
-		s.traces = make(map[string][]string)
+func (o *otlpServer) add(trace, name, about string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.traces == nil {
+		o.traces = make(map[string][]string)
 	}
-	s.traces[trace] = append(s.traces[trace], name)
+	o.traces[trace] = append(o.traces[trace], name)
 	if name == "federation.update" {
-		s.abouts = append(s.abouts, about)
+		o.abouts = append(o.abouts, about)
 	}
 }
 
 // lacks returns what is missing for whole traces, one of them with all of these words.
-func (s *spans) lacks(words ...string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, names := range s.traces {
+func (o *otlpServer) lacks(words ...string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, names := range o.traces {
 		if slices.Sort(names); !slices.Equal(names, steps) {
 			return fmt.Sprintf("a trace has the spans %q, want %q", names, steps)
 		}
 	}
-	for _, about := range s.abouts {
+	for _, about := range o.abouts {
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(about, word) }) {
 			return ""
 		}
 	}
-	return fmt.Sprintf("no span is about %q, but %q", words, s.abouts)
-}
-
-// otlpServer is a collector of OTLP.
-type otlpServer struct {
-	collector.UnimplementedTraceServiceServer
-	spans
+	return fmt.Sprintf("no span is about %q, but %q", words, o.abouts)
 }
 
 // Export implements collector.TraceServiceServer.
@@ -99,53 +90,18 @@ func startOTLP(t *testing.T) *otlpServer {
 	return o
 }
 
-// startZipkin starts a server that takes spans as the plugin trace sends them.
-func startZipkin(t *testing.T) (*spans, string) {
-	t.Helper()
-	got := new(spans)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		var all []struct {
-			TraceID string            `json:"traceId"`
-			Name    string            `json:"name"`
-			Tags    map[string]string `json:"tags"`
-		}
-		if err == nil {
-			err = json.Unmarshal(body, &all)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		for _, s := range all {
-			if s.Name != "servedns" {
-				got.add(s.TraceID, s.Name, fmt.Sprint(s.Tags))
-			}
-		}
-	}))
-	t.Cleanup(server.Close)
-	return got, server.URL + "/api/v2/spans"
-}
-
-// TestTraces has CoreDNS export the spans of updates in both ways: to the plugin trace
-// while it runs, and by OTLP, at the latest when it ends.
+// TestTraces has CoreDNS export the spans of updates by OTLP, at the latest when it ends.
 func TestTraces(t *testing.T) {
 	p := newPKI(t)
 	otlp := startOTLP(t)
-	zipkin, url := startZipkin(t)
 	o := startOwner(t, p.owner, "", webService(t, "fed.example"))
 	d := startCoreDNS(t, fmt.Sprintf(`.:PORT {
-		trace zipkin %s {
-			every 0
-		}
 		federation fed.example {
 			owner %s
 			%s
 		}
-	}`, url, o.address, p.tls()))
+	}`, o.address, p.tls()))
 	d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-	eventually(t, patience, func() string {
-		return zipkin.lacks("federation.service:\"web", "federation.operation:upsert", o.address)
-	})
 	d.end(t, syscall.SIGTERM)
 	if lack := otlp.lacks("coredns", "federation.service", "web", "upsert", o.address); lack != "" {
 		t.Error(lack)

@@ -102,19 +102,16 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	config := publisher.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
 	logLibraries(ctx, config.Logger)
-	if tracing.Configured() {
-		provider, err := tracing.New(ctx, tracing.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
-		if err != nil {
-			return err
-		}
-		defer provider.Shutdown(ctx)
-		config.Tracer = provider.Tracer
+	provider, err := tracing.New(ctx, tracing.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
+	if err != nil {
+		return err
 	}
+	defer provider.Shutdown(ctx)
+	config.Tracer = provider.Tracer
 	if err := o.check(flags); err != nil {
 		return err
 	}
 	if o.config == "" {
-		var err error
 		if config.Owner, err = o.ownerConfig(); err != nil {
 			return err
 		}
