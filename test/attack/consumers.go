@@ -230,26 +230,7 @@ func idleConnections(ctx context.Context, a *arena) (damage, error) {
 		return damage{}, err
 	}
 	d := damage{victim: o.process}
-	load, stop := context.WithCancel(ctx)
-	var idle sync.WaitGroup
-	defer idle.Wait()
-	defer stop()
-	for range 300 {
-		idle.Go(func() {
-			for load.Err() == nil { // after a connection that was closed comes another
-				conn, err := new(net.Dialer).DialContext(load, "tcp", o.address)
-				if err != nil {
-					pause(load, 100*time.Millisecond)
-					continue
-				}
-				end := context.AfterFunc(load, func() { _ = conn.Close() })
-				_, _ = conn.Read(make([]byte, 1))
-				end()
-				_ = conn.Close()
-				pause(load, 10*time.Millisecond)
-			}
-		})
-	}
+	defer idle(ctx, o.address, 300)()
 	pause(ctx, 3*time.Second)
 	took, err := o.served(ctx, 30*time.Second)
 	consumer := fmt.Sprintf("a consumer is served after %.1f s", took.Seconds())
@@ -269,6 +250,30 @@ func idleConnections(ctx context.Context, a *arena) (damage, error) {
 	d.limit("seconds until a file is read", took.Seconds(), 15)
 	d.effect = consumer + ", " + reload
 	return d, nil
+}
+
+// idle keeps n connections to an address on which it sends nothing, until the returned
+// function is called. After a connection that was closed comes another.
+func idle(ctx context.Context, address string, n int) func() {
+	load, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for load.Err() == nil {
+				conn, err := new(net.Dialer).DialContext(load, "tcp", address)
+				if err != nil {
+					pause(load, 100*time.Millisecond)
+					continue
+				}
+				end := context.AfterFunc(load, func() { _ = conn.Close() })
+				_, _ = conn.Read(make([]byte, 1))
+				end()
+				_ = conn.Close()
+				pause(load, 10*time.Millisecond)
+			}
+		})
+	}
+	return func() { stop(); all.Wait() }
 }
 
 // respondingConsumer is a consumer that sends responses, as an owner does, on the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -318,6 +319,7 @@ var ownerAttacks = []attack{
 	{"one message over the limit among 100 services", oversizedOwner},
 	{"updates of a service with 1,000 endpoints and instances without end", expensiveOwner},
 	{"hosts behind a forwarder that is dead", deadHosts},
+	{"hosts that lead where no endpoint may be", forbiddenHosts},
 	{"queries for the largest service", largestAnswers},
 }
 
@@ -528,6 +530,81 @@ func deadHosts(ctx context.Context, a *arena) (damage, error) {
 	d.limit("share of the neighbour's queries without an answer", bad, 0.01)
 	d.limit("log lines", float64(d.victim.lines), 1000)
 	d.require(total > 0, "the neighbour was not asked")
+	return d, nil
+}
+
+// forbiddenHosts names hosts in place of addresses that are refused: names that libc takes
+// for addresses, and names of the owner's own zone, which it answers as it likes. Neither
+// CoreDNS nor its clients may get there.
+func forbiddenHosts(ctx context.Context, a *arena) (damage, error) {
+	hosts := []string{
+		"0xa9fea9fe", "0x7f.0x0.0x0.0x1", "0251.0376.0251.0xfe", "2852039166", // numbers
+		"meta.evil.example", "self.evil.example", "meta.a.fed.example",
+		"gw.alive.example", // and one that may be there
+	}
+	services := []*typespb.FederatedService{simple("meta", "a.fed.example", "meta.evil.example")}
+	for i, host := range hosts {
+		services = append(services, simple(fmt.Sprint("s", i), "a.fed.example", host))
+	}
+	var sent atomic.Int64
+	o, err := a.serveOwner(ctx, sendAll(len(services), &sent, func(i int) *typespb.FederatedService { return services[i] }))
+	if err != nil {
+		return damage{}, err
+	}
+	s, err := a.serveDNS(ctx, fmt.Sprintf(oneOwner, o.address)+`
+.:PORT {
+    bind 127.0.0.1
+    template IN A evil.example {
+        match "^self"
+        answer "{{ .Name }} 1 IN A 127.0.0.1"
+        fallthrough
+    }
+    template IN A evil.example {
+        answer "{{ .Name }} 1 IN A 169.254.169.254"
+    }
+    template IN A alive.example {
+        answer "{{ .Name }} 1 IN A 10.7.7.7"
+    }
+    template IN AAAA evil.example alive.example {
+        rcode NOERROR
+    }
+    template IN ANY . {
+        rcode NXDOMAIN
+    }
+}
+`)
+	if err != nil {
+		return damage{}, err
+	}
+	d := damage{victim: s.process}
+	last := fmt.Sprintf("s%d.a.fed.example.", len(hosts)-1)
+	if _, err := until(ctx, time.Minute, func() bool { return sent.Load() == int64(len(services)) && s.says(last, "10.7.7.7") }); err != nil {
+		return d, fmt.Errorf("the owner is not served: %w", err)
+	}
+	targets := 0
+	for i := range services {
+		name := services[i].GetFqdn() + "."
+		for _, q := range []dns.Question{
+			{Name: name, Qtype: dns.TypeA}, {Name: name, Qtype: dns.TypeSRV}, {Name: "_https._tcp." + name, Qtype: dns.TypeSRV},
+		} {
+			m := s.ask(q.Name, q.Qtype)
+			if m == nil {
+				d.require(false, "no answer to "+q.Name)
+				continue
+			}
+			for _, rr := range slices.Concat(m.Answer, m.Extra) {
+				switch rr := rr.(type) {
+				case *dns.A:
+					d.require(rr.A.String() == "10.7.7.7", rr.String())
+				case *dns.SRV:
+					d.require(rr.Target == "gw.alive.example.", rr.String())
+					targets++
+				}
+			}
+		}
+	}
+	d.effect = fmt.Sprintf("%d services, %d SRV targets", len(services), targets)
+	d.require(targets == 2, "the host that may be there is not the target of two SRV records")
 	return d, nil
 }
 
