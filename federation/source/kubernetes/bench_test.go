@@ -34,7 +34,7 @@ func BenchmarkCluster(b *testing.B) {
 		return func() bool { return r.view(func() bool { return len(r.services) == n }) && r.back() }
 	}
 	started := time.Now()
-	await(b, "everything", ready(first))
+	until(b, "everything", ready(first))
 	b.ReportMetric(time.Since(started).Seconds(), "s/start")
 	settled := func(r *runner) func() bool {
 		before, since := -1, time.Now()
@@ -49,7 +49,7 @@ func BenchmarkCluster(b *testing.B) {
 		if s, _, _ := c.condition("scale", fmt.Sprintf("s%d", n-1), "Ready"); s == "True" && first.requests.of("PATCH serviceexports/status") >= n {
 			break
 		}
-		await(b, "the conditions", settled(first))
+		until(b, "the conditions", settled(first))
 	}
 	b.Logf("requests of the first start: %v", first.requests.all())
 
@@ -60,12 +60,12 @@ func BenchmarkCluster(b *testing.B) {
 	second.pace = usualPace()
 	c.start(second)
 	started = time.Now()
-	await(b, "everything", ready(second))
+	until(b, "everything", ready(second))
 	b.ReportMetric(time.Since(started).Seconds(), "s/restart")
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB")
-	await(b, "silence", settled(second))
+	until(b, "silence", settled(second))
 	b.Logf("requests of a start where the conditions are right: %v", second.requests.all())
 
 	var delays []time.Duration
@@ -80,7 +80,7 @@ func BenchmarkCluster(b *testing.B) {
 	slices.Sort(delays)
 	b.ReportMetric(float64(delays[changes/2])/1e6, "ms/change-p50")
 	b.ReportMetric(float64(delays[changes*99/100])/1e6, "ms/change-p99")
-	await(b, "silence", settled(second))
+	until(b, "silence", settled(second))
 	b.ReportMetric(float64(c.requestsOf(second)-requests)/changes, "requests/change")
 	b.ReportMetric(0, "ns/op")
 }

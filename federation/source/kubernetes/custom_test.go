@@ -17,7 +17,7 @@ func testGateway(t *testing.T, c *cluster) {
 	s := labelled(service("gateway", "a", "192.0.2.1"))
 	c.create(s)
 	r := c.run(func(config *Config) { config.Namespaces = []string{"gateway"} })
-	await(t, "the Service", func() bool { return r.has("west/gateway/a", "192.0.2.1") && r.back() })
+	until(t, "the Service", func() bool { return r.has("west/gateway/a", "192.0.2.1") && r.back() })
 	create := func(version, plural string, object map[string]any) {
 		t.Helper()
 		gvr := schema.GroupVersionResource{Group: gatewayGroup, Version: version, Resource: plural}
@@ -58,10 +58,10 @@ func testGateway(t *testing.T, c *cluster) {
 			}},
 		},
 	})
-	await(t, "the address of the Gateway", func() bool { return r.has("west/gateway/a", "198.51.100.1") && r.has("west/gateway/a", "8443") })
+	until(t, "the address of the Gateway", func() bool { return r.has("west/gateway/a", "198.51.100.1") && r.has("west/gateway/a", "8443") })
 	c.must(c.dynamic.Resource(schema.GroupVersionResource{Group: gatewayGroup, Version: "v1alpha2", Resource: "tcproutes"}).
 		Namespace("gateway").Delete(t.Context(), "a", metav1.DeleteOptions{}))
-	await(t, "the next kind of endpoints", func() bool { return r.has("west/gateway/a", "192.0.2.1") })
+	until(t, "the next kind of endpoints", func() bool { return r.has("west/gateway/a", "192.0.2.1") })
 	r.withdrew(t)
 }
 
@@ -74,31 +74,31 @@ func testDefinition(t *testing.T, c *cluster) {
 		c.export("v1beta1", "definition", name)
 	}
 	r := c.run(func(config *Config) { config.Namespaces = []string{"definition"} })
-	await(t, "everything", func() bool {
+	until(t, "everything", func() bool {
 		return r.names() == "west/definition/a west/definition/b west/definition/c" && r.back()
 	})
 	c.unexport("v1beta1", "definition", "c")
-	await(t, "a deletion", func() bool { return r.names() == "west/definition/a west/definition/b" })
+	until(t, "a deletion", func() bool { return r.names() == "west/definition/a west/definition/b" })
 
 	name := kindExport.String()
 	c.must(c.dynamic.Resource(definitions).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	await(t, "what is served no more", func() bool { return r.awayFor("not served any more") })
-	await(t, "the definition is gone", func() bool {
+	until(t, "what is served no more", func() bool { return r.awayFor("not served any more") })
+	until(t, "the definition is gone", func() bool {
 		_, err := c.dynamic.Resource(definitions).Get(t.Context(), name, metav1.GetOptions{})
 		return err != nil
 	})
 	c.moveTo("definition", "a", "192.0.2.2")
-	await(t, "a change of what stays", func() bool { return r.has("west/definition/a", "192.0.2.2") })
+	until(t, "a change of what stays", func() bool { return r.has("west/definition/a", "192.0.2.2") })
 	r.withdrew(t, "west/definition/c")
-	await(t, "the line", func() bool { return strings.Contains(r.log.String(), "the cluster serves fewer resources") })
+	until(t, "the line", func() bool { return strings.Contains(r.log.String(), "the cluster serves fewer resources") })
 
 	other := c.run(func(config *Config) { config.Namespaces = []string{"definition"} })
-	await(t, "a cluster without", func() bool { return other.back() && other.names() == "" })
+	until(t, "a cluster without", func() bool { return other.back() && other.names() == "" })
 
 	c.define(mcs(t, "v1alpha1"))
 	c.export("v1alpha1", "definition", "a")
-	await(t, "what is served again", r.back)
-	await(t, "what was exported again", func() bool { return r.names() == "west/definition/a" && other.names() == "west/definition/a" })
+	until(t, "what is served again", r.back)
+	until(t, "what was exported again", func() bool { return r.names() == "west/definition/a" && other.names() == "west/definition/a" })
 	r.part.mu.Lock()
 	defer r.part.mu.Unlock()
 	if n := strings.Count(r.log.String(), "the cluster serves fewer resources"); n != 1 {

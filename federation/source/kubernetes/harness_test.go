@@ -34,24 +34,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
 const patience = time.Minute // bounds a wait for what has to happen
 
-// await waits until the condition holds.
-func await(t testing.TB, what string, holds func() bool) {
+// until waits until the condition holds.
+func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	timer, ticker := time.NewTimer(patience), time.NewTicker(2*time.Millisecond)
-	defer timer.Stop()
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-timer.C:
-			t.Fatalf("waited in vain for: %s", what)
-		case <-ticker.C:
+	await.Until(t, 2*time.Second, patience, func() string {
+		if holds() {
+			return ""
 		}
-	}
+		return "waited in vain for: " + what
+	})
 }
 
 // cluster is an API server with clients that may do everything.
@@ -129,7 +126,7 @@ func (c *cluster) define(definition *unstructured.Unstructured) {
 	_, err := c.dynamic.Resource(definitions).Create(c.Context(), definition, metav1.CreateOptions{})
 	c.must(err)
 	name := definition.GetName()
-	await(c, name+" is served", func() bool {
+	until(c, name+" is served", func() bool {
 		got, err := c.dynamic.Resource(definitions).Get(c.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false

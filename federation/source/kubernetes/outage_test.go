@@ -38,7 +38,7 @@ func testOutage(t *testing.T, c *cluster, ns string, mode int, reason string) {
 	g := newGate(t, c.URL)
 	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{ns} })
 	full := "west/" + ns + "/"
-	await(t, "everything", func() bool { return r.names() == full+"a "+full+"b "+full+"c" && r.back() })
+	until(t, "everything", func() bool { return r.names() == full+"a "+full+"b "+full+"c" && r.back() })
 
 	begun := 0 // what was said until now: on a machine that is busy there may have been an outage already
 	r.view(func() bool { begun = len(r.said); return true })
@@ -46,13 +46,13 @@ func testOutage(t *testing.T, c *cluster, ns string, mode int, reason string) {
 	c.deleteService(ns, "a")
 	c.moveTo(ns, "b", "192.0.2.7")
 	c.create(labelled(service(ns, "d", "192.0.2.4")))
-	await(t, "the server is away", func() bool { return r.awayFor(reason) })
+	until(t, "the server is away", func() bool { return r.awayFor(reason) })
 	if got, want := r.names(), full+"a "+full+"b "+full+"c"; got != want {
 		t.Errorf("published while the server is away: %s, want %s", got, want)
 	}
 	g.set(passing)
 	var said []string
-	await(t, "the server is back", func() bool {
+	until(t, "the server is back", func() bool {
 		return r.view(func() bool { said = slices.Clone(r.said[begun:]); return r.complete && r.away == nil })
 	})
 	if got, want := r.names(), full+"b "+full+"c "+full+"d"; got != want || !r.has(full+"b", "192.0.2.7") {
@@ -74,13 +74,13 @@ func testCuts(t *testing.T, c *cluster) {
 	r := c.prepare(func(config *Config) { config.Kubeconfig, config.Namespaces = c.through(g), []string{"cuts"} })
 	r.world.health.grace = patience // a machine that is busy is no outage
 	c.start(r)
-	await(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
+	until(t, "everything", func() bool { return r.names() == "west/cuts/a west/cuts/b" && r.back() })
 	for i := range 5 {
 		g.set(refusing)
 		g.set(passing)
 		ip := "192.0.2." + string(rune('2'+i))
 		c.moveTo("cuts", "a", ip)
-		await(t, "a change after a cut", func() bool { return r.has("west/cuts/a", ip) })
+		until(t, "a change after a cut", func() bool { return r.has("west/cuts/a", ip) })
 	}
 	r.withdrew(t)
 	if len(r.said) > 0 {
@@ -120,12 +120,12 @@ func testExpired(t *testing.T, c *cluster) {
 	count := r.wrap
 	r.wrap = func(next http.RoundTripper) http.RoundTripper { e.RoundTripper = next; return count(e) }
 	c.start(r)
-	await(t, "everything", func() bool { return r.names() == "west/expired/a west/expired/b" && r.back() })
+	until(t, "everything", func() bool { return r.names() == "west/expired/a west/expired/b" && r.back() })
 	e.on.Store(true)
 	g.set(refusing)
 	c.deleteService("expired", "b")
 	g.set(passing)
-	await(t, "the deletion after history is gone", func() bool { return r.names() == "west/expired/a" && e.times.Load() > 0 })
+	until(t, "the deletion after history is gone", func() bool { return r.names() == "west/expired/a" && e.times.Load() > 0 })
 	r.withdrew(t, "west/expired/b")
 }
 
@@ -147,12 +147,12 @@ func testOlder(t *testing.T, c *cluster) {
 			cluster.Server, cluster.CertificateAuthority, cluster.InsecureSkipTLSVerify = "https://"+g.address, "", true
 		})
 	})
-	await(t, "everything", func() bool { return r.names() == "west/older/kept west/older/newer" && r.back() })
+	until(t, "everything", func() bool { return r.names() == "west/older/kept west/older/newer" && r.back() })
 	g.set(refusing)
-	await(t, "the server is away", func() bool { return r.awayFor("") })
+	until(t, "the server is away", func() bool { return r.awayFor("") })
 	g.lead(other.URL)
 	g.set(passing)
-	await(t, "the server is back", r.back)
+	until(t, "the server is back", r.back)
 	if got, want := r.names(), "west/older/kept west/older/revived"; got != want {
 		t.Errorf("published: %s, want %s", got, want)
 	}
@@ -169,7 +169,7 @@ func testCredentials(t *testing.T, c *cluster) {
 	bad, err := os.ReadFile(expired)
 	c.must(err)
 	r := c.run(func(config *Config) { config.Kubeconfig, config.Namespaces = expired, []string{"credentials"} })
-	await(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
+	until(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
 	if r.view(func() bool { return r.complete }) {
 		t.Error("the part is complete")
 	}
@@ -179,13 +179,13 @@ func testCredentials(t *testing.T, c *cluster) {
 		c.must(os.Rename(expired+".new", expired))
 	}
 	write(good)
-	await(t, "everything", func() bool { return r.names() == "west/credentials/a" && r.back() })
+	until(t, "everything", func() bool { return r.names() == "west/credentials/a" && r.back() })
 	write([]byte("{"))
-	await(t, "a line about a kubeconfig that is broken", func() bool { return strings.Contains(r.log.String(), "not usable") })
+	until(t, "a line about a kubeconfig that is broken", func() bool { return strings.Contains(r.log.String(), "not usable") })
 	write(bad)
-	await(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
+	until(t, "the reason", func() bool { return r.awayFor("does not accept the credentials") })
 	write(good)
-	await(t, "the end of it", r.back)
+	until(t, "the end of it", r.back)
 	r.withdrew(t)
 	if n := strings.Count(r.log.String(), "not usable"); n != 1 {
 		t.Errorf("the broken kubeconfig was logged %d times", n)

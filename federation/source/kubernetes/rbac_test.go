@@ -55,16 +55,16 @@ func testPermissions(t *testing.T, c *cluster) {
 	}
 	t.Run("all", func(t *testing.T) {
 		r, _ := as(t, "system:serviceaccount:dns:all", patience, role.Rules) // a machine that is busy is no outage
-		await(t, "everything", func() bool {
+		until(t, "everything", func() bool {
 			return strings.Contains(r.names(), "west/permissions/a west/permissions/b") && r.back()
 		})
-		await(t, "a condition", func() bool {
+		until(t, "a condition", func() bool {
 			_, reason, _ := c.condition("permissions", "refused", "Valid")
 			return reason == "NoService"
 		})
-		await(t, "an Event", func() bool { return r.requests.of("POST events") > 0 })
+		until(t, "an Event", func() bool { return r.requests.of("POST events") > 0 })
 		c.unexport("v1beta1", "permissions", "b")
-		await(t, "a deletion", func() bool { return !strings.Contains(r.names(), "west/permissions/b") })
+		until(t, "a deletion", func() bool { return !strings.Contains(r.names(), "west/permissions/b") })
 		if strings.Contains(r.log.String(), "RBAC") || len(r.said) > 0 {
 			t.Errorf("log: %s\nsaid: %q", r.log, r.said)
 		}
@@ -120,7 +120,7 @@ func (c *cluster) role(user string, rules []rbacv1.PolicyRule) (set func([]rbacv
 // by a watch.
 func (c *cluster) awaitAllowed(user, verb, group, resource string, want bool) {
 	c.Helper()
-	await(c, "the role of "+user, func() bool {
+	until(c, "the role of "+user, func() bool {
 		review, err := c.core.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: verb, Group: group, Resource: resource,
@@ -152,19 +152,19 @@ func testUnreadable(t *testing.T, c *cluster) {
 		})
 	})
 	const full = "west/" + ns + "/"
-	await(t, "everything", func() bool { return r.names() == full+"exported "+full+"gone "+full+"plain" && r.back() })
+	until(t, "everything", func() bool { return r.names() == full+"exported "+full+"gone "+full+"plain" && r.back() })
 
 	g.set(refusing)
-	await(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
+	until(t, "the outage", func() bool { return r.awayFor("127.0.0.1:") })
 	set([]rbacv1.PolicyRule{{APIGroups: []string{"", "discovery.k8s.io", gatewayGroup, "apiextensions.k8s.io"}, Resources: []string{rbacv1.ResourceAll}, Verbs: []string{rbacv1.VerbAll}}, url})
 	c.awaitAllowed(user, "list", mcsGroup, "serviceexports", false)
 	g.set(passing)
-	await(t, "the reason", func() bool { return r.awayFor("serviceexports") })
+	until(t, "the reason", func() bool { return r.awayFor("serviceexports") })
 	c.moveTo(ns, "plain", "192.0.2.2")
 	c.moveTo(ns, "exported", "192.0.2.2")
 	c.deleteService(ns, "gone")
-	await(t, "a change of a Service without an export", func() bool { return r.has(full+"plain", "192.0.2.2") })
-	await(t, "the end of another", func() bool { return r.names() == full+"exported "+full+"plain" })
+	until(t, "a change of a Service without an export", func() bool { return r.has(full+"plain", "192.0.2.2") })
+	until(t, "the end of another", func() bool { return r.names() == full+"exported "+full+"plain" })
 	if r.has(full+"exported", "192.0.2.2") {
 		t.Error("a Service has changed of which it is not known whether it is exported still")
 	}
@@ -172,7 +172,7 @@ func testUnreadable(t *testing.T, c *cluster) {
 		t.Errorf("the log has no line about the second reason: %s", got)
 	}
 	set(append(all, url))
-	await(t, "everything when it can be read", func() bool { return r.has(full+"exported", "192.0.2.2") && r.back() })
+	until(t, "everything when it can be read", func() bool { return r.has(full+"exported", "192.0.2.2") && r.back() })
 	r.withdrew(t, full+"gone")
 }
 
@@ -186,27 +186,27 @@ func (c *cluster) lacks(r *runner, verbs []string, resource, group, namespace st
 		return reason == string(export.NoService)
 	}
 	if slices.Contains(verbs, "list") {
-		await(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) && r.awayFor("RBAC: User") })
+		until(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) && r.awayFor("RBAC: User") })
 		if r.view(func() bool { return r.complete }) {
 			c.Error("the part is complete")
 		}
 		grant()
-		await(c, "everything once it is granted", r.back)
+		until(c, "everything once it is granted", r.back)
 		return
 	}
-	await(c, "everything", r.back)
+	until(c, "everything", r.back)
 	what = "cannot " + verbs[0] + " " + what
 	if slices.Contains(verbs, "get") {
 		c.unexport("v1beta1", namespace, "gone")
-		await(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) })
+		until(c, "the reason", func() bool { return r.awayFor(what) && r.awayFor(in) })
 		grant()
-		await(c, "the end of it", r.back)
+		until(c, "the end of it", r.back)
 		return
 	}
-	await(c, "the line in the log", func() bool {
+	until(c, "the line in the log", func() bool {
 		return strings.Contains(strings.ReplaceAll(r.log.String(), `\"`, `"`), what+" "+in)
 	})
 	grant()
-	await(c, "the condition once it is granted", told)
-	await(c, "the Event once it is granted", func() bool { return len(c.events(namespace)) == 1 })
+	until(c, "the condition once it is granted", told)
+	until(c, "the Event once it is granted", func() bool { return len(c.events(namespace)) == 1 })
 }

@@ -61,10 +61,10 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 		defer s.world.mu.Unlock()
 		return s.world.health.watches[id].problem
 	}
-	await(t, "the problem", func() bool { return current().reason != nil })
+	until(t, "the problem", func() bool { return current().reason != nil })
 	first := current()
 	seen := watches.Load()
-	await(t, "more attempts", func() bool {
+	until(t, "more attempts", func() bool {
 		if now := current(); now.since != first.since {
 			t.Fatalf("the problem is %+v, and was %+v", now, first)
 		}

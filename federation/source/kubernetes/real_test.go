@@ -56,31 +56,31 @@ func testExports(t *testing.T, c *cluster) {
 	c.create(labelled(service("shop", "cart", "192.0.2.1")))
 	c.create(service("shop", "till", "192.0.2.2"))
 	r := c.run(func(config *Config) { config.Namespaces = []string{"shop"} })
-	await(t, "the labelled Service", func() bool { return r.names() == "west/shop/cart" && r.back() })
+	until(t, "the labelled Service", func() bool { return r.names() == "west/shop/cart" && r.back() })
 	if !r.has("west/shop/cart", "192.0.2.1") || !r.has("west/shop/cart", "cart.shop.west.fed.example") {
 		t.Error(text(r.services["west/shop/cart"]))
 	}
 
 	c.moveTo("shop", "cart", "192.0.2.3")
-	await(t, "the change", func() bool { return r.has("west/shop/cart", "192.0.2.3") })
+	until(t, "the change", func() bool { return r.has("west/shop/cart", "192.0.2.3") })
 
 	c.define(mcs(t, "v1beta1"))
 	c.export("v1beta1", "shop", "till")
-	await(t, "the exported Service", func() bool { return r.names() == "west/shop/cart west/shop/till" })
-	await(t, "its condition", func() bool { status, _, _ := c.condition("shop", "till", "Ready"); return status == "True" })
+	until(t, "the exported Service", func() bool { return r.names() == "west/shop/cart west/shop/till" })
+	until(t, "its condition", func() bool { status, _, _ := c.condition("shop", "till", "Ready"); return status == "True" })
 
 	c.export("v1beta1", "shop", "none")
-	await(t, "a refusal", func() bool { _, reason, _ := c.condition("shop", "none", "Valid"); return reason == "NoService" })
+	until(t, "a refusal", func() bool { _, reason, _ := c.condition("shop", "none", "Valid"); return reason == "NoService" })
 	events := func() (reasons []string) {
 		for _, e := range c.events("shop") {
 			reasons = append(reasons, e.Regarding.Kind+" "+e.Regarding.Name+" "+e.Reason)
 		}
 		return reasons
 	}
-	await(t, "an Event", func() bool { return strings.Join(events(), ",") == "ServiceExport none NoService" })
+	until(t, "an Event", func() bool { return strings.Join(events(), ",") == "ServiceExport none NoService" })
 
 	c.unexport("v1beta1", "shop", "till")
-	await(t, "the Service is withdrawn", func() bool { return r.names() == "west/shop/cart" })
+	until(t, "the Service is withdrawn", func() bool { return r.names() == "west/shop/cart" })
 	c.deleteService("shop", "cart")
-	await(t, "the other as well", func() bool { return r.names() == "" })
+	until(t, "the other as well", func() bool { return r.names() == "" })
 }

@@ -19,7 +19,7 @@ import (
 func quiet(t *testing.T, runners ...*runner) {
 	t.Helper()
 	before, since := "", time.Now()
-	await(t, "silence", func() bool {
+	until(t, "silence", func() bool {
 		now := ""
 		for _, r := range runners {
 			now += fmt.Sprint(r.requests.of("PATCH serviceexports/status"), r.requests.of("POST events"), ";")
@@ -45,7 +45,7 @@ func testReplicas(t *testing.T, c *cluster) {
 	change := func(config *Config) { config.Namespaces = []string{"replicas"} }
 	a, b := c.run(change), c.run(change)
 	for _, r := range []*runner{a, b} {
-		await(t, "everything", func() bool { return len(strings.Fields(r.names())) == n/2 && r.back() })
+		until(t, "everything", func() bool { return len(strings.Fields(r.names())) == n/2 && r.back() })
 	}
 	for i := range n {
 		name := fmt.Sprintf("s%d", i)
@@ -53,12 +53,12 @@ func testReplicas(t *testing.T, c *cluster) {
 		if i%2 == 1 {
 			want = "False NoService"
 		}
-		await(t, "the condition of "+name+" is "+want, func() bool {
+		until(t, "the condition of "+name+" is "+want, func() bool {
 			status, reason, _ := c.condition("replicas", name, "Ready")
 			return status+" "+reason == want
 		})
 	}
-	await(t, "Events", func() bool { return len(c.events("replicas")) >= n/2 })
+	until(t, "Events", func() bool { return len(c.events("replicas")) >= n/2 })
 	quiet(t, a, b)
 	if writes := a.requests.of("PATCH serviceexports/status") + b.requests.of("PATCH serviceexports/status"); writes < n || writes > 2*n {
 		t.Errorf("%d writes of conditions for %d exports", writes, n)
@@ -73,7 +73,7 @@ func testReplicas(t *testing.T, c *cluster) {
 	}
 
 	third := c.run(change)
-	await(t, "everything once more", func() bool { return len(strings.Fields(third.names())) == n/2 && third.back() })
+	until(t, "everything once more", func() bool { return len(strings.Fields(third.names())) == n/2 && third.back() })
 	quiet(t, a, b, third)
 	if writes := third.requests.of("PATCH serviceexports/status") + third.requests.of("POST events"); writes != 0 {
 		t.Errorf("a source that starts has written %d times what is there already", writes)
@@ -82,7 +82,7 @@ func testReplicas(t *testing.T, c *cluster) {
 	// A change costs no request but those of the watches that are open.
 	before := c.requestsOf(a)
 	c.moveTo("replicas", "s0", "192.0.2.9")
-	await(t, "the change", func() bool { return a.has("west/replicas/s0", "192.0.2.9") })
+	until(t, "the change", func() bool { return a.has("west/replicas/s0", "192.0.2.9") })
 	quiet(t, a, b, third)
 	if after := c.requestsOf(a); after != before {
 		t.Errorf("requests of a change: %d", after-before)
@@ -110,10 +110,10 @@ func testZones(t *testing.T, c *cluster) {
 		})
 	}
 	west, east := run("west.fed.example"), run("east.fed.example")
-	await(t, "everything in the west", func() bool { return west.names() == "west/zones/a west/zones/b" && west.back() })
-	await(t, "everything in the east", func() bool { return len(strings.Fields(east.names())) == 3 && east.back() })
+	until(t, "everything in the west", func() bool { return west.names() == "west/zones/a west/zones/b" && west.back() })
+	until(t, "everything in the east", func() bool { return len(strings.Fields(east.names())) == 3 && east.back() })
 	for _, name := range []string{"a", "b", "named"} {
-		await(t, "a condition of "+name, func() bool { status, _, _ := c.condition("zones", name, "Ready"); return status != "" })
+		until(t, "a condition of "+name, func() bool { status, _, _ := c.condition("zones", name, "Ready"); return status != "" })
 	}
 	quiet(t, west, east)
 	// Two each at the same time, and of the one that they differ on some more.
@@ -121,7 +121,7 @@ func testZones(t *testing.T, c *cluster) {
 		t.Errorf("%d writes of conditions for 3 exports", writes)
 	}
 	c.moveTo("zones", "a", "192.0.2.2")
-	await(t, "a change", func() bool { return west.has("west/zones/a", "192.0.2.2") && east.has("west/zones/a", "192.0.2.2") })
+	until(t, "a change", func() bool { return west.has("west/zones/a", "192.0.2.2") && east.has("west/zones/a", "192.0.2.2") })
 	quiet(t, west, east)
 }
 
@@ -144,9 +144,9 @@ func testConsumers(t *testing.T, c *cluster) {
 	change := func(config *Config) { config.Namespaces = []string{"consumers"} }
 	a, b := c.run(change), c.run(change)
 	for _, r := range []*runner{a, b} {
-		await(t, "everything", func() bool { return r.names() == "west/consumers/a" && r.back() })
+		until(t, "everything", func() bool { return r.names() == "west/consumers/a" && r.back() })
 	}
-	await(t, "the condition", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
+	until(t, "the condition", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
 	accepted := func() string {
 		status, reason, message := c.condition("consumers", "a", export.Accepted)
 		return strings.TrimSpace(status + " " + reason + " " + message)
@@ -158,28 +158,28 @@ func testConsumers(t *testing.T, c *cluster) {
 		r.RefusedBy(owner.Refusal{Service: "west/consumers/a", Consumer: consumer, Field: "fqdn", Rule: rule})
 	}
 	refuse(a, "spiffe://x", "not wanted")
-	await(t, "the refusal", func() bool { return accepted() == "False RefusedByConsumer spiffe://x: not wanted" })
+	until(t, "the refusal", func() bool { return accepted() == "False RefusedByConsumer spiffe://x: not wanted" })
 	refuse(b, "spiffe://y", "too long")
 	quiet(t, a, b)
 	if got := accepted(); got != "False RefusedByConsumer spiffe://x: not wanted" {
 		t.Errorf("the condition is %s once both refuse", got)
 	}
 	refuse(a, "spiffe://x", "")
-	await(t, "what the other replica says", func() bool { return accepted() == "False RefusedByConsumer spiffe://y: too long" })
+	until(t, "what the other replica says", func() bool { return accepted() == "False RefusedByConsumer spiffe://y: too long" })
 	quiet(t, a, b)
 
 	// A condition says only seconds: the change must not be in that of the refusal.
 	second := time.Now().Truncate(time.Second)
-	await(t, "another second", func() bool { return time.Now().Truncate(time.Second).After(second) })
+	until(t, "another second", func() bool { return time.Now().Truncate(time.Second).After(second) })
 	c.moveTo("consumers", "a", "192.0.2.2")
-	await(t, "the change ends it", func() bool { return accepted() == "" })
+	until(t, "the change ends it", func() bool { return accepted() == "" })
 
 	a.Hidden("west/consumers/a", "file west/consumers/a")
-	await(t, "the other source", func() bool { _, reason, _ := c.condition("consumers", "a", "Ready"); return reason == "Hidden" })
+	until(t, "the other source", func() bool { _, reason, _ := c.condition("consumers", "a", "Ready"); return reason == "Hidden" })
 	b.Hidden("west/consumers/a", "file west/consumers/a") // as every replica has the same sources
 	a.Hidden("west/consumers/a", "")
 	b.Hidden("west/consumers/a", "")
-	await(t, "the end of it", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
+	until(t, "the end of it", func() bool { status, _, _ := c.condition("consumers", "a", "Ready"); return status == "True" })
 	quiet(t, a, b)
 	if n := c.requestsOf(a) + c.requestsOf(b); n > 60 {
 		t.Errorf("%d requests", n)
@@ -196,9 +196,9 @@ func testOtherController(t *testing.T, c *cluster) {
 	_, err := c.exports("v1beta1", "others").Patch(t.Context(), "a", types.ApplyYAMLPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, "status")
 	c.must(err)
 	r := c.run(func(config *Config) { config.Namespaces = []string{"others"} })
-	await(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller keeps") })
+	until(t, "the line in the log", func() bool { return strings.Contains(r.log.String(), "another controller keeps") })
 	c.moveTo("others", "a", "192.0.2.2")
-	await(t, "the change", func() bool { return r.has("west/others/a", "192.0.2.2") })
+	until(t, "the change", func() bool { return r.has("west/others/a", "192.0.2.2") })
 	quiet(t, r)
 	if _, reason, _ := c.condition("others", "a", "Ready"); reason != "Other" {
 		t.Errorf("the reason is %s", reason)
@@ -210,5 +210,5 @@ func testOtherController(t *testing.T, c *cluster) {
 	// The author deletes the export and creates it again: nobody keeps the new one.
 	c.unexport("v1beta1", "others", "a")
 	c.export("v1beta1", "others", "a")
-	await(t, "the condition of the new one", func() bool { status, _, _ := c.condition("others", "a", "Ready"); return status == "True" })
+	until(t, "the condition of the new one", func() bool { status, _, _ := c.condition("others", "a", "Ready"); return status == "True" })
 }
