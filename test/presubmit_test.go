@@ -101,7 +101,7 @@ var allowed = map[string][]string{
 		"federation", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",
 	},
 	"federation/source/registration/store/storetest": {
-		"federation", "federation/mtls", "federation/source/registration/node", "federation/source/registration/store",
+		"federation", "federation/mtls", "federation/source/registration/node", "federation/source/registration/store", "test/await",
 	},
 	"federation/source/registration/store/etcd": {
 		"federation", "federation/loglimit", "federation/mtls", "federation/regularfile", "federation/source/registration/node", "federation/source/registration/store",

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
@@ -201,7 +202,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 	t.Helper()
 	want := make(map[node.Key]uint64)
 	cleared := make(map[node.Key]bool)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, o := range all {
 		o.settle(ctx)
@@ -213,7 +214,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 		}
 	}
 	for i, o := range all {
-		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), soon, func(told storetest.Told) bool {
+		o.watcher.Wait(fmt.Sprintf("owner %d of %d nodes", i, len(want)), later, func(told storetest.Told) bool {
 			if len(told.Nodes) != len(want) || told.Away != nil {
 				return false
 			}
@@ -242,7 +243,7 @@ func (all owners) agree(t *testing.T, cut ...*owner) {
 // leader returns the leader, once there is one, and the others.
 func leader(t *testing.T, members []*realserver.Etcd) (first *realserver.Etcd, others []*realserver.Etcd) {
 	t.Helper()
-	for end := time.Now().Add(soon); time.Now().Before(end); pause(t.Context(), 50*time.Millisecond) {
+	await.Until(t, later, patience, func() string {
 		first, others = nil, nil
 		for _, e := range members {
 			leads, err := e.Leads(t.Context())
@@ -254,12 +255,12 @@ func leader(t *testing.T, members []*realserver.Etcd) (first *realserver.Etcd, o
 				others = append(others, e)
 			}
 		}
-		if first != nil && len(others) == len(members)-1 {
-			return first, others
+		if first == nil || len(others) < len(members)-1 {
+			return "there is no leader that all members know"
 		}
-	}
-	t.Fatal("there is no leader")
-	return nil, nil
+		return ""
+	})
+	return first, others
 }
 
 func restart(t *testing.T, members ...*realserver.Etcd) {
@@ -342,7 +343,7 @@ func TestQuorumLost(t *testing.T) {
 		members[0].Kill()
 		members[1].Kill()
 		for _, o := range all {
-			o.watcher.Wait("etcd is away", soon, func(told storetest.Told) bool { return told.Away != nil })
+			o.watcher.Wait("etcd is away", later, func(told storetest.Told) bool { return told.Away != nil })
 		}
 		if _, err := all[0].store.Commit(t.Context(), puts(9, 1, 7)); err == nil {
 			t.Error("a change is stored without a quorum")
@@ -427,7 +428,7 @@ func TestCompaction(t *testing.T) {
 	e := realserver.StartEtcd(t)
 	gate := realserver.StartGate(t, strings.TrimPrefix(e.URL, "http://"))
 	// The leases of the one that is cut off last for longer than that.
-	long := func(c *Config) { c.Lease = 2 * soon }
+	long := func(c *Config) { c.Lease = 2 * patience }
 	near := newOwnerWith(t, "/"+t.Name(), 1, long, e.URL)
 	far := newOwnerWith(t, "/"+t.Name(), 2, long, "http://"+gate.Address)
 	all := owners{near, far}
@@ -482,10 +483,10 @@ func TestPartition(t *testing.T) {
 			}
 			all.busy(t, func() {
 				cut(true)
-				all[1].watcher.Wait("leases end", soon, func(told storetest.Told) bool { return len(told.Lost) >= filled })
-				all[0].watcher.Wait("etcd is away", soon, func(told storetest.Told) bool { return told.Away != nil })
+				all[1].watcher.Wait("leases end", later, func(told storetest.Told) bool { return len(told.Lost) >= filled })
+				all[0].watcher.Wait("etcd is away", later, func(told storetest.Told) bool { return told.Away != nil })
 				cut(false)
-				all[0].watcher.Wait("etcd is back", soon, func(told storetest.Told) bool { return told.Away == nil })
+				all[0].watcher.Wait("etcd is back", later, func(told storetest.Told) bool { return told.Away == nil })
 			})
 			all.agree(t, all[0])
 			if told := all[1].watcher.Told(); told.Awayed != 0 {

@@ -10,14 +10,20 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
 // lease is that of the stores of tests: longer than an election and a busy machine take.
 const lease = 10 * time.Second
 
-// soon bounds the wait for what must happen soon, on a machine that is busy.
-const soon = 60 * time.Second
+const (
+	patience = time.Minute // bounds each wait, on a machine that is busy
+
+	// What waits are promised to take.
+	soon  = time.Second
+	later = lease + 5*time.Second // for the end of leases, or until etcd counts as away
+)
 
 // newStore returns a store that is quicker than usual to see what has become of etcd.
 func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
@@ -40,7 +46,7 @@ func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
 // patient has stores take an etcd that does not answer for slow, as a machine is that is busy.
 func patient(stores ...*Store) {
 	for _, s := range stores {
-		s.timing.patience = soon
+		s.timing.patience = patience
 	}
 }
 
@@ -112,7 +118,7 @@ func TestOwnerDies(t *testing.T) {
 	die()
 	taken := storetest.Node(1, 0, 9)
 	storetest.Commit(t, b, storetest.Put(taken, versions[0]))
-	rb.Wait("those left behind are gone", soon, has(1))
+	rb.Wait("those left behind are gone", later, has(1))
 	if after := time.Since(died); after < lease*2/3-time.Second {
 		t.Errorf("nodes are gone %s after the end of their owner, with leases of %s", after, lease)
 	}
@@ -138,7 +144,7 @@ func TestOwnerStartsAgain(t *testing.T) {
 	}
 	version := r.Told().Nodes[storetest.Node(1, 0, 0).Key].Version
 	storetest.Commit(t, again, storetest.Put(storetest.Node(1, 0, 8), version))
-	r.Wait("those that have not come back are gone", soon, has(1))
+	r.Wait("those that have not come back are gone", later, has(1))
 	if after := time.Since(started); after < lease-time.Second {
 		t.Errorf("gone %s after the start, want %s", after, lease)
 	}
@@ -156,8 +162,8 @@ func TestCrashLoop(t *testing.T) {
 	died := time.Now()
 	die()
 	for left := 3; left > 0; {
-		if time.Since(died) > soon {
-			t.Fatalf("%d nodes are there %s after the end of their owner, with a lifetime of 10s", left, soon)
+		if time.Since(died) > patience {
+			t.Fatalf("%d nodes are there %s after the end of their owner, with a lifetime of 10s", left, patience)
 		}
 		s := newStore(t, short, e.URL)
 		patient(s)
@@ -181,12 +187,16 @@ func TestBegun(t *testing.T) {
 	if r.Told().Complete {
 		t.Error("a new etcd is complete")
 	}
-	for value := ""; value == ""; {
-		var err error
-		if value, err = e.Get(t.Context(), a.marker()); err != nil {
+	await.Until(t, later, patience, func() string {
+		value, err := e.Get(t.Context(), a.marker())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
+		if value == "" {
+			return "the marker is not there"
+		}
+		return ""
+	})
 	stop()
 	r, _ = storetest.Start(t, newStore(t, short, e.URL))
 	if !r.Told().Complete {
@@ -244,15 +254,14 @@ func TestLeaseLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Wait("the loss", soon, has(3))
-	for { // until the store has noticed by itself
+	await.Until(t, later, patience, func() string {
 		s.mu.Lock()
-		noticed := s.streams[7].lease == clientv3.NoLease
-		s.mu.Unlock()
-		if noticed {
-			break
+		defer s.mu.Unlock()
+		if s.streams[7].lease != clientv3.NoLease {
+			return "the store has not noticed by itself that the lease is lost"
 		}
-		pause(t.Context(), 10*time.Millisecond)
-	}
+		return ""
+	})
 	storetest.Commit(t, s, changes...)
 	other.Wait("what was put again", soon, has(203))
 }
@@ -272,24 +281,24 @@ func TestRelease(t *testing.T) {
 	s.mu.Unlock()
 	s.Release(7)
 	s.Release(8)
-	for {
+	await.Until(t, later, patience, func() string {
 		reply, err := client.Leases(t.Context())
-		if err != nil {
+		switch {
+		case err != nil:
 			t.Fatal(err)
+		case len(reply.Leases) != 1:
+			return fmt.Sprintf("there are %d leases", len(reply.Leases))
+		case reply.Leases[0].ID != kept:
+			t.Error("the lease with a key is revoked")
 		}
-		if len(reply.Leases) == 1 {
-			if reply.Leases[0].ID != kept {
-				t.Error("the lease with a key is revoked")
-			}
-			break
-		}
-	}
+		return ""
+	})
 	// The watch may tell of the deletion later than the lease is gone.
 	r.Wait("the node that was deleted is gone", soon, func(told storetest.Told) bool { return len(told.Lost) > 0 })
 	if lost := r.Told().Lost; lost[0] != n.Key {
 		t.Errorf("%v is gone first, want %v", lost[0], n.Key)
 	}
-	r.Wait("the lease that nobody keeps alive ends", soon, has(0))
+	r.Wait("the lease that nobody keeps alive ends", later, has(0))
 }
 
 // TestForeignKeys checks that what is not a node of ours is ignored and left alone.

@@ -15,10 +15,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
-// wait bounds the wait for what must happen soon, on a machine that is busy.
-const wait = 30 * time.Second
+// patience bounds each wait, on a machine that is busy.
+const patience = time.Minute
 
 // Node returns a valid node of the service web-SERVICE.acme.example, in one stream.
 // Nodes with the same service and number have the same key.
@@ -50,7 +51,6 @@ type Recorder struct {
 	mu       sync.Mutex
 	nodes    map[node.Key]store.Versioned
 	gone     map[node.Key]int64 // versions of deletions
-	changed  chan struct{}      // closed with each change
 	states   int
 	complete bool
 	away     error
@@ -60,7 +60,7 @@ type Recorder struct {
 
 // NewRecorder returns a recorder that has been told nothing.
 func NewRecorder(tb testing.TB) *Recorder {
-	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64), changed: make(chan struct{})}
+	return &Recorder{tb: tb, nodes: make(map[node.Key]store.Versioned), gone: make(map[node.Key]int64)}
 }
 
 // tell calls f while nothing else is told.
@@ -73,8 +73,6 @@ func (r *Recorder) tell(what string, f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // State is that of store.Watcher.
@@ -153,27 +151,17 @@ func (r *Recorder) Told() Told {
 	return Told{maps.Clone(r.nodes), slices.Clone(r.lost), r.states, r.complete, r.away, r.awayed}
 }
 
-// Wait waits until what the store has told fulfils a condition, and ends the test when
-// that takes longer than limit.
-func (r *Recorder) Wait(what string, limit time.Duration, condition func(Told) bool) {
+// Wait waits until what the store has told fulfils a condition, as await.Until does.
+func (r *Recorder) Wait(what string, promised time.Duration, condition func(Told) bool) {
 	r.tb.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for {
-		r.mu.Lock()
-		changed := r.changed
-		r.mu.Unlock()
+	await.Until(r.tb, promised, patience, func() string {
 		told := r.Told()
 		if condition(told) {
-			return
+			return ""
 		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			r.tb.Fatalf("%s: not within %s; there are %d nodes, %d were lost, %d states, away: %v",
-				what, limit, len(told.Nodes), len(told.Lost), told.States, told.Away)
-		}
-	}
+		return fmt.Sprintf("%s: there are %d nodes, %d were lost, %d states, away: %v",
+			what, len(told.Nodes), len(told.Lost), told.States, told.Away)
+	})
 }
 
 // Start runs a store until the function that it returns is called, which waits for
@@ -189,7 +177,7 @@ func Start(tb testing.TB, s store.Store) (r *Recorder, stop func()) {
 		wg.Wait()
 	}
 	tb.Cleanup(stop)
-	r.Wait("first State", wait, func(t Told) bool { return t.States > 0 })
+	r.Wait("first State", time.Second, func(t Told) bool { return t.States > 0 })
 	return r, stop
 }
 
