@@ -5,9 +5,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 const many = 100_000 // services of the largest catalog
@@ -46,7 +49,7 @@ func TestConsumer(t *testing.T) {
 
 	in := func(want map[string]string) {
 		t.Helper()
-		eventually(t, func() string {
+		await.Until(t, 10*time.Second, patience, func() string {
 			s, err := read(base)
 			if err != nil {
 				return err.Error()

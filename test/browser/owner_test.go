@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 // TestOwner shows an owner with a file that is broken, a program that has registered, an
@@ -58,7 +61,7 @@ catalogs:
 `, strings.TrimPrefix(dns, "127.0.0.1:"), at, folder)))
 	is := func(what string, so func(s status) bool) {
 		t.Helper()
-		eventually(t, func() string {
+		await.Until(t, 10*time.Second, patience, func() string {
 			s, err := read(base)
 			if err != nil {
 				return err.Error()

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/await"
 )
 
 // bin is where `make build` puts the binaries, and the screenshots go.
@@ -29,27 +31,6 @@ var bin = func() string {
 
 // patience bounds each wait for something that must happen.
 const patience = 90 * time.Second
-
-// eventually calls condition until it returns "", and fails the test when it does not in
-// time. Any other result says why the condition is not met yet.
-func eventually(t *testing.T, condition func() string) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		why := condition()
-		if why == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: %s", patience, why)
-		case <-tick.C:
-		}
-	}
-}
 
 // ports are below the ephemeral ones, which the system gives to clients.
 const firstPort, lastPort = 10_000, 32_000
@@ -182,7 +163,7 @@ func owner(t *testing.T, folder, name, text string, flags ...string) (*process, 
 // listening waits until somebody listens at an address.
 func listening(t *testing.T, at string) {
 	t.Helper()
-	eventually(t, func() string {
+	await.Until(t, 2*time.Second, patience, func() string {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			return err.Error()
