@@ -541,17 +541,23 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
+// clearAway has a provider clear one of two nodes while there is no owner.
+func clearAway(w *world) *Provider {
+	stop := w.owner(a, grants(ttl))
+	p := w.provider(a)
+	w.set(p, one, two)
+	w.run(p)
+	synctest.Wait()
+	stop()
+	p.Clear("shop.fed.example", two)
+	return p
+}
+
 // A node that is cleared without a stream may be published for one and a half ttls after it was
 // told last: so long an owner that is back is told.
 func TestClearedLately(t *testing.T) {
 	bubble(t, func(w *world) {
-		stop := w.owner(a, grants(ttl))
-		p := w.provider(a)
-		w.set(p, one, two)
-		w.run(p)
-		synctest.Wait()
-		stop()
-		p.Clear("shop.fed.example", two)
+		clearAway(w)
 		time.Sleep(ttl + time.Second)
 		w.times("")
 		w.owner(a, grants(ttl))
@@ -564,17 +570,11 @@ func TestClearedLately(t *testing.T) {
 
 func TestClearedMeanwhile(t *testing.T) {
 	bubble(t, func(w *world) {
-		stop := w.owner(a, grants(ttl))
-		p := w.provider(a)
-		w.set(p, one, two)
-		w.run(p)
-		synctest.Wait()
-		stop()
-		p.Clear("shop.fed.example", two)
+		p := clearAway(w)
 		p.Clear("shop.fed.example", "tcp://192.0.2.9:9") // which never was
 		time.Sleep(time.Second)
 		w.times("")
-		stop = w.owner(a, grants(ttl))
+		stop := w.owner(a, grants(ttl))
 		time.Sleep(ttl / 2)
 		if got := w.happened("a: "); !strings.HasPrefix(got, "a: clear "+two+"\na: active "+one) {
 			t.Errorf("has happened:\n%s", got)
