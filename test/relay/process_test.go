@@ -91,16 +91,20 @@ func TestOlderVersion(t *testing.T) {
 	p.api = "v1alpha1"
 	late := p.coreDNS(t, "late", origin, ownerID, zone, time.Hour)
 	late.live(t, web, "192.0.2.1")
-	late.answers(t, unsaid, "a failure", func(a answer) bool {
-		if a.rcode == dns.RcodeNameError {
-			t.Errorf("%s answers %v", unsaid, a)
-		}
-		return a.rcode == dns.RcodeServerFailure
-	})
+	p.api = ""
+	behind := p.coreDNS(t, "behind", relay, relayID, zone, time.Hour) // the relay, which has nothing to tell
+	for _, n := range []*tierProcess{late, behind} {
+		n.answers(t, unsaid, "a failure", func(a answer) bool {
+			if a.rcode == dns.RcodeNameError {
+				t.Errorf("%s answers %v", unsaid, a)
+			}
+			return a.rcode == dns.RcodeServerFailure
+		})
+	}
 
 	p.write(t, "catalog.yaml", "services:\n"+said+
 		"- {name: unsaid, fqdn: "+unsaid+", endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://"+unsaid+"/u]}\n")
-	for _, n := range []*tierProcess{d, older, late} {
+	for _, n := range []*tierProcess{d, older, late, behind} {
 		n.live(t, unsaid, "192.0.2.2")
 		n.live(t, web, "192.0.2.1")
 		n.gone(t, "nope."+zone)
