@@ -273,7 +273,7 @@ e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Netwo
 	REAL_SERVERS=required $(GOTEST) -- ./test/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-monitoring
-e2e-monitoring: $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
+e2e-monitoring: build $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
 	REAL_SERVERS=required $(GOTEST) -- ./test/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-browser

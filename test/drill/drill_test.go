@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/faults"
 )
 
 // TestFaults makes each thing go wrong, and looks whether the pager, and what a person on
@@ -19,33 +21,36 @@ func TestFaults(t *testing.T) {
 	if os.Getenv("REAL_SERVERS") != "required" {
 		t.Skip("needs the programs in bin, and takes long: REAL_SERVERS=required runs it")
 	}
-	for _, f := range faults() {
-		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
+	for _, f := range faults.All() {
+		t.Run(strings.ReplaceAll(f.Name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			w, err := newWorld(ctx, t.TempDir())
+			w, err := faults.New(ctx, t.TempDir())
 			if w != nil {
-				defer w.end()
+				defer w.End()
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			firing, err := w.goWrong(ctx, f)
+			if err := w.StartPager(ctx); err != nil {
+				t.Fatal(err)
+			}
+			firing, err := w.GoWrong(ctx, f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.alert == "" && len(firing) > 0 {
+			if len(f.Alerts) == 0 && len(firing) > 0 {
 				t.Errorf("alerts fire: %q", firing)
 			}
-			err = eventually(ctx, func(ctx context.Context) error { // an owner that is lost has to be tried again first
-				said := w.why(ctx, t, f.ask, w.dns.status)
-				for _, o := range []*owner{w.east, w.west} {
-					if f.atOwner == o.name {
-						said += w.why(ctx, t, f.ask, o.status)
+			err = faults.Eventually(ctx, func(ctx context.Context) error { // an owner that is lost has to be tried again first
+				said := why(ctx, t, w, f.Ask, w.DNS.Status)
+				for _, o := range []*faults.Owner{w.East, w.West} {
+					if f.AtOwner == o.Name {
+						said += why(ctx, t, w, f.Ask, o.Status)
 					}
 				}
-				for _, clue := range f.clues {
+				for _, clue := range f.Clues {
 					if !strings.Contains(said, clue) {
 						return fmt.Errorf("nothing says %q; this is said:\n%s", clue, said)
 					}
@@ -60,10 +65,10 @@ func TestFaults(t *testing.T) {
 }
 
 // why returns what federationctl says of a name.
-func (w *world) why(ctx context.Context, t *testing.T, name, at string) string {
+func why(ctx context.Context, t *testing.T, w *faults.World, name, at string) string {
 	t.Helper()
 	var out bytes.Buffer
-	command := exec.CommandContext(ctx, filepath.Join(w.bin, "federationctl"), "why", name, "--at", "http://"+at)
+	command := exec.CommandContext(ctx, filepath.Join(w.Bin, "federationctl"), "why", name, "--at", "http://"+at)
 	command.Stdout, command.Stderr = &out, &out
 	if err := command.Run(); err != nil {
 		t.Errorf("federationctl why: %v: %s", err, &out)

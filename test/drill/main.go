@@ -10,19 +10,18 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/faults"
 )
 
 func main() {
@@ -31,8 +30,8 @@ func main() {
 	dir := flag.String("dir", "run/drill", "`folder` of all files; what is in it is removed")
 	flag.Parse()
 	if *names {
-		for _, f := range faults() {
-			fmt.Fprintln(os.Stdout, f.name)
+		for _, f := range faults.All() {
+			fmt.Fprintln(os.Stdout, f.Name)
 		}
 		return
 	}
@@ -46,11 +45,11 @@ func main() {
 }
 
 func run(ctx context.Context, in io.Reader, out io.Writer, name, dir string) error {
-	all := faults()
+	all := faults.All()
 	f := all[rand.IntN(len(all))]
 	if name != "" {
 		var err error
-		if f, err = find(name); err != nil {
+		if f, err = faults.Find(name); err != nil {
 			return err
 		}
 	}
@@ -58,23 +57,26 @@ func run(ctx context.Context, in io.Reader, out io.Writer, name, dir string) err
 		return err
 	}
 	fmt.Fprintln(out, "Starting two owners and a CoreDNS that follows both ...")
-	w, err := newWorld(ctx, dir)
+	w, err := faults.New(ctx, dir)
 	if w != nil {
-		defer w.end()
+		defer w.End()
 	}
 	if err != nil {
 		return err
 	}
-	firing, err := w.goWrong(ctx, f)
+	if err := w.StartPager(ctx); err != nil {
+		return err
+	}
+	firing, err := w.GoWrong(ctx, f)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	w.brief(out, f, firing)
+	brief(out, w, f, firing)
 	if err := enter(ctx, in); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nIt was (%s, after %v): %s\n", f.name, time.Since(began).Round(time.Second), f.cause)
+	fmt.Fprintf(out, "\nIt was (%s, after %v): %s\n", f.Name, time.Since(began).Round(time.Second), f.Cause)
 	return nil
 }
 
@@ -96,73 +98,10 @@ func enter(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// goWrong makes a fault happen, waits until it shows, and returns the alerts that fire.
-func (w *world) goWrong(ctx context.Context, f fault) (firing []string, err error) {
-	if f.since && w.prometheus != nil {
-		if err := eventually(ctx, w.watched); err != nil {
-			return nil, err
-		}
-	}
-	if err := f.happen(ctx, w); err != nil {
-		return nil, err
-	}
-	err = eventually(ctx, func(ctx context.Context) error { return w.answers(ctx, f.ask, f.shows) })
-	if err != nil || w.prometheus == nil || f.alert == "" {
-		return nil, err
-	}
-	err = eventually(ctx, func(ctx context.Context) (err error) {
-		firing, err = w.alerts(ctx)
-		if err == nil && !slices.ContainsFunc(firing, func(text string) bool { return strings.HasPrefix(text, f.alert+" ") }) {
-			err = fmt.Errorf("%s does not fire; what does: %q", f.alert, firing)
-		}
-		return err
-	})
-	return firing, err
-}
-
-// watched fails unless the pager has watched everything for what is a quarter of an hour to
-// its alerts.
-func (w *world) watched(ctx context.Context) error {
-	text, err := read(ctx, "http://"+w.pager+"/api/v1/query?query="+url.QueryEscape("count(up offset 15s == 1) == 3"))
-	if err == nil && !strings.Contains(string(text), `"3"`) {
-		err = fmt.Errorf("watched for less than 15 s: %s", text)
-	}
-	return err
-}
-
-// alerts returns the alerts that fire, each with its summary and its runbook.
-func (w *world) alerts(ctx context.Context) ([]string, error) {
-	text, err := read(ctx, "http://"+w.pager+"/api/v1/alerts")
-	if err != nil {
-		return nil, err
-	}
-	var reply struct {
-		Data struct {
-			Alerts []struct {
-				State       string            `json:"state"`
-				Labels      map[string]string `json:"labels"`
-				Annotations map[string]string `json:"annotations"`
-			} `json:"alerts"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(text, &reply); err != nil {
-		return nil, err
-	}
-	var firing []string
-	for _, a := range reply.Data.Alerts {
-		if a.State == "firing" {
-			firing = append(firing, fmt.Sprintf("%s (%s): %s\n    %s", a.Labels["alertname"], a.Labels["severity"],
-				a.Annotations["summary"], a.Annotations["runbook_url"]))
-		}
-	}
-	slices.Sort(firing)
-	return firing, nil
-}
-
 // brief shows what there is to begin with.
-func (w *world) brief(out io.Writer, f fault, firing []string) {
+func brief(out io.Writer, w *faults.World, f faults.Fault, firing []string) {
 	pager := strings.Join(firing, "\n  ")
-	if w.prometheus == nil {
+	if !w.HasPager() {
 		pager = "(there is no prometheus on this machine)"
 	}
 	fmt.Fprintf(out, `
@@ -186,6 +125,6 @@ This is what you have:
   docs/operating.md, and the logs in %[11]s
 
 Press Enter when you know what it is.
-`, cmp.Or(pager, "(nothing)"), f.complaint, f.ask, w.dns.status, w.east.status, w.west.status,
-		w.dns.metrics, w.east.metrics, w.west.metrics, w.dns.port, w.dir)
+`, cmp.Or(pager, "(nothing)"), f.Complaint, f.Ask, w.DNS.Status, w.East.Status, w.West.Status,
+		w.DNS.Metrics, w.East.Metrics, w.West.Metrics, w.DNS.Port, w.Dir)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/test/faults"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
 
@@ -30,6 +31,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	t.Run("faults", func(t *testing.T) {
 		for name, line := range map[string]func(*testing.T, *world, *process){
 			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
+			"drill": faultsOfDrill,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -60,23 +62,6 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	w.issue(t, "follower", coreDNSID, long)
 	d := w.startDNS(t, "coredns", "follower", gate.Address, retention)
 	d.answers(t, "192.0.2.1")
-	w.has(t, `up{instance="follower"} offset `+window+` == 1`) // as the rules for counters want it
-
-	// A service that DNS cannot hold as a whole, and one of another zone.
-	write(t, w.dir, "catalog.yaml", "services:\n"+service("web", "web."+zone, "192.0.2.2", "not a name")+service("other", "web.other.example", "192.0.2.3", "v1"))
-	w.allFire(t, map[string][]string{
-		"follower": {"FederationConsumerConflicts", "FederationConsumerRefusals"}, "origin": {"FederationOwnerRefusals"},
-	})
-	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.3"))
-	w.ends(t, "follower", "FederationConsumerConflicts", "FederationConsumerRefusals")
-	w.ends(t, "origin", "FederationOwnerRefusals")
-
-	// A mistake in the catalog file.
-	write(t, w.dir, "catalog.yaml", "services: [}")
-	w.fires(t, "origin", "FederationOwnerFileBroken")
-	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.4"))
-	w.ends(t, "origin", "FederationOwnerFileBroken")
-	d.answers(t, "192.0.2.4")
 
 	// The folder of the saved catalog is gone.
 	kept := filepath.Join(w.dir, "follower-kept")
@@ -97,13 +82,12 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	// The network is cut, for longer than the retention.
 	gate.Refuse(true)
 	gate.Cut()
-	w.fires(t, "follower", "FederationConsumerOwnerStale")
 	d.answers(t, "192.0.2.6") // stale, which the dashboard shows
 	w.fires(t, "follower", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
 	gate.Refuse(false)
 	w.issue(t, "follower", coreDNSID, long) // has it try at once
 	d.answers(t, "192.0.2.6")
-	w.ends(t, "follower", "FederationConsumerOwnerStale", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
+	w.ends(t, "follower", "FederationConsumerRetentionHalfGone", "FederationConsumerOwnerExpired")
 
 	// The process is gone.
 	d.Kill()
@@ -112,12 +96,41 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	w.ends(t, "follower", "FederationConsumerDown")
 }
 
-// faultsOfIdentity are those of a CoreDNS with the wrong certificate, and of a job that is not
-// found any more.
+// faultsOfDrill are those that somebody on call has to find, one after the other in one world.
+func faultsOfDrill(t *testing.T, w *world, _ *process) {
+	d, err := faults.New(t.Context(), t.TempDir())
+	if d != nil {
+		t.Cleanup(d.End)
+	}
+	must(t, err)
+	w.scrape(t, "coredns", "drill-coredns", d.DNS.Metrics)
+	w.scrape(t, "owner", "drill-east", d.East.Metrics)
+	w.scrape(t, "owner", "drill-west", d.West.Metrics)
+	w.has(t, `up{instance="drill-coredns"} offset `+window+` == 1`) // as the rules for counters want it
+	for _, f := range faults.All() {
+		if len(f.Alerts) == 0 {
+			continue
+		}
+		_, err := d.GoWrong(t.Context(), f)
+		must(t, err)
+		at := make(map[string][]string)
+		for _, a := range f.Alerts {
+			at["drill-"+a.At] = append(at["drill-"+a.At], a.Name)
+		}
+		w.allFire(t, at)
+		must(t, d.Mend(t.Context(), f))
+		for of, names := range at {
+			w.ends(t, of, names...)
+		}
+	}
+}
+
+// faultsOfIdentity are those of a CoreDNS with a certificate that is about to expire, and of a
+// job that is not found any more.
 func faultsOfIdentity(t *testing.T, w *world, origin *process) {
-	w.issue(t, "stranger", strangerID, short)
+	w.issue(t, "stranger", coreDNSID, short)
 	d := w.startDNS(t, "coredns-west", "stranger", origin.address, time.Hour)
-	all := []string{"FederationConsumerOwnerParked", "FederationConsumerCertificateAging", "FederationConsumerCertificateExpiring"}
+	all := []string{"FederationConsumerCertificateAging", "FederationConsumerCertificateExpiring"}
 	w.fires(t, "stranger", all...)
 	w.issue(t, "stranger", coreDNSID, long)
 	w.ends(t, "stranger", all...)

@@ -26,7 +26,6 @@ const (
 	zone       = "fed.example"
 	ownerID    = "spiffe://fed.example/owner"
 	coreDNSID  = "spiffe://fed.example/coredns"
-	strangerID = "spiffe://fed.example/stranger"
 	providerID = "spiffe://fed.example/provider"
 )
 

@@ -1,17 +1,20 @@
-package main
+package faults
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,80 +35,78 @@ const (
 
 const interval = 50 * time.Millisecond // between two looks at what is waited for
 
-// world is what the person on call is responsible for: two owners, a CoreDNS that follows
+// World is what the person on call is responsible for: two owners, a CoreDNS that follows
 // both, and a Prometheus that watches all of it, where there is one.
-type world struct {
-	dir  string
-	bin  string // folder of coredns and federationctl
-	east *owner
-	west *owner
-	dns  *coreDNS
+type World struct {
+	Dir  string
+	Bin  string // folder of coredns and federationctl
+	East *Owner
+	West *Owner
+	DNS  *CoreDNS
 
 	authority  *mtls.Authority
 	prometheus *realserver.Process // nil: there is none on this machine
 	pager      string              // its address
 }
 
-// owner is a federationctl serve.
-type owner struct {
+// Owner is a federationctl serve.
+type Owner struct {
 	*realserver.Process
 
-	name    string // of its files
+	Name    string // of its files
+	Metrics string
+	Status  string
+
 	id      string
 	address string // of its consumers
-	metrics string
-	status  string
 }
 
-// coreDNS is a CoreDNS with the plugin.
-type coreDNS struct {
+// CoreDNS is a CoreDNS with the plugin.
+type CoreDNS struct {
 	*realserver.Process
 	domain.DNS
 
-	port    string // of its Address
-	metrics string
-	status  string
+	Port    string // of its Address
+	Metrics string
+	Status  string
 }
 
-// newWorld starts all of it, with its files in dir. It must be ended with end, also after
-// an error.
-func newWorld(ctx context.Context, dir string) (*world, error) {
+// New starts owners and CoreDNS, with their files in dir. It must be ended with End, also
+// after an error.
+func New(ctx context.Context, dir string) (*World, error) {
 	root, err := realserver.Root()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir, bin: filepath.Join(root, "bin")}
+	w := &World{Dir: dir, Bin: filepath.Join(root, "bin")}
 	if w.authority, err = mtls.NewAuthority("drill", 30*24*time.Hour); err != nil {
 		return w, err
 	}
-	if w.east, err = w.newOwner(ctx, "east", eastID); err != nil {
+	if w.East, err = w.newOwner(ctx, "east", eastID); err != nil {
 		return w, err
 	}
-	if w.west, err = w.newOwner(ctx, "west", westID); err != nil {
+	if w.West, err = w.newOwner(ctx, "west", westID); err != nil {
 		return w, err
 	}
-	if err := w.newCoreDNS(ctx); err != nil {
-		return w, err
-	}
-	return w, w.newPrometheus(ctx, filepath.Join(root, "deploy", "monitoring", "rules.yaml"))
+	return w, w.newCoreDNS(ctx)
 }
 
-// end ends every process.
-func (w *world) end() {
+// End ends every process.
+func (w *World) End() {
 	for _, p := range w.processes() {
 		p.Kill() // there is nothing to save
 	}
 }
 
-func (w *world) processes() []*realserver.Process {
+func (w *World) processes() []*realserver.Process {
 	var all []*realserver.Process
-	for _, o := range []*owner{w.east, w.west} {
+	for _, o := range []*Owner{w.East, w.West} {
 		if o != nil {
 			all = append(all, o.Process)
 		}
 	}
-	if w.dns != nil {
-		all = append(all, w.dns.Process)
+	if w.DNS != nil {
+		all = append(all, w.DNS.Process)
 	}
 	if w.prometheus != nil {
 		all = append(all, w.prometheus)
@@ -126,13 +127,13 @@ func addresses(all ...*string) error {
 }
 
 // pem returns the files of a certificate.
-func (w *world) pem(name string) mtls.Files {
-	in := func(file string) string { return filepath.Join(w.dir, file) }
+func (w *World) pem(name string) mtls.Files {
+	in := func(file string) string { return filepath.Join(w.Dir, file) }
 	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
 }
 
 // issue writes a certificate.
-func (w *world) issue(name, id string) error {
+func (w *World) issue(name, id string) error {
 	issued, err := w.authority.Issue(mtls.Leaf{Name: name, URIs: []string{id}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
 	if err != nil {
 		return err
@@ -141,8 +142,8 @@ func (w *world) issue(name, id string) error {
 }
 
 // write writes a file as a whole: what follows it never sees a part.
-func (w *world) write(name, text string) error {
-	path := filepath.Join(w.dir, name)
+func (w *World) write(name, text string) error {
+	path := filepath.Join(w.Dir, name)
 	if err := os.WriteFile(path+".part", []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -150,24 +151,24 @@ func (w *world) write(name, text string) error {
 }
 
 // newOwner starts an owner with the two usual services of its domain.
-func (w *world) newOwner(ctx context.Context, name, id string) (*owner, error) {
-	o := &owner{name: name, id: id}
-	if err := addresses(&o.address, &o.metrics, &o.status); err != nil {
+func (w *World) newOwner(ctx context.Context, name, id string) (*Owner, error) {
+	o := &Owner{Name: name, id: id}
+	if err := addresses(&o.address, &o.Metrics, &o.Status); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(w.issue(name, id), w.write(name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(name)...), w.configure(o, "")); err != nil {
 		return nil, err
 	}
 	o.Process = &realserver.Process{
-		Name: name, Path: filepath.Join(w.bin, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", name + ".yaml"},
-		Ready: func(ctx context.Context) error { return get(ctx, "http://"+o.metrics+"/readyz") },
+		Name: name, Path: filepath.Join(w.Bin, "federationctl"), Dir: w.Dir, Args: []string{"serve", "--config", name + ".yaml"},
+		Ready: func(ctx context.Context) error { return get(ctx, "http://"+o.Metrics+"/readyz") },
 	}
 	return o, o.Start(ctx)
 }
 
 // configure writes the configuration of an owner, with more keys of its one catalog.
-func (w *world) configure(o *owner, more string) error {
-	return w.write(o.name+".yaml", fmt.Sprintf(`listen: %q
+func (w *World) configure(o *Owner, more string) error {
+	return w.write(o.Name+".yaml", fmt.Sprintf(`listen: %q
 metrics: %q
 status: %q
 identity:
@@ -177,7 +178,7 @@ allow:
 catalogs:
 - sources:
   - file: {path: %[4]s-catalog.yaml}
-%[5]s`, o.address, o.metrics, o.status, o.name, more))
+%[5]s`, o.address, o.Metrics, o.Status, o.Name, more))
 }
 
 // service is what a catalog says of one service.
@@ -194,28 +195,28 @@ func usual(zone string) []service {
 }
 
 // publish writes the catalog of an owner.
-func (w *world) publish(o *owner, all ...service) error {
+func (w *World) publish(o *Owner, all ...service) error {
 	var text strings.Builder
 	text.WriteString("services:\n")
 	for _, s := range all {
 		fmt.Fprintf(&text, "- name: %s\n  fqdn: %s\n  labels: {tier: %s}\n  endpoints: [{address: %s, port: 443}]\n  instances: [{id: v1, protocol: HTTPS}]\n",
 			s.name, s.fqdn(), s.label, s.address)
 	}
-	return w.write(o.name+"-catalog.yaml", text.String())
+	return w.write(o.Name+"-catalog.yaml", text.String())
 }
 
 // newCoreDNS starts a CoreDNS that follows both owners: east in its own zone and in the
 // shared one, before west.
-func (w *world) newCoreDNS(ctx context.Context) error {
-	c := &coreDNS{}
-	if err := errors.Join(addresses(&c.Address, &c.metrics, &c.status), w.issue("coredns", coreDNSID)); err != nil {
+func (w *World) newCoreDNS(ctx context.Context) error {
+	c := &CoreDNS{}
+	if err := errors.Join(addresses(&c.Address, &c.Metrics, &c.Status), w.issue("coredns", coreDNSID)); err != nil {
 		return err
 	}
 	var err error
-	if _, c.port, err = net.SplitHostPort(c.Address); err != nil {
+	if _, c.Port, err = net.SplitHostPort(c.Address); err != nil {
 		return err
 	}
-	block := func(o *owner) string {
+	block := func(o *Owner) string {
 		return fmt.Sprintf(`    federation %s.fed.example shared.fed.example {
         owner %s
         tls coredns.pem coredns-key.pem ca.pem
@@ -227,14 +228,14 @@ func (w *world) newCoreDNS(ctx context.Context) error {
         ttl 5
         negative_ttl 1
     }
-`, o.name, o.address, o.id, c.status)
+`, o.Name, o.address, o.id, c.Status)
 	}
-	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n    prometheus %s\n%s%s}\n", c.port, c.metrics, block(w.east), block(w.west))
+	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n    prometheus %s\n%s%s}\n", c.Port, c.Metrics, block(w.East), block(w.West))
 	if err := w.write("Corefile", corefile); err != nil {
 		return err
 	}
 	c.Process = &realserver.Process{
-		Name: "coredns", Path: filepath.Join(w.bin, "coredns"), Dir: w.dir, Args: []string{"-conf", "Corefile"},
+		Name: "coredns", Path: filepath.Join(w.Bin, "coredns"), Dir: w.Dir, Args: []string{"-conf", "Corefile"},
 		Ready: func(ctx context.Context) error {
 			for _, s := range append(usual("east"), usual("west")...) {
 				if got := c.Answer(ctx, s.fqdn(), dns.TypeA); got != "NOERROR "+s.address {
@@ -244,7 +245,7 @@ func (w *world) newCoreDNS(ctx context.Context) error {
 			return nil
 		},
 	}
-	w.dns = c
+	w.DNS = c
 	return c.Start(ctx)
 }
 
@@ -254,14 +255,14 @@ var (
 	window  = regexp.MustCompile(`(\[|offset )(\d+)m`)
 )
 
-// newPrometheus starts a Prometheus with the alerts of the project, for which a minute is a
-// second and which then fire at once.
-func (w *world) newPrometheus(ctx context.Context, rules string) error {
+// StartPager starts a Prometheus with the alerts of the project, for which a minute is a
+// second and which then fire at once. Without a prometheus on this machine it does nothing.
+func (w *World) StartPager(ctx context.Context) error {
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
 		return nil //nolint:nilerr // the pager is silent then, and the complaint of a user has to do
 	}
-	text, err := os.ReadFile(rules)
+	text, err := os.ReadFile(filepath.Join(w.Bin, "..", "deploy", "monitoring", "rules.yaml"))
 	if err != nil {
 		return err
 	}
@@ -275,16 +276,99 @@ scrape_configs:
   static_configs: [{targets: [%q]}]
 - job_name: federation-owner
   static_configs: [{targets: [%q, %q]}]
-`, w.dns.metrics, w.east.metrics, w.west.metrics)
+`, w.DNS.Metrics, w.East.Metrics, w.West.Metrics)
 	if err := errors.Join(w.write("rules.yaml", window.ReplaceAllString(pending.ReplaceAllString(string(text), "$1 1s"), "${1}${2}s")), w.write("prometheus.yaml", config)); err != nil {
 		return err
 	}
 	w.prometheus = &realserver.Process{
-		Name: "prometheus", Path: path, Dir: w.dir,
+		Name: "prometheus", Path: path, Dir: w.Dir,
 		Args:  []string{"--config.file=prometheus.yaml", "--storage.tsdb.path=tsdb", "--web.listen-address=" + w.pager},
 		Ready: func(ctx context.Context) error { return get(ctx, "http://"+w.pager+"/-/ready") },
 	}
 	return w.prometheus.Start(ctx)
+}
+
+// HasPager reports whether StartPager has started it.
+func (w *World) HasPager() bool { return w.prometheus != nil }
+
+// GoWrong makes a fault happen, waits until it shows, and returns the alerts that fire.
+func (w *World) GoWrong(ctx context.Context, f Fault) (firing []string, err error) {
+	if f.since && w.prometheus != nil {
+		if err := Eventually(ctx, w.watched); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.happen(ctx, w); err != nil {
+		return nil, err
+	}
+	err = Eventually(ctx, func(ctx context.Context) error { return w.answers(ctx, f.Ask, f.Shows) })
+	if err != nil || w.prometheus == nil || len(f.Alerts) == 0 {
+		return nil, err
+	}
+	err = Eventually(ctx, func(ctx context.Context) (err error) {
+		firing, err = w.alerts(ctx)
+		for _, a := range f.Alerts {
+			if err == nil && !slices.ContainsFunc(firing, func(text string) bool { return strings.HasPrefix(text, a.Name+" ") }) {
+				err = fmt.Errorf("%s does not fire; what does: %q", a.Name, firing)
+			}
+		}
+		return err
+	})
+	return firing, err
+}
+
+// Mend ends a fault, and waits until all is as usual.
+func (w *World) Mend(ctx context.Context, f Fault) error {
+	for _, o := range []*Owner{w.East, w.West} {
+		if err := errors.Join(w.write(o.Name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(o.Name)...), w.configure(o, "")); err != nil {
+			return err
+		}
+	}
+	if f.mend != nil {
+		if err := f.mend(ctx, w); err != nil {
+			return err
+		}
+	}
+	return Eventually(ctx, w.DNS.Ready)
+}
+
+// watched fails unless the pager has watched everything for what is a quarter of an hour to
+// its alerts.
+func (w *World) watched(ctx context.Context) error {
+	text, err := read(ctx, "http://"+w.pager+"/api/v1/query?query="+url.QueryEscape("count(up offset 15s == 1) == 3"))
+	if err == nil && !strings.Contains(string(text), `"3"`) {
+		err = fmt.Errorf("watched for less than 15 s: %s", text)
+	}
+	return err
+}
+
+// alerts returns the alerts that fire, each with its summary and its runbook.
+func (w *World) alerts(ctx context.Context) ([]string, error) {
+	text, err := read(ctx, "http://"+w.pager+"/api/v1/alerts")
+	if err != nil {
+		return nil, err
+	}
+	var reply struct {
+		Data struct {
+			Alerts []struct {
+				State       string            `json:"state"`
+				Labels      map[string]string `json:"labels"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"alerts"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &reply); err != nil {
+		return nil, err
+	}
+	var firing []string
+	for _, a := range reply.Data.Alerts {
+		if a.State == "firing" {
+			firing = append(firing, fmt.Sprintf("%s (%s): %s\n    %s", a.Labels["alertname"], a.Labels["severity"],
+				a.Annotations["summary"], a.Annotations["runbook_url"]))
+		}
+	}
+	slices.Sort(firing)
+	return firing, nil
 }
 
 // get fails unless a page is there.
@@ -313,8 +397,8 @@ func read(ctx context.Context, url string) ([]byte, error) {
 	return text, err
 }
 
-// eventually waits until check returns nil.
-func eventually(ctx context.Context, check func(context.Context) error) error {
+// Eventually waits until check returns nil.
+func Eventually(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(interval)
