@@ -7,10 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,30 +33,6 @@ const (
 	days  = 3 * 24 * time.Hour
 	short = 70 * time.Minute // ten minutes are left: it counts from an hour ago
 )
-
-// scratch is a directory for the programs, until the tests end.
-var scratch string
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if scratch != "" {
-		os.RemoveAll(scratch)
-	}
-	os.Exit(code)
-}
-
-// programs builds the programs once, and returns the directory that they are in.
-var programs = sync.OnceValues(func() (string, error) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "monitoring"); err != nil {
-		return "", err
-	}
-	args := []string{"build", "-o", scratch + "/", "../../cmd/coredns", "../../cmd/federationctl"}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return scratch, nil
-})
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
@@ -121,10 +95,10 @@ type process struct {
 // start starts a program until the test ends, and has it scraped.
 func (w *world) start(t testing.TB, job, name, program, address, metrics string, args ...string) *process {
 	t.Helper()
-	dir, err := programs()
+	root, err := realserver.Root()
 	must(t, err)
 	p := &process{job: job, address: address, metrics: metrics, Process: &realserver.Process{
-		Name: name, Path: filepath.Join(dir, program), Dir: w.dir, Args: args,
+		Name: name, Path: filepath.Join(root, "bin", program), Dir: w.dir, Args: args,
 		Ready: func(ctx context.Context) error {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(metrics, address))
 			if err != nil {
