@@ -1,3 +1,0 @@
-module example.test/module
-
-go 1.26
