@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -56,6 +55,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/test/await"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 	"github.com/hamlet-federation/coredns-federation/test/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 // roleVariable is the environment variable that turns this test binary into
@@ -271,14 +271,14 @@ func simpleService(t testing.TB, name, fqdn, address string) *federation.Service
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	log  *logBuffer
+	log  *testlog.Buffer
 }
 
 // startProcess starts the command and collects its output in log. The process is
 // ended when the test ends, and a test that failed logs the output.
 func startProcess(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{cmd: cmd, done: make(chan struct{}), log: new(logBuffer)}
+	p := &process{cmd: cmd, done: make(chan struct{}), log: &testlog.Buffer{}}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func (p *process) end(t testing.TB, s syscall.Signal) {
 // unlogged returns "" once at least n lines of the output contain all of the
 // texts, and says what is missing until then. It is a condition for eventually.
 func (p *process) unlogged(n int, texts ...string) string {
-	if got := p.log.count(texts...); got < n {
+	if got := p.log.Count(texts...); got < n {
 		return fmt.Sprintf("%d lines of %s contain %q, want %d", got, filepath.Base(p.cmd.Path), texts, n)
 	}
 	return ""
@@ -327,35 +327,6 @@ func (p *process) unlogged(n int, texts ...string) string {
 func (p *process) awaitLog(t testing.TB, n int, texts ...string) {
 	t.Helper()
 	eventually(t, patience, func() string { return p.unlogged(n, texts...) })
-}
-
-// logBuffer collects the output of a process, and can be read meanwhile.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// count returns the number of lines that contain all of the texts.
-func (b *logBuffer) count(texts ...string) int {
-	n := 0
-	for line := range strings.Lines(b.String()) {
-		if containsAll(line, texts) {
-			n++
-		}
-	}
-	return n
 }
 
 // containsAll reports whether s contains every one of the texts.
@@ -378,7 +349,7 @@ func startCoreDNS(t testing.TB, corefile string) *coreDNS {
 	d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}
 	d.write(t, corefile)
 	t.Cleanup(func() { // runs after CoreDNS has ended
-		if d.log.count("DATA RACE")+d.log.count("Recovered from panic") > 0 {
+		if d.log.Count("DATA RACE")+d.log.Count("Recovered from panic") > 0 {
 			t.Errorf("race or panic in CoreDNS:\n%s", d.log)
 		}
 	})

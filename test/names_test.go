@@ -56,7 +56,7 @@ func TestOwnerIsItsName(t *testing.T) {
 	}
 
 	// Whoever has the old identity is nobody now.
-	refused := d.log.count("not connected to owner", first.address, "certificate")
+	refused := d.log.Count("not connected to owner", first.address, "certificate")
 	next := startOwner(t, p.owner, second, simpleService(t, "web", web, "192.0.2.2"))
 	d.reload(t)
 	d.awaitLog(t, refused+1, "not connected to owner", first.address, "certificate")
@@ -70,7 +70,7 @@ func TestOwnerIsItsName(t *testing.T) {
 	d.answersStale(t, web, "NOERROR 192.0.2.2")
 
 	const dropped = "owner has left the configuration with a reload, and its records are gone"
-	if n := d.log.count(dropped); n != 0 {
+	if n := d.log.Count(dropped); n != 0 {
 		t.Errorf("the log says %d times that records are gone:\n%s", n, d.log)
 	}
 	d.write(t, corefile("name shop\nowner "+second))
@@ -80,7 +80,7 @@ func TestOwnerIsItsName(t *testing.T) {
 		t.Errorf("answer of an owner with another name: %s, want SERVFAIL", summary(m))
 	}
 	d.end(t, syscall.SIGTERM)
-	if n := d.log.count(dropped); n != 1 {
+	if n := d.log.Count(dropped); n != 1 {
 		t.Errorf("the log says %d times that records are gone, want once:\n%s", n, d.log)
 	}
 }
@@ -124,7 +124,7 @@ func TestFileOfEarlierVersion(t *testing.T) {
 		d := startCoreDNS(t, corefile(more))
 		d.answersStale(t, "web.fed.example", "NOERROR 192.0.2.1")
 		d.end(t, syscall.SIGTERM)
-		if _, err := os.Stat(file + ".rejected"); err == nil || d.log.count("catalog cannot be restored") > 0 {
+		if _, err := os.Stat(file + ".rejected"); err == nil || d.log.Count("catalog cannot be restored") > 0 {
 			t.Errorf("%q: the file was refused:\n%s", more, d.log)
 		}
 	}

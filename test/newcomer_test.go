@@ -158,12 +158,12 @@ func TestUntrustedOwner(t *testing.T) {
 	}
 }`, address, p.tls(), ownerID))
 			eventually(t, patience, func() string {
-				if d.log.count("not connected to owner") != 1 {
+				if d.log.Count("not connected to owner") != 1 {
 					return "the log does not say why"
 				}
 				return ""
 			})
-			if n := d.log.count(address); n != 1 {
+			if n := d.log.Count(address); n != 1 {
 				t.Errorf("%d lines are about the owner, want 1:\n%s", n, d.log)
 			}
 			m := mustQuery(t, d.address, "web.fed.example", dns.TypeA, withEDNS)
@@ -221,7 +221,7 @@ func TestRefusedServices(t *testing.T) {
 		"reserved": "is reserved",
 	} {
 		d.awaitLog(t, 1, service, rule) // which comes after the answers
-		if n := d.log.count(service, rule); n != 1 {
+		if n := d.log.Count(service, rule); n != 1 {
 			t.Errorf("the log says %d times that %q breaks the rule %q:\n%s", n, service, rule, d.log)
 		}
 	}

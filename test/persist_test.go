@@ -84,7 +84,7 @@ func TestPersist(t *testing.T) {
 			if tt.log != "" {
 				d.awaitLog(t, 1, "[ERROR]", "catalog cannot be restored", tt.log)
 			}
-			if n := d.log.count("catalog cannot be restored"); n > 1 {
+			if n := d.log.Count("catalog cannot be restored"); n > 1 {
 				t.Errorf("the file was reported %d times, want once", n)
 			}
 			if tt.aside {

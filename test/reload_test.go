@@ -64,7 +64,7 @@ func federationSeries(samples map[string]float64, labels ...string) []string {
 // taken or refused it.
 func (d *coreDNS) reload(t testing.TB) {
 	t.Helper()
-	over := func() int { return d.log.count("Reloading complete") + d.log.count("Restart failed") }
+	over := func() int { return d.log.Count("Reloading complete") + d.log.Count("Restart failed") }
 	before := over()
 	d.signal(syscall.SIGUSR1)
 	eventually(t, patience, func() string {
@@ -181,10 +181,10 @@ func TestReloads(t *testing.T) {
 		d.reload(t)
 	}
 	a.check(t)
-	if n := d.log.count("Reloading complete"); n != 101 {
+	if n := d.log.Count("Reloading complete"); n != 101 {
 		t.Errorf("%d reloads, want 101", n)
 	}
-	if n := d.log.count("owner is synced"); n != 1 {
+	if n := d.log.Count("owner is synced"); n != 1 {
 		t.Errorf("the owner was synced %d times, want once:\n%s", n, d.log)
 	}
 	eventually(t, patience, func() string {
@@ -258,10 +258,10 @@ func TestReloadChanges(t *testing.T) {
 		"no such file":  corefile(strings.ReplaceAll(block(one, "fed.example", "ttl 9"), p.consumer.Cert, "/nonexistent")),
 		"occupied port": corefile(block(one, "fed.example", "ttl 9")) + fmt.Sprintf("x.example:%s {\nbind 127.0.0.1\n%s}\n", portOf(one.address), block(two, "", "")),
 	} {
-		failed := d.log.count("Restart failed")
+		failed := d.log.Count("Restart failed")
 		d.write(t, broken)
 		d.reload(t)
-		if d.log.count("Restart failed") != failed+1 {
+		if d.log.Count("Restart failed") != failed+1 {
 			t.Errorf("%s: the reload did not fail", name)
 		}
 		if m := mustQuery(t, d.address, "web.fed.example", dns.TypeA); m.Answer[0].Header().Ttl != 30 {
@@ -318,7 +318,7 @@ func TestFailedReloads(t *testing.T) {
 				d.write(t, broken[i%len(broken)])
 				d.reload(t)
 			}
-			if n := d.log.count("Restart failed"); n != 40 {
+			if n := d.log.Count("Restart failed"); n != 40 {
 				t.Fatalf("%d reloads failed, want 40", n)
 			}
 			eventually(t, patience, func() string {
@@ -330,7 +330,7 @@ func TestFailedReloads(t *testing.T) {
 			})
 			if running != "" {
 				d.awaitAnswer(t, "web.fed.example", dns.TypeA, "NOERROR 192.0.2.1")
-				if n := d.log.count("owner is lost") + d.log.count(o.address, "connected to owner"); n != 1 {
+				if n := d.log.Count("owner is lost") + d.log.Count(o.address, "connected to owner"); n != 1 {
 					t.Errorf("the running owner was connected or lost %d times, want 1:\n%s", n, d.log)
 				}
 			}

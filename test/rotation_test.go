@@ -66,7 +66,7 @@ func TestRotation(t *testing.T) {
 	d.awaitLog(t, 2, "owner is synced")
 	trust := func(only *pki) {
 		t.Helper()
-		changes := d.log.count("certificates changed")
+		changes := d.log.Count("certificates changed")
 		writeFile(t, old.consumer.CA, string(only.authority.PEM()))
 		d.awaitLog(t, changes+1, "certificates changed")
 	}
@@ -82,7 +82,7 @@ func TestRotation(t *testing.T) {
 		}
 		return ""
 	})
-	synced := d.log.count("owner is synced")
+	synced := d.log.Count("owner is synced")
 	trust(young)
 	d.awaitLog(t, synced+1, "owner is synced")
 	a.check(t)

@@ -74,7 +74,7 @@ func TestStatusReload(t *testing.T) {
 		return "no reload was short enough"
 	})
 	serves(a)
-	if n := d.log.count("status is served"); n != 1 {
+	if n := d.log.Count("status is served"); n != 1 {
 		t.Errorf("the status was opened %d times", n)
 	}
 
@@ -88,10 +88,10 @@ func TestStatusReload(t *testing.T) {
 		},
 		{block("status " + a + " /nowhere/cert.pem /nowhere/key.pem /nowhere/ca.pem"), "/nowhere/cert.pem"},
 	} {
-		before := d.log.count(failing.says)
+		before := d.log.Count(failing.says)
 		d.write(t, failing.corefile)
 		d.reload(t)
-		if d.log.count(failing.says) == before {
+		if d.log.Count(failing.says) == before {
 			t.Errorf("the log does not say %q", failing.says)
 		}
 		serves(a)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 func names(ids []mtls.ID) string {
@@ -109,7 +110,7 @@ func TestFollows(t *testing.T) {
 		write(t, path, "a.example\n")
 		var mu sync.Mutex
 		var sets []string
-		logged := &logBuffer{}
+		logged := &testlog.Buffer{}
 		config := Config{Path: path, Set: func(ids []mtls.ID) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -157,7 +158,7 @@ func TestFollows(t *testing.T) {
 				t.Errorf("step %d: trouble is %s, expected %q", i, got, step.trouble)
 			}
 		}
-		if n := logged.count(`"file is not used: fix it" what="allow file"`); n != 3 {
+		if n := logged.Count(`"file is not used: fix it" what="allow file"`); n != 3 {
 			t.Errorf("%d log lines tell of a broken file, expected 3:\n%s", n, logged)
 		}
 	})

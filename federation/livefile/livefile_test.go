@@ -1,7 +1,6 @@
 package livefile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 func write(t *testing.T, path, text string) {
@@ -53,7 +54,7 @@ type follower struct {
 	*File
 
 	config  Config
-	logged  *logBuffer
+	logged  *testlog.Buffer
 	applied chan string // the versions that were put in force
 
 	mu       sync.Mutex
@@ -63,7 +64,7 @@ type follower struct {
 // follow loads a file. In tests in a bubble there are no notifications but these.
 func follow(t *testing.T, path string, events chan fsnotify.Event) *follower {
 	t.Helper()
-	f := &follower{logged: &logBuffer{}, applied: make(chan string, 1000)}
+	f := &follower{logged: &testlog.Buffer{}, applied: make(chan string, 1000)}
 	f.config = Config{
 		Path: path, What: "test file", Keeps: "all stays", Limit: 1000, Events: events,
 		Logger: slog.New(slog.NewTextHandler(f.logged, nil)),
@@ -222,7 +223,7 @@ func TestReports(t *testing.T) {
 			}
 		}
 		for text, want := range map[string]int{`"file is not used: fix it" what="test file" file=` + path + ` meanwhile="all stays" error=`: 3, `"file is in order again" what="test file"`: 1} {
-			if n := f.logged.count(text); n != want {
+			if n := f.logged.Count(text); n != want {
 				t.Errorf("%d log lines have %q, expected %d:\n%s", n, text, want, f.logged)
 			}
 		}
@@ -241,11 +242,11 @@ func TestWithoutNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := f.run(t)
-	f.logged.await(`no notifications of changes; the file is polled" what="test file"`)
+	f.logged.Await(`no notifications of changes; the file is polled" what="test file"`)
 	end()
 
 	f.logWatching(nil)
-	if f.logged.count("notifications of changes of the file arrive again") != 1 {
+	if f.logged.Count("notifications of changes of the file arrive again") != 1 {
 		t.Errorf("the end of the trouble is not logged:\n%s", f.logged)
 	}
 }
@@ -278,7 +279,7 @@ func TestWrittenInPlace(t *testing.T) {
 				if got := f.versions(); got != "2.3." {
 					t.Errorf("%q was put in force, expected what was written last", got)
 				}
-				if f.logged.count("not used") != 0 {
+				if f.logged.Count("not used") != 0 {
 					t.Errorf("a file that is being written is reported:\n%s", f.logged)
 				}
 
@@ -371,57 +372,6 @@ func TestFileThatChangesWhileItIsRead(t *testing.T) {
 			t.Errorf("after %d reads the file says %q, %v, expected the last version", times, got, err)
 		}
 	}
-}
-
-// logBuffer collects what is logged and lets a test wait for it.
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer  // guarded by mu
-	grown  chan struct{} // closed by the next Write; nil when nobody waits; guarded by mu
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.grown != nil {
-		close(b.grown)
-		b.grown = nil
-	}
-	return b.buffer.Write(p)
-}
-
-// await waits until text was logged; go test ends a test that waits for ever.
-func (b *logBuffer) await(text string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !strings.Contains(b.buffer.String(), text) {
-		if b.grown == nil {
-			b.grown = make(chan struct{})
-		}
-		grown := b.grown
-		b.mu.Unlock()
-		<-grown
-		b.mu.Lock()
-	}
-}
-
-// count returns the number of lines that contain text.
-func (b *logBuffer) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(b.buffer.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // TestGroup swaps a volume of two files while one of them is read. Nothing is put in force

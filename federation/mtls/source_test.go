@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 func TestLoad(t *testing.T) {
@@ -335,7 +336,7 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 	dir := t.TempDir()
 	first := issue(t, authority, Leaf{DNSNames: []string{"first.example"}})
 	writeFiles(t, first, dir)
-	lines := newLines()
+	lines := &testlog.Buffer{}
 	source, err := Load(files(dir), slog.New(slog.NewTextHandler(lines, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -345,13 +346,13 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 	changed := source.Changed()
 	for range 3 {
 		cut(t, files(dir).Cert, first.Cert, 100)
-		lines.await(t, "cut off or malformed")
+		lines.Await("cut off or malformed")
 		if clientErr, serverErr := handshake(source.Client("first.example", nil), source.Server()); clientErr != nil || serverErr != nil {
 			t.Fatalf("consumer got %v, owner got %v", clientErr, serverErr)
 		}
 	}
 	write(t, files(dir).Cert, nil)
-	lines.await(t, "holds no PEM certificate")
+	lines.Await("holds no PEM certificate")
 	select {
 	case <-changed:
 		t.Fatal("broken files count as a change")
@@ -360,12 +361,12 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 
 	writeFiles(t, issue(t, authority, Leaf{DNSNames: []string{"second.example"}}), dir)
 	await(t, changed)
-	lines.await(t, "in order again")
-	lines.await(t, "certificates changed")
+	lines.Await("in order again")
+	lines.Await("certificates changed")
 	if clientErr, serverErr := handshake(source.Client("second.example", nil), source.Server()); clientErr != nil || serverErr != nil {
 		t.Errorf("consumer got %v, owner got %v", clientErr, serverErr)
 	}
-	if n := strings.Count(lines.String(), "cut off or malformed"); n != 1 {
+	if n := lines.Count("cut off or malformed"); n != 1 {
 		t.Errorf("the same trouble is logged %d times:\n%s", n, lines)
 	}
 }
@@ -485,44 +486,6 @@ func awaitFiles(t *testing.T, source *Source) {
 			return
 		}
 		await(t, changed)
-	}
-}
-
-// lines collects what is logged and lets a test wait for it.
-type lines struct {
-	mu   sync.Mutex
-	cond *sync.Cond
-	text strings.Builder
-}
-
-var _ io.Writer = (*lines)(nil)
-
-func newLines() *lines {
-	l := &lines{}
-	l.cond = sync.NewCond(&l.mu)
-	return l
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.cond.Broadcast()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// await blocks until text was logged; go test ends a test that waits for ever.
-func (l *lines) await(t *testing.T, text string) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for !strings.Contains(l.text.String(), text) {
-		l.cond.Wait()
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/test/spiffeagent"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 const (
@@ -70,13 +71,13 @@ func (s *station) dial(ctx context.Context, _ string) (net.Conn, error) {
 type workload struct {
 	*Source
 
-	log  *lines
+	log  *testlog.Buffer
 	stop func()
 }
 
 func (s *station) workload(t *testing.T, domains ...string) *workload {
 	t.Helper()
-	w := &workload{log: newLines()}
+	w := &workload{log: &testlog.Buffer{}}
 	var err error
 	w.Source, err = Open(Origin{SPIFFE: SPIFFE{Socket: socket, TrustDomains: domains}}, slog.New(slog.NewTextHandler(w.log, nil)))
 	if err != nil {

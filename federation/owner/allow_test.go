@@ -68,10 +68,10 @@ func TestSetAllow(t *testing.T) {
 		for range 3 {
 			refused(subscribe(t, conns[stranger]))
 		}
-		if n := f.logged.count("carries no identity that is allowed"); n != 1 {
+		if n := f.logged.Count("carries no identity that is allowed"); n != 1 {
 			t.Errorf("%d log lines tell of the stranger, expected 1:\n%s", n, f.logged)
 		}
-		if n := f.logged.count("not allowed any more"); n != 3 {
+		if n := f.logged.Count("not allowed any more"); n != 3 {
 			t.Errorf("%d log lines tell of streams that end, expected 3:\n%s", n, f.logged)
 		}
 		upsert(t, f.registry, service("a", 2))

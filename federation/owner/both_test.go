@@ -98,7 +98,7 @@ func TestPeerThatIsOwnerAndConsumer(t *testing.T) {
 			t.Errorf("unexpected messages (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.count("consumer publishes services"); n != 1 {
+		if n := f.logged.Count("consumer publishes services"); n != 1 {
 			t.Errorf("%d log lines tell of it, expected 1:\n%s", n, f.logged)
 		}
 	})

@@ -126,7 +126,7 @@ func TestIdleConnections(t *testing.T) {
 		if n := f.server.Stats().Connections; n != 1 {
 			t.Errorf("%d connections are open after the time for a stream, expected that of the consumer", n)
 		}
-		if n := f.logged.count(`"connection turned away`); n != loglimit.PerMinute+1 {
+		if n := f.logged.Count(`"connection turned away`); n != loglimit.PerMinute+1 {
 			t.Errorf("%d log lines tell of it, expected %d:\n%s", n, loglimit.PerMinute+1, f.logged)
 		}
 	})

@@ -89,7 +89,7 @@ func TestConsumersCannotFloodTheLog(t *testing.T) {
 						t.Errorf("%q: no line of the other consumer", kind)
 					}
 				}
-				if n := f.logged.count(""); n > 10*loglimit.PerMinute {
+				if n := f.logged.Count(""); n > 10*loglimit.PerMinute {
 					t.Errorf("%d lines are logged:\n%s", n, f.logged)
 				}
 			})
@@ -114,8 +114,8 @@ func TestRefusalsOfALargeCatalogAreLoggedOnce(t *testing.T) {
 			c.status()
 			time.Sleep(2 * time.Minute)
 			if i == 0 {
-				lines = f.logged.count("consumer refuses a service")
-			} else if n := f.logged.count("consumer refuses a service"); n != lines {
+				lines = f.logged.Count("consumer refuses a service")
+			} else if n := f.logged.Count("consumer refuses a service"); n != lines {
 				t.Errorf("%d lines tell of refusals after start %d, expected the %d of the first one", n, i, lines)
 			}
 		}

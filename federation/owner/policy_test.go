@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 // policyOf returns the policy of the rules, which must be without mistakes.
@@ -227,7 +228,7 @@ func TestManyHiddenServices(t *testing.T) {
 // get, at the figures, and at the audit.
 func TestStreamsSeeTheirClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		audit := &logBuffer{}
+		audit := &testlog.Buffer{}
 		f := start(t, func(c *Config) {
 			c.Window = 16
 			c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
@@ -296,11 +297,11 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 			{1, fmt.Sprintf(who, "told", strangerID, "a", "fqdn=a.example.org rule=0\n")},
 			{1, fmt.Sprintf(who, "told", strangerID, "c", "fqdn=c.example.org rule=0\n")},
 		} {
-			if n := audit.count(line.text); n != line.count {
+			if n := audit.Count(line.text); n != line.count {
 				t.Errorf("the audit has %d lines %q, expected %d", n, line.text, line.count)
 			}
 		}
-		if n := audit.count("\n"); n != 12 {
+		if n := audit.Count("\n"); n != 12 {
 			t.Errorf("the audit has %d lines, expected 12:\n%s", n, audit)
 		}
 	})
@@ -317,7 +318,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // then becomes one that this version cannot express.
 func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		audit := &logBuffer{}
+		audit := &testlog.Buffer{}
 		f := start(t, func(c *Config) {
 			c.Window = 16
 			c.Audit = slog.New(slog.NewTextHandler(audit, nil))
@@ -334,8 +335,8 @@ func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
 			t.Errorf("unexpected messages (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		told, withdrawn := audit.count("service told"), audit.count("reason=\"the version of the API cannot express it\"")
-		if told != 2 || withdrawn != 1 || audit.count("\n") != 3 {
+		told, withdrawn := audit.Count("service told"), audit.Count("reason=\"the version of the API cannot express it\"")
+		if told != 2 || withdrawn != 1 || audit.Count("\n") != 3 {
 			t.Errorf("the audit has other lines than that the service is told, withdrawn and told:\n%s", audit)
 		}
 	})

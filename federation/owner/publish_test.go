@@ -158,7 +158,7 @@ func TestServiceThatIsTooLargeIsWithheld(t *testing.T) {
 		f.registry.Delete("b")
 		upsert(t, f.registry, expressible("d", 1))
 		expect([]string{"upsert d 1"}, []string{"CREATE d 1"})
-		if n := f.logged.count("service=b error=\"it takes "); n != 2 {
+		if n := f.logged.Count("service=b error=\"it takes "); n != 2 {
 			t.Errorf("%d log lines tell of the service, expected one for each version:\n%s", n, f.logged)
 		}
 	})

@@ -109,7 +109,7 @@ func TestRenewal(t *testing.T) {
 		check("empty token", fresh, codes.NotFound, "")
 		check("token of a stream that has ended", fresh, codes.NotFound, ended.token())
 		check("stolen token", thief, codes.PermissionDenied, c.token())
-		if n := f.logged.count("renewal of a certificate refused"); n != 1 {
+		if n := f.logged.Count("renewal of a certificate refused"); n != 1 {
 			t.Errorf("%d log lines tell of the thief, expected 1:\n%s", n, f.logged)
 		}
 		if strings.Contains(f.logged.String(), c.token()) {

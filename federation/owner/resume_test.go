@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 // expressibles returns the services of that many names, at version 1, which both versions
@@ -71,7 +72,7 @@ func (l *receiver) nextN(tb testing.TB, n int) []string {
 func TestResume(t *testing.T) {
 	for _, version := range []wire.Version{wire.V1Alpha2, wire.V1Alpha1} {
 		synctest.Test(t, func(t *testing.T) {
-			audit := &logBuffer{}
+			audit := &testlog.Buffer{}
 			f := start(t, func(c *Config) {
 				c.Window = 8
 				c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
@@ -121,7 +122,7 @@ func TestResume(t *testing.T) {
 				"service told\"":                        1 + 2 + 99,
 				"service withdrawn\" " + who:            3,
 			} {
-				if got := audit.count(text); got != want {
+				if got := audit.Count(text); got != want {
 					t.Errorf("%s: the audit has %d lines with %q, expected %d", version, got, text, want)
 				}
 			}

@@ -73,7 +73,7 @@ func TestServerNameChoosesTheCatalog(t *testing.T) {
 				if tt.without == "" {
 					want = 1
 				}
-				if got := f.logged.count("there is no catalog for the server name"); got != want {
+				if got := f.logged.Count("there is no catalog for the server name"); got != want {
 					t.Errorf("logged %d times, expected %d:\n%s", got, want, f.logged)
 				}
 				catalogs[""] = holding(t, "default")
@@ -160,7 +160,7 @@ func TestOneCatalogIsUnavailable(t *testing.T) {
 		if s := stats["b.example"]; s.Services != 1 || s.Acknowledged != 2 || len(s.Consumers) != 0 || s.Ended[codes.Unavailable] != 1 || s.Unavailable != "away" {
 			t.Errorf("unexpected figures of the other %+v", s)
 		}
-		if all, of := f.logged.count("consumer subscribed"), f.logged.count("msg=\"consumer subscribed\" catalog=b.example"); all != 2 || of != 1 {
+		if all, of := f.logged.Count("consumer subscribed"), f.logged.Count("msg=\"consumer subscribed\" catalog=b.example"); all != 2 || of != 1 {
 			t.Errorf("logged %d and %d subscriptions, expected 2, and 1 with its catalog:\n%s", all, of, f.logged)
 		}
 

@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 const (
@@ -48,7 +48,7 @@ type fixture struct {
 	registry  *Registry
 	authority *mtls.Authority
 	listener  *bufconn.Listener
-	logged    *logBuffer
+	logged    *testlog.Buffer
 	stop      func() // ends Serve and waits for it
 }
 
@@ -63,7 +63,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 		registry:  NewRegistry(),
 		authority: authority,
 		listener:  bufconn.Listen(1 << 20),
-		logged:    &logBuffer{},
+		logged:    &testlog.Buffer{},
 	}
 	c := Config{
 		Registry:    f.registry,
@@ -235,37 +235,6 @@ func (c *client) status() *status.Status {
 	}
 }
 
-// logBuffer collects what is logged.
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-// count returns the number of lines that contain text.
-func (b *logBuffer) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(b.buffer.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
 func TestNewRefusesIncompleteConfig(t *testing.T) {
 	whole := Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}
 	for _, tt := range []struct {
@@ -350,7 +319,7 @@ func TestSubscription(t *testing.T) {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.count("consumer has the whole catalog"); n != 1 {
+		if n := f.logged.Count("consumer has the whole catalog"); n != 1 {
 			t.Errorf("%d log lines tell of the whole catalog, expected 1:\n%s", n, f.logged)
 		}
 	})
@@ -435,7 +404,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 			}
 		}
 		line := `service=a error="\"fqdn: not \\x1b[31mours\\n\""`
-		if n := f.logged.count("consumer refuses"); n != 1 || f.logged.count(line) != 1 {
+		if n := f.logged.Count("consumer refuses"); n != 1 || f.logged.Count(line) != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1 with %s:\n%s", n, line, f.logged)
 		}
 
@@ -452,7 +421,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 		upsert(t, f.registry, service("a", 5))
 		refuse(c)
 		synctest.Wait()
-		if n := f.logged.count("consumer refuses"); n != 3 {
+		if n := f.logged.Count("consumer refuses"); n != 3 {
 			t.Errorf("%d log lines tell of refusals, expected 3:\n%s", n, f.logged)
 		}
 		if diff := cmp.Diff(map[string]uint64{"fqdn": 7}, f.server.Stats().Catalogs[""].Refused); diff != "" {
@@ -573,7 +542,7 @@ func TestAuthorisation(t *testing.T) {
 				if _, err := c.stream.Recv(); status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != want {
 					t.Errorf("the first response is the error %v, expected Unauthenticated: %s", err, want)
 				}
-				if f.logged.count("consumer turned away") != 1 {
+				if f.logged.Count("consumer turned away") != 1 {
 					t.Errorf("the refusal is not logged:\n%s", f.logged)
 				}
 			})
@@ -588,7 +557,7 @@ func TestConsumerWithoutIdentity(t *testing.T) {
 		f := start(t, nil)
 		c := subscribe(t, f.dialAs(t, mtls.Leaf{Name: "test"}))
 		c.next()
-		if n := f.logged.count(`msg="consumer subscribed" consumer="without identity"`); n != 1 {
+		if n := f.logged.Count(`msg="consumer subscribed" consumer="without identity"`); n != 1 {
 			t.Errorf("%d log lines tell of the consumer, expected 1:\n%s", n, f.logged)
 		}
 		f.server.SetAllow([]mtls.ID{idOf(t, consumerID)})

@@ -110,7 +110,7 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.count("consumer has the whole catalog"); n != 1 {
+		if n := f.logged.Count("consumer has the whole catalog"); n != 1 {
 			t.Errorf("%d log lines tell of the whole catalog, expected 1:\n%s", n, f.logged)
 		}
 	})
@@ -184,7 +184,7 @@ func TestServiceThatV1Alpha1CannotExpress(t *testing.T) {
 			`service=c error="v1alpha1 requires a SAN; add one to sans"`: 1,
 			`service=c error="v1alpha1 has the name of the service for`:  1,
 		} {
-			if n := f.logged.count(line); n != want {
+			if n := f.logged.Count(line); n != want {
 				t.Errorf("%d log lines have %q, expected %d:\n%s", n, line, want, f.logged)
 			}
 		}
@@ -204,7 +204,7 @@ func TestAnswersV1Alpha1(t *testing.T) {
 			t.Errorf("unexpected responses (-want +got):\n%s", diff)
 		}
 		synctest.Wait()
-		if n := f.logged.count(`service=a error="\"not ours\""`); n != 1 {
+		if n := f.logged.Count(`service=a error="\"not ours\""`); n != 1 {
 			t.Errorf("%d log lines tell of the refusal, expected 1:\n%s", n, f.logged)
 		}
 		c.request(wire.AckV1Alpha1(response.GetNonce())) // a second answer

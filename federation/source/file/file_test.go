@@ -1,7 +1,6 @@
 package file
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
 // catalogFile spells services of those names, "web 2" with the description 2.
@@ -77,35 +77,6 @@ func published(t *testing.T, r *owner.Registry) string {
 	}
 }
 
-// logBuffer collects what is logged.
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer // guarded by mu
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
-// count returns the number of lines that contain text.
-func (b *logBuffer) count(text string) int {
-	n := 0
-	for line := range strings.Lines(b.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // newFile returns a source that gets no notifications.
 func newFile(path string, logger *slog.Logger) *File {
 	f := New(Config{Path: path, Logger: logger})
@@ -116,9 +87,9 @@ func newFile(path string, logger *slog.Logger) *File {
 }
 
 // follow publishes a file, which is loaded before if load says so, until the test ends.
-func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *source.Catalog, *logBuffer) {
+func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *source.Catalog, *testlog.Buffer) {
 	t.Helper()
-	logged := &logBuffer{}
+	logged := &testlog.Buffer{}
 	logger := slog.New(slog.NewTextHandler(logged, nil))
 	f := newFile(path, logger)
 	if load {
@@ -194,7 +165,7 @@ func TestFollows(t *testing.T) {
 				t.Errorf("%s: the trouble is %v, the status says %q, expected %q", step.name, broken, away, step.trouble)
 			}
 			for text, want := range step.logs {
-				if n := logged.count(text); n != want {
+				if n := logged.Count(text); n != want {
 					t.Errorf("%s: %d log lines have %q, expected %d:\n%s", step.name, n, text, want, logged)
 				}
 			}
@@ -283,7 +254,7 @@ func TestTornFileWithdrawsNothing(t *testing.T) {
 				t.Errorf("after %s: %v, expected a good file", name, err)
 			}
 		}
-		if n := logged.count(`"file is not used: fix it" what="catalog file"`); n != len(torn) {
+		if n := logged.Count(`"file is not used: fix it" what="catalog file"`); n != len(torn) {
 			t.Errorf("%d log lines tell of a broken file, expected %d:\n%s", n, len(torn), logged)
 		}
 		write(t, path, "services: []\n")
