@@ -175,6 +175,64 @@ func TestReloadNarrowsImport(t *testing.T) {
 	}
 }
 
+// A reload that imports others than before has the owner send its services again, also where
+// it wants fewer. A name that stays is answered all the time, from what the owner sent before,
+// and the retention of an owner that is away meanwhile goes on.
+func TestReloadChangesImport(t *testing.T) {
+	for _, tc := range []struct {
+		before, after string
+		a, c          string // when all is done
+	}{
+		{"a.fed.example b.fed.example", "b.fed.example c.fed.example", "NXDOMAIN", "192.0.2.3"},
+		{"a.fed.example b.fed.example", "b.fed.example", "NXDOMAIN", "NXDOMAIN"},
+		{"b.fed.example", "", "192.0.2.1", "192.0.2.3"},
+	} {
+		for _, away := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s to %s, away=%v", tc.before, tc.after, away), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					services := []*federation.Service{
+						service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"),
+					}
+					_, stop := w.serve(ownerAddress, services...)
+					before := w.attach(w.importing(1, tc.before))
+					time.Sleep(time.Minute)
+					ttl := " 60"
+					if away {
+						stop()
+						synctest.Wait()
+						ttl = " 30 stale"
+					}
+					after := w.attach(w.importing(2, tc.after))
+					asking := ask(after, map[string]string{"b.fed.example": "192.0.2.2" + ttl})
+					w.agent.Detach(before)
+					time.Sleep(time.Minute)
+					asking.stop(t)
+					if away { // another reload, which changes nothing
+						before, after = after, w.attach(w.importing(3, tc.after))
+						w.agent.Detach(before)
+					}
+					if away {
+						if got := look(after, "nope.fed.example"); got != "SERVFAIL" {
+							t.Errorf("nope is %s, and may have been left out", got)
+						}
+						w.serve(ownerAddress, services...)
+						time.Sleep(2 * time.Minute)
+					}
+					for name, want := range map[string]string{"a": tc.a, "b": "192.0.2.2", "c": tc.c, "nope": "NXDOMAIN"} {
+						if got := look(after, name+".fed.example"); strings.TrimSuffix(got, " 60") != want {
+							t.Errorf("%s is %s, want %s", name, got, want)
+						}
+					}
+					if w.state()[:6] != "synced" || !away && w.attempts() != 2 {
+						t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
+					}
+				})
+			})
+		}
+	}
+}
+
 // Names that a reload imports are not denied before they were fetched, also when the
 // owner is away, or on its way back.
 func TestReloadImportsMore(t *testing.T) {

@@ -1,14 +1,13 @@
 package agent
 
 import (
-	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
-	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -71,17 +70,16 @@ func (o *owner) publish(changes mirror.Changes) {
 // from there on.
 func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
-	others := slices.DeleteFunc(slices.Clone(o.claims), func(c *claim) bool { return c.block == b })
 	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
-		if lacksServices(&s) && widens(rulesOf(b, index), rulesOfAll(others)) {
-			m.complete = s.Generation + 1
-		}
 		ready := make(prepared)
 		for service := range services {
 			ready.add(m, service)
 		}
 		o.agent.do(func() {
 			o.status = s
+			if s.Refused > s.Addresses || s.NotImported > 0 {
+				m.complete = o.completeFor(m, s.Generation+1)
+			}
 			for service, announced := range services {
 				ready.put(m, service, announced)
 			}
@@ -119,103 +117,40 @@ func (o *owner) showConflicts() {
 
 func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
 
-// renewal is why the mirror was asked to subscribe anew.
-type renewal struct {
-	rules      rules  // in force when that was last considered
-	generation uint64 // that lacks what is imported and admitted now; 0: none
-}
-
-// rules are what decides which services are imported and admitted, in parts: a part
-// that was not there before may admit more.
-type rules struct {
-	published []rule
-	addresses []string
-}
-
-// rule is what a block may publish in one of an owner's zones.
-type rule struct {
-	names  string // equal where the same names are admitted
-	filter imports.Filter
-}
-
-// rulesOf returns the rules that decide what of the owner at an index a block
-// publishes: one for each of the owner's zones.
-func rulesOf(b *Block, index int) []rule {
-	z := &b.config.Zone
-	own := &z.Owners[index]
-	rules := make([]rule, len(own.Origins))
-	for i, origin := range own.Origins {
-		var names strings.Builder
-		fmt.Fprint(&names, origin, own.Renames)
-		for j := range z.Owners {
-			for _, inner := range z.Owners[j].Origins {
-				if inner.Within(origin) && !slices.Contains(own.Origins, inner) {
-					names.WriteString(" but " + inner.String())
-				}
-			}
+// completeFor returns member.complete for a block that comes when services were left out or
+// refused: the next generation, unless a block that is there publishes the same.
+func (o *owner) completeFor(m *member, next uint64) uint64 {
+	published := m.block.config.published(m.index)
+	for _, other := range *o.members.Load() {
+		if reflect.DeepEqual(other.block.config.published(other.index), published) {
+			return other.complete
 		}
-		rules[i] = rule{names.String(), b.config.Owners[index].Import}
 	}
-	return rules
+	return next
 }
 
-// rulesOfAll returns the rules that decide what any claim publishes.
-func rulesOfAll(claims []*claim) (rules []rule) {
-	for _, c := range claims {
-		rules = append(rules, rulesOf(c.block, c.index)...)
+// published returns what decides which services of the owner at an index are imported and
+// admitted: two blocks for which it is equal publish the same ones.
+func (c *BlockConfig) published(index int) any {
+	own := &c.Zone.Owners[index]
+	var others [][]federation.FQDN
+	for i := range c.Zone.Owners {
+		others = append(others, c.Zone.Owners[i].Origins) // which may be inside of its own
 	}
-	return rules
+	return []any{c.Owners[index].Import, own.Origins, own.Renames, others}
 }
 
-// widens reports whether one of the rules may admit more than those before.
-func widens(now, before []rule) bool {
-	return slices.ContainsFunc(now, func(r rule) bool {
-		var same []imports.Filter
-		for _, b := range before {
-			if b.names == r.names {
-				same = append(same, b.filter)
-			}
+// renew has the owner send its services again where a block publishes more of them than
+// those before it, maybe: what was left out or refused is not kept. All that is held stays
+// live meanwhile.
+func (o *owner) renew() {
+	wanted := false
+	o.agent.do(func() {
+		for _, m := range *o.members.Load() {
+			wanted = wanted || m.complete > o.status.Generation // a stream that is open already brings all
 		}
-		return !r.filter.Covered(same)
 	})
-}
-
-// adds reports whether one of the rules is not among those before.
-func adds(now, before []string) bool {
-	return slices.ContainsFunc(now, func(rule string) bool { return !slices.Contains(before, rule) })
-}
-
-// lacksServices reports whether there are services that the catalog was told of and does not
-// have, for another reason than their addresses.
-func lacksServices(s *catalog.Status) bool { return s.Refused > s.Addresses || s.NotImported > 0 }
-
-// reconsider is called after a reload, or when one more block has come. Where
-// services were left out or refused that may be imported and admitted now, the owner has to
-// send them again.
-func (o *owner) reconsider() {
-	now := rules{published: rulesOfAll(o.claims)}
-	for _, prefix := range o.claims[0].config.AllowAddresses {
-		now.addresses = append(now.addresses, prefix.String())
-	}
-	before := o.renewal.rules
-	o.renewal.rules = now
-	var renew, pending bool
-	o.mirror.View(func(_ iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
-		renew = widens(now.published, before.published) && lacksServices(&s) || adds(now.addresses, before.addresses) && s.Addresses > 0
-		if renew {
-			o.renewal.generation = s.Generation
-		}
-		pending = o.renewal.generation != 0 && s.Generation <= o.renewal.generation
-	})
-	if renew {
+	if wanted {
 		o.mirror.Renew()
-	}
-	if !pending {
-		o.agent.do(func() {
-			for _, m := range *o.members.Load() {
-				m.complete = 0
-				m.tell(o)
-			}
-		})
 	}
 }

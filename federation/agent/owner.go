@@ -200,7 +200,6 @@ type owner struct {
 	// Guarded by Agent.lifecycle.
 	claims  []*claim      // in the order of attachment
 	inForce *claim        // the first of them, when it was looked at last
-	renewal renewal       // what the mirror was asked for
 	cancel  func()        // ends the mirror; nil before it runs
 	done    chan struct{} // closed when the mirror has ended
 
@@ -263,7 +262,8 @@ func (o *owner) start() {
 // parked: a reload is a reason to try it again. The catalog stays.
 func (o *owner) subscribe() {
 	c := o.claims[0]
-	changed := o.inForce != c
+	before := o.inForce
+	changed := before != c
 	o.inForce = c
 	switch running := o.running.Load(); {
 	case running == nil:
@@ -272,13 +272,17 @@ func (o *owner) subscribe() {
 	case changed && (!running.config.sameSubscription(&c.config) || o.mirror.Status().Parked):
 		_ = o.mirror.Resubscribe(c.subscription) // it was validated
 		o.running.Store(c)
+	case changed && o.mirror.Status().Addresses > 0 && slices.ContainsFunc(c.config.AllowAddresses, func(p netip.Prefix) bool {
+		return !slices.Contains(before.config.AllowAddresses, p)
+	}):
+		o.mirror.Renew() // what had another address is not kept
 	}
 	for _, other := range o.claims {
 		if other.block.config.Configuration != c.block.config.Configuration {
 			return // a reload is under way
 		}
 	}
-	o.reconsider()
+	o.renew()
 }
 
 // configure applies what the claims say together: the first one decides how long

@@ -30,34 +30,3 @@ func (f Filter) Matches(s *federation.Service) bool {
 func (f Filter) MatchesName(name federation.FQDN) bool {
 	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(p pattern.Name) bool { return p.Matches(name) })
 }
-
-// Covered reports whether every service that the filter chooses is chosen by one of the
-// others. It may report false where several patterns of names together say what one
-// does.
-func (f Filter) Covered(others []Filter) bool {
-	coveredBy := func(covers func(other Filter) bool) bool {
-		return slices.ContainsFunc(others, func(other Filter) bool { return covers(other) && other.coversLabels(f.Labels) })
-	}
-	if len(f.Names) == 0 {
-		return coveredBy(Filter.everyName)
-	}
-	return !slices.ContainsFunc(f.Names, func(name pattern.Name) bool {
-		return !coveredBy(func(other Filter) bool { return other.coversName(name) })
-	})
-}
-
-// everyName reports whether the filter chooses services of every name.
-func (f Filter) everyName() bool {
-	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, pattern.Name.IsEvery)
-}
-
-// coversName reports whether every name of the pattern is one of the filter.
-func (f Filter) coversName(name pattern.Name) bool {
-	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(p pattern.Name) bool { return p.Covers(name) })
-}
-
-// coversLabels reports whether labels that match all of the others match all of the
-// filter's.
-func (f Filter) coversLabels(others []pattern.Label) bool {
-	return !slices.ContainsFunc(f.Labels, func(l pattern.Label) bool { return !slices.ContainsFunc(others, l.Covers) })
-}

@@ -1,8 +1,6 @@
 package imports_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -77,75 +75,5 @@ func TestMatches(t *testing.T) {
 		if got, want := filter(t, tt.filter).IsZero(), tt.filter == ""; got != want {
 			t.Errorf("%q is zero: %v", tt.filter, got)
 		}
-	}
-}
-
-func TestCovered(t *testing.T) {
-	for _, tt := range []struct {
-		filter string
-		others []string
-		want   bool
-	}{
-		{"", nil, false},
-		{"", []string{""}, true},
-		{"", []string{"*"}, true},
-		{"*", []string{""}, true},
-		{"", []string{"*.example"}, false},
-		{"*.pay.example", []string{"*.example"}, true},
-		{"*.pay.example", []string{"pay.example"}, false},
-		{"a.example b.example", []string{"a.example", "b.example"}, true},
-		{"a.example b.example", []string{"a.example", "b.example tier=public"}, false},
-		{"a.example tier=public", []string{"a.example"}, true},
-		{"a.example", []string{"a.example tier=public"}, false},
-		{"tier=public", []string{"tier=*"}, true},
-		{"tier=*", []string{"tier=public"}, false},
-		{"tier=public team=dns", []string{"team=dns"}, true},
-		{"tier=public", []string{"team=dns", "tier=public team=dns"}, false},
-	} {
-		var others []imports.Filter
-		for _, text := range tt.others {
-			others = append(others, filter(t, text))
-		}
-		if got := filter(t, tt.filter).Covered(others); got != tt.want {
-			t.Errorf("%q is covered by %q: %v, want %v", tt.filter, tt.others, got, tt.want)
-		}
-	}
-}
-
-// What is covered matches nothing that the others do not match.
-func TestCoveredMatchesNothingElse(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	parts := []string{"*", "example", "*.example", "a.example", "*.a.example", "b.a.example", "x=1", "x=*", "y=1", "y=*"}
-	text := func() string {
-		var list []string
-		for _, part := range parts {
-			if random.IntN(4) == 0 {
-				list = append(list, part)
-			}
-		}
-		return strings.Join(list, " ")
-	}
-	var services []*federation.Service
-	for _, name := range []string{"example", "a.example", "b.a.example", "c.b.a.example", "other"} {
-		for _, labels := range [][]string{nil, {"x=1"}, {"x=2"}, {"x=1", "y=1"}, {"x=2", "y=1"}, {"y=2"}} {
-			services = append(services, service(t, name, labels...))
-		}
-	}
-	covered := 0
-	for range 20_000 {
-		f, one, two := text(), text(), text()
-		others := []imports.Filter{filter(t, one), filter(t, two)}
-		if !filter(t, f).Covered(others) {
-			continue
-		}
-		covered++
-		for _, s := range services {
-			if filter(t, f).Matches(s) && !others[0].Matches(s) && !others[1].Matches(s) {
-				t.Fatalf("%q is covered by %q and %q, but %s is not", f, one, two, fmt.Sprint(s.FQDN, s.Labels))
-			}
-		}
-	}
-	if covered < 1000 {
-		t.Errorf("only %d are covered", covered)
 	}
 }
