@@ -205,7 +205,7 @@ var larger = map[string]exception{
 	"federation/owner":                     {limit{2790, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
 	"federation/ownerconfig":               {limit{1620, 18}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
 	"federation/provider":                  {limit{1045, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
-	"federation/source":                    {limit{1195, 16}, "the rules of every source, all of them about the same parts and their list, and what is looked up in these, and all of it is read without holding up changes"},
+	"federation/source":                    {limit{1402, 16}, "the rules of every source, all of them about the same parts and their list, and what is looked up in these, and all of it is read without holding up changes"},
 	"federation/source/registration":       {limit{1060, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
 	"federation/source/registration/table": {limit{1400, 19}, "one state machine: providers, store, deadlines and rules work on the same entries, and a store may lose them"},
 	"federation/source/kubernetes":         {limit{1800, 15}, "one cluster: client, watches, what is known of it, and what is published of that"},

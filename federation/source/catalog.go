@@ -50,6 +50,14 @@ type Entry struct {
 	// 0 stands for ever. After that it is withdrawn while the origin of another source can be
 	// asked, and else the catalog is unavailable. With [NoLifetime] it is at once.
 	Lifetime time.Duration
+
+	// MaxWithdraw is how much of what the source has may go within a minute, in percent; 0
+	// stands for all. When more goes, and ten services at least, they stay published. They go
+	// on [Catalog.Confirm], or when the source has not had them for WithdrawAfter, where it is
+	// not 0. A source holds nothing before it is published for the first time, nor what goes
+	// with a change of the list.
+	MaxWithdraw   int
+	WithdrawAfter time.Duration
 }
 
 // Catalog joins the parts of several sources in one registry. It is safe for
@@ -88,6 +96,7 @@ type listed struct {
 
 	name     string
 	lifetime time.Duration
+	limit    limit
 }
 
 // NewCatalog returns a catalog without sources, and makes its registry unavailable
@@ -115,7 +124,7 @@ func (c *Catalog) Published() <-chan struct{} { return c.published }
 // not wait.
 //
 // Entries with a key that is known go on running and keep their part: only their place,
-// name and lifetime are taken. What is new runs at once. The new list takes effect as a
+// name, lifetime and limit are taken. What is new runs at once. The new list takes effect as a
 // whole when every source of it is complete. Until then the old one goes on being
 // published, and so a change of the list never publishes half of a world, and withdraws
 // nothing that stays. Then the sources that are not in it end.
@@ -133,7 +142,7 @@ func (c *Catalog) Set(entries []Entry) {
 		case slices.ContainsFunc(c.next, func(l listed) bool { return l.part == p }):
 			continue
 		}
-		c.next = append(c.next, listed{p, e.Name, e.Lifetime})
+		c.next = append(c.next, listed{p, e.Name, e.Lifetime, limit{e.MaxWithdraw, e.WithdrawAfter}})
 	}
 	c.endUnlisted()
 	c.advance()
@@ -171,6 +180,7 @@ func (c *Catalog) advance() {
 	if c.begun && slices.EqualFunc(c.active, next, func(p *part, l listed) bool { return p == l.part && p.name == l.name }) {
 		for _, l := range next {
 			l.part.lifetime = l.lifetime
+			l.limitTo(l.limit)
 		}
 		c.endUnlisted()
 		return
@@ -183,6 +193,7 @@ func (c *Catalog) advance() {
 	for level, l := range next {
 		p := l.part
 		p.level, p.name, p.lifetime = level, l.name, l.lifetime
+		p.limitTo(l.limit)
 		c.active = append(c.active, p)
 	}
 	c.turnTo(c.path())
@@ -357,7 +368,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 type turn struct {
 	start []func()  // sources that begin
 	words []word    // what there is to tell of services that are hidden
-	next  time.Time // when the lifetime of a source ends; zero for never
+	next  time.Time // when the lifetime of a source ends, or services that are held go; zero for never
 }
 
 // word is what becomes of a service.
@@ -376,6 +387,14 @@ func (w word) tell() {
 	}
 }
 
+// sooner returns the earlier of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // turn finds out what there is to do.
 func (c *Catalog) turn(ctx context.Context) turn {
 	c.mu.Lock()
@@ -390,9 +409,10 @@ func (c *Catalog) turn(ctx context.Context) turn {
 	c.fresh = nil
 	now := time.Now()
 	for _, p := range c.active {
-		if p.away != nil && p.lifetime != 0 && !p.isOverdue(now) && (t.next.IsZero() || p.deadline().Before(t.next)) {
-			t.next = p.deadline()
+		if p.away != nil && p.lifetime != 0 && !p.isOverdue(now) {
+			t.next = sooner(t.next, p.deadline())
 		}
+		t.next = sooner(t.next, p.releaseDue(now))
 		t.words = p.words(t.words)
 	}
 	return t

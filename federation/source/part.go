@@ -35,6 +35,7 @@ type part struct {
 	refused  map[string]int
 	path     wire.Path // through which the services have come
 	content
+	withdrawals
 }
 
 // inactive is the level of a part that is not published.
@@ -95,7 +96,7 @@ func (p *part) Replace(services []*wire.Encoded) {
 		return
 	}
 	stamp := p.stamp()
-	c.apply(p, p.replace(services, stamp), stamp)
+	c.apply(p, p.replace(p.holdReplaced(services), stamp), stamp)
 	if !p.complete {
 		p.complete = true
 		c.advance()
@@ -114,7 +115,7 @@ func (p *part) Update(changed []*wire.Encoded, gone []string) {
 	}
 	p.index()
 	p.whole = nil
-	c.apply(p, Difference{Changed: changed, Gone: gone}, p.stamp())
+	c.apply(p, p.holdUpdated(changed, gone), p.stamp())
 }
 
 // Away implements Part.

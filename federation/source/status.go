@@ -28,6 +28,11 @@ type SourceStatus struct { //nolint:revive // Status is that of a catalog
 	Away  string    // why its origin cannot be asked; empty when it can
 	Since time.Time // when it went away; zero when it can be asked
 
+	// Services that its origin does not have any more, and that stay as they are too many at
+	// once; they are among Services. The first of them go at Release unless that is zero.
+	Held    int
+	Release time.Time
+
 	Services int            // that it has, those included that are hidden
 	Hidden   int            // that are hidden by sources before it
 	Refused  map[string]int // entries of the origin that are no services, by rule
@@ -58,6 +63,7 @@ func (c *Catalog) Status() Status {
 func (p *part) status() SourceStatus {
 	s := SourceStatus{
 		Complete: p.complete, Lapsed: p.lapsed, Services: p.len(), Hidden: p.hidden, Refused: maps.Clone(p.refused),
+		Held: len(p.held), Release: p.due(),
 	}
 	if p.away != nil {
 		s.Away, s.Since = p.away.Error(), p.since

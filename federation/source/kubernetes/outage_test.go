@@ -1,16 +1,23 @@
 package kubernetes
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 )
 
 // quick is a pace at which tests need not wait.
@@ -157,6 +164,38 @@ func testOlder(t *testing.T, c *cluster) {
 		t.Errorf("published: %s, want %s", got, want)
 	}
 	r.withdrew(t, "west/older/newer")
+}
+
+// testEmptied has every Service deleted, one by one: a store that is empty looks the same.
+// The catalog stays as it was until somebody confirms it.
+func testEmptied(t *testing.T, c *cluster) {
+	const n = 20
+	c.namespace("emptied")
+	for i := range n {
+		c.create(labelled(service("emptied", fmt.Sprint("s", i), "192.0.2.1")))
+	}
+	r := c.prepare(func(config *Config) { config.Namespaces = []string{"emptied"} })
+	registry := owner.NewRegistry()
+	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
+	catalog.Set([]source.Entry{{Key: "west", Name: "kubernetes:west", Source: r.Source, Lifetime: time.Hour, MaxWithdraw: 50}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = catalog.Run(ctx) })
+	await(t, "everything", func() bool { return registry.Len() == n })
+	for i := range n {
+		c.deleteService("emptied", fmt.Sprint("s", i))
+	}
+	await(t, "everything is held", func() bool { return catalog.Status().Sources[0].Held == n })
+	if got := registry.Len(); got != n {
+		t.Errorf("%d services are published, expected %d", got, n)
+	}
+	c.create(labelled(service("emptied", "s0", "192.0.2.2")))
+	await(t, "one is back", func() bool { return catalog.Status().Sources[0].Held == n-1 })
+	if got := catalog.Confirm("kubernetes:west"); got != n-1 || registry.Len() != 1 {
+		t.Errorf("%d services were confirmed, and %d are left; expected %d and 1", got, registry.Len(), n-1)
+	}
 }
 
 // testCredentials has the credentials expire, and replaced in the kubeconfig.

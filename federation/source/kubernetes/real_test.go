@@ -34,6 +34,7 @@ func TestAPIServer(t *testing.T) {
 			test{"Cuts", testCuts},
 			test{"Expired", testExpired},
 			test{"Older", testOlder},
+			test{"Emptied", testEmptied},
 			test{"Credentials", testCredentials},
 		)
 	})

@@ -1,7 +1,11 @@
 package nsm
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
 )
 
@@ -239,6 +245,40 @@ func TestRestart(t *testing.T) {
 		s.want(t, "web: long")
 		s.at(10*minute + listGap)
 		s.want(t, "")
+	})
+}
+
+// A registry that stays empty after a restart does not empty the catalog, of which more than
+// the limit would go, until somebody confirms it.
+func TestEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeRegistry(t)
+		for i := range 20 {
+			f.put(expiring(time.Duration(i+1)*time.Second, fmt.Sprint("nse-", i), fmt.Sprint("s", i)))
+		}
+		src, registry := newSource(t), owner.NewRegistry()
+		src.dial = f.dial
+		catalog := source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})
+		catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm:nsm", Source: src, Lifetime: time.Hour, MaxWithdraw: 50}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { _ = catalog.Run(ctx) })
+		synctest.Wait()
+		f.stop()
+		f.lose()
+		f.start()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if held := catalog.Status().Sources[0].Held; registry.Len() != 20 || held != 20 {
+			t.Errorf("%d services are published, and %d of them are held; expected 20", registry.Len(), held)
+		}
+		f.put(nse("nse-1", "s1"))
+		synctest.Wait()
+		if n := catalog.Confirm("nsm:nsm"); n != 19 || registry.Len() != 1 {
+			t.Errorf("%d services were confirmed, and %d are left; expected 19 and 1", n, registry.Len())
+		}
 	})
 }
 
