@@ -262,6 +262,44 @@ func TestConfigLapse(t *testing.T) {
 	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
 }
 
+// TestConfirm empties a source of which no more than half may go. What is left out stays,
+// and says so, until it is confirmed. A source without a limit is emptied at once.
+func TestConfirm(t *testing.T) {
+	text := strings.Replace(withStatus(ownerText), "file: {path: catalog.yaml}", "file: {path: catalog.yaml, max_withdraw: 50%}\n  - file: {path: other.yaml}", 1)
+	many := func(of string, from int) string {
+		list := "services:\n"
+		for i := from; i < 12; i++ {
+			list += strings.TrimPrefix(oneService(fmt.Sprint(of, i)), "services:\n")
+		}
+		return list
+	}
+	const empty = "services: []\n"
+	c := serveConfig(t, text, map[string]string{"catalog.yaml": many("a", 0), "other.yaml": many("b", 0)})
+	c.metrics(map[string]float64{`services`: 24, `source_held_services{source="file:catalog.yaml"}`: 0})
+	confirm := func(code int, stdout, stderr string, args ...string) {
+		t.Helper()
+		args = append([]string{"confirm", "--at", "http://" + c.status}, args...)
+		if gotCode, out, errs := ctl(t, args...); gotCode != code || out != stdout || !strings.Contains(errs, stderr) {
+			t.Errorf("%q ended with exit code %d: %s%s", args, gotCode, out, errs)
+		}
+	}
+	confirm(exitDone, "nothing is held: there is nothing to confirm\n", "")
+	write(t, filepath.Join(c.dir, "catalog.yaml"), empty)
+	write(t, filepath.Join(c.dir, "other.yaml"), empty)
+	c.metrics(map[string]float64{`services`: 12, `source_held_services{source="file:catalog.yaml"}`: 12, `source_services{source="file:other.yaml"}`: 0})
+	c.shows("", "    held: 12 services that its origin has no more, which are too many at once; 'federationctl confirm' withdraws them, and else the first of them go in 59 min")
+	if got := c.why("a3.fed.example"); !strings.Contains(got, "held, as its origin has it no more") {
+		t.Errorf("why says\n%s", got)
+	}
+	write(t, filepath.Join(c.dir, "catalog.yaml"), many("a", 10))
+	c.metrics(map[string]float64{`source_held_services{source="file:catalog.yaml"}`: 10})
+	confirm(exitFailed, "", `no source "x"; there are ["file:catalog.yaml" "file:other.yaml"]`, "--source", "x")
+	confirm(exitFailed, "", `no owner or catalog "x"; there are [""]`, "--of", "x")
+	confirm(exitDone, "nothing is held: there is nothing to confirm\n", "", "--source", "file:other.yaml")
+	confirm(exitDone, "10 held services of file:catalog.yaml are withdrawn\n", "")
+	c.metrics(map[string]float64{`services`: 2, `source_held_services{source="file:catalog.yaml"}`: 0})
+}
+
 // ack acknowledges the first response of a stream, which gets has received.
 func ack(s *stream) {
 	s.t.Helper()

@@ -216,7 +216,7 @@ func runExample(t *testing.T, dir, line, address, fqdns string) string {
 }
 
 // inspects matches the commands that ask a running process.
-var inspects = regexp.MustCompile(`^federationctl (why|status|retry|dump|diff)\b`)
+var inspects = regexp.MustCompile(`^federationctl (why|status|retry|confirm|dump|diff)\b`)
 
 // inspectExample returns a command line that asks a process, with an endpoint of this test
 // and DNS for it that has no name.

@@ -188,6 +188,48 @@ The process must have the status endpoint, 'status' in its configuration.`,
 	return command
 }
 
+func confirmCommand(ctx context.Context) *cobra.Command {
+	var o statusOptions
+	var of, source string
+	command := &cobra.Command{
+		Use:   "confirm",
+		Short: "Have a running owner withdraw the services that it holds",
+		Long: `confirm has an owner withdraw what one of its sources has no more. Where that is more
+at once than 'max_withdraw' of the source, the owner holds it: an empty or restored
+store looks the same as a decision. 'federationctl status' says what is held of which
+source. What the source loses after that counts anew.
+
+--of names the catalog by its server name, and --source the source by the name that
+status shows.
+
+The process must have the status endpoint, 'status' in its configuration.`,
+		Example: `  federationctl confirm
+  federationctl confirm --of mesh-b.owner.example --source kubernetes:west`,
+		Args: none("name the endpoint with --at, the catalog with --of and the source with --source"),
+		RunE: func(command *cobra.Command, _ []string) error {
+			endpoint, err := o.endpoint(o.at, reports...)
+			if err != nil {
+				return err
+			}
+			s, text, err := endpoint.Confirm(ctx, of, source)
+			switch {
+			case err != nil:
+				return failure{err}
+			case o.output == "json":
+			case s.Held == 0:
+				text = "nothing is held: there is nothing to confirm\n"
+			default:
+				text = fmt.Sprintf("%d held services of %s are withdrawn\n", s.Held, problem.Printable(s.Name))
+			}
+			return printed(io.WriteString(command.OutOrStdout(), text))
+		},
+	}
+	o.add(command, reports...)
+	command.Flags().StringVar(&of, "of", "", "server name of the `catalog`; none: the default or only one")
+	command.Flags().StringVar(&source, "source", "", "`name` of the source; none: the only one of which services are held")
+	return command
+}
+
 func dumpCommand(ctx context.Context) *cobra.Command {
 	var o statusOptions
 	var of string

@@ -52,6 +52,10 @@ func (*asked) Retry(of string) (report.Upstream, error) {
 	return report.Upstream{ID: of, State: "parked"}, nil
 }
 
+func (*asked) Confirm(_, source string) (report.Source, error) {
+	return map[string]report.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
+}
+
 func (*asked) Services(string, string, int) (report.Services, error) { return report.Services{}, nil }
 
 func (a *asked) Catalog(string) (iter.Seq2[report.Service, error], error) {
@@ -155,6 +159,9 @@ owner o1:8008: synced since 2026-05-04 03:01:01 UTC (1 min)
 		{"status --at https://a", 2, "", "federationctl: https://a needs --cert, --key and --ca" + hint("status")},
 		{"retry --at " + at, 0, "o1:8008 was parked, and is tried now; 'federationctl status' says what came of it\n", ""},
 		{"retry --of o2:8008 --at " + at, 1, "", "federationctl: " + at + ": there is no owner or catalog \"o2:8008\"; there are [\"o1:8008\"]\n"},
+		{"confirm --source mesh --at " + at, 0, "12 held services of mesh are withdrawn\n", ""},
+		{"confirm --at " + at, 0, "nothing is held: there is nothing to confirm\n", ""},
+		{"confirm mesh", 2, "", "federationctl: confirm takes no argument, not \"mesh\"; name the endpoint with --at, the catalog with --of and the source with --source" + hint("confirm")},
 		{"retry o1:8008", 2, "", "federationctl: retry takes no argument, not \"o1:8008\"; name the endpoint with --at, and the owner with --of" + hint("retry")},
 		{"dump --at " + at, 0, one, ""},
 		{"dump --of o1:8008 -o json --at " + at, 0, "{\"services\": [\n" + `{"name":"web","fqdn":"web.fed.example","endpoints":[{"address":"192.0.2.1","port":443}],"instances":[{"id":"v1","protocol":"HTTPS"}]}` + "\n]}\n", ""},

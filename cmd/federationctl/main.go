@@ -100,8 +100,8 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Long: `federationctl is the owner's side of federated service discovery, with tools
 to check a catalog, to watch an owner, to register programs and see which are, to
 explain who is told of what, and to make certificates for a first try. why, status,
-dump and diff ask a running owner, or a CoreDNS with the plugin, what it knows, and
-retry has it try an owner that is lost.
+dump and diff ask a running owner, or a CoreDNS with the plugin, what it knows, retry
+has it try an owner that is lost, and confirm has an owner withdraw what it holds.
 
 While a command runs it follows its files, such as certificates, keys and
 catalogs: edit or replace a file, and the new content is used.
@@ -118,7 +118,7 @@ called in a wrong way.`,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
 	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), policyCommand(ctx),
-		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand(), completionCommand())
+		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root
 }

@@ -170,7 +170,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"completion", "confirm", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, shells, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},

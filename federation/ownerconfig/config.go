@@ -30,6 +30,11 @@ const (
 	DefaultListen   = ":8008"
 	DefaultWindow   = 1
 	DefaultLifetime = time.Hour
+
+	// DefaultMaxWithdraw, in percent, and DefaultWithdrawAfter are of clusters and registries:
+	// an empty or restored store looks like a decision.
+	DefaultMaxWithdraw   = 50
+	DefaultWithdrawAfter = time.Hour
 )
 
 // Config is what a configuration file says. Paths are as they stand in the file; see
@@ -74,6 +79,11 @@ type Catalog struct {
 type Source struct {
 	Name     string        // in logs and metrics, of its own within the catalog
 	Lifetime time.Duration // how long its services outlive its origin; 0 for ever, source.NoLifetime for not at all
+
+	// What may go at once, in percent, and when more goes all the same, as source.Entry has
+	// them: 0 for everything, and for never.
+	MaxWithdraw   int
+	WithdrawAfter time.Duration
 
 	File         *File
 	Kubernetes   *Kubernetes

@@ -42,7 +42,7 @@ allow:
 allow_addresses: [127.0.0.0/8]
 catalogs:
 - sources:
-  - file: {path: catalog.yaml, lifetime: 90, max_size: 64KiB}
+  - file: {path: catalog.yaml, lifetime: 90, max_size: 64KiB, max_withdraw: 10%, withdraw_after: 900}
   - kubernetes:
       cluster: west
       zone: west.fed.example
@@ -57,6 +57,8 @@ catalogs:
       - {namespaces: ["*"], names: ["*"]}
       publish: {labels: [tier, app.kubernetes.io/name], annotations: [acme.example/team]}
       lifetime: forever
+      max_withdraw: 75%
+      withdraw_after: never
   exports:
   - match: {fqdn: ["*.pay.example", shop.example], labels: {tier: public, internal: ""}, tags: [edge]}
     to: ["spiffe://acme.example/ns/dns/*"]
@@ -85,8 +87,8 @@ catalogs:
       max_nodes: 1000
       lifetime: 2h
   - registration: {rules: others.yaml, store: {file: {path: others.db}}}
-  - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m}
-  - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none}
+  - nsm: {registry: "tcp://registry.nsm-system:5002", registry_ids: ["spiffe://nsm.example/registry"], zone: nsm.fed.example, lifetime: 5m, max_withdraw: off}
+  - nsm: {name: lab, registry: "tcp://localhost:5002", zone: lab.fed.example, tls: none, max_withdraw: 100%}
   - nsm: {name: socket, registry: "unix:///run/nsm.sock", zone: lab.fed.example, tls: none}
 `
 
@@ -131,7 +133,7 @@ func TestParse(t *testing.T) {
 			Grace:    time.Minute,
 			Allow:    ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
-				{Name: "file:catalog.yaml", Lifetime: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
+				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
 			}}},
 		},
 		most: {
@@ -143,8 +145,8 @@ func TestParse(t *testing.T) {
 			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 			Catalogs: []ownerconfig.Catalog{
 				{Sources: []ownerconfig.Source{
-					{Name: "file:catalog.yaml", Lifetime: 90 * time.Second, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 64 << 10}},
-					{Name: "kubernetes:west", Kubernetes: &ownerconfig.Kubernetes{
+					{Name: "file:catalog.yaml", Lifetime: 90 * time.Second, MaxWithdraw: 10, WithdrawAfter: 15 * time.Minute, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 64 << 10}},
+					{Name: "kubernetes:west", MaxWithdraw: 75, Kubernetes: &ownerconfig.Kubernetes{
 						Cluster: "west", Zone: "west.fed.example", Kubeconfig: "west.conf", Context: "admin",
 						Namespaces: []string{"shop", "pay"}, Selector: "tier in (public), !internal",
 						Endpoints: []string{"load-balancer", "pods"}, Routable: true,
@@ -154,15 +156,15 @@ func TestParse(t *testing.T) {
 						},
 						Labels: []string{"tier", "app.kubernetes.io/name"}, Annotations: []string{"acme.example/team"},
 					}},
-				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 31, Rule: policy.Rule{
+				}, Policy: &policy.Policy{}, Exports: []ownerconfig.Export{{Line: 33, Rule: policy.Rule{
 					FQDNs: []string{"*.pay.example", "shop.example"}, Labels: map[string]string{"tier": "public", "internal": ""}, Tags: []string{"edge"},
 					To: []string{"spiffe://acme.example/ns/dns/*"}, As: map[string]string{"pay.example": "pay.partner.example"},
 					Endpoints: []string{"edge"}, Strip: []string{"description", "labels.internal-*"},
-				}}, {Line: 36, Rule: policy.Rule{To: []string{"*"}}}}},
+				}}, {Line: 38, Rule: policy.Rule{To: []string{"*"}}}}},
 				{
 					ServerName: "mesh-b.example", Policy: &policy.Policy{},
 					Sources: []ownerconfig.Source{
-						{Name: "kubernetes:east", Lifetime: time.Hour, Kubernetes: east},
+						{Name: "kubernetes:east", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, Kubernetes: east},
 						{Name: "registration:fleet", Lifetime: 2 * time.Hour, Registration: &ownerconfig.Registration{
 							Name: "fleet", Listen: ":8009", Rules: "registrations.yaml", Owner: "owner-a",
 							Etcd: &ownerconfig.Etcd{
@@ -175,13 +177,13 @@ func TestParse(t *testing.T) {
 							Name: "registration", Rules: "others.yaml", Store: "others.db",
 							Convergence: 2 * time.Minute, Linger: 30 * time.Second, MaxNodes: 1_000_000,
 						}},
-						{Name: "nsm:nsm", Lifetime: 5 * time.Minute, NSM: &ownerconfig.NSM{
+						{Name: "nsm:nsm", Lifetime: 5 * time.Minute, WithdrawAfter: time.Hour, NSM: &ownerconfig.NSM{
 							Name: "nsm", Registry: "tcp://registry.nsm-system:5002", IDs: ids(t, "spiffe://nsm.example/registry"), Zone: "nsm.fed.example",
 						}},
-						{Name: "nsm:lab", Lifetime: time.Hour, NSM: &ownerconfig.NSM{
+						{Name: "nsm:lab", Lifetime: time.Hour, WithdrawAfter: time.Hour, NSM: &ownerconfig.NSM{
 							Name: "lab", Registry: "tcp://localhost:5002", Zone: "lab.fed.example", Plain: true,
 						}},
-						{Name: "nsm:socket", Lifetime: time.Hour, NSM: &ownerconfig.NSM{
+						{Name: "nsm:socket", Lifetime: time.Hour, MaxWithdraw: 50, WithdrawAfter: time.Hour, NSM: &ownerconfig.NSM{
 							Name: "socket", Registry: "unix:///run/nsm.sock", Zone: "lab.fed.example", Plain: true,
 						}},
 					},
@@ -194,7 +196,7 @@ func TestParse(t *testing.T) {
 			Grace:    time.Minute,
 			Allow:    ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns")},
 			Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
-				{Name: "file:catalog.yaml", Lifetime: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
+				{Name: "file:catalog.yaml", Lifetime: time.Hour, WithdrawAfter: time.Hour, File: &ownerconfig.File{Path: "catalog.yaml", MaxSize: 256 << 20}},
 			}}},
 		},
 	} {
@@ -249,7 +251,7 @@ func TestKey(t *testing.T) {
 		{"file: {path: a}", "file: {path: a, lifetime: forever}", true},
 		{"file: {path: a}", "file: {path: b}", false},
 		{"file: {path: a}", "file: {path: a, max_size: 1}", false},
-		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {zone: A.example., cluster: a, lifetime: 2h}", true},
+		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {zone: A.example., cluster: a, lifetime: 2h, max_withdraw: 5%, withdraw_after: 1m}", true},
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example, namespaces: [b, c]}", "kubernetes: {cluster: a, zone: a.example, namespaces: [b]}", false},
 		{"kubernetes: {cluster: a, zone: a.example}", "kubernetes: {cluster: a, zone: a.example, pods: routable}", false},
@@ -422,6 +424,9 @@ func TestMistakes(t *testing.T) {
 		"exports of too many rules": {"- sources:", "- exports:\n" + strings.Repeat("  - to: [\"*\"]\n", policy.MaxRules+1) + "  sources:", []string{"6: catalogs[0].exports: more than 1000 rules"}},
 		"exports that are no list":  {"- sources:", "- exports:\n  sources:", []string{"6: catalogs[0].exports: has no value, must be a list"}},
 		"server names":              {"- sources:", "- server_name: a.example\n  sources: &s [file: {path: a}]\n- server_name: A.example.\n  sources: [file: {path: a}]\n- server_name: a b\n  sources: [file: {path: a}]\n- sources: [file: {path: b}]\n- sources:", []string{"8: catalogs[1].server_name: a.example is that of the catalog on line 6, too", `10: catalogs[2].server_name: "a b" is no host name: label has a character other than a-z, 0-9, '-' and '_'`, "13: catalogs[4]: has no server_name, and neither has the catalog on line 12; only one can be the default"}},
+		"limits of a file":          {"path: catalog.yaml", "path: a, max_withdraw: 50, withdraw_after: 1ms", []string{`7: catalogs[0].sources[0].file.max_withdraw: "50" is neither a share of 1% to 100%, such as 50%, nor off`, `7: catalogs[0].sources[0].file.withdraw_after: "1ms" is neither a duration such as 90m, of 1s at least, nor never`}},
+		"a limit above all":         {"path: catalog.yaml", "path: a, max_withdraw: 101%", []string{`7: catalogs[0].sources[0].file.max_withdraw: "101%" is neither a share of 1% to 100%, such as 50%, nor off`}},
+		"a limit of a registration": {"file: {path: catalog.yaml}", "registration: {rules: a, max_withdraw: 50%}", []string{"7: catalogs[0].sources[0].registration.max_withdraw: there is no such key; those that there are: convergence, lifetime, linger, listen, max_nodes, name, owner, rules, store"}},
 		"a file":                    {"path: catalog.yaml", "lifetime: 0, max_size: 1TB", []string{`7: catalogs[0].sources[0].file.lifetime: "0" is neither a duration such as 90m, of 1s at least, nor forever`, `7: catalogs[0].sources[0].file.max_size: "1TB" is not a size such as 512MiB`, "7: catalogs[0].sources[0].file.path: required"}},
 		"a file twice":              {"- file: {path: catalog.yaml}", "- file: {path: a}\n  - file: {path: a, max_size: 1}", []string{`8: catalogs[0].sources[1]: "file:a" is there twice, first on line 7`}},
 		"a cluster twice":           {"- file: {path: catalog.yaml}", "- kubernetes: {cluster: a, zone: a.example}\n  - kubernetes: {cluster: a, zone: b.example}", []string{`8: catalogs[0].sources[1]: "kubernetes:a" is there twice, first on line 7`}},
@@ -608,6 +613,7 @@ func spelled(c ownerconfig.Config) string {
 		}
 		return d.String()
 	}
+	after := func(d time.Duration) string { return strings.Replace(lifetime(d), "forever", "never", 1) }
 	fmt.Fprintf(&b, "listen: %s\nwindow: %d\n", quote(c.Listen), c.Window)
 	if c.Metrics != "" {
 		fmt.Fprintf(&b, "metrics: %s\n", quote(c.Metrics))
@@ -644,16 +650,16 @@ func spelled(c ownerconfig.Config) string {
 		b.WriteString("- sources:\n")
 		for _, s := range catalog.Sources {
 			if s.File != nil {
-				fmt.Fprintf(&b, "  - file: {path: %s, lifetime: %s, max_size: %s}\n", quote(s.File.Path), lifetime(s.Lifetime), ownerconfig.FormatSize(s.File.MaxSize))
+				fmt.Fprintf(&b, "  - file: {path: %s, lifetime: %s, max_withdraw: %s, withdraw_after: %s, max_size: %s}\n", quote(s.File.Path), lifetime(s.Lifetime), share(s.MaxWithdraw), after(s.WithdrawAfter), ownerconfig.FormatSize(s.File.MaxSize))
 				continue
 			}
 			if s.Registration != nil || s.NSM != nil {
-				fmt.Fprintf(&b, "  - %s\n", spelledSource(s, lifetime(s.Lifetime)))
+				fmt.Fprintf(&b, "  - %s\n", spelledSource(s, lifetime(s.Lifetime), after(s.WithdrawAfter)))
 				continue
 			}
 			k := s.Kubernetes
-			fmt.Fprintf(&b, "  - kubernetes:\n      cluster: %s\n      zone: %s\n      lifetime: %s\n      endpoints: %s\n",
-				quote(k.Cluster), quote(k.Zone), lifetime(s.Lifetime), quote(k.Endpoints))
+			fmt.Fprintf(&b, "  - kubernetes:\n      cluster: %s\n      zone: %s\n      lifetime: %s\n      max_withdraw: %s\n      withdraw_after: %s\n      endpoints: %s\n",
+				quote(k.Cluster), quote(k.Zone), lifetime(s.Lifetime), share(s.MaxWithdraw), after(s.WithdrawAfter), quote(k.Endpoints))
 			if k.Kubeconfig != "" {
 				fmt.Fprintf(&b, "      kubeconfig: %s\n", quote(k.Kubeconfig))
 			}
@@ -693,8 +699,16 @@ func spelled(c ownerconfig.Config) string {
 	return b.String()
 }
 
+// share returns a share as it stands in a file.
+func share(percent int) string {
+	if percent == 0 {
+		return "off"
+	}
+	return fmt.Sprintf("%d%%", percent)
+}
+
 // spelledSource returns a registration or a registry as it stands in a file.
-func spelledSource(s ownerconfig.Source, lifetime string) string {
+func spelledSource(s ownerconfig.Source, lifetime, after string) string {
 	in := map[string]any{"lifetime": lifetime}
 	set := func(in map[string]any, key, text string) {
 		if text != "" {
@@ -704,6 +718,7 @@ func spelledSource(s ownerconfig.Source, lifetime string) string {
 	kind := "nsm"
 	if n := s.NSM; n != nil {
 		in["name"], in["registry"], in["zone"] = n.Name, n.Registry, n.Zone
+		in["max_withdraw"], in["withdraw_after"] = share(s.MaxWithdraw), after
 		if n.Plain {
 			in["tls"] = "none"
 		}

@@ -228,16 +228,24 @@ func (r *reader) sources(v value, sources *[]Source) {
 }
 
 func (r *reader) lifetime(s *Source) func(v value) {
-	return parsed[time.Duration](r, &s.Lifetime, "a duration", parseLifetime)
+	return parsed(r, &s.Lifetime, "a duration", durationOr("forever"))
+}
+
+// lists adds to the keys of a source those of every source that lists what there is.
+func (r *reader) lists(s *Source, maxWithdraw int, keys map[string]func(v value)) map[string]func(v value) {
+	s.MaxWithdraw, s.WithdrawAfter = maxWithdraw, DefaultWithdrawAfter
+	keys["lifetime"] = r.lifetime(s)
+	keys["max_withdraw"] = parsed(r, &s.MaxWithdraw, "a share", parseShare)
+	keys["withdraw_after"] = parsed(r, &s.WithdrawAfter, "a duration", durationOr("never"))
+	return keys
 }
 
 func (r *reader) file(v value, s *Source) {
 	s.File = &File{MaxSize: catalogfile.DefaultLimit}
-	lines, ok := r.mapping(v, map[string]func(v value){
+	lines, ok := r.mapping(v, r.lists(s, 0, map[string]func(v value){
 		"path":     r.store(&s.File.Path),
-		"lifetime": r.lifetime(s),
 		"max_size": parsed(r, &s.File.MaxSize, "a size", ParseSize),
-	})
+	}))
 	if ok {
 		r.require(v, lines, "path")
 	}
@@ -250,7 +258,7 @@ func (r *reader) kubernetes(v value, s *Source) {
 	k := &Kubernetes{}
 	s.Kubernetes = k
 	var endpoints, pods, names value
-	lines, ok := r.mapping(v, map[string]func(v value){
+	lines, ok := r.mapping(v, r.lists(s, DefaultMaxWithdraw, map[string]func(v value){
 		"cluster":    parsed(r, &k.Cluster, "a name", parseLabel),
 		"zone":       parsed(r, &k.Zone, "a zone", parseServerName),
 		"kubeconfig": r.store(&k.Kubeconfig),
@@ -270,8 +278,7 @@ func (r *reader) kubernetes(v value, s *Source) {
 		},
 		"allow_names": func(v value) { names = v },
 		"publish":     func(v value) { r.publish(v, k) },
-		"lifetime":    r.lifetime(s),
-	})
+	}))
 	if !ok {
 		return
 	}

@@ -227,21 +227,36 @@ func wholeNumber(most int) func(text string) (int, error) {
 // end what the source publishes.
 const minLifetime = time.Second
 
-// parseLifetime takes a duration as a Corefile does: as Go writes it, as a bare number
-// of seconds, or as the word forever, for which it returns 0.
-func parseLifetime(text string) (time.Duration, error) {
-	if text == "forever" {
+// durationOr returns a function that takes a duration as a Corefile does: as Go writes it,
+// as a bare number of seconds, or as the word for endless, for which it returns 0.
+func durationOr(endless string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		if text == endless {
+			return 0, nil
+		}
+		spelled := text
+		if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+			spelled += "s"
+		}
+		d, err := time.ParseDuration(spelled)
+		if err != nil || d < minLifetime {
+			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", federation.Quote(text), minLifetime, endless)
+		}
+		return d, nil
+	}
+}
+
+// parseShare takes a share in percent, or the word off, for which it returns 0 as for all.
+func parseShare(text string) (int, error) {
+	if text == "off" {
 		return 0, nil
 	}
-	spelled := text
-	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
-		spelled += "s"
+	digits, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.Atoi(digits)
+	if err != nil || !percent || share < 1 || share > 100 {
+		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", federation.Quote(text))
 	}
-	lifetime, err := time.ParseDuration(spelled)
-	if err != nil || lifetime < minLifetime {
-		return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor forever", federation.Quote(text), minLifetime)
-	}
-	return lifetime, nil
+	return share % 100, nil
 }
 
 // ParseSize returns the number of bytes that a text stands for: a whole number from 1,

@@ -240,7 +240,7 @@ func (r *reader) nsm(v value, s *Source) {
 	n := &NSM{Name: "nsm"}
 	s.NSM = n
 	r.registries = append(r.registries, placedNSM{v, n})
-	lines, ok := r.mapping(v, map[string]func(v value){
+	lines, ok := r.mapping(v, r.lists(s, DefaultMaxWithdraw, map[string]func(v value){
 		"name":         parsed(r, &n.Name, "a name", parseLabel),
 		"registry":     parsed(r, &n.Registry, "an address", parseRegistry),
 		"registry_ids": r.placed(func(v value) { r.ids(v, &n.IDs) }),
@@ -251,8 +251,7 @@ func (r *reader) nsm(v value, s *Source) {
 				r.wrongf(v, "must be none; leave it out for mutual TLS with the identity of the owner")
 			}
 		}),
-		"lifetime": r.lifetime(s),
-	})
+	}))
 	if !ok {
 		return
 	}

@@ -511,6 +511,9 @@ func (t *text) offered(o *Offered) {
 	if o.Hidden != "" {
 		t.addf(2, "hidden, so nobody is told: %s", plain(o.Hidden))
 	}
+	if o.Held {
+		t.addf(2, "held, as its origin has it no more, with too many others; 'federationctl confirm' withdraws it")
+	}
 	for _, reason := range o.Withheld[:min(len(o.Withheld), maxShown)] {
 		t.addf(2, "withheld: %s", plain(reason))
 	}

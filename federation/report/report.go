@@ -155,6 +155,8 @@ type Source struct {
 	Published bool           `json:"published"`
 	Leaving   bool           `json:"leaving,omitempty"` // until the next configuration is complete
 	Services  int            `json:"services"`
+	Held      int            `json:"held,omitempty"`   // of those, what its origin does not have any more and max_withdraw keeps
+	Release   time.Time      `json:"release,omitzero"` // when the first of them go unless they come back; zero: when somebody confirms it
 	Hidden    int            `json:"hidden,omitempty"`
 	Refused   map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
 

@@ -216,6 +216,13 @@ func (t *text) source(depth int, s *Source) {
 		line += ", refused: " + counts(s.Refused)
 	}
 	t.addf(depth, "%s", line)
+	if s.Held > 0 {
+		line := fmt.Sprintf("held: %s that its origin has no more, which are too many at once; 'federationctl confirm' withdraws them", count(s.Held, "service"))
+		if !s.Release.IsZero() {
+			line += ", and else the first of them go " + t.at(s.Release)
+		}
+		t.addf(depth+1, "%s", line)
+	}
 	if s.Away != "" {
 		line := plain(s.Away)
 		switch {

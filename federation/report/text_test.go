@@ -285,6 +285,8 @@ func testStatus(role Role) *Status {
 			}},
 			{Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100, Relay: &lost},
 			{Name: "cluster", State: "waiting"},
+			{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
+			{Name: "mesh", State: "away", Away: "connection refused", Published: true, Services: 10, Held: 10},
 		},
 	}, {Name: "east", Unavailable: "source x has had no state yet"}}
 	return s

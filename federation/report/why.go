@@ -187,6 +187,7 @@ type Offered struct {
 	Source    string    `json:"source"`
 	Updated   time.Time `json:"updated,omitzero"`
 	Hidden    string    `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
+	Held      bool      `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
 	Withheld  []string  `json:"withheld,omitempty"` // versions of the API that cannot say it, with the reason
 	Told      []Told    `json:"told,omitempty"`     // to whom; empty where it is hidden
 	Endpoints int       `json:"endpoints"`

@@ -94,6 +94,7 @@ type Held struct {
 	Service *wire.Encoded
 	Source  string
 	Hidden  string    // why it is not published: a clause; empty when it is
+	Kept    bool      // whether its origin does not have it any more, and it is held (Entry.MaxWithdraw)
 	Updated time.Time // when this version came; zero: it was in the first state of the catalog
 }
 
@@ -109,6 +110,20 @@ const notYet = "its source is not published before all sources of the new config
 // Where a source has an index, it is asked for the fqdns and for the name as it is. All
 // else is looked through, with the lock that changes wait for held for moments only.
 func (c *Catalog) Find(fqdns []string, name string) []Held {
+	found := c.find(fqdns, name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range found {
+		for _, p := range c.active {
+			if p.name == found[i].Source {
+				_, found[i].Kept = p.held[found[i].Service.Name()]
+			}
+		}
+	}
+	return found
+}
+
+func (c *Catalog) find(fqdns []string, name string) []Held {
 	var found []Held
 	asked := make(map[string]bool, len(fqdns))
 	for _, fqdn := range fqdns {
@@ -118,7 +133,7 @@ func (c *Catalog) Find(fqdns []string, name string) []Held {
 		if l.content == nil {
 			for i, s := range l.whole {
 				if asked[s.FQDN()] || strings.EqualFold(s.Name(), name) {
-					found = append(found, Held{s, l.source, l.hidden, when(stampAt(l.stamps, i))})
+					found = append(found, Held{Service: s, Source: l.source, Hidden: l.hidden, Updated: when(stampAt(l.stamps, i))})
 				}
 				if len(found) >= MaxFound {
 					return found
@@ -224,7 +239,7 @@ func (c *Catalog) indexed(l look, asked map[string]bool, name string) (found []H
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	add := func(it *item) {
-		h := Held{it.service, l.source, l.hidden, when(it.stamp)}
+		h := Held{Service: it.service, Source: l.source, Hidden: l.hidden, Updated: when(it.stamp)}
 		if it.by != "" {
 			h.Hidden = it.by + " has its name or its fqdn, and stands first"
 		}

@@ -96,7 +96,7 @@ func (p *part) hold(going []*wire.Encoded) (stay bool, back []*wire.Encoded) {
 		logger, n, all := p.logger(), len(p.recent)+len(going), p.len()+len(p.recent)
 		c := p.catalog
 		c.lines = append(c.lines, func() {
-			logger.Error("source withdraws too much at once, which is held until it is confirmed", "services", n, "of", all)
+			logger.Error("source withdraws too much at once, which is held until it is confirmed", "services", all, "held", n)
 		})
 	}
 	for _, s := range going {
@@ -200,7 +200,7 @@ func (p *part) release(since time.Time, why string) int {
 	c, logger, left := p.catalog, p.logger(), len(p.held)
 	c.apply(p, Difference{Gone: names}, p.stamp())
 	c.lines = append(c.lines, func() {
-		logger.Info("services that were held are withdrawn", "services", len(names), "held", left, "reason", why)
+		logger.Info("services that were held are withdrawn", "removed", len(names), "held", left, "reason", why)
 	})
 	return len(names)
 }

@@ -1,6 +1,6 @@
 // Package statuspage serves what package report says of a process over HTTP, for people,
 // for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
-// lost tried at once.
+// lost tried at once, or services withdrawn that are held.
 package statuspage
 
 import (
@@ -13,6 +13,7 @@ import (
 	"html/template"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -41,6 +42,10 @@ type Source interface {
 	// Retry tries at once to reach an owner that there is no stream with, and returns how
 	// it was before. Of is its ID or, where it is relayed, the server name of the catalog.
 	Retry(of string) (report.Upstream, error)
+
+	// Confirm withdraws the services that are held of a source of a catalog, and returns how
+	// the source was before. Without a name it is the only one of which any are.
+	Confirm(of, source string) (report.Source, error)
 }
 
 // The bounds of a page of services.
@@ -58,7 +63,8 @@ const (
 //	GET /v1/services?of=ID&after=NAME&limit=N   report.Services
 //	GET /v1/catalog?of=ID                  a report.Service in each line
 //	POST /v1/retry?of=ID                   report.Upstream, as it was; an attempt is made now
-//	POST /retry                            the same for the page, as a form with its token
+//	POST /v1/confirm?of=ID&source=NAME     report.Source, as it was; what was held of it is withdrawn
+//	POST /retry, POST /confirm             the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
 // are read. A request with a body gets 413, as has a POST with one of more than 4 KiB.
@@ -72,8 +78,12 @@ func Handler(source Source) http.Handler {
 	mux.HandleFunc("GET /v1/why", h.why)
 	mux.HandleFunc("GET /v1/services", h.services)
 	mux.HandleFunc("GET /v1/catalog", h.catalog)
-	mux.HandleFunc("POST /v1/retry", h.retry)
-	mux.HandleFunc("POST /retry", h.retryForm)
+	retry := func(from url.Values) (any, error) { return source.Retry(from.Get("of")) }
+	confirm := func(from url.Values) (any, error) { return source.Confirm(from.Get("of"), from.Get("source")) }
+	mux.HandleFunc("POST /v1/retry", h.post(retry))
+	mux.HandleFunc("POST /retry", h.postForm(retry))
+	mux.HandleFunc("POST /v1/confirm", h.post(confirm))
+	mux.HandleFunc("POST /confirm", h.postForm(confirm))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
 		w.Header().Set("Content-Security-Policy", policy)
@@ -115,36 +125,41 @@ type handler struct {
 	forms *http.CrossOriginProtection
 }
 
-// retry answers POST /v1/retry. Whoever sends it is no page in a browser, or one from here.
-func (h handler) retry(w http.ResponseWriter, r *http.Request) {
-	if err := h.forms.Check(r); err != nil {
-		fail(w, http.StatusForbidden, err)
-		return
+// post answers a POST below /v1 with what act returns. Whoever sends it is no page in a
+// browser, or one from here.
+func (h handler) post(act func(url.Values) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h.forms.Check(r); err != nil {
+			fail(w, http.StatusForbidden, err)
+			return
+		}
+		was, err := act(r.URL.Query())
+		if err != nil {
+			fail(w, http.StatusNotFound, err)
+			return
+		}
+		send(w, was)
 	}
-	u, err := h.source.Retry(r.URL.Query().Get("of"))
-	if err != nil {
-		fail(w, http.StatusNotFound, err)
-		return
-	}
-	send(w, u)
 }
 
-// retryForm answers POST /retry, and leads back to the page.
-func (h handler) retryForm(w http.ResponseWriter, r *http.Request) {
-	if err := h.forms.Check(r); err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
+// postForm answers a form of the page, and leads back to it.
+func (h handler) postForm(act func(url.Values) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h.forms.Check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		// ParseForm takes no form of several parts, which could be written to the disk.
+		if err := r.ParseForm(); err != nil || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(h.token)) != 1 {
+			http.Error(w, "this form is not from the page as it is now; go back and reload it", http.StatusForbidden)
+			return
+		}
+		if _, err := act(r.PostForm); err != nil {
+			http.Error(w, problem.Printable(err.Error()), http.StatusNotFound)
+			return
+		}
+		http.Redirect(w, r, "/", http.StatusSeeOther)
 	}
-	// ParseForm takes no form of several parts, which could be written to the disk.
-	if err := r.ParseForm(); err != nil || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(h.token)) != 1 {
-		http.Error(w, "this form is not from the page as it is now; go back and reload it", http.StatusForbidden)
-		return
-	}
-	if _, err := h.source.Retry(r.PostForm.Get("of")); err != nil {
-		http.Error(w, problem.Printable(err.Error()), http.StatusNotFound)
-		return
-	}
-	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 func (h handler) status(w http.ResponseWriter, _ *http.Request) { send(w, h.source.Status()) }

@@ -93,6 +93,7 @@ func owner() *fixed {
 						Relay: &report.Upstream{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
 					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},
+					{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
 				},
 			},
 			{Name: "east.example", Unavailable: "source x has had no state yet"},
@@ -186,6 +187,13 @@ func TestRetry(t *testing.T) {
 		"token in URL":        {ask("POST", "/retry?"+form+token, ""), 403},
 		"parts":               {ask("POST", "/retry", parts, "Content-Type", "multipart/form-data; boundary=b"), 403},
 		"large":               {ask("POST", "/retry", form+token+"&x="+strings.Repeat("x", maxBody)), 413},
+		"confirm in form":     {ask("POST", "/confirm", "of=o1&source=west&token="+token, "Sec-Fetch-Site", "same-origin"), 303},
+		"confirm in script":   {ask("POST", "/v1/confirm?of=o1&source=west", ""), 200},
+		"confirm other":       {ask("POST", "/v1/confirm?of=o1&source=x", ""), 404},
+		"confirm with GET":    {ask("GET", "/v1/confirm?of=o1&source=west", ""), 405},
+		"confirm, no token":   {ask("POST", "/confirm", "of=o1&source=west"), 403},
+		"confirm, elsewhere":  {ask("POST", "/v1/confirm?of=o1&source=west", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"), 403},
+		"confirm, neighbor":   {ask("POST", "/confirm", "of=o1&source=west&token="+token, "Sec-Fetch-Site", "same-site"), 403},
 		"from elsewhere":      {ask("POST", "/retry", form+token, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"), 403},
 		"from a neighbor":     {ask("POST", "/v1/retry?of="+ownerID, "", "Sec-Fetch-Site", "same-site"), 403},
 		"of another origin":   {ask("POST", "/v1/retry?of="+ownerID, "", "Origin", "http://localhost:3000"), 403},
@@ -197,6 +205,9 @@ func TestRetry(t *testing.T) {
 	}
 	if n := source.tried.Load(); n != 3 {
 		t.Errorf("%d attempts, want 3", n)
+	}
+	if n := source.confirmed.Load(); n != 2 {
+		t.Errorf("%d confirmations, want 2", n)
 	}
 }
 

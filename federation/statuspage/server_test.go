@@ -678,6 +678,16 @@ type fixed struct {
 	count  int  // of the services of the catalog
 	broken bool // the catalog cannot be read to its end
 	tried  atomic.Int32
+
+	confirmed atomic.Int32
+}
+
+func (f *fixed) Confirm(_, source string) (report.Source, error) {
+	if source != "west" {
+		return report.Source{}, &report.UnknownError{Of: source, Known: []string{"west"}}
+	}
+	f.confirmed.Add(1)
+	return report.Source{Name: source, Held: 1}, nil
 }
 
 func (f *fixed) Retry(of string) (report.Upstream, error) {

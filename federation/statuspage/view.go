@@ -277,6 +277,8 @@ type source struct {
 	verdict
 
 	Since    moment
+	Of       string    // its catalog
+	Token    string    // to confirm what is held; empty where nothing is
 	Keeps    string    // the lifetime of what it said last, if it has one
 	Upstream *upstream // of a relay
 }
@@ -301,6 +303,12 @@ func newSource(now time.Time, s *report.Source) *source {
 		}
 		if r.Convergence > 0 {
 			v.addf(note, "It converges for another %s: programs register again.", report.Span(time.Duration(r.Convergence*float64(time.Second))))
+		}
+	}
+	if s.Held > 0 {
+		v.addf(warn, "%s of it are held: its origin has them no more, and they are too many at once.", count(s.Held, "service"))
+		if !s.Release.IsZero() {
+			v.addf(warn, "The first of them go %s, if they do not come back.", at(now, s.Release).Age)
 		}
 	}
 	if len(s.Refused) > 0 {
@@ -449,6 +457,9 @@ func newStatus(s *report.Status, token string) *status {
 		for _, of := range v.Catalogs[i].Sources {
 			if of.Upstream != nil {
 				of.Upstream.mayTry(s.Catalogs[i].Name, token)
+			}
+			if of.Held > 0 {
+				of.Of, of.Token = s.Catalogs[i].Name, token
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -218,6 +219,11 @@ func (p *Page) Catalog(of string) (iter.Seq2[report.Service, error], error) {
 // Retry implements statuspage.Source.
 func (p *Page) Retry(of string) (report.Upstream, error) {
 	return p.agent.Retry(of, time.Now())
+}
+
+// Confirm implements statuspage.Source. What owners hold is theirs.
+func (p *Page) Confirm(string, string) (report.Source, error) {
+	return report.Source{}, errors.New("a CoreDNS has no sources; ask the owner")
 }
 
 // Why implements statuspage.Source.

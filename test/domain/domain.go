@@ -313,6 +313,7 @@ catalogs:
   - kubernetes:
       cluster: %s
       zone: %s
+      max_withdraw: off # tests delete whole namespaces
       %s
 `, o.Address, o.Metrics, files.Cert, files.Key, files.CA, strings.Join(d.consumers, `", "`), d.Name, d.Zone, strings.ReplaceAll(strings.TrimSpace(source), "\n", "\n      "))
 	part := o.Config + ".part"

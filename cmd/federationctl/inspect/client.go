@@ -129,6 +129,19 @@ func (e *Endpoint) Retry(ctx context.Context, of string) (*report.Upstream, stri
 	return &u, text, err
 }
 
+// Confirm has an owner withdraw the services that are held of a source, and returns how it
+// was before. Of is the server name of the catalog, empty where there is only one; source may
+// be empty where services of one are held at most.
+func (e *Endpoint) Confirm(ctx context.Context, of, source string) (*report.Source, string, error) {
+	of, err := e.only(ctx, of)
+	if err != nil {
+		return nil, "", err
+	}
+	var s report.Source
+	text, err := e.report(ctx, http.MethodPost, "/v1/confirm", url.Values{"of": {of}, "source": {source}}, &s)
+	return &s, text, err
+}
+
 // only returns the name of a catalog: the one that is given, else the default or only one.
 func (e *Endpoint) only(ctx context.Context, of string) (string, error) {
 	if of != "" {

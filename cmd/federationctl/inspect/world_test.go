@@ -44,6 +44,10 @@ func (p *process) Retry(of string) (report.Upstream, error) {
 	return report.Upstream{ID: of}, nil
 }
 
+func (*process) Confirm(_, source string) (report.Source, error) {
+	return report.Source{Name: source}, nil
+}
+
 func (*process) Services(string, string, int) (report.Services, error) {
 	return report.Services{}, fmt.Errorf("nobody asks")
 }

@@ -4,6 +4,7 @@ package ownreport
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -122,6 +123,31 @@ func (r *Reporter) Retry(of string) (report.Upstream, error) {
 		}
 	}
 	return report.Upstream{}, unknown
+}
+
+// Confirm implements statuspage.Source.
+func (r *Reporter) Confirm(of, name string) (report.Source, error) {
+	c, err := r.of(of)
+	if err != nil {
+		return report.Source{}, err
+	}
+	var was report.Source
+	var known, held []string
+	for _, s := range c.Sources.Status().Sources {
+		known = append(known, s.Name)
+		if s.Held > 0 && (name == "" || s.Name == name) {
+			was, held = convertSource(s), append(held, s.Name)
+		}
+	}
+	switch {
+	case name != "" && !slices.Contains(known, name):
+		return was, fmt.Errorf("there is no source %q; there are %q", name, known)
+	case len(held) > 1:
+		return was, fmt.Errorf("services of several sources are held; name one of %q", held)
+	case len(held) == 1:
+		was.Held = c.Sources.Confirm(was.Name)
+	}
+	return was, nil
 }
 
 // maxRefusals is how many refusals the status has of a catalog.

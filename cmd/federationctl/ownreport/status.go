@@ -84,6 +84,7 @@ func convertSource(of source.SourceStatus) report.Source {
 	s := report.Source{
 		Name: of.Name, State: "current", Away: of.Away, Since: utc(of.Since), Lifetime: lifetime(of.Lifetime),
 		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
+		Held: of.Held, Release: utc(of.Release),
 	}
 	switch {
 	case of.Lapsed:

@@ -129,7 +129,7 @@ func (p *Publisher) entries(c *catalog, of ownerconfig.Catalog, policy wire.Poli
 	defer p.mu.Unlock()
 	var taken []*registered
 	for i, s := range of.Sources {
-		entry := source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), policy.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime}
+		entry := source.Entry{Key: fmt.Sprintf("%s %v", s.Key(), policy.AllowAddresses), Name: s.Name, Lifetime: s.Lifetime, MaxWithdraw: s.MaxWithdraw, WithdrawAfter: s.WithdrawAfter}
 		if c != nil && s.Registration != nil {
 			if g := c.inPlaceOf(entry.Key, *s.Registration, taken); g != nil {
 				taken, entry.Source = append(taken, g), g

@@ -36,7 +36,7 @@ type catalogDescs struct {
 
 	classConsumers, classServices *prometheus.Desc
 
-	complete, away, lifetime, ofSource, hidden, refusedEntries *prometheus.Desc // of its sources
+	complete, away, lifetime, ofSource, held, hidden, refusedEntries *prometheus.Desc // of its sources
 
 	hops *prometheus.Desc // of relays
 
@@ -74,6 +74,7 @@ func describe(serverName string) catalogDescs {
 		away:           ownerDesc(fixed, "source_away_seconds", "For how long the origin of a source cannot be asked; 0 when it can.", "source"),
 		lifetime:       ownerDesc(fixed, "source_lifetime_seconds", "For how long the catalog stays available while the origin of a source cannot be asked: 0 for a relay, none where it does so for ever.", "source"),
 		ofSource:       ownerDesc(fixed, "source_services", "Services of a source, with those that are hidden.", "source"),
+		held:           ownerDesc(fixed, "source_held_services", "Services of a source that its origin does not have any more, and that stay because they are more at once than max_withdraw allows.", "source"),
 		hidden:         ownerDesc(fixed, "source_hidden_services", "Services of a source that a source before it hides.", "source"),
 		refusedEntries: ownerDesc(fixed, "source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", "source", "rule"),
 
@@ -102,7 +103,7 @@ func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	c := describe("") // of the other catalogs only the fixed label is different
 	for _, d := range []*prometheus.Desc{
 		c.consumers, c.withheld, c.services, c.unsent, c.inFlight, c.lag, c.acknowledged, c.refused, c.ended, c.unavailable, c.resumed, c.spared,
-		c.classConsumers, c.classServices, c.complete, c.away, c.lifetime, c.ofSource, c.hidden, c.refusedEntries, c.hops,
+		c.classConsumers, c.classServices, c.complete, c.away, c.lifetime, c.ofSource, c.held, c.hidden, c.refusedEntries, c.hops,
 		c.nodes, c.providers, c.oldNodes, c.pending, c.convergence, c.granted, c.cleared, c.expired, c.refusedNodes, c.storeAway,
 		readyDesc, connectionsDesc, turnedAwayDesc, waitingDesc, admissionDesc, brokenDesc, expiryDesc,
 	} {
@@ -174,6 +175,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 				gauge(d.lifetime, max(of.Lifetime, 0).Seconds(), of.Name) // source.NoLifetime is below 0
 			}
 			gauge(d.ofSource, float64(of.Services), of.Name)
+			gauge(d.held, float64(of.Held), of.Name)
 			gauge(d.hidden, float64(of.Hidden), of.Name)
 			for rule, n := range of.Refused {
 				gauge(d.refusedEntries, float64(n), of.Name, rule)
