@@ -95,6 +95,11 @@ HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 # longer than is promised.
 GOTEST := go run ./test/runner
 
+# Whatever neither the programs reach, nor the tests and examples of the packages that
+# are meant for others, is dead.
+ALIVE = ./cmd/coredns ./cmd/federationctl ./federation \
+	$(addprefix ./federation/,catalog duplex gate mirror mtls owner policy provider report source wire)
+
 # The plugin's version is the module's, and Go takes it from git.
 BUILDFLAGS := -buildvcs=auto
 
@@ -309,12 +314,14 @@ format: $(GOLANGCI_LINT) ## format every file
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: check
-check: lint generate ## check the house rules: format, vet, lint, presubmit, generated files, go.mod
+check: lint generate ## check the house rules: format, vet, lint, presubmit, generated files, go.mod, dead code
 	go vet ./...
 	go test -count=1 -run '^TestPresubmit' ./test
 	@git diff --exit-code -- proto && test -z "$$(git status --porcelain -- proto)" || \
 		{ echo 'proto: the generated files do not match the sources; commit what make generate writes' >&2; exit 1; }
 	go mod tidy -diff
+	@dead=$$(go tool deadcode -test -filter 'coredns-federation/(cmd|federation|plugin)(/|$$)' $(ALIVE)) && test -z "$$dead" || \
+		{ echo "unreachable:" "$$dead" >&2; exit 1; }
 
 .PHONY: unmodified
 unmodified: ## build the plugin into an unmodified CoreDNS tree
