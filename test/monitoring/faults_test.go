@@ -31,7 +31,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 	t.Run("faults", func(t *testing.T) {
 		for name, line := range map[string]func(*testing.T, *world, *process){
 			"catalog": faultsOfCatalog, "identity": faultsOfIdentity, "start": faultsOfStart, "registry": faultsOfRegistry, "version": faultsOfVersion,
-			"drill": faultsOfDrill,
+			"drill": faultsOfDrill, "store": faultsOfStore,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -165,6 +165,22 @@ func faultsOfVersion(t *testing.T, w *world, _ *process) {
 	write(t, w.dir, "older-catalog.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
 	w.ends(t, "older", "FederationOwnerServicesWithheld")
 	d.answers(t, "192.0.2.1")
+}
+
+// faultsOfStore are those of a source whose store comes back empty.
+func faultsOfStore(t *testing.T, w *world, _ *process) {
+	catalog := "services:\n"
+	for i := range 10 {
+		catalog += service(fmt.Sprint("s", i), fmt.Sprint("s", i, ".", zone), "192.0.2.1", "v1")
+	}
+	write(t, w.dir, "stored-catalog.yaml", catalog)
+	w.startOwner(t, "owner", "stored", "- sources: [{file: {path: stored-catalog.yaml, max_withdraw: 50%}}]", days)
+	w.has(t, `federation_owner_services{instance="stored"} == 10`)
+	write(t, w.dir, "stored-catalog.yaml", "services: []\n")
+	w.fires(t, "stored", "FederationOwnerServicesHeld")
+	w.has(t, `federation_owner_services{instance="stored"} == 10`)
+	write(t, w.dir, "stored-catalog.yaml", catalog)
+	w.ends(t, "stored", "FederationOwnerServicesHeld")
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.
