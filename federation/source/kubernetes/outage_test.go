@@ -183,16 +183,16 @@ func testEmptied(t *testing.T, c *cluster) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = catalog.Run(ctx) })
-	await(t, "everything", func() bool { return registry.Len() == n })
+	until(t, "everything", func() bool { return registry.Len() == n })
 	for i := range n {
 		c.deleteService("emptied", fmt.Sprint("s", i))
 	}
-	await(t, "everything is held", func() bool { return catalog.Status().Sources[0].Held == n })
+	until(t, "everything is held", func() bool { return catalog.Status().Sources[0].Held == n })
 	if got := registry.Len(); got != n {
 		t.Errorf("%d services are published, expected %d", got, n)
 	}
 	c.create(labelled(service("emptied", "s0", "192.0.2.2")))
-	await(t, "one is back", func() bool { return catalog.Status().Sources[0].Held == n-1 })
+	until(t, "one is back", func() bool { return catalog.Status().Sources[0].Held == n-1 })
 	if got := catalog.Confirm("kubernetes:west"); got != n-1 || registry.Len() != 1 {
 		t.Errorf("%d services were confirmed, and %d are left; expected %d and 1", got, registry.Len(), n-1)
 	}
