@@ -67,8 +67,8 @@ var allowed = map[string][]string{
 	"federation/catalogfile": {
 		"federation", "federation/catalogentry", "federation/problem", "federation/simpleyaml", "federation/wire", "federation/yamlvalue",
 	},
-	"federation/livefile":  {"federation/filewatch", "federation/regularfile"},
-	"federation/allowfile": {"federation/livefile", "federation/mtls", "federation/problem"},
+	"federation/livefile":       {"federation/filewatch", "federation/regularfile"},
+	"federation/mtls/allowfile": {"federation/livefile", "federation/mtls", "federation/problem"},
 	"federation/source/file": {
 		"federation/catalogfile", "federation/livefile", "federation/problem", "federation/source", "federation/wire",
 	},

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -116,11 +117,11 @@ func (c *configured) as(party, serverName string) *grpc.ClientConn {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	owner, err := mtls.ParseID(pkiOwnerID)
+	owner, err := federation.ParseID(pkiOwnerID)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(source.Client(serverName, []mtls.ID{owner})))
+	conn, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(source.Client(serverName, []federation.ID{owner})))
 	if err != nil {
 		c.t.Fatal(err)
 	}

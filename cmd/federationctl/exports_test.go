@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 )
 
@@ -298,7 +297,7 @@ func TestDocumentedExports(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, id := range config.Allow.IDs {
-			class := exports.Class([]mtls.ID{id})
+			class := exports.Class([]federation.ID{id})
 			if rules := fmt.Sprint(class.Rules()); rules != []string{"[1 2]", "[1]", "[3]"}[i] {
 				t.Errorf("the rules of %v are %s", id, rules)
 			}

@@ -27,6 +27,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 )
@@ -268,7 +269,7 @@ func originFailure(origin mtls.Origin, err error) error {
 
 // checkIDs returns which of the identities of a flag cannot be that of a peer: with a
 // SPIFFE agent only SPIFFE IDs count.
-func checkIDs(flag string, ids []mtls.ID, origin mtls.Origin) error {
+func checkIDs(flag string, ids []federation.ID, origin mtls.Origin) error {
 	for _, id := range ids {
 		if origin.SPIFFE.Socket != "" && !id.IsSPIFFE() {
 			return fmt.Errorf("--%s: %s is no SPIFFE ID, and with --spiffe nothing else is an identity", flag, id)
@@ -278,10 +279,10 @@ func checkIDs(flag string, ids []mtls.ID, origin mtls.Origin) error {
 }
 
 // parseIDs parses the values of a flag as identities.
-func parseIDs(flag string, values []string) ([]mtls.ID, error) {
-	var ids []mtls.ID
+func parseIDs(flag string, values []string) ([]federation.ID, error) {
+	var ids []federation.ID
 	for _, value := range values {
-		id, err := mtls.ParseID(value)
+		id, err := federation.ParseID(value)
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
@@ -86,7 +86,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 }
 
 // ids returns the identities of --as.
-func (o *policyOptions) ids() ([]mtls.ID, error) { return parseIDs("as", o.as) }
+func (o *policyOptions) ids() ([]federation.ID, error) { return parseIDs("as", o.as) }
 
 // open reads configuration files. It prints all mistakes in them, and in the allow files.
 func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*offline.Owner, error) {
@@ -264,8 +264,8 @@ not known.`,
 				return err
 			}
 			for _, id := range ids {
-				_, before := owners[0].Admit([]mtls.ID{id})
-				_, after := owners[1].Admit([]mtls.ID{id})
+				_, before := owners[0].Admit([]federation.ID{id})
+				_, after := owners[1].Admit([]federation.ID{id})
 				if !before && !after {
 					fmt.Fprintf(command.ErrOrStderr(), "federationctl: %s may subscribe by neither %s nor %s\n", id, args[0], args[1])
 				}

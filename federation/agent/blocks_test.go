@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // What a reload changes in the zones is there at once, and the stream goes on
@@ -307,11 +307,11 @@ func TestSharedAddress(t *testing.T) {
 		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
 		plain, named, pinned := w.owner(ownerAddress), w.owner(ownerAddress), w.owner(ownerAddress)
 		named.ServerName = "owner.example"
-		id, err := mtls.ParseID("owner.example")
+		id, err := federation.ParseID("owner.example")
 		if err != nil {
 			t.Fatal(err)
 		}
-		pinned.Name, pinned.IDs = ownerAddress, []mtls.ID{id}
+		pinned.Name, pinned.IDs = ownerAddress, []federation.ID{id}
 		b := w.attach(w.block(1, plain, named))
 		time.Sleep(time.Minute)
 		ids := func() (ids []string) {

@@ -8,16 +8,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
-func ids(t *testing.T, names ...string) (ids []mtls.ID) {
+func ids(t *testing.T, names ...string) (ids []federation.ID) {
 	t.Helper()
 	for _, name := range names {
-		id, err := mtls.ParseID(name)
+		id, err := federation.ParseID(name)
 		if err != nil {
 			t.Fatal(err)
 		}

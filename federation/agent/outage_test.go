@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
@@ -49,12 +49,12 @@ func TestOutages(t *testing.T) {
 			return func() {}
 		}, "too_many_pings"},
 		"not-allowed": {func(w *world) func() {
-			other, err := mtls.ParseID("other.example")
+			other, err := federation.ParseID("other.example")
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			s, err := owner.New(owner.Config{
-				Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []mtls.ID{other},
+				Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
 			})
 			if err != nil {
 				w.t.Fatal(err)

@@ -27,12 +27,12 @@ import (
 
 // OwnerConfig is what one federation block says of the connection to its owner.
 type OwnerConfig struct {
-	Name           string        // of the owner, as ID returns it; empty for the default
-	Addresses      []string      // host:port; replicas of one owner
-	Identity       mtls.Origin   // of this consumer
-	Grace          time.Duration // how long a stream outlives a certificate; see mtls.Source.SetGrace
-	ServerName     string        // empty: the host of each address
-	IDs            []mtls.ID     // empty: the server name
+	Name           string          // of the owner, as ID returns it; empty for the default
+	Addresses      []string        // host:port; replicas of one owner
+	Identity       mtls.Origin     // of this consumer
+	Grace          time.Duration   // how long a stream outlives a certificate; see mtls.Source.SetGrace
+	ServerName     string          // empty: the host of each address
+	IDs            []federation.ID // empty: the server name
 	Version        wire.Version
 	Retention      time.Duration
 	Settle         time.Duration

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -263,13 +263,13 @@ func TestParkedOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				other, err := mtls.ParseID("other.example")
-				self, err2 := mtls.ParseID("consumer.example")
+				other, err := federation.ParseID("other.example")
+				self, err2 := federation.ParseID("consumer.example")
 				if err := errors.Join(err, err2); err != nil {
 					t.Fatal(err)
 				}
 				s, err := owner.New(owner.Config{
-					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []mtls.ID{other},
+					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -283,7 +283,7 @@ func TestParkedOwner(t *testing.T) {
 						t.Fatalf("%+v", u)
 					}
 				}
-				s.SetAllow([]mtls.ID{other, self})
+				s.SetAllow([]federation.ID{other, self})
 				if byHand {
 					if u, err := w.agent.Retry(ownerAddress, time.Now()); err != nil || u.State != "parked" {
 						t.Errorf("%+v, %v", u, err)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
@@ -16,13 +17,13 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve("files.example:8008", service(t, "web.fed.example", "192.0.2.1"))
-		id, err := mtls.ParseID("spiffe://owner.example/hamlet")
+		id, err := federation.ParseID("spiffe://owner.example/hamlet")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := w.owner(ownerAddress)
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
-		c.IDs = []mtls.ID{id}
+		c.IDs = []federation.ID{id}
 		other := c
 		other.Name, other.Addresses = "other", []string{"other.example:8008"} // with the same identity
 		start := time.Now()

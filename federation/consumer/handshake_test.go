@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
@@ -36,12 +37,12 @@ func reply(text string) func(net.Conn) {
 func TestHandshakeFailureIsRetried(t *testing.T) {
 	pinned := func(t *testing.T, w *world, config *Config, id string) {
 		t.Helper()
-		parsed, err := mtls.ParseID(id)
+		parsed, err := federation.ParseID(id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		config.Identity = w.identity(func() credentials.TransportCredentials {
-			return w.consumer.Client("owner.example", []mtls.ID{parsed})
+			return w.consumer.Client("owner.example", []federation.ID{parsed})
 		})
 	}
 	for name, tc := range map[string]struct {

@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -119,7 +119,7 @@ func TestWhoMayNot(t *testing.T) {
 		w.listen()
 		w.run(w.east.mirror.Run)
 		w.expect(time.Minute, "synced w0:443", "syncing ")
-		w.east.server.SetAllow([]mtls.ID{id(t, westID)})
+		w.east.server.SetAllow([]federation.ID{id(t, westID)})
 		w.cut()
 		w.expect(time.Minute, "synced w0:443", "synced e0:443")
 		w.east.server.SetAllow(nil)

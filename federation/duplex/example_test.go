@@ -30,7 +30,7 @@ func Example() {
 	acceptor := consumer.NewAcceptor()
 	listening := must(owner.New(owner.Config{
 		Registry: publishes("shop.berlin.example"), Credentials: berlin.Server(), Logger: slog.New(slog.DiscardHandler),
-		Consume: func(ids []mtls.ID) owner.Subscriber {
+		Consume: func(ids []federation.ID) owner.Subscriber {
 			if ids[0].String() != "paris.example" {
 				return nil // a consumer like any other
 			}

@@ -71,7 +71,7 @@ func newWorld(t *testing.T, window int, rules catalog.Config) *world {
 		c := owner.Config{Registry: p.registry, Credentials: p.source.Server(), Window: window, Logger: slog.New(slog.DiscardHandler)}
 		subscription := mirror.Subscription{Accept: acceptor}
 		if p == w.west {
-			c.Consume = func(ids []mtls.ID) owner.Subscriber {
+			c.Consume = func(ids []federation.ID) owner.Subscriber {
 				if slices.Contains(ids, id(t, eastID)) {
 					return acceptor
 				}
@@ -91,9 +91,9 @@ func newWorld(t *testing.T, window int, rules catalog.Config) *world {
 	return w
 }
 
-func id(t *testing.T, text string) mtls.ID {
+func id(t *testing.T, text string) federation.ID {
 	t.Helper()
-	parsed, err := mtls.ParseID(text)
+	parsed, err := federation.ParseID(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (w *world) source(id string) *mtls.Source {
 type identity struct{ *world }
 
 func (i identity) Credentials(string) credentials.TransportCredentials {
-	return i.east.source.Client("", []mtls.ID{id(i.t, westID)})
+	return i.east.source.Client("", []federation.ID{id(i.t, westID)})
 }
 func (identity) Changed() <-chan struct{} { return nil }
 
@@ -185,7 +185,7 @@ func (w *world) run(f func(context.Context) error) (stop func()) {
 func (w *world) connect(identity string) rdpb.DiscoveryServiceClient {
 	w.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///west",
-		grpc.WithTransportCredentials(w.source(identity).Client("", []mtls.ID{id(w.t, westID)})),
+		grpc.WithTransportCredentials(w.source(identity).Client("", []federation.ID{id(w.t, westID)})),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx, "") }))
 	if err != nil {
 		w.t.Fatal(err)

@@ -70,7 +70,7 @@ type Config struct {
 type TurnedAway struct {
 	Role    string // of the peers of its port, such as consumer
 	Address net.Addr
-	IDs     []mtls.ID // of the certificate that it has shown, which need not be its own; none before it has shown one
+	IDs     []federation.ID // of the certificate that it has shown, which need not be its own; none before it has shown one
 	Reason  Reason
 	Rule    string // which it breaks, as a sentence; it may repeat what the peer has sent
 }

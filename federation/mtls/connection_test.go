@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // link is a connection of a consumer with an owner, after the handshake.
@@ -21,7 +23,7 @@ type link struct {
 	close           func()
 }
 
-func connect(t *testing.T, client, server *Source, ids ...ID) link {
+func connect(t *testing.T, client, server *Source, ids ...federation.ID) link {
 	t.Helper()
 	a, b := net.Pipe()
 	var l link

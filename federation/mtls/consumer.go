@@ -17,8 +17,8 @@ import (
 type Consumer struct {
 	*Source
 
-	ServerName string // for which the owner's certificate must be valid; default: the host of the address
-	IDs        []ID   // of which the owner's certificate must have one, instead of ServerName; default: none
+	ServerName string          // for which the owner's certificate must be valid; default: the host of the address
+	IDs        []federation.ID // of which the owner's certificate must have one, instead of ServerName; default: none
 }
 
 // maxOwnerName bounds the name of an owner, in bytes: it is a label of metrics, and metadata

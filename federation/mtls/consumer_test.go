@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
@@ -23,8 +24,8 @@ func TestParseOwnerName(t *testing.T) {
 
 // An owner that is given no name has its only identity for one, or its first address.
 func TestOwnerName(t *testing.T) {
-	identity := func(s string) mtls.ID {
-		id, err := mtls.ParseID(s)
+	identity := func(s string) federation.ID {
+		id, err := federation.ParseID(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,16 +35,16 @@ func TestOwnerName(t *testing.T) {
 	for _, tc := range []struct {
 		addresses  []string
 		serverName string
-		ids        []mtls.ID
+		ids        []federation.ID
 		want       string
 		former     string // of versions before owners had names
 	}{
 		{[]string{"a:1"}, "", nil, "a:1", `["a:1"] "" []`},
 		{[]string{"a:1", "b:1"}, "", nil, "a:1", `["a:1" "b:1"] "" []`},
 		{[]string{"a:1"}, "shop", nil, "a:1/shop", `["a:1"] "shop" []`},
-		{[]string{"a:1"}, "", []mtls.ID{a}, "spiffe://mesh-a.example/hamlet", `["a:1"] "" ["spiffe://mesh-a.example/hamlet"]`},
-		{[]string{"a:1"}, "shop", []mtls.ID{b}, "b.example/shop", `["a:1"] "shop" ["b.example"]`},
-		{[]string{"a:1"}, "", []mtls.ID{a, b}, "a:1", `["a:1"] "" ["spiffe://mesh-a.example/hamlet" "b.example"]`},
+		{[]string{"a:1"}, "", []federation.ID{a}, "spiffe://mesh-a.example/hamlet", `["a:1"] "" ["spiffe://mesh-a.example/hamlet"]`},
+		{[]string{"a:1"}, "shop", []federation.ID{b}, "b.example/shop", `["a:1"] "shop" ["b.example"]`},
+		{[]string{"a:1"}, "", []federation.ID{a, b}, "a:1", `["a:1"] "" ["spiffe://mesh-a.example/hamlet" "b.example"]`},
 	} {
 		c := mtls.Consumer{ServerName: tc.serverName, IDs: tc.ids}
 		if got := c.OwnerName(tc.addresses); got != tc.want {

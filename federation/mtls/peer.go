@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // Peer is the other side of a connection, as its certificate says. It is the AuthInfo of
@@ -34,7 +36,7 @@ func PeerOf(info credentials.AuthInfo) (Peer, bool) {
 
 // IDs returns the identities of the peer: of a Source that SPIFFE has issued its SPIFFE
 // ID, otherwise that and the DNS names of its certificate, without the wildcards.
-func (p Peer) IDs() []ID {
+func (p Peer) IDs() []federation.ID {
 	switch {
 	case len(p.State.PeerCertificates) == 0:
 		return nil
@@ -132,8 +134,8 @@ func (p Peer) same(other Peer) bool {
 }
 
 // setOf returns the identities as a set: a certificate has room for tens of thousands.
-func setOf(ids []ID) map[ID]bool {
-	set := make(map[ID]bool, len(ids))
+func setOf(ids []federation.ID) map[federation.ID]bool {
+	set := make(map[federation.ID]bool, len(ids))
 	for _, id := range ids {
 		set[id] = true
 	}
@@ -159,10 +161,10 @@ func AddressOf(a net.Addr) netip.Prefix {
 
 // PeerIDs returns the identities that a certificate carries: its SPIFFE ID and its DNS
 // names without the wildcards. Those of a peer that was verified are for [Peer.IDs] to say.
-func PeerIDs(certificate *x509.Certificate) []ID {
+func PeerIDs(certificate *x509.Certificate) []federation.ID {
 	ids := spiffeIDs(certificate)
 	for _, name := range certificate.DNSNames {
-		if id, err := ParseID(name); err == nil {
+		if id, err := federation.ParseID(name); err == nil {
 			ids = append(ids, id)
 		}
 	}
@@ -170,11 +172,11 @@ func PeerIDs(certificate *x509.Certificate) []ID {
 }
 
 // spiffeIDs returns the SPIFFE ID that a certificate carries, if it does.
-func spiffeIDs(certificate *x509.Certificate) []ID {
+func spiffeIDs(certificate *x509.Certificate) []federation.ID {
 	// X509-SVID section 2: a certificate with more than one URI SAN must be refused.
 	if len(certificate.URIs) == 1 {
-		if id, err := ParseSPIFFE(certificate.URIs[0].String()); err == nil {
-			return []ID{id}
+		if id, err := federation.ParseSPIFFE(certificate.URIs[0].String()); err == nil {
+			return []federation.ID{id}
 		}
 	}
 	return nil

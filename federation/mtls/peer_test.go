@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // parties returns an owner and a consumer of one authority with certificates of such a
@@ -257,7 +259,7 @@ func TestPeerOf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		info credentials.AuthInfo
 		ok   bool
-		ids  []ID
+		ids  []federation.ID
 	}{
 		"of a source":               {l.owner, true, want},
 		"of other credentials":      {bare, true, want},

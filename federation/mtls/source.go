@@ -11,6 +11,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
 )
 
@@ -218,7 +219,7 @@ func (s *Source) SetGrace(d time.Duration) { s.connections.setGrace(max(d, 0)) }
 
 // ids returns the identities that a certificate carries, as far as they count: in a
 // federation of trust domains an authority could write any DNS name.
-func (s *Source) ids(certificate *x509.Certificate) []ID {
+func (s *Source) ids(certificate *x509.Certificate) []federation.ID {
 	if s.agent != nil {
 		return spiffeIDs(certificate)
 	}

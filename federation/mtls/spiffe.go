@@ -79,7 +79,7 @@ func (s SPIFFE) accepted() (domains []spiffeid.TrustDomain, err error) {
 		case domain.Name() != name: // it may be a whole SPIFFE ID
 			return nil, fmt.Errorf("trust domain %s: name it alone, as in %s", federation.Quote(name), domain)
 		}
-		if _, err := ParseSPIFFE(domain.IDString() + "/workload"); err != nil { // its length
+		if _, err := federation.ParseSPIFFE(domain.IDString() + "/workload"); err != nil { // its length
 			return nil, fmt.Errorf("trust domain %s: %w", federation.Quote(name), err)
 		}
 		domains = append(domains, domain)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/test/spiffeagent"
 	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
@@ -292,7 +293,7 @@ func TestFederation(t *testing.T) {
 				}
 			}
 		}
-		for name, ids := range map[string][]ID{"a DNS name": parseIDs(t, []string{"owner.example"}), "nothing": nil} {
+		for name, ids := range map[string][]federation.ID{"a DNS name": parseIDs(t, []string{"owner.example"}), "nothing": nil} {
 			if err, _ := handshake(w.Client("owner.example", ids), peer(two, bob).Server()); err == nil {
 				t.Errorf("an owner is taken that is pinned to %s", name)
 			}

@@ -36,7 +36,7 @@ func verifySVID(chain []*x509.Certificate, domains map[spiffeid.TrustDomain]*x50
 	}
 	raw, err := x509svid.IDFromCert(leaf)
 	if err == nil {
-		_, err = ParseSPIFFE(raw.String())
+		_, err = federation.ParseSPIFFE(raw.String())
 	}
 	if err != nil {
 		return refused(shown(err))

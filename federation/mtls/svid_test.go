@@ -14,6 +14,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // certify returns a certificate that parent signs, with its key as an authority of its
@@ -129,9 +131,9 @@ func TestX509SVID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			good, peer := holder(bundles, certify(t, one, nil, alice)), holder(bundles, tc.leaf, tc.rest...)
-			var ids []ID
+			var ids []federation.ID
 			if len(tc.leaf.certificate.URIs) > 0 {
-				if id, err := ParseID(tc.leaf.certificate.URIs[0].String()); err == nil {
+				if id, err := federation.ParseID(tc.leaf.certificate.URIs[0].String()); err == nil {
 					ids = append(ids, id)
 				}
 			}

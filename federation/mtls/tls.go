@@ -30,13 +30,13 @@ import (
 //
 // The error of a handshake in which the owner's certificate was refused is a
 // *tls.CertificateVerificationError, with a text that is safe to show.
-func (s *Source) Client(serverName string, ids []ID) credentials.TransportCredentials {
+func (s *Source) Client(serverName string, ids []federation.ID) credentials.TransportCredentials {
 	ids = slices.Clone(ids)
 	config := func(m *material) *tls.Config { return s.clientConfig(m, serverName, ids) }
 	return guarded{credentials.NewTLS(&tls.Config{ServerName: serverName}), s, x509.ExtKeyUsageServerAuth, config}
 }
 
-func (s *Source) clientConfig(m *material, serverName string, ids []ID) *tls.Config {
+func (s *Source) clientConfig(m *material, serverName string, ids []federation.ID) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: serverName,
@@ -67,7 +67,7 @@ func refusal(state tls.ConnectionState, reason error) error {
 
 // verifyOwner returns why the first certificate of chain does not identify the owner, or
 // nil if it does.
-func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName string, ids []ID) error {
+func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName string, ids []federation.ID) error {
 	if len(chain) == 0 {
 		return errors.New("owner has no certificate")
 	}
@@ -77,7 +77,7 @@ func (s *Source) verifyOwner(m *material, chain []*x509.Certificate, serverName 
 	leaf := chain[0]
 	switch {
 	case len(ids) > 0:
-		if !slices.ContainsFunc(s.ids(leaf), func(id ID) bool { return slices.Contains(ids, id) }) {
+		if !slices.ContainsFunc(s.ids(leaf), func(id federation.ID) bool { return slices.Contains(ids, id) }) {
 			return fmt.Errorf("certificate is for %s, not for %v", names(leaf), ids)
 		}
 	case s.agent != nil:

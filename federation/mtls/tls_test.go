@@ -15,6 +15,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 func TestHandshake(t *testing.T) {
@@ -308,10 +310,10 @@ func load(t *testing.T, issued Issued) *Source {
 	return source
 }
 
-func parseIDs(t *testing.T, texts []string) (ids []ID) {
+func parseIDs(t *testing.T, texts []string) (ids []federation.ID) {
 	t.Helper()
 	for _, text := range texts {
-		id, err := ParseID(text)
+		id, err := federation.ParseID(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,12 +10,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
-func idOf(tb testing.TB, text string) mtls.ID {
+func idOf(tb testing.TB, text string) federation.ID {
 	tb.Helper()
-	id, err := mtls.ParseID(text)
+	id, err := federation.ParseID(text)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -35,8 +36,8 @@ func TestSetAllow(t *testing.T) {
 		consumer, stranger := idOf(t, consumerID), idOf(t, strangerID)
 		f := start(t, nil)
 		upsert(t, f.registry, service("a", 1))
-		conns := map[mtls.ID]*grpc.ClientConn{consumer: f.dial(t, consumerID), stranger: f.dial(t, strangerID)}
-		served := func(id mtls.ID) *client {
+		conns := map[federation.ID]*grpc.ClientConn{consumer: f.dial(t, consumerID), stranger: f.dial(t, strangerID)}
+		served := func(id federation.ID) *client {
 			t.Helper()
 			c := subscribe(t, conns[id])
 			if diff := cmp.Diff([]string{"upsert a 1", "end"}, c.nextN(2)); diff != "" {
@@ -55,7 +56,7 @@ func TestSetAllow(t *testing.T) {
 		silent := open(t, conns[stranger]) // has not sent the initial request
 		old := subscribe1(t, conns[stranger])
 		synctest.Wait()
-		f.server.SetAllow([]mtls.ID{consumer})
+		f.server.SetAllow([]federation.ID{consumer})
 		refused(lost)
 		refused(silent)
 		var err error
@@ -80,7 +81,7 @@ func TestSetAllow(t *testing.T) {
 		}
 		upsert(t, f.registry, service("a", 1))
 
-		f.server.SetAllow([]mtls.ID{stranger})
+		f.server.SetAllow([]federation.ID{stranger})
 		refused(kept)
 		refused(subscribe(t, conns[consumer]))
 		lost = served(stranger)
@@ -96,10 +97,10 @@ func TestSetAllow(t *testing.T) {
 // a consumer.
 func TestSetAllowKeepsConsumerWithSecondIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
+		f := start(t, func(c *Config) { c.Allow = []federation.ID{idOf(t, consumerID)} })
 		c := subscribe(t, f.dialAs(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}, DNSNames: []string{"consumer.example"}}))
 		c.next()
-		f.server.SetAllow([]mtls.ID{idOf(t, "consumer.example")})
+		f.server.SetAllow([]federation.ID{idOf(t, "consumer.example")})
 		upsert(t, f.registry, service("a", 1))
 		if got := c.next(); got != "upsert a 1" {
 			t.Errorf("received %q, expected upsert a 1", got)

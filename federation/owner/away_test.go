@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -64,13 +65,13 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 		"expired": {nil, func(t *testing.T, f *fixture) {
 			careless(t, f, f.authority, mtls.Leaf{Name: "test", URIs: []string{consumerID}, Lifetime: time.Minute})
 		}, gate.BadCertificate, "expired", consumerID},
-		"not allowed": {func(c *Config) { c.Allow = []mtls.ID{idOf(t, strangerID)} }, func(t *testing.T, f *fixture) {
+		"not allowed": {func(c *Config) { c.Allow = []federation.ID{idOf(t, strangerID)} }, func(t *testing.T, f *fixture) {
 			subscribe(t, f.dial(t, consumerID)).status()
 		}, gate.NotAllowed, "no identity that is allowed", consumerID},
 		"not allowed any more": {nil, func(t *testing.T, f *fixture) {
 			c := subscribe(t, f.dial(t, consumerID))
 			c.next()
-			f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
+			f.server.SetAllow([]federation.ID{idOf(t, strangerID)})
 			c.status()
 		}, gate.NotAllowed, "not allowed any more", consumerID},
 		"no catalog": {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
@@ -70,7 +71,7 @@ func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 		f := start(t, func(c *Config) { c.Credentials = owner.source.Server() })
 		upsert(t, f.registry, expressible("a", 1))
 		dial := func(p party) *grpc.ClientConn {
-			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []mtls.ID{idOf(t, ownerID)})))
+			conn := f.dial(t, "spiffe://test", grpc.WithTransportCredentials(p.source.Client("owner", []federation.ID{idOf(t, ownerID)})))
 			time.AfterFunc(time.Hour, func() { conn.Close() }) // lets the streams end if the test fails
 			return conn
 		}

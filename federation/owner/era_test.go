@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -36,7 +35,7 @@ func expectUnavailable(tb testing.TB, c *client) {
 //  3. What changes meanwhile is told to nobody, and to those that come afterwards.
 func TestUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
+		f := start(t, func(c *Config) { c.Allow = []federation.ID{idOf(t, consumerID)} })
 		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
 		conn := f.dial(t, consumerID)
 		synced, stuck, silent := subscribe(t, conn), subscribe(t, conn), open(t, conn)

@@ -74,8 +74,8 @@ func must[T any](v T, err error) T {
 // when the owner has ended.
 func demonstration() (ctx context.Context, listener net.Listener, server credentials.TransportCredentials, wait func()) {
 	authority := must(mtls.NewAuthority("example", 24*time.Hour))
-	ownerID, consumerID := must(mtls.ParseID("spiffe://owner.example/owner")), must(mtls.ParseID("spiffe://consumer.example/dns"))
-	client := certificates(authority, consumerID).Client("owner.example", []mtls.ID{ownerID})
+	ownerID, consumerID := must(federation.ParseID("spiffe://owner.example/owner")), must(federation.ParseID("spiffe://consumer.example/dns"))
+	client := certificates(authority, consumerID).Client("owner.example", []federation.ID{ownerID})
 	listener = must(net.Listen("tcp", "127.0.0.1:0"))
 	ctx, stop := context.WithCancel(context.Background())
 	var consumer sync.WaitGroup
@@ -118,7 +118,7 @@ func printCatalog(ctx context.Context, address string, client credentials.Transp
 }
 
 // certificates returns those of a party with that identity.
-func certificates(authority *mtls.Authority, id mtls.ID) *mtls.Source {
+func certificates(authority *mtls.Authority, id federation.ID) *mtls.Source {
 	dir := must(os.MkdirTemp("", "example"))
 	defer os.RemoveAll(dir)
 	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -28,7 +29,7 @@ import (
 //  3. A server that stops says so before it ends the stream.
 func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, func(c *Config) { c.Allow = []mtls.ID{idOf(t, consumerID)} })
+		f := start(t, func(c *Config) { c.Allow = []federation.ID{idOf(t, consumerID)} })
 		client := healthpb.NewHealthClient(f.dial(t, strangerID))
 		watch := func(service string) healthpb.Health_WatchClient {
 			t.Helper()

@@ -35,7 +35,7 @@ type receiver struct {
 }
 
 // listen opens a stream of a consumer, with these pairs in its header.
-func listen(t testing.TB, f *fixture, ids []mtls.ID, version wire.Version, pairs ...string) *receiver {
+func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version, pairs ...string) *receiver {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
 	leaf := mtls.Leaf{Name: "test"}
@@ -134,7 +134,7 @@ func onWire(t testing.TB, version wire.Version, s *federation.Service) *federati
 // comeBack opens a stream of a consumer that holds services already, of which it sends
 // the digests of so many buckets. What is in a bucket that is not selected counts as held,
 // and all else is forgotten: it is swept at the end marker, unless it comes before.
-func comeBack(t testing.TB, f *fixture, ids []mtls.ID, version wire.Version, state map[string]*federation.Service, buckets int) (l *receiver, resumed bool) {
+func comeBack(t testing.TB, f *fixture, ids []federation.ID, version wire.Version, state map[string]*federation.Service, buckets int) (l *receiver, resumed bool) {
 	t.Helper()
 	digests := sumOf(t, form{version, defaultMaxMessage}, state).Fold(buckets)
 	l = listen(t, f, ids, version, wire.ResumeHeader, digests.Header())

@@ -212,7 +212,7 @@ func BenchmarkClasses(b *testing.B) {
 			}
 			subscriptions := make([]*Subscription, benchConsumers)
 			for i := range subscriptions {
-				s := r.SubscribeAs([]mtls.ID{idOf(b, classID(i%max(classes, 1)))})
+				s := r.SubscribeAs([]federation.ID{idOf(b, classID(i%max(classes, 1)))})
 				for updates := s.take(nil, 1024); len(updates) > 0; {
 					updates = s.take(updates[:0], 1024)
 				}

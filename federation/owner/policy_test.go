@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/testlog"
@@ -53,7 +52,7 @@ func TestPolicyIsEnforcedForOpenSubscriptions(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		upsert(t, r, service(name, 1))
 	}
-	one, two, whole := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)}), r.SubscribeAs([]mtls.ID{idOf(t, strangerID)}), r.Subscribe()
+	one, two, whole := r.SubscribeAs([]federation.ID{idOf(t, consumerID)}), r.SubscribeAs([]federation.ID{idOf(t, strangerID)}), r.Subscribe()
 	if got := [][]string{drain(one), drain(two)}; len(got[0]) != 5 || len(got[1]) != 5 {
 		t.Errorf("without a policy the catalogs are %v, expected four services and their end", got)
 	}
@@ -141,7 +140,7 @@ func TestPolicyChangesWhileACatalogIsTaken(t *testing.T) {
 		upsert(t, r, service(name, 1))
 	}
 	r.SetPolicy(policyOf(t, of("a b d", consumerID)))
-	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer s.Close()
 	unsent := func(want int) {
 		t.Helper()
@@ -173,7 +172,7 @@ func TestHiddenAndShownAgain(t *testing.T) {
 	upsert(t, r, service("told", 1))
 	shown, hidden := policyOf(t, of("told untold", consumerID)), policyOf(t)
 	r.SetPolicy(shown)
-	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer s.Close()
 	drain(s)
 	upsert(t, r, service("told", 2))
@@ -200,7 +199,7 @@ func TestManyHiddenServices(t *testing.T) {
 	set(t, r, services)
 	last := services[len(services)-1].Name
 	r.SetPolicy(policyOf(t, of(last, consumerID)))
-	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer s.Close()
 	for range 3 {
 		before := len(s.catalog)
@@ -448,7 +447,7 @@ func TestHold(t *testing.T) {
 	upsert(t, r, service("a", 1))
 	upsert(t, r, service("b", 1))
 	r.SetPolicy(policyOf(t, of("b", consumerID)))
-	s := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	s := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer s.Close()
 	drain(s)
 	upsert(t, r, service("b", 2))
@@ -457,7 +456,7 @@ func TestHold(t *testing.T) {
 	release := r.Hold()
 	r.SetPolicy(policyOf(t, of("a b c", consumerID)))
 	upsert(t, r, service("c", 1))
-	late := r.SubscribeAs([]mtls.ID{idOf(t, consumerID)})
+	late := r.SubscribeAs([]federation.ID{idOf(t, consumerID)})
 	defer late.Close()
 	if got := slices.Concat(drain(s), drain(late)); len(got) > 0 {
 		t.Errorf("during the edit %q is told", got)

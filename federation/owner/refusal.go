@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Refusal is what a consumer says of a service that it does not take.
@@ -57,7 +56,7 @@ func (r *Registry) accepted(consumer, service string) {
 
 // settled tells that a consumer does not refuse any more what the policy has withdrawn
 // from it while it was away. It has a whole catalog now.
-func (r *Registry) settled(consumer string, ids []mtls.ID) {
+func (r *Registry) settled(consumer string, ids []federation.ID) {
 	if r.refusals.listener == nil {
 		return
 	}

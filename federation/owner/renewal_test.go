@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
@@ -135,10 +136,10 @@ func TestRenewal(t *testing.T) {
 		}
 
 		token := c.token()
-		f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
+		f.server.SetAllow([]federation.ID{idOf(t, strangerID)})
 		check("consumer that is not allowed any more", fresh, codes.Unauthenticated, token)
 		c.status()
-		f.server.SetAllow([]mtls.ID{idOf(t, consumerID)})
+		f.server.SetAllow([]federation.ID{idOf(t, consumerID)})
 		check("token of a stream that was turned away", fresh, codes.NotFound, token)
 		check("stranger that may not subscribe", thief, codes.Unauthenticated, token)
 	})

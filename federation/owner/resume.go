@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -167,7 +166,7 @@ type resumption struct {
 // Digests that are not known, or are of what has changed, are taken by the first of
 // those that come, and the others wait for it. What has changed again meanwhile counts as
 // different.
-func (r *Registry) resume(ctx context.Context, era era, ids []mtls.ID, f form, theirs resume.Digests) *resumption {
+func (r *Registry) resume(ctx context.Context, era era, ids []federation.ID, f form, theirs resume.Digests) *resumption {
 	s := &Subscription{ids: ids}
 	for round := 0; ; round++ {
 		v := r.lockView(s)

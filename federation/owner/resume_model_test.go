@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -48,7 +47,7 @@ func (w *world) remembered() map[string]*federation.Service {
 
 // comeBack returns a subscriber that holds services already. What is in a bucket that is
 // not selected counts as held, and all else as not told yet.
-func (w *world) comeBack(ids []mtls.ID, state map[string]*federation.Service, buckets int) *holder {
+func (w *world) comeBack(ids []federation.ID, state map[string]*federation.Service, buckets int) *holder {
 	resumed := w.registry.resume(w.tb.Context(), w.registry.current(), ids, plain, sumOf(w.tb, plain, state).Fold(buckets))
 	if resumed == nil {
 		return newHolder(w.registry.SubscribeAs(ids))

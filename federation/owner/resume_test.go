@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -81,7 +80,7 @@ func TestResume(t *testing.T) {
 			for _, s := range services {
 				upsert(t, f.registry, s)
 			}
-			ids := []mtls.ID{idOf(t, consumerID)}
+			ids := []federation.ID{idOf(t, consumerID)}
 			held := onWires(t, version, services)
 
 			same, resumed := comeBack(t, f, ids, version, held, 512)
@@ -138,7 +137,7 @@ func TestResumeOfAView(t *testing.T) {
 		upsert(t, r, s)
 	}
 	r.SetPolicy(policyOf(t, stripped(of("s001 s002 s003", consumerID)), of("s003", strangerID)))
-	ids := []mtls.ID{idOf(t, consumerID)}
+	ids := []federation.ID{idOf(t, consumerID)}
 	state := make(map[string]*federation.Service)
 	for _, name := range []string{"s001", "s002", "s003"} {
 		s := expressible(name, 1)
@@ -182,7 +181,7 @@ func TestResumeNeedsTheHeader(t *testing.T) {
 			"two":       {wire.ResumeHeader, good, wire.ResumeHeader, good},
 			"of others": {wire.ResumeHeader, resume.Digests{{1}}.Header()},
 		} {
-			l := listen(t, f, []mtls.ID{idOf(t, consumerID)}, wire.V1Alpha2, pairs...)
+			l := listen(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, pairs...)
 			header, err := l.header()
 			if err != nil || len(header.Get(wire.ResumeHeader)) > 0 {
 				t.Errorf("%s: header %v, error %v", name, header, err)
@@ -251,7 +250,7 @@ func TestResumeAndEras(t *testing.T) {
 			f.registry.Delete("s001")
 			f.registry.SetUnavailable("")
 		})
-		ids := []mtls.ID{idOf(t, consumerID)}
+		ids := []federation.ID{idOf(t, consumerID)}
 		l := listen(t, f, ids, wire.V1Alpha2, wire.ResumeHeader, sumOf(t, plain, services).Header())
 		if _, _, err := l.receive(); status.Code(err) != codes.Unavailable {
 			t.Errorf("the stream of an era that has ended got %v, expected Unavailable", err)
@@ -329,7 +328,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		}
 		c.status()
 		upsert(t, f.registry, services["s000"])
-		l, _ := comeBack(t, f, []mtls.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
+		l, _ := comeBack(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
 		synctest.Wait()
 		heard.expect(t, "resumed", Refusal{Service: "s000", Consumer: consumerID})
 		if got, want := l.nextN(t, 2), []string{"upsert s001 2", "end"}; !cmp.Equal(want, got) {
@@ -348,7 +347,7 @@ func TestDigestsAreShared(t *testing.T) {
 		for _, s := range services {
 			upsert(t, r, s)
 		}
-		theirs, ids := sumOf(t, plain, services), []mtls.ID{idOf(t, consumerID)}
+		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
 		release := make(chan struct{})
 		var taking sync.Mutex
 		computations := 0
@@ -400,7 +399,7 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 		for _, s := range services {
 			upsert(t, r, s)
 		}
-		theirs, ids := sumOf(t, plain, services), []mtls.ID{idOf(t, consumerID)}
+		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
 		r.resumes = &resumes{digests: make(map[sight]*digests)}
 		r.resumes.spend(2 * digestBurst)
 		if resumed := r.resume(t.Context(), r.current(), ids, plain, theirs); resumed != nil {
@@ -439,7 +438,7 @@ func TestResumeTellsNothingOfWhatIsHidden(t *testing.T) {
 		r.SetPolicy(policyOf(t, stripped(of("s001", consumerID)), of("s002", consumerID)))
 		state := map[string]*federation.Service{"s001": expressible("s001", 1), "s002": services["s002"]}
 		state["s001"].Description = ""
-		theirs, ids := sumOf(t, plain, state), []mtls.ID{idOf(t, consumerID)}
+		theirs, ids := sumOf(t, plain, state), []federation.ID{idOf(t, consumerID)}
 		told := func(when string, buckets int, want ...string) {
 			t.Helper()
 			resumed := r.resume(t.Context(), r.current(), ids, plain, theirs)

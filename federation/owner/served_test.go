@@ -29,7 +29,7 @@ func holding(tb testing.TB, name string) *Registry {
 func (f *fixture) asking(tb testing.TB, serverName string) *grpc.ClientConn {
 	tb.Helper()
 	leaf := mtls.Leaf{Name: "test", URIs: []string{consumerID}}
-	return f.dialAs(tb, leaf, grpc.WithTransportCredentials(f.sourceOf(tb, leaf).Client(serverName, []mtls.ID{idOf(tb, ownerID)})))
+	return f.dialAs(tb, leaf, grpc.WithTransportCredentials(f.sourceOf(tb, leaf).Client(serverName, []federation.ID{idOf(tb, ownerID)})))
 }
 
 // TestServerNameChoosesTheCatalog subscribes with server names of all kinds, where

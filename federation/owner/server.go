@@ -60,7 +60,7 @@ type Config struct {
 	// Allow are the identities that may subscribe: a consumer's certificate must
 	// carry one of them. Empty means every certificate that Credentials accept,
 	// until SetAllow is called.
-	Allow []mtls.ID
+	Allow []federation.ID
 
 	// Window is how many responses are sent ahead of their acknowledgements, 1 to
 	// MaxWindow. 0 means 1, the rule of the specification: "only one message in
@@ -89,7 +89,7 @@ type Config struct {
 	// for the identities of a consumer that may subscribe, it returns who subscribes to
 	// what the consumer publishes on its streams of v1alpha2, or nil for nobody. With it,
 	// messages of up to MaxMessage are received, of every peer.
-	Consume func(ids []mtls.ID) Subscriber
+	Consume func(ids []federation.ID) Subscriber
 
 	// Register, where it is set, adds further services to those that are served. The
 	// others are the two versions of the API, and the health service. Streams of further
@@ -117,10 +117,10 @@ type Server struct {
 	readers    sync.WaitGroup
 	audit      atomic.Pointer[slog.Logger]
 
-	mu       sync.Mutex            // guards the fields below, and those of every catalog
-	allowed  map[mtls.ID]struct{}  // who may subscribe; nil for every certificate
-	catalogs map[string]*catalog   // by server name; there is always one under ""
-	sessions map[*session]struct{} // the streams that are open
+	mu       sync.Mutex                 // guards the fields below, and those of every catalog
+	allowed  map[federation.ID]struct{} // who may subscribe; nil for every certificate
+	catalogs map[string]*catalog        // by server name; there is always one under ""
+	sessions map[*session]struct{}      // the streams that are open
 	renewals renewals
 }
 
@@ -170,8 +170,8 @@ func New(c Config) (*Server, error) {
 
 // SetAllow replaces the identities that may subscribe. With none, no consumer may.
 // The streams of consumers that may no longer subscribe end with Unauthenticated.
-func (s *Server) SetAllow(ids []mtls.ID) {
-	allowed := make(map[mtls.ID]struct{}, len(ids))
+func (s *Server) SetAllow(ids []federation.ID) {
+	allowed := make(map[federation.ID]struct{}, len(ids))
 	for _, id := range ids {
 		allowed[id] = struct{}{}
 	}
@@ -307,7 +307,7 @@ func (s *Server) admit(ctx context.Context, session *session) error {
 	ok = ok && certified
 	if ok && session.registry != nil {
 		session.consumer = "without identity"
-		if id != (mtls.ID{}) {
+		if id != (federation.ID{}) {
 			session.consumer = id.String()
 		}
 		session.log = session.catalog.log.With("consumer", session.consumer)
@@ -349,16 +349,16 @@ const role = "consumer"
 // mayLocked returns the first of the identities that may subscribe, if there is one,
 // and reports whether a consumer with these identities may. The caller holds the
 // lock.
-func (s *Server) mayLocked(ids []mtls.ID) (mtls.ID, bool) {
+func (s *Server) mayLocked(ids []federation.ID) (federation.ID, bool) {
 	for _, id := range ids {
 		if _, ok := s.allowed[id]; ok || s.allowed == nil {
 			return id, true
 		}
 	}
-	return mtls.ID{}, s.allowed == nil
+	return federation.ID{}, s.allowed == nil
 }
 
-func mayNot(ids []mtls.ID) error {
+func mayNot(ids []federation.ID) error {
 	return status.Errorf(codes.Unauthenticated,
 		"the identities %s of your certificate may not subscribe; have the owner allow one of them", federation.Quote(fmt.Sprint(ids)))
 }

@@ -134,7 +134,7 @@ func (f *fixture) sourceOf(tb testing.TB, leaf mtls.Leaf) *mtls.Source {
 // credentials returns those of a consumer.
 func (f *fixture) credentials(tb testing.TB, leaf mtls.Leaf) credentials.TransportCredentials {
 	tb.Helper()
-	return f.sourceOf(tb, leaf).Client("owner", []mtls.ID{idOf(tb, ownerID)})
+	return f.sourceOf(tb, leaf).Client("owner", []federation.ID{idOf(tb, ownerID)})
 }
 
 // dial returns a connection of the consumer with that identity.
@@ -508,7 +508,7 @@ func TestAuthorisation(t *testing.T) {
 	allow := func(ids ...string) func(*Config) {
 		return func(c *Config) {
 			for _, text := range ids {
-				id, err := mtls.ParseID(text)
+				id, err := federation.ParseID(text)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -560,7 +560,7 @@ func TestConsumerWithoutIdentity(t *testing.T) {
 		if n := f.logged.Count(`msg="consumer subscribed" consumer="without identity"`); n != 1 {
 			t.Errorf("%d log lines tell of the consumer, expected 1:\n%s", n, f.logged)
 		}
-		f.server.SetAllow([]mtls.ID{idOf(t, consumerID)})
+		f.server.SetAllow([]federation.ID{idOf(t, consumerID)})
 		if delay := delayWith(t, codes.Unauthenticated, c.status().Err()); delay != parkingDelay {
 			t.Errorf("the delay is %v", delay)
 		}

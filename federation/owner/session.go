@@ -30,7 +30,7 @@ type session struct {
 	cancel     context.CancelCauseFunc // ends it
 	address    net.Addr                // of the consumer
 	peer       mtls.Peer               // the consumer
-	ids        []mtls.ID               // of its certificate
+	ids        []federation.ID         // of its certificate
 	token      string                  // of Server.renewals; "" for none
 	dialed     bool                    // by this side
 	serverName string                  // for which the consumer asked in its handshake; "" if dialed

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -75,7 +74,7 @@ func TestStats(t *testing.T) {
 		late.Acknowledged, late.Unsent, late.Oldest = 3, 1, changed.Add(time.Minute)
 		expect("less behind", late)
 
-		f.server.SetAllow([]mtls.ID{idOf(t, strangerID)})
+		f.server.SetAllow([]federation.ID{idOf(t, strangerID)})
 		c.status()
 		ended[codes.Unauthenticated]++
 		expect("turned away", CatalogStats{Services: 2, Acknowledged: 3, Refused: refused, Ended: ended})

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/resume"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -22,7 +21,7 @@ func (r *Registry) Subscribe() *Subscription {
 
 // SubscribeAs is Subscribe for a consumer with these identities, which is told what the
 // policy says; without a policy, everything. It must be one that may subscribe.
-func (r *Registry) SubscribeAs(ids []mtls.ID) *Subscription {
+func (r *Registry) SubscribeAs(ids []federation.ID) *Subscription {
 	return r.subscribe(&Subscription{ids: ids})
 }
 
@@ -57,9 +56,9 @@ type Subscription struct {
 	// Read-only after Subscribe.
 
 	registry   *Registry
-	everything bool      // whatever the policy
-	ids        []mtls.ID // of the consumer, unless it is told everything
-	era        era       // when it ends, so does the subscription
+	everything bool            // whatever the policy
+	ids        []federation.ID // of the consumer, unless it is told everything
+	era        era             // when it ends, so does the subscription
 	begun      time.Time
 
 	wake chan struct{} // holds one value when there may be something to take

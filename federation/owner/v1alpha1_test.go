@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 )
@@ -217,11 +216,11 @@ func TestAnswersV1Alpha1(t *testing.T) {
 func TestAuthorisationV1Alpha1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) {
-			id, err := mtls.ParseID(consumerID)
+			id, err := federation.ParseID(consumerID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Allow = []mtls.ID{id}
+			c.Allow = []federation.ID{id}
 		})
 		c := subscribe1(t, f.dial(t, strangerID))
 		if _, err := c.stream.Recv(); status.Code(err) != codes.Unauthenticated {

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
@@ -58,7 +59,7 @@ type Config struct {
 
 // Allow says which consumers may subscribe: those in IDs, and those in the file.
 type Allow struct {
-	IDs  []mtls.ID
+	IDs  []federation.ID
 	File string // empty for none
 
 	// Everybody lets each certificate in that an authority of the owner has signed. No

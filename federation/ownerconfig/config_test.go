@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -101,11 +102,11 @@ catalogs:
   - file: {path: catalog.yaml}
 `
 
-func ids(t *testing.T, texts ...string) []mtls.ID {
+func ids(t *testing.T, texts ...string) []federation.ID {
 	t.Helper()
-	var ids []mtls.ID
+	var ids []federation.ID
 	for _, text := range texts {
-		id, err := mtls.ParseID(text)
+		id, err := federation.ParseID(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func ids(t *testing.T, texts ...string) []mtls.ID {
 
 // equal compares identities by ==, and policies by their rules.
 var equal = cmp.Options{
-	cmp.Comparer(func(a, b mtls.ID) bool { return a == b }),
+	cmp.Comparer(func(a, b federation.ID) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b *policy.Policy) bool { return (a == nil) == (b == nil) }), // Exports has the rules
 	cmpopts.EquateEmpty(),

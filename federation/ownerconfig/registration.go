@@ -48,10 +48,10 @@ type Etcd struct {
 // NSM is the registry of a Network Service Mesh.
 type NSM struct {
 	Name     string
-	Registry string    // tcp://host:port or unix:///path
-	IDs      []mtls.ID // that the registry must have one of; empty for its host name
-	Zone     string    // that fqdns are in, as in the file
-	Plain    bool      // whether the registry is asked without TLS; it is on this machine
+	Registry string          // tcp://host:port or unix:///path
+	IDs      []federation.ID // that the registry must have one of; empty for its host name
+	Zone     string          // that fqdns are in, as in the file
+	Plain    bool            // whether the registry is asked without TLS; it is on this machine
 }
 
 // What holds where the file says nothing.
@@ -286,14 +286,14 @@ func isLoopback(text string) bool {
 }
 
 // ids reads a list of different identities.
-func (r *reader) ids(list value, ids *[]mtls.ID) {
+func (r *reader) ids(list value, ids *[]federation.ID) {
 	first := r.unique()
 	r.list(list, func(v value) {
 		text := r.text(v)
 		if text == "" {
 			return
 		}
-		id, err := mtls.ParseID(text)
+		id, err := federation.ParseID(text)
 		switch {
 		case err != nil:
 			r.wrongf(v, "%v", err)

@@ -18,11 +18,11 @@ import (
 
 // Relay is another owner, whose catalog is the whole of this one.
 type Relay struct {
-	Name       string       // of the owner; the default where the file gives it none
-	Addresses  []string     // host:port of the owner's replicas, at least one; tried in turn
-	IDs        []mtls.ID    // of which the owner must have one; empty for the server name
-	ServerName string       // that the owner is asked for; empty for the host of each address
-	Version    wire.Version // of the API
+	Name       string          // of the owner; the default where the file gives it none
+	Addresses  []string        // host:port of the owner's replicas, at least one; tried in turn
+	IDs        []federation.ID // of which the owner must have one; empty for the server name
+	ServerName string          // that the owner is asked for; empty for the host of each address
+	Version    wire.Version    // of the API
 
 	Zones       []federation.FQDN // that the owner may publish in; empty for everywhere
 	Settle      time.Duration     // how long an owner is silent that does not mark the end of its catalog
@@ -155,7 +155,7 @@ func sizeOf[T int | int64](least, most int64) func(text string) (T, error) {
 // checkRelays notes what a relay needs in this configuration.
 func (r *reader) checkRelays(c Config) {
 	for _, at := range r.relays {
-		if c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(at.relay.IDs, mtls.ID.IsSPIFFE) {
+		if c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(at.relay.IDs, federation.ID.IsSPIFFE) {
 			r.wrongf(at.value, "needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that")
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -115,7 +114,7 @@ func TestRelayKey(t *testing.T) {
 	for i, change := range []func(*ownerconfig.Relay){
 		func(l *ownerconfig.Relay) { l.Name = "a" },
 		func(l *ownerconfig.Relay) { l.Addresses = []string{"a:1", "b:1"} },
-		func(l *ownerconfig.Relay) { l.IDs = []mtls.ID{ids(t, "spiffe://a.example/b")[0]} },
+		func(l *ownerconfig.Relay) { l.IDs = []federation.ID{ids(t, "spiffe://a.example/b")[0]} },
 		func(l *ownerconfig.Relay) { l.ServerName = "a" },
 		func(l *ownerconfig.Relay) { l.Version = wire.V1Alpha1 },
 		func(l *ownerconfig.Relay) { l.Zones = []federation.FQDN{zone} },

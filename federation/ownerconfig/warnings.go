@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -89,6 +89,6 @@ func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
 }
 
 // tells reports whether some rule of a catalog is for a consumer with that identity.
-func tells(c Catalog, id mtls.ID) bool {
-	return c.Policy == nil || len(c.Policy.Class([]mtls.ID{id}).Rules()) > 0
+func tells(c Catalog, id federation.ID) bool {
+	return c.Policy == nil || len(c.Policy.Class([]federation.ID{id}).Rules()) > 0
 }

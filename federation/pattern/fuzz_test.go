@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
 )
@@ -64,7 +63,7 @@ func FuzzID(f *testing.F) {
 			t.Errorf("%q is %q, and that is %q, %v", s, p, again, err)
 		}
 		q, otherErr := pattern.ParseID(other)
-		id, err := mtls.ParseID(text)
+		id, err := federation.ParseID(text)
 		if err != nil {
 			return
 		}
@@ -82,7 +81,7 @@ func FuzzID(f *testing.F) {
 
 // checkGroup checks that an index of patterns by their group finds p for what it matches
 // and covers.
-func checkGroup(t *testing.T, p, q pattern.ID, id mtls.ID) {
+func checkGroup(t *testing.T, p, q pattern.ID, id federation.ID) {
 	t.Helper()
 	group := pattern.Group(p.String())
 	switch {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 const (
@@ -59,7 +58,7 @@ func parseID(s string) (string, error) {
 	case strings.Contains(host, all):
 		return "", errHostStar
 	}
-	id, err := mtls.ParseID(host)
+	id, err := federation.ParseID(host)
 	switch {
 	case err != nil:
 		return "", rule(err)
@@ -88,7 +87,7 @@ func checkSPIFFE(s, path string) error {
 		}
 	}
 	// Whatever a '*' stands for, the text around it obeys the rules of SPIFFE IDs.
-	_, err := mtls.ParseID(strings.ReplaceAll(s, all, "x"))
+	_, err := federation.ParseID(strings.ReplaceAll(s, all, "x"))
 	return rule(err)
 }
 
@@ -103,7 +102,7 @@ func rule(err error) error {
 
 // Matches reports whether p matches the identity. Only "*" matches the zero ID, which
 // is nobody.
-func (p ID) Matches(id mtls.ID) bool { return p.matches(id.String()) }
+func (p ID) Matches(id federation.ID) bool { return p.matches(id.String()) }
 
 // Covers reports whether p provably matches every identity that q matches. It may
 // report false where that takes more than a look at their segments one by one.

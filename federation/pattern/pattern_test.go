@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
 )
@@ -236,12 +235,12 @@ func TestIDMatches(t *testing.T) {
 		{"*.example", "spiffe://acme/ns.example", false},
 		{"*.example", "acme.example", true},
 	} {
-		p, id := parsed(t, pattern.ParseID, tt.pattern), parsed(t, mtls.ParseID, tt.id)
+		p, id := parsed(t, pattern.ParseID, tt.pattern), parsed(t, federation.ParseID, tt.id)
 		if p.Matches(id) != tt.want || policytest.MatchesID(tt.pattern, tt.id) != tt.want {
 			t.Errorf("%q matches %q: %t, want %t", p, id, p.Matches(id), tt.want)
 		}
 	}
-	if !parsed(t, pattern.ParseID, "*").Matches(mtls.ID{}) || parsed(t, pattern.ParseID, "*.example").Matches(mtls.ID{}) {
+	if !parsed(t, pattern.ParseID, "*").Matches(federation.ID{}) || parsed(t, pattern.ParseID, "*.example").Matches(federation.ID{}) {
 		t.Error("the zero ID is not matched by * alone")
 	}
 }
@@ -399,7 +398,7 @@ func TestZeroMatchesNothing(t *testing.T) {
 	if name.Matches(federation.FQDN{}) || name.Matches(parsed(t, federation.ParseFQDN, "example")) || name.String() != "" {
 		t.Error("the zero Name matches")
 	}
-	if id.Matches(mtls.ID{}) || id.Matches(parsed(t, mtls.ParseID, "example")) || id.String() != "" {
+	if id.Matches(federation.ID{}) || id.Matches(parsed(t, federation.ParseID, "example")) || id.String() != "" {
 		t.Error("the zero ID matches")
 	}
 }
@@ -417,7 +416,7 @@ func TestErrorsOfTheNames(t *testing.T) {
 // the other, in several lengths: the time is to grow as the length does.
 func BenchmarkStars(b *testing.B) {
 	for _, n := range []int{100, 500} {
-		id := parsed(b, mtls.ParseID, "spiffe://a/"+strings.Repeat("a", 2*n))
+		id := parsed(b, federation.ParseID, "spiffe://a/"+strings.Repeat("a", 2*n))
 		p := parsed(b, pattern.ParseID, "spiffe://a/"+strings.Repeat("*a", n)+"*b")
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			b.ReportAllocs()

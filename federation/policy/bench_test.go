@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -102,7 +102,7 @@ func BenchmarkClass(b *testing.B) {
 	for _, n := range []int{1, 50, 500} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			p := compile(b, partners(n, policy.Rule{})...)
-			ids := []mtls.ID{id(b, fmt.Sprintf("spiffe://partner-%d.example/ns/dns/a", n-1))}
+			ids := []federation.ID{id(b, fmt.Sprintf("spiffe://partner-%d.example/ns/dns/a", n-1))}
 			b.ReportAllocs()
 			for b.Loop() {
 				p.Class(ids)

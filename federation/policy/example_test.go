@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 )
 
@@ -30,8 +29,8 @@ func Example() {
 		Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTPS}},
 	}
 	for _, consumer := range []string{"spiffe://partner.example/ns/dns/a", "dns.example"} {
-		id, _ := mtls.ParseID(consumer)
-		decision := p.Explain(p.Class([]mtls.ID{id}), web)
+		id, _ := federation.ParseID(consumer)
+		decision := p.Explain(p.Class([]federation.ID{id}), web)
 		fmt.Printf("%s: %s\n", consumer, decision.Reason)
 	}
 	// Output:

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
 )
@@ -55,7 +54,7 @@ func FuzzPolicy(f *testing.F) {
 
 // compare compares what is told of one service to one consumer, and returns the rule
 // that decides.
-func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []mtls.ID, s *federation.Service) int {
+func compare(t *testing.T, p *policy.Policy, rules []policy.Rule, ids []federation.ID, s *federation.Service) int {
 	t.Helper()
 	before := encoded(t, s)
 	decides, want := policytest.Decide(rules, ids, s)

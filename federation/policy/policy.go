@@ -3,7 +3,7 @@ package policy
 import (
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
@@ -119,7 +119,7 @@ func (p *Policy) addID(to pattern.ID, rule int, patterns map[pattern.ID]int) {
 type Class struct{ rules string } // as ruleSet.text returns them
 
 // Class returns the class of a consumer with the identities.
-func (p *Policy) Class(ids []mtls.ID) Class {
+func (p *Policy) Class(ids []federation.ID) Class {
 	if p == nil {
 		return Class{}
 	}

@@ -9,14 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-func id(t testing.TB, s string) mtls.ID {
+func id(t testing.TB, s string) federation.ID {
 	t.Helper()
-	id, err := mtls.ParseID(s)
+	id, err := federation.ParseID(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func compile(t testing.TB, rules ...policy.Rule) *policy.Policy {
 // consumer is the class of a consumer with the identities.
 func consumer(t testing.TB, p *policy.Policy, ids ...string) policy.Class {
 	t.Helper()
-	var parsed []mtls.ID
+	var parsed []federation.ID
 	for _, s := range ids {
 		parsed = append(parsed, id(t, s))
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
@@ -33,7 +34,7 @@ func Example() {
 		Addresses: []string{address},
 		Identity: mtls.Consumer{
 			Source: certificates(authority, "spiffe://shop.example/web"),
-			IDs:    []mtls.ID{must(mtls.ParseID("spiffe://owner.example/owner"))},
+			IDs:    []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
 		},
 		OnChange: func(s provider.Status) { changes <- s },
 	}))

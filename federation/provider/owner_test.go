@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -55,7 +56,7 @@ func TestRealOwners(t *testing.T) {
 	p, err := provider.New(provider.Config{
 		Addresses: addresses,
 		Identity: mtls.Consumer{
-			Source: certificates(authority, "spiffe://shop.example/web"), IDs: []mtls.ID{must(mtls.ParseID("spiffe://owner.example/owner"))},
+			Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
 		},
 		OnChange: func(s provider.Status) { told <- s },
 	})
@@ -106,7 +107,7 @@ func TestRealOwnerIsCleared(t *testing.T) {
 	address, stop := exampleOwner(authority)
 	t.Cleanup(stop)
 	identity := mtls.Consumer{
-		Source: certificates(authority, "spiffe://shop.example/web"), IDs: []mtls.ID{must(mtls.ParseID("spiffe://owner.example/owner"))},
+		Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
 	}
 	told := make(changes, 100)
 	p, err := provider.New(provider.Config{Addresses: []string{address}, Identity: identity, OnChange: func(s provider.Status) { told <- s }})

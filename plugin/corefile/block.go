@@ -146,7 +146,7 @@ func parseBlock(c *caddy.Controller) (Block, error) {
 	case *files == mtls.Files{} && agent == "":
 		return Block{}, start.Err("tls: is missing, and so is spiffe; there is no unsecured mode: " +
 			"tls takes the files CERT KEY CA, and spiffe takes SOCKET [TRUST_DOMAIN...]")
-	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, mtls.ID.IsSPIFFE):
+	case agent != "" && !slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE):
 		return Block{}, start.Err("owner_id: with spiffe, one SPIFFE ID at least is needed, such as spiffe://owner.example/hamlet; " +
 			"a host name is no identity in SPIFFE")
 	}
@@ -187,7 +187,7 @@ func (b *Block) set(property string, args []string) (err error) {
 	case "tls_servername":
 		owner.ServerName, err = single(args, parseHost)
 	case "owner_id":
-		owner.IDs, err = list(nil, args, mtls.ParseID)
+		owner.IDs, err = list(nil, args, federation.ParseID)
 	case "api":
 		owner.Version, err = single(args, wire.ParseVersion)
 	case "ttl":

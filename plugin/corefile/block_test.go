@@ -22,7 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
-var compareValues = cmpopts.EquateComparable(federation.FQDN{}, mtls.ID{}, netip.Prefix{}, pattern.Name{})
+var compareValues = cmpopts.EquateComparable(federation.FQDN{}, federation.ID{}, netip.Prefix{}, pattern.Name{})
 
 // controller returns a controller for the tokens of a server block for fed.example.
 func controller(input string) *caddy.Controller {
@@ -44,9 +44,9 @@ func zones(t testing.TB, names ...string) []federation.FQDN {
 	return zones
 }
 
-func id(t *testing.T, s string) mtls.ID {
+func id(t *testing.T, s string) federation.ID {
 	t.Helper()
-	id, err := mtls.ParseID(s)
+	id, err := federation.ParseID(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestParse(t *testing.T) {
 					Identity:    mtls.Origin{Files: mtls.Files{Cert: "cert.pem", Key: "/etc/key.pem", CA: "ca.pem"}},
 					Grace:       5 * time.Minute,
 					ServerName:  "gateway.example",
-					IDs:         []mtls.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
+					IDs:         []federation.ID{id(t, "spiffe://example.org/owner"), id(t, "owner.example")},
 					Version:     wire.V1Alpha1,
 					Retention:   90 * time.Minute,
 					Settle:      100 * time.Millisecond,
@@ -199,7 +199,7 @@ func TestParse(t *testing.T) {
 			"spiffe", "federation {\nowner owner.example:8008\nspiffe unix:///agent.sock b.example c.example\nowner_id owner.example spiffe://b.example/owner\n}",
 			[]Block{minimal(func(b *Block) {
 				b.Owner.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix:///agent.sock", TrustDomains: []string{"b.example", "c.example"}}}
-				b.Owner.IDs = []mtls.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
+				b.Owner.IDs = []federation.ID{id(t, "owner.example"), id(t, "spiffe://b.example/owner")}
 			})},
 		},
 		{"identity_grace 0", block("identity_grace 0"), []Block{minimal(func(b *Block) { b.Owner.Grace = 0 })}},

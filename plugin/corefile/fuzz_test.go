@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
@@ -81,7 +82,7 @@ func checkRanges(t *testing.T, b Block) {
 		"zones":           len(b.Zone.Origins) > 0,
 		"owner":           len(b.Owner.Addresses) > 0,
 		"tls":             spiffe || files.Cert != "" && files.Key != "" && files.CA != "",
-		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, mtls.ID.IsSPIFFE),
+		"owner_id":        !spiffe || slices.ContainsFunc(b.Owner.IDs, federation.ID.IsSPIFFE),
 		"spiffe":          !spiffe || files == mtls.Files{},
 		"identity_grace":  0 <= b.Owner.Grace && b.Owner.Grace <= 24*time.Hour,
 		"api":             b.Owner.Version == wire.V1Alpha1 || b.Owner.Version == wire.V1Alpha2,

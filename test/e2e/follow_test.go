@@ -42,11 +42,11 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	}
 	source, err := mtls.Load(d.ConsumerFiles(), slog.New(slog.DiscardHandler))
 	must(t, err)
-	id, err := mtls.ParseID(d.OwnerID())
+	id, err := federation.ParseID(d.OwnerID())
 	must(t, err)
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
 	config := mirror.Config{
-		Subscription: mirror.Subscription{Identity: mtls.Consumer{Source: source, IDs: []mtls.ID{id}}},
+		Subscription: mirror.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	}

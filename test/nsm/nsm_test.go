@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/realserver"
 )
@@ -166,10 +167,10 @@ func TestSPIFFE(t *testing.T) {
 		running.Wait()
 	})
 	running.Go(func() { _ = identity.Run(ctx) })
-	id := func(path string) []mtls.ID {
-		id, err := mtls.ParseID(spire.ID(path))
+	id := func(path string) []federation.ID {
+		id, err := federation.ParseID(spire.ID(path))
 		must(t, err)
-		return []mtls.ID{id}
+		return []federation.ID{id}
 	}
 	w.startRegistry(t, time.Minute)
 	w.register(t, "nse", "web", a)

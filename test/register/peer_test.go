@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -27,9 +28,9 @@ func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.Registr
 	t.Helper()
 	source, err := mtls.Load(w.files(name), nil)
 	must(t, err)
-	id, err := mtls.ParseID(ownerID)
+	id, err := federation.ParseID(ownerID)
 	must(t, err)
-	conn, err := grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", []mtls.ID{id})))
+	conn, err := grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", []federation.ID{id})))
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return registrationv1.NewRegistrationServiceClient(conn)

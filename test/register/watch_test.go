@@ -174,13 +174,13 @@ func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
 	source, err := mtls.Load(w.files("coredns"), slog.New(slog.DiscardHandler))
 	must(t, err)
-	id, err := mtls.ParseID(ownerID)
+	id, err := federation.ParseID(ownerID)
 	must(t, err)
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
 	}
 	m, err := mirror.New(mirror.Config{
-		Subscription: mirror.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []mtls.ID{id}}},
+		Subscription: mirror.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	})

@@ -8,7 +8,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 )
@@ -139,11 +138,11 @@ func (c *catalog) share(a *Audience, s *offline.Service) {
 
 // allows reports whether a pattern is an identity that may subscribe.
 func (c *catalog) allows(pattern string) bool {
-	id, err := mtls.ParseID(pattern)
+	id, err := federation.ParseID(pattern)
 	if err != nil {
 		return false
 	}
-	_, allowed := c.owner.Admit([]mtls.ID{id})
+	_, allowed := c.owner.Admit([]federation.ID{id})
 	return allowed
 }
 

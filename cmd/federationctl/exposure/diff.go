@@ -8,7 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -62,7 +62,7 @@ func (g *Group) String() string {
 // either names, and those of also, each an identity of its own. It compares the catalogs
 // with that server name, or all where all is set. Show is called with each group for
 // which anything changes.
-func Diff(before, after *offline.Owner, serverName string, all bool, also []mtls.ID, show func(*Group) error) (differ bool, err error) {
+func Diff(before, after *offline.Owner, serverName string, all bool, also []federation.ID, show func(*Group) error) (differ bool, err error) {
 	names := []string{serverName}
 	if all {
 		names = before.ServerNames()
@@ -72,8 +72,8 @@ func Diff(before, after *offline.Owner, serverName string, all bool, also []mtls
 			}
 		}
 	}
-	var consumers []mtls.ID
-	seen := make(map[mtls.ID]bool)
+	var consumers []federation.ID
+	seen := make(map[federation.ID]bool)
 	for _, id := range slices.Concat(before.Allowed(), after.Allowed(), also) {
 		if !seen[id] {
 			seen[id] = true
@@ -193,7 +193,7 @@ func (p pair) access() string {
 }
 
 // groups returns the consumers by what they are.
-func (c *comparison) groups(ids []mtls.ID) (pairs []pair, consumers map[pair][]string) {
+func (c *comparison) groups(ids []federation.ID) (pairs []pair, consumers map[pair][]string) {
 	consumers = make(map[pair][]string)
 	for _, id := range ids {
 		p := pair{c.before.consumer(id), c.after.consumer(id)}

@@ -11,7 +11,6 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -44,7 +43,7 @@ type consumer struct {
 }
 
 // consumer returns a consumer of the catalog whose certificate has these identities.
-func (c *catalog) consumer(ids ...mtls.ID) consumer {
+func (c *catalog) consumer(ids ...federation.ID) consumer {
 	counting, allowed := c.owner.Admit(ids)
 	if !allowed {
 		return consumer{}

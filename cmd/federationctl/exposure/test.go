@@ -6,7 +6,6 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Answer says what a consumer is told of a service.
@@ -44,7 +43,7 @@ func asked(name, service string) string {
 // services with that name or fqdn, be it the one that the consumer knows. Without an
 // answer for a name there is an error. Told reports whether each name has an answer that
 // is told.
-func Test(o *offline.Owner, ids []mtls.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
+func Test(o *offline.Owner, ids []federation.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
 	c, err := open(o, serverName)
 	if err != nil {
 		return nil, false, err

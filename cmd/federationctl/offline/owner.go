@@ -13,9 +13,8 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
@@ -75,8 +74,8 @@ func (m *MistakesError) in(file string, problems ...problem.Problem) {
 type Owner struct {
 	file     string // as it was named
 	config   ownerconfig.Config
-	allowed  []mtls.ID // the consumers that may subscribe, in the order of the files, each once
-	known    map[mtls.ID]bool
+	allowed  []federation.ID // the consumers that may subscribe, in the order of the files, each once
+	known    map[federation.ID]bool
 	extra    *Extra
 	notes    []string
 	mistakes MistakesError
@@ -89,7 +88,7 @@ func Open(ctx context.Context, file string, extra *Extra) (*Owner, error) {
 	if extra == nil {
 		extra = &Extra{}
 	}
-	o := &Owner{file: file, extra: extra, known: make(map[mtls.ID]bool)}
+	o := &Owner{file: file, extra: extra, known: make(map[federation.ID]bool)}
 	data, _, err := regularfile.Read(file, ownerconfig.MaxBytes)
 	if err != nil {
 		o.mistakes.in(file, problem.Problem{Rule: err.Error()})
@@ -112,7 +111,7 @@ func Open(ctx context.Context, file string, extra *Extra) (*Owner, error) {
 }
 
 // allow adds consumers to those that may subscribe.
-func (o *Owner) allow(ids []mtls.ID) {
+func (o *Owner) allow(ids []federation.ID) {
 	for _, id := range ids {
 		if !o.known[id] {
 			o.known[id] = true
@@ -125,7 +124,7 @@ func (o *Owner) allow(ids []mtls.ID) {
 func (o *Owner) File() string { return o.file }
 
 // Allowed returns the identities of the consumers that may subscribe.
-func (o *Owner) Allowed() []mtls.ID { return slices.Clone(o.allowed) }
+func (o *Owner) Allowed() []federation.ID { return slices.Clone(o.allowed) }
 
 // SPIFFE reports whether the owner gets its identity from a SPIFFE agent. Then host names
 // in the certificates of consumers count for nothing.
@@ -133,12 +132,12 @@ func (o *Owner) SPIFFE() bool { return o.config.Identity.SPIFFE.Socket != "" }
 
 // Admit returns which of the identities in a certificate count for the owner, and whether
 // a consumer with them may subscribe.
-func (o *Owner) Admit(ids []mtls.ID) (counting []mtls.ID, allowed bool) {
+func (o *Owner) Admit(ids []federation.ID) (counting []federation.ID, allowed bool) {
 	counting = slices.Clone(ids)
 	if o.SPIFFE() {
-		counting = slices.DeleteFunc(counting, func(id mtls.ID) bool { return !id.IsSPIFFE() })
+		counting = slices.DeleteFunc(counting, func(id federation.ID) bool { return !id.IsSPIFFE() })
 	}
-	return counting, slices.ContainsFunc(counting, func(id mtls.ID) bool { return o.known[id] })
+	return counting, slices.ContainsFunc(counting, func(id federation.ID) bool { return o.known[id] })
 }
 
 // ServerNames returns the server names of the catalogs, in the order of the file; that

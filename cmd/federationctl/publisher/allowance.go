@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hamlet-federation/coredns-federation/federation/allowfile"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 )
 
@@ -20,10 +20,10 @@ type allowance struct {
 	stop context.CancelFunc // ends what follows the file; nil before it runs; used by the publisher alone
 
 	mu    sync.Mutex
-	ids   []mtls.ID           // of the configuration
-	read  []mtls.ID           // of the file, as it was read last; named follows
-	named []mtls.ID           // of the file
-	set   func(ids []mtls.ID) // what both are told to; nil while they are not in effect
+	ids   []federation.ID           // of the configuration
+	read  []federation.ID           // of the file, as it was read last; named follows
+	named []federation.ID           // of the file
+	set   func(ids []federation.ID) // what both are told to; nil while they are not in effect
 }
 
 // openAllowance reads an allow file, if there is one. It is not in effect yet.
@@ -38,7 +38,7 @@ func openAllowance(ctx context.Context, path string, logger *slog.Logger, edits 
 }
 
 // foresee notes what update will take.
-func (a *allowance) foresee(named []mtls.ID) {
+func (a *allowance) foresee(named []federation.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.read = named
@@ -46,14 +46,14 @@ func (a *allowance) foresee(named []mtls.ID) {
 
 // foreseen returns who may subscribe if ids are those of the configuration, once the file is
 // in force as it was read.
-func (a *allowance) foreseen(ids []mtls.ID) []mtls.ID {
+func (a *allowance) foreseen(ids []federation.ID) []federation.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Concat(ids, a.named, a.read)
 }
 
 // update takes the identities of the file.
-func (a *allowance) update(named []mtls.ID) {
+func (a *allowance) update(named []federation.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.named = named
@@ -63,7 +63,7 @@ func (a *allowance) update(named []mtls.ID) {
 }
 
 // enforce tells set who may subscribe, now and when the file changes.
-func (a *allowance) enforce(ids []mtls.ID, set func(ids []mtls.ID)) {
+func (a *allowance) enforce(ids []federation.ID, set func(ids []federation.ID)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ids, a.set = ids, set
@@ -72,21 +72,21 @@ func (a *allowance) enforce(ids []mtls.ID, set func(ids []mtls.ID)) {
 
 // narrow tells set who may subscribe both now and when next is in effect with ids, and
 // ends what enforce does. Next may be a itself.
-func (a *allowance) narrow(ids []mtls.ID, next *allowance) {
-	after := make(map[mtls.ID]bool)
+func (a *allowance) narrow(ids []federation.ID, next *allowance) {
+	after := make(map[federation.ID]bool)
 	for _, id := range next.with(ids) {
 		after[id] = true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.set != nil {
-		a.set(slices.DeleteFunc(slices.Concat(a.ids, a.named), func(id mtls.ID) bool { return !after[id] }))
+		a.set(slices.DeleteFunc(slices.Concat(a.ids, a.named), func(id federation.ID) bool { return !after[id] }))
 	}
 	a.set = nil
 }
 
 // with returns who may subscribe if ids are those of the configuration.
-func (a *allowance) with(ids []mtls.ID) []mtls.ID {
+func (a *allowance) with(ids []federation.ID) []federation.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Concat(ids, a.named)
@@ -98,11 +98,11 @@ func (p *Publisher) widens(allow ownerconfig.Allow, next *allowance) bool {
 	if p.allowed == nil {
 		return false // there is nothing before
 	}
-	before := make(map[mtls.ID]bool)
+	before := make(map[federation.ID]bool)
 	for _, id := range p.allowed.with(p.config.Allow.IDs) {
 		before[id] = true
 	}
-	return slices.ContainsFunc(cmp.Or(next, p.allowed).foreseen(allow.IDs), func(id mtls.ID) bool { return !before[id] })
+	return slices.ContainsFunc(cmp.Or(next, p.allowed).foreseen(allow.IDs), func(id federation.ID) bool { return !before[id] })
 }
 
 // narrow begins a change of who may subscribe, which allow completes: until then it is

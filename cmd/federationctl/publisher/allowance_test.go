@@ -5,22 +5,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // TestAllowanceChanges changes who may subscribe in two steps: first those lose it who
 // do, and then the others get it.
 func TestAllowanceChanges(t *testing.T) {
-	id := func(name string) mtls.ID {
+	id := func(name string) federation.ID {
 		t.Helper()
-		id, err := mtls.ParseID(name)
+		id, err := federation.ParseID(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
 	var told []string
-	set := func(ids []mtls.ID) {
+	set := func(ids []federation.ID) {
 		text := ""
 		for _, id := range ids {
 			text += id.String() + " "
@@ -36,28 +36,28 @@ func TestAllowanceChanges(t *testing.T) {
 	}
 
 	first := &allowance{}
-	first.update([]mtls.ID{id("file"), id("old-file")})
+	first.update([]federation.ID{id("file"), id("old-file")})
 	expect()
-	first.enforce([]mtls.ID{id("stays"), id("goes")}, set)
+	first.enforce([]federation.ID{id("stays"), id("goes")}, set)
 	expect("stays goes file old-file ")
-	first.update([]mtls.ID{id("file")})
+	first.update([]federation.ID{id("file")})
 	expect("stays goes file ")
 
 	// Another file, which names one that the configuration has named.
 	second := &allowance{}
-	second.update([]mtls.ID{id("goes"), id("new-file")})
-	first.narrow([]mtls.ID{id("stays"), id("new")}, second)
+	second.update([]federation.ID{id("goes"), id("new-file")})
+	first.narrow([]federation.ID{id("stays"), id("new")}, second)
 	expect("stays goes ")
-	first.update([]mtls.ID{id("file"), id("too-late")})
+	first.update([]federation.ID{id("file"), id("too-late")})
 	expect()
-	second.enforce([]mtls.ID{id("stays"), id("new")}, set)
+	second.enforce([]federation.ID{id("stays"), id("new")}, set)
 	expect("stays new goes new-file ")
 
 	// The same file, which changes meanwhile.
-	second.narrow([]mtls.ID{id("newer"), id("new")}, second)
+	second.narrow([]federation.ID{id("newer"), id("new")}, second)
 	expect("new goes new-file ")
-	second.update([]mtls.ID{id("goes")})
+	second.update([]federation.ID{id("goes")})
 	expect()
-	second.enforce([]mtls.ID{id("newer"), id("new")}, set)
+	second.enforce([]federation.ID{id("newer"), id("new")}, set)
 	expect("newer new goes ")
 }

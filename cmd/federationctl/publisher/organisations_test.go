@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 )
@@ -57,11 +56,11 @@ func TestTwoOrganisations(t *testing.T) {
 	// told returns what a consumer is told: the fqdn, the number of endpoints, and the labels.
 	told := func(consumer string, s *federation.Service) string {
 		t.Helper()
-		id, err := mtls.ParseID(consumer)
+		id, err := federation.ParseID(consumer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := catalog.Policy.Explain(catalog.Policy.Class([]mtls.ID{id}), s)
+		d := catalog.Policy.Explain(catalog.Policy.Class([]federation.ID{id}), s)
 		if d.Service == nil {
 			return "not told"
 		}

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
@@ -118,7 +117,7 @@ func readID(s string) (ID, error) {
 }
 
 // Matches reports whether p matches the identity.
-func (p *ID) Matches(id mtls.ID) bool { return p.pattern.Matches(id) }
+func (p *ID) Matches(id federation.ID) bool { return p.pattern.Matches(id) }
 
 // Pattern returns the pattern with a '*' for each capture, which matches the same.
 func (p *ID) Pattern() pattern.ID { return p.pattern }
@@ -134,7 +133,7 @@ func (p *ID) String() string { return p.text }
 
 // value returns the text of a capture that the pattern has, of an identity that it
 // matches.
-func (p *ID) value(capture string, id mtls.ID) string {
+func (p *ID) value(capture string, id federation.ID) string {
 	separator, rest := segmentsOf(id.String())
 	at := p.captures[capture]
 	for range at {
@@ -234,7 +233,7 @@ func (t *Name) Above() (name string, below bool) {
 
 // Matches reports whether the pattern matches a name, with what p captures of an
 // identity that it matches.
-func (t *Name) Matches(p *ID, id mtls.ID, name federation.FQDN) bool {
+func (t *Name) Matches(p *ID, id federation.ID, name federation.FQDN) bool {
 	if !t.captures {
 		return t.name.Matches(name)
 	}
@@ -257,7 +256,7 @@ func (t *Name) Matches(p *ID, id mtls.ID, name federation.FQDN) bool {
 }
 
 // matches reports whether a label is the piece, with what p captures of id.
-func (part *piece) matches(p *ID, id mtls.ID, label string) bool {
+func (part *piece) matches(p *ID, id federation.ID, label string) bool {
 	if part.capture == "" {
 		return label == part.before
 	}
@@ -268,7 +267,7 @@ func (part *piece) matches(p *ID, id mtls.ID, label string) bool {
 
 // Expand returns the pattern with what p captures of an identity that it matches, for
 // people, or why that is no pattern.
-func (t *Name) Expand(p *ID, id mtls.ID) (string, error) {
+func (t *Name) Expand(p *ID, id federation.ID) (string, error) {
 	if !t.captures {
 		return t.name.String(), nil
 	}

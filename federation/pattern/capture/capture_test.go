@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
 )
@@ -127,7 +126,7 @@ func TestMatches(t *testing.T) {
 	for _, tt := range matchTests {
 		p, wrongPattern := capture.ParseID(tt.pattern)
 		n, wrongName := capture.ParseName(tt.name)
-		id, wrongID := mtls.ParseID(tt.id)
+		id, wrongID := federation.ParseID(tt.id)
 		name, wrong := federation.ParseFQDN(tt.matching)
 		if err := cmp.Or(wrongPattern, wrongName, wrongID, wrong); err != nil || !p.Matches(id) {
 			t.Fatalf("%+v: %v", tt, err)
@@ -148,7 +147,7 @@ func FuzzMatches(f *testing.F) {
 	f.Fuzz(func(t *testing.T, idPattern, spelled, namePattern, matching string) {
 		p, wrongPattern := capture.ParseID(idPattern)
 		n, wrongName := capture.ParseName(namePattern)
-		id, wrongID := mtls.ParseID(spelled)
+		id, wrongID := federation.ParseID(spelled)
 		name, wrong := federation.ParseFQDN(matching)
 		if cmp.Or(wrongPattern, wrongName, wrongID, wrong) != nil || !p.Matches(id) || p.Pattern().Matches(id) != p.Matches(id) {
 			return

@@ -5,20 +5,19 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 )
 
 // Told returns what a consumer with the identities is told of a valid service under
 // valid rules: nil if it is not told. Names in the rules are in lower case and in
 // A-labels. The service is not changed.
-func Told(rules []policy.Rule, ids []mtls.ID, s *federation.Service) *federation.Service {
+func Told(rules []policy.Rule, ids []federation.ID, s *federation.Service) *federation.Service {
 	_, told := Decide(rules, ids, s)
 	return told
 }
 
 // Decide is Told, with the number of the rule that decides, from 1; 0 is none.
-func Decide(rules []policy.Rule, ids []mtls.ID, s *federation.Service) (int, *federation.Service) {
+func Decide(rules []policy.Rule, ids []federation.ID, s *federation.Service) (int, *federation.Service) {
 	for i, rule := range rules {
 		if isFor(rule, ids) && meets(rule, s) {
 			return i + 1, shape(rule, s)
@@ -27,7 +26,7 @@ func Decide(rules []policy.Rule, ids []mtls.ID, s *federation.Service) (int, *fe
 	return 0, nil
 }
 
-func isFor(rule policy.Rule, ids []mtls.ID) bool {
+func isFor(rule policy.Rule, ids []federation.ID) bool {
 	for _, pattern := range rule.To {
 		if pattern == "*" {
 			return true

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 )
 
@@ -74,10 +73,10 @@ func (r Random) Service(name string) *federation.Service {
 }
 
 // IDs returns the identities of a consumer: none, a SPIFFE ID, host names, or both.
-func (r Random) IDs() []mtls.ID {
-	var ids []mtls.ID
+func (r Random) IDs() []federation.ID {
+	var ids []federation.ID
 	for _, id := range r.list(1, r.id) {
-		ids = append(ids, must(mtls.ParseID(id)))
+		ids = append(ids, must(federation.ParseID(id)))
 	}
 	return ids
 }

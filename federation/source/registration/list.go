@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/table"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
@@ -107,7 +106,7 @@ func (s *Source) delist(l *list) {
 
 // follow tells what changes until the stream or the source ends, or the caller may not
 // see it any more.
-func (s *Source) follow(ctx context.Context, l *list, ids []mtls.ID, stream registrationv1.RegistrationService_ListServer) error {
+func (s *Source) follow(ctx context.Context, l *list, ids []federation.ID, stream registrationv1.RegistrationService_ListServer) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 )
@@ -30,7 +30,7 @@ func TestListThatIsNotRead(t *testing.T) {
 	if !l.lost || len(l.keys) > 0 {
 		t.Errorf("lost: %t, with %d keys", l.lost, len(l.keys))
 	}
-	id, err := mtls.ParseID("spiffe://acme.example/web")
+	id, err := federation.ParseID("spiffe://acme.example/web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestListThatIsNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.follow(context.Background(), l, []mtls.ID{id}, nil); !errors.Is(err, errBehind) {
+	if err := s.follow(context.Background(), l, []federation.ID{id}, nil); !errors.Is(err, errBehind) {
 		t.Error(err)
 	}
 }

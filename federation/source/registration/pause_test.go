@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/table"
 )
@@ -21,9 +21,9 @@ func TestPause(t *testing.T) {
 		}
 		s.begin()
 		s.table.State(nil, true, time.Now())
-		id, _ := mtls.ParseID("web.example")
+		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
-		stream := s.table.Open(1, []mtls.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
+		stream := s.table.Open(1, []federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
 		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err != nil {
 			t.Fatal(err)

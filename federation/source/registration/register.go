@@ -80,7 +80,7 @@ type ending struct {
 
 // callerOf returns the identities of whoever has opened the stream, and its address where
 // that is known.
-func callerOf(ctx context.Context) ([]mtls.ID, netip.Addr, error) {
+func callerOf(ctx context.Context) ([]federation.ID, netip.Addr, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return nil, netip.Addr{}, status.Error(codes.Unauthenticated, "the connection has no peer")
@@ -138,7 +138,7 @@ func (s *Source) Register(stream registrationv1.RegistrationService_RegisterServ
 }
 
 // open takes up the stream, unless the source has ended.
-func (s *Source) open(c *session, ids []mtls.ID, address netip.Addr) bool {
+func (s *Source) open(c *session, ids []federation.ID, address netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -97,11 +98,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	id, err := mtls.ParseID(f.config.OwnerID)
+	id, err := federation.ParseID(f.config.OwnerID)
 	if err != nil {
 		return err
 	}
-	identity := mtls.Consumer{Source: source, IDs: []mtls.ID{id}}
+	identity := mtls.Consumer{Source: source, IDs: []federation.ID{id}}
 	var running sync.WaitGroup
 	for i := range f.config.Streams {
 		p := &provider{fleet: f, identity: identity, number: i}

@@ -16,7 +16,6 @@ import (
 	"github.com/networkservicemesh/api/pkg/api/registry"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -142,7 +141,7 @@ func (r *Rules) Read(message *registry.NetworkServiceEndpoint) Endpoint {
 // tokens of the requests.
 func identity(message *registry.NetworkServiceEndpoint) string {
 	if path := message.GetPathIds(); len(path) > 0 {
-		if id, err := mtls.ParseID(path[0]); err == nil && id.IsSPIFFE() {
+		if id, err := federation.ParseID(path[0]); err == nil && id.IsSPIFFE() {
 			return id.String()
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -43,11 +42,11 @@ type Node struct {
 	Description string
 	TTL         time.Duration
 
-	Provider mtls.ID   // who has registered it
-	Rule     string    // the name of the rule that allows it
-	Owner    string    // the name of the owner to which the provider is connected, or was last
-	Stream   uint64    // the provider's stream to that owner; random
-	Since    time.Time // when it was registered; in UTC, in whole seconds
+	Provider federation.ID // who has registered it
+	Rule     string        // the name of the rule that allows it
+	Owner    string        // the name of the owner to which the provider is connected, or was last
+	Stream   uint64        // the provider's stream to that owner; random
+	Since    time.Time     // when it was registered; in UTC, in whole seconds
 }
 
 // The rules that a node can break, beside those of URIs and of package federation.
@@ -71,7 +70,7 @@ func (n *Node) Validate() error {
 		return errNoURI
 	case n.TTL <= 0 || n.TTL > MaxTTL:
 		return errTTL
-	case n.Provider == mtls.ID{}:
+	case n.Provider == federation.ID{}:
 		return errNoProvider
 	case n.Since.Location() != time.UTC || n.Since.Nanosecond() != 0 || n.Since.Unix() < 0 || !timestamppb.New(n.Since).IsValid():
 		return errSince
@@ -185,7 +184,7 @@ func parse(stored *registrationv1.Stored) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider, err := mtls.ParseID(stored.GetProvider())
+	provider, err := federation.ParseID(stored.GetProvider())
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -29,7 +28,7 @@ func fqdn(tb testing.TB, text string) federation.FQDN {
 // sample returns a node with every field.
 func sample(tb testing.TB) *Node {
 	tb.Helper()
-	provider, err := mtls.ParseID("spiffe://acme.example/web")
+	provider, err := federation.ParseID("spiffe://acme.example/web")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func TestAppendAndParse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(n, got, cmp.Comparer(func(a, b URI) bool { return a == b }),
-			cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }), cmp.Comparer(func(a, b mtls.ID) bool { return a == b })); diff != "" {
+			cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }), cmp.Comparer(func(a, b federation.ID) bool { return a == b })); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		if again := got.Append(nil); data[0] != 'x' || !bytes.Equal(again, data[1:]) {
@@ -155,7 +154,7 @@ func TestLargestNode(t *testing.T) {
 	}
 	n.Description = strings.Repeat("x", MaxDescriptionBytes)
 	n.Rule, n.Owner = strings.Repeat("r", maxWordBytes), strings.Repeat("o", maxWordBytes)
-	provider, err := mtls.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/")))
+	provider, err := federation.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
 // Service returns the service that the nodes are, whose name is its fqdn behind the
@@ -67,7 +66,7 @@ func Service(prefix string, nodes []*Node) *federation.Service {
 // can have, in order.
 func sans(nodes []*Node) []string {
 	var ids []string
-	last := mtls.ID{}
+	last := federation.ID{}
 	for _, n := range nodes {
 		if n.Provider != last && n.Provider.IsSPIFFE() {
 			ids = append(ids, n.Provider.String())

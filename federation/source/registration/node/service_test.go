@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -137,7 +136,7 @@ func TestServiceWithTooManyNodes(t *testing.T) {
 func TestSANs(t *testing.T) {
 	list := nodes(t, "https://192.0.2.1:1", "https://192.0.2.2:1", "https://192.0.2.3:1", "https://192.0.2.4:1")
 	for i, id := range []string{"spiffe://acme.example/web", "host.acme.example", "spiffe://acme.example/api", "spiffe://acme.example/web"} {
-		provider, err := mtls.ParseID(id)
+		provider, err := federation.ParseID(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +153,7 @@ func TestSANs(t *testing.T) {
 	for i := range federation.MaxSANs + 1 {
 		n := nodes(t, fmt.Sprintf("https://192.0.2.1:%d", i+1))[0]
 		var err error
-		if n.Provider, err = mtls.ParseID(fmt.Sprintf("spiffe://acme.example/%03d", i)); err != nil {
+		if n.Provider, err = federation.ParseID(fmt.Sprintf("spiffe://acme.example/%03d", i)); err != nil {
 			t.Fatal(err)
 		}
 		many = append(many, n)

@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
@@ -206,7 +205,7 @@ func FuzzRules(f *testing.F) {
 		}
 		q := rules.Request{TTL: time.Duration(ttl)}
 		for id := range strings.FieldsSeq(ids) {
-			if id, err := mtls.ParseID(id); err == nil {
+			if id, err := federation.ParseID(id); err == nil {
 				q.IDs = append(q.IDs, id)
 			}
 		}
@@ -336,7 +335,7 @@ func TestRandomRules(t *testing.T) {
 func TestOneNameForEach(t *testing.T) {
 	r := parsed(t, "rules: [{name: a, providers: ['spiffe://a/{x}/b-{y}'], services: ['{y}.{x}.example', '*.y-{y}.x-{x}.example'], addresses: [10.0.0.0/8]}]")
 	c := chooser{rand.New(rand.NewPCG(3, 4))}
-	holders := map[federation.FQDN]mtls.ID{}
+	holders := map[federation.FQDN]federation.ID{}
 	for range 20_000 {
 		q := request{"spiffe://a/" + c.word() + "/b-" + c.word(), "", c.of("", "a.") + c.of("", "y-") + c.of("a", "b", "a-b", "b-a") + "." + c.of("", "x-") + c.of("a", "b", "a-b") + ".example", "10.0.0.1", 0}.parsed(t)
 		if _, err := r.Judge(q); err != nil {

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 )
 
@@ -83,7 +83,7 @@ func indexOf(rules []rule) index {
 }
 
 // identified returns the rules that may name one of the identities.
-func (x *index) identified(ids []mtls.ID) set {
+func (x *index) identified(ids []federation.ID) set {
 	var rules set
 	for _, id := range ids {
 		text := id.String()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
@@ -32,8 +31,8 @@ const (
 
 // Request is what a provider asks for.
 type Request struct {
-	IDs     []mtls.ID  // of its certificate
-	Peer    netip.Addr // from which it connects
+	IDs     []federation.ID // of its certificate
+	Peer    netip.Addr      // from which it connects
 	Service federation.FQDN
 	URI     node.URI
 	TTL     time.Duration // 0: it did not ask for one
@@ -41,8 +40,8 @@ type Request struct {
 
 // Grant is what a provider may do.
 type Grant struct {
-	Provider mtls.ID // the identity that the rule names
-	Rule     string  // its name
+	Provider federation.ID // the identity that the rule names
+	Rule     string        // its name
 	TTL      time.Duration
 	Quota    int // how many nodes the identity may have under the rule
 }
@@ -91,16 +90,16 @@ func (r *Rules) Judge(q Request) (Grant, error) { return r.judge(q, false) }
 // more. A rule that allows the address of the provider's connection allows each IP
 // address here, as nothing says from where the provider has connected.
 func (r *Rules) Stands(n *node.Node) error {
-	_, err := r.judge(Request{IDs: []mtls.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
+	_, err := r.judge(Request{IDs: []federation.ID{n.Provider}, Service: n.Service, URI: n.URI, TTL: n.TTL}, true)
 	return err
 }
 
 // Observes reports whether one of the identities may see what is registered. Who has no
 // identity may not.
-func (r *Rules) Observes(ids []mtls.ID) bool {
+func (r *Rules) Observes(ids []federation.ID) bool {
 	for _, id := range ids {
 		for _, p := range r.observers {
-			if id != (mtls.ID{}) && p.Matches(id) {
+			if id != (federation.ID{}) && p.Matches(id) {
 				return true
 			}
 		}
@@ -126,11 +125,11 @@ func (r *Rules) judge(q Request, anyPeer bool) (Grant, error) {
 
 // judge returns the first identity that the rule names together with the service, whether
 // there is one, and whether the rule allows it the address.
-func (r *rule) judge(q *Request, anyPeer bool) (id mtls.ID, named, allowed bool) {
+func (r *rule) judge(q *Request, anyPeer bool) (id federation.ID, named, allowed bool) {
 	for _, id := range q.IDs {
 		for i := range r.providers {
 			p := &r.providers[i]
-			if id == (mtls.ID{}) || !p.Matches(id) || !namesOne(r.services, p, id, q.Service) {
+			if id == (federation.ID{}) || !p.Matches(id) || !namesOne(r.services, p, id, q.Service) {
 				continue
 			}
 			if named = true; r.allows(q, p, id, anyPeer) {
@@ -141,12 +140,12 @@ func (r *rule) judge(q *Request, anyPeer bool) (id mtls.ID, named, allowed bool)
 			return id, true, false
 		}
 	}
-	return mtls.ID{}, false, false
+	return federation.ID{}, false, false
 }
 
 // namesOne reports whether one of the patterns matches the name, with what p captures of
 // an identity that it matches.
-func namesOne(list []capture.Name, p *capture.ID, id mtls.ID, name federation.FQDN) bool {
+func namesOne(list []capture.Name, p *capture.ID, id federation.ID, name federation.FQDN) bool {
 	for i := range list {
 		if list[i].Matches(p, id, name) {
 			return true
@@ -156,7 +155,7 @@ func namesOne(list []capture.Name, p *capture.ID, id mtls.ID, name federation.FQ
 }
 
 // allows reports whether an identity that p matches may have a node at the address.
-func (r *rule) allows(q *Request, p *capture.ID, id mtls.ID, anyPeer bool) bool {
+func (r *rule) allows(q *Request, p *capture.ID, id federation.ID, anyPeer bool) bool {
 	if host, ok := q.URI.Address.Host(); ok {
 		return namesOne(r.hosts, p, id, host)
 	}
@@ -180,7 +179,7 @@ func (r *rule) allows(q *Request, p *capture.ID, id mtls.ID, anyPeer bool) bool 
 func unmapped(peer netip.Addr) netip.Addr { return peer.Unmap().WithZone("") }
 
 // grant returns what the rule grants to an identity that it names, or why it refuses.
-func (r *rule) grant(q *Request, id mtls.ID, allowed bool) (Grant, error) {
+func (r *rule) grant(q *Request, id federation.ID, allowed bool) (Grant, error) {
 	ttl := q.TTL
 	switch {
 	case !allowed:
@@ -227,13 +226,13 @@ func shown(list []string) string {
 func (r *Rules) unnamed(q *Request) error {
 	var ids, reasons []string
 	for _, id := range q.IDs {
-		if id == (mtls.ID{}) {
+		if id == (federation.ID{}) {
 			continue
 		}
 		if ids = append(ids, federation.Quote(id.String())); len(reasons) > mostShown {
 			continue
 		}
-		candidates := r.index.identified([]mtls.ID{id})
+		candidates := r.index.identified([]federation.ID{id})
 		for i := range candidates.each() {
 			if reason := r.rules[i].missing(id); reason != "" {
 				reasons = append(reasons, reason)
@@ -255,7 +254,7 @@ func (r *Rules) unnamed(q *Request) error {
 
 // missing returns which services a rule allows to an identity, or why none, or "" when
 // it does not name the identity.
-func (r *rule) missing(id mtls.ID) string {
+func (r *rule) missing(id federation.ID) string {
 	for i := range r.providers {
 		p := &r.providers[i]
 		if !p.Matches(id) {

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
@@ -68,7 +67,7 @@ func (q request) parsed(t testing.TB) rules.Request {
 	t.Helper()
 	r := rules.Request{TTL: q.ttl, Service: must(t, federation.ParseFQDN, q.service)}
 	for id := range strings.FieldsSeq(q.ids) {
-		r.IDs = append(r.IDs, must(t, mtls.ParseID, id))
+		r.IDs = append(r.IDs, must(t, federation.ParseID, id))
 	}
 	if q.peer != "" {
 		r.Peer = must(t, netip.ParseAddr, q.peer)
@@ -110,7 +109,7 @@ func TestJudge(t *testing.T) {
 		{request{"spiffe://west.example/ns/shop/sa/Web", "", name, "10.1.2.3", 0}, "spiffe://west.example/ns/shop/sa/Web", late},
 		{request{"spiffe://west.example/ns/shop/sa/a.b", "", "b.a.shop.west.fed.example", "10.1.2.3", 0}, "spiffe://west.example/ns/shop/sa/a.b", late},
 	} {
-		tt.want.Provider = must(t, mtls.ParseID, tt.provider)
+		tt.want.Provider = must(t, federation.ParseID, tt.provider)
 		got, err := r.Judge(tt.parsed(t))
 		if err != nil || got != tt.want {
 			t.Errorf("%v: %+v, %v; want %+v", tt.request, got, err, tt.want)
@@ -197,7 +196,7 @@ func TestManyRules(t *testing.T) {
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	r := parsed(t, "rules: [{name: "+long+", providers: [a.example], services: [a.example], addresses: [10.0.0.1], ttl: {min: 1s, max: 1h, default: 1h}, quota: 1000000}]")
-	want := rules.Grant{Provider: must(t, mtls.ParseID, "a.example"), Rule: long, TTL: time.Hour, Quota: 1_000_000}
+	want := rules.Grant{Provider: must(t, federation.ParseID, "a.example"), Rule: long, TTL: time.Hour, Quota: 1_000_000}
 	for ttl, granted := range map[time.Duration]time.Duration{0: time.Hour, time.Second: time.Second, time.Hour: time.Hour} {
 		want.TTL = granted
 		if got, err := r.Judge(request{"a.example", "", "a.example", "10.0.0.1", ttl}.parsed(t)); err != nil || got != want {
@@ -234,15 +233,15 @@ func TestObserves(t *testing.T) {
 	for ids, want := range map[string]bool{
 		"": false, web: false, "a.ops.example": true, web + " spiffe://west.example/oncall": true, "ops.example": false,
 	} {
-		var list []mtls.ID
+		var list []federation.ID
 		for id := range strings.FieldsSeq(ids) {
-			list = append(list, must(t, mtls.ParseID, id))
+			list = append(list, must(t, federation.ParseID, id))
 		}
 		if r.Observes(list) != want || everyone.Observes(list) != (ids != "") {
 			t.Errorf("%q observes: %t", ids, !want)
 		}
 	}
-	if everyone.Observes([]mtls.ID{{}}) || new(rules.Rules).Observes([]mtls.ID{must(t, mtls.ParseID, web)}) {
+	if everyone.Observes([]federation.ID{{}}) || new(rules.Rules).Observes([]federation.ID{must(t, federation.ParseID, web)}) {
 		t.Error("nobody observes")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
@@ -28,12 +27,12 @@ func rulesFor(t *testing.T, services string) *rules.Rules {
 // opened returns a table that knows nothing yet, and a stream with its last answer.
 func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer) {
 	t.Helper()
-	id, err := mtls.ParseID("spiffe://acme.example/web")
+	id, err := federation.ParseID("spiffe://acme.example/web")
 	if err != nil {
 		t.Fatal(err)
 	}
 	table, last = New(Config{Owner: "owner-1", Rules: r}, time.Now()), &Answer{}
-	return table, table.Open(1, []mtls.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
+	return table, table.Open(1, []federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
 }
 
 // What is wrong with an Active stays wrong when the rules change between its two
@@ -89,7 +88,7 @@ func TestQueueIsBounded(t *testing.T) {
 // What somebody else has written to the store is published only where the rules of this
 // owner and its policy allow it, and is left where it is.
 func TestStoreThatLies(t *testing.T) {
-	id, err := mtls.ParseID("spiffe://acme.example/web")
+	id, err := federation.ParseID("spiffe://acme.example/web")
 	if err != nil {
 		t.Fatal(err)
 	}

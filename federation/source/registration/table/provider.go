@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -67,7 +66,7 @@ type delivery struct {
 
 // Open adds the stream of a provider. tell is called for each answer, by whatever method
 // is called, and must not block. The number must be random.
-func (t *Table) Open(number uint64, ids []mtls.ID, peer netip.Addr, tell func(Answer)) *Stream {
+func (t *Table) Open(number uint64, ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
 	t.order++
 	s := &Stream{number: number, order: t.order, ids: ids, peer: peer, tell: tell, holds: make(map[Text]*hold)}
 	t.streams[number] = s

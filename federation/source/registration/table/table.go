@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/deadline"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
@@ -132,7 +131,7 @@ type service struct {
 
 // account is what a quota is for.
 type account struct {
-	provider mtls.ID
+	provider federation.ID
 	rule     string
 }
 
@@ -504,7 +503,7 @@ func (t *Table) Keys(of federation.FQDN) []node.Key {
 type Stream struct {
 	number  uint64
 	order   uint64 // in which the streams of this owner were opened
-	ids     []mtls.ID
+	ids     []federation.ID
 	peer    netip.Addr
 	tell    func(Answer)
 	holds   map[Text]*hold

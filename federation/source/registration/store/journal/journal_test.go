@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
@@ -36,7 +35,7 @@ func testNode(t testing.TB, number int, description string) *node.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := mtls.ParseID("spiffe://west.example/ns/shop/sa/web")
+	id, err := federation.ParseID("spiffe://west.example/ns/shop/sa/web")
 	if err != nil {
 		t.Fatal(err)
 	}

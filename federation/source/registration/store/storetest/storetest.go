@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/test/await"
@@ -32,7 +31,7 @@ func Node(service, number int, stream uint64) *node.Node {
 	if err != nil {
 		panic(err)
 	}
-	provider, err := mtls.ParseID("spiffe://acme.example/web")
+	provider, err := federation.ParseID("spiffe://acme.example/web")
 	if err != nil {
 		panic(err)
 	}

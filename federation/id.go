@@ -1,4 +1,4 @@
-package mtls
+package federation
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 // ID is an identity that a certificate can carry: a SPIFFE ID, in a URI SAN, or a
@@ -41,13 +39,13 @@ func ParseID(s string) (ID, error) {
 	if strings.Contains(s, "://") {
 		id, err := ParseSPIFFE(s)
 		if err != nil {
-			return ID{}, fmt.Errorf("identity %s: %w", federation.Quote(s), err)
+			return ID{}, fmt.Errorf("identity %s: %w", Quote(s), err)
 		}
 		return id, nil
 	}
-	name, err := federation.ParseFQDN(s)
+	name, err := ParseFQDN(s)
 	if err != nil {
-		return ID{}, fmt.Errorf("identity %s: %w", federation.Quote(s), err)
+		return ID{}, fmt.Errorf("identity %s: %w", Quote(s), err)
 	}
 	return ID{host: strings.TrimSuffix(name.String(), ".")}, nil
 }

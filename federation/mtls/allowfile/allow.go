@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
@@ -21,13 +21,13 @@ type Config struct {
 
 	// Set is given the identities that may subscribe, and lets nobody in when there
 	// are none. It is owner.Server.SetAllow, or a function that adds others to them.
-	Set func(ids []mtls.ID)
+	Set func(ids []federation.ID)
 
 	Logger *slog.Logger
 
 	// Read, where it is set, is given the identities before Set is, and before the last file
 	// of Group is read.
-	Read  func(ids []mtls.ID)
+	Read  func(ids []federation.ID)
 	Group *livefile.Group // as in livefile.Config
 }
 
@@ -69,8 +69,8 @@ var comment = regexp.MustCompile(`(^|\s)#.*`)
 // parse reads a file with identities: one a line, as [mtls.ParseID] takes
 // them. What follows a # at the beginning of a line or after a blank is a
 // comment. There must be at least one identity; the line [] stands for nobody.
-func parse(data []byte) ([]mtls.ID, []problem.Problem) {
-	var ids []mtls.ID
+func parse(data []byte) ([]federation.ID, []problem.Problem) {
+	var ids []federation.ID
 	var problems []problem.Problem
 	nobody, number := 0, 0 // the line that is [], and the current one
 	for line := range strings.Lines(string(data)) {
@@ -83,7 +83,7 @@ func parse(data []byte) ([]mtls.ID, []problem.Problem) {
 			nobody = number
 			continue
 		}
-		id, err := mtls.ParseID(text)
+		id, err := federation.ParseID(text)
 		if err != nil {
 			problems = append(problems, problem.Problem{Line: number, Rule: err.Error()})
 			continue

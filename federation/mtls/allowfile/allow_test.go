@@ -17,12 +17,12 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
-func names(ids []mtls.ID) string {
+func names(ids []federation.ID) string {
 	var all []string
 	for _, id := range ids {
 		all = append(all, id.String())
@@ -96,7 +96,7 @@ func TestOpenFails(t *testing.T) {
 		if tt.text != "" {
 			write(t, path, tt.text)
 		}
-		set := func(ids []mtls.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
+		set := func(ids []federation.ID) { t.Errorf("%s: %q are allowed", tt.name, names(ids)) }
 		if _, err := Open(t.Context(), Config{Path: path, Set: set, Logger: slog.New(slog.DiscardHandler)}); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error is %v, expected %s", tt.name, err, tt.want)
 		}
@@ -111,7 +111,7 @@ func TestFollows(t *testing.T) {
 		var mu sync.Mutex
 		var sets []string
 		logged := &testlog.Buffer{}
-		config := Config{Path: path, Set: func(ids []mtls.ID) {
+		config := Config{Path: path, Set: func(ids []federation.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			sets = append(sets, names(ids))

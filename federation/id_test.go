@@ -1,12 +1,10 @@
-package mtls
+package federation
 
 import (
 	"errors"
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
 func TestParseID(t *testing.T) {
@@ -24,12 +22,12 @@ func TestParseID(t *testing.T) {
 		{in: "spiffe://" + strings.Repeat("d", maxTrustDomain) + "/x", want: "spiffe://" + strings.Repeat("d", maxTrustDomain) + "/x"},
 		{in: spiffeOfLength(maxSPIFFE), want: spiffeOfLength(maxSPIFFE)},
 
-		{in: "", err: federation.ErrNameEmpty},
-		{in: "*.example.org", err: federation.ErrLabelCharacter},
-		{in: "192.0.2.1", err: federation.ErrNameNumeric},
-		{in: "2001:db8::1", err: federation.ErrLabelCharacter},
-		{in: "owner.example.org:8008", err: federation.ErrLabelCharacter},
-		{in: "owner example", err: federation.ErrLabelCharacter},
+		{in: "", err: ErrNameEmpty},
+		{in: "*.example.org", err: ErrLabelCharacter},
+		{in: "192.0.2.1", err: ErrNameNumeric},
+		{in: "2001:db8::1", err: ErrLabelCharacter},
+		{in: "owner.example.org:8008", err: ErrLabelCharacter},
+		{in: "owner example", err: ErrLabelCharacter},
 		{in: "https://owner.example.org/", err: errScheme},
 		{in: "SPIFFE://example.org/owner", err: errScheme},
 		{in: "spiffe://", text: "trust domain is missing"},
