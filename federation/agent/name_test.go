@@ -10,8 +10,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 func ids(t *testing.T, names ...string) (ids []federation.ID) {

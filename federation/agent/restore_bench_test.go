@@ -16,8 +16,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // away is the identity for an owner that is not there.

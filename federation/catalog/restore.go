@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // Restore fills a new catalog with the services that were kept through a restart,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // TestRestoreInParts checks that services of a restoration are published at once, that

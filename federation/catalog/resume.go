@@ -2,8 +2,8 @@ package catalog
 
 import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog/leftout"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
-	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // Resumable returns the services that the owner need not send again on a new stream (see package

@@ -16,8 +16,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 // A mirror needs no more than a subscription and a function that publishes.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 var wanted = snapshot.Options{Owner: owner}

@@ -8,9 +8,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/recent"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
 var epoch = time.Unix(1_800_000_000, 0).UTC()

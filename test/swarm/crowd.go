@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // perAddress is how many consumers share an address: the limits of the owner count by

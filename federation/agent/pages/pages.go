@@ -8,8 +8,8 @@ import (
 	"weak"
 
 	"github.com/hamlet-federation/coredns-federation/federation/listing"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
-	"github.com/hamlet-federation/coredns-federation/federation/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 

@@ -11,7 +11,7 @@ import (
 	"hash/maphash"
 	"maps"
 
-	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // Sent is what is known of the version that the owner has sent. The zero value stands for

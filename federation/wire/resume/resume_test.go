@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/resume"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
 // digests returns those of a catalog of n services, some of which are changed.
