@@ -16,9 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -189,7 +188,7 @@ func parseTarget(target string) (address string, err error) {
 }
 
 // parseFilter returns what the flags --import and --import-label choose.
-func parseFilter(names, labels []string) (f imports.Filter, err error) {
+func parseFilter(names, labels []string) (f pattern.Filter, err error) {
 	for _, text := range names {
 		name, err := pattern.ParseName(text)
 		if err != nil {

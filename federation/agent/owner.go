@@ -17,9 +17,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -45,7 +45,7 @@ type OwnerConfig struct {
 
 	// Import chooses what of the owner the block publishes. It may differ between two
 	// blocks that name the owner: each publishes what it chooses itself.
-	Import imports.Filter
+	Import pattern.Filter
 }
 
 // ID is the name of the owner, which makes two federation blocks one owner: the one that it

@@ -3,7 +3,7 @@ package policy
 import (
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
 // Shadow is a rule that never decides, because an earlier one decides wherever it could.

@@ -14,9 +14,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -143,7 +142,7 @@ func TestParse(t *testing.T) {
 					AllowAddresses: []netip.Prefix{
 						netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("169.254.0.0/16"),
 					},
-					Import: imports.Filter{
+					Import: pattern.Filter{
 						Names:  []pattern.Name{name(t, "*.pay.example"), name(t, "web.example"), name(t, "*")},
 						Labels: []pattern.Label{{Key: "tier", Value: "public"}, {Key: "team", Value: ""}, {Key: "region", Value: "*"}},
 					},

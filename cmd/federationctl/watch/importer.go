@@ -5,7 +5,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
@@ -16,7 +16,7 @@ const MaxSkips = 100
 
 // importer leaves services out, and notes them until they are shown.
 type importer struct {
-	filter imports.Filter // read-only
+	filter pattern.Filter // read-only
 
 	mu      sync.Mutex          // guards the fields below
 	listed  map[string]struct{} // names, of MaxSkips services at most

@@ -17,8 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -40,7 +40,7 @@ type Config struct {
 	Address string // of the owner, host:port
 	Version wire.Version
 	Policy  wire.Policy    // which addresses the owner may publish
-	Imports imports.Filter // which services are kept
+	Imports pattern.Filter // which services are kept
 
 	Once bool // it ends when the catalog is complete, and the owner is tried only once
 	JSON bool // one object a line, in place of a table

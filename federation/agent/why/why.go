@@ -12,7 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -23,7 +23,7 @@ import (
 type Owner struct {
 	Upstream report.Upstream
 	Log      *upstream.Log
-	Import   imports.Filter
+	Import   pattern.Filter
 }
 
 // block is a server block with the owners of its zone.Config.
@@ -195,7 +195,7 @@ func above(name string) string {
 
 // filtered says which patterns leave out services at an fqdn, whatever their labels, or is
 // empty.
-func filtered(f *imports.Filter, fqdn federation.FQDN) string {
+func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
 	if f.MatchesName(fqdn) {
 		return ""
 	}

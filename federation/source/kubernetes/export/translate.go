@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
 // index finds the rules that may name an identity and a service, so that the others

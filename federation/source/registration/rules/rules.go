@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
 

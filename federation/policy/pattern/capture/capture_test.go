@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern/capture"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 )
 
 // TestParse has one pattern of identities and one of names in each row, and what is wrong

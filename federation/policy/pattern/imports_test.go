@@ -1,16 +1,15 @@
-package imports_test
+package pattern_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/imports"
-	"github.com/hamlet-federation/coredns-federation/federation/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 )
 
 // filter returns a filter of names, and of labels, which have an '='.
-func filter(t *testing.T, texts string) (f imports.Filter) {
+func filter(t *testing.T, texts string) (f pattern.Filter) {
 	t.Helper()
 	for text := range strings.FieldsSeq(texts) {
 		if strings.Contains(text, "=") {
