@@ -12,7 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/hostname"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
@@ -27,11 +27,11 @@ type server struct {
 }
 
 // Report implements status.Block.
-func (s *server) Report() []report.Zone {
+func (s *server) Report() []status.Zone {
 	z := s.zone()
-	var zones []report.Zone
+	var zones []status.Zone
 	for _, name := range s.zones() {
-		r := report.Zone{Name: name, Servers: s.keys}
+		r := status.Zone{Name: name, Servers: s.keys}
 		if soa := z.SOA(name); soa != nil {
 			r.Serial = soa.Serial
 		}
@@ -50,10 +50,10 @@ func (s *server) Report() []report.Zone {
 
 // Explain implements status.Block. What it says of the reply is what the code that
 // answers queries returns for it, and so no more than that waits for hosts.
-func (s *server) Explain(ctx context.Context, name string, qtype uint16) (report.Answer, bool) {
+func (s *server) Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool) {
 	z := s.zone() // one version for all of it
 	if !z.Has(name) {
-		return report.Answer{}, false
+		return status.Answer{}, false
 	}
 	a := s.block.Explain(z, name, qtype, time.Now())
 	a.Servers = s.keys
@@ -76,7 +76,7 @@ func (s *server) Explain(ctx context.Context, name string, qtype uint16) (report
 		}
 		a.Verdict = verdictOf(m, a.Verdict)
 	case rcode == handOn && s.Next != nil:
-		a.Passed, a.Verdict = true, report.PassedOn
+		a.Passed, a.Verdict = true, status.PassedOn
 		return a, true
 	case rcode == handOn:
 		rcode = dns.RcodeRefused
@@ -88,16 +88,16 @@ func (s *server) Explain(ctx context.Context, name string, qtype uint16) (report
 
 // verdictOf returns why a reply is as it is: what the zone says, unless the hosts that it
 // does not look up have decided.
-func verdictOf(m *dns.Msg, ofZone report.Verdict) report.Verdict {
+func verdictOf(m *dns.Msg, ofZone status.Verdict) status.Verdict {
 	switch {
 	case m.Rcode == dns.RcodeServerFailure && hasError(m, dns.ExtendedErrorCodeNoReachableAuthority):
-		return report.Unresolved
+		return status.Unresolved
 	case m.Rcode != dns.RcodeSuccess || len(m.Answer) > 0:
 		return ofZone
 	case hasError(m, dns.ExtendedErrorCodeBlocked):
-		return report.Denied
-	case ofZone == report.Live || ofZone == report.Stale:
-		return report.NoData
+		return status.Denied
+	case ofZone == status.Live || ofZone == status.Stale:
+		return status.NoData
 	}
 	return ofZone
 }
@@ -106,19 +106,19 @@ func verdictOf(m *dns.Msg, ofZone report.Verdict) report.Verdict {
 // What the answer has found is remembered, and is not looked up again. The others, which
 // the answer has not come to, have as long as one look-up together: each may be a host
 // whose server says nothing.
-func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []report.Host {
+func (s *server) explainHosts(ctx context.Context, z *zone.Zone, name string, qtype uint16) []status.Host {
 	result := z.Lookup(name, qtype, time.Now())
 	if result.Kind != zone.Indirect {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hostname.Patience)
 	defer cancel()
-	var hosts []report.Host
+	var hosts []status.Host
 	for _, h := range result.Hosts() {
 		if len(hosts) == hostname.MaxHosts {
 			break
 		}
-		r := report.Host{Name: h.Name}
+		r := status.Host{Name: h.Name}
 		switch {
 		case h.Unsynced && (!h.Unheard || !s.fallsThrough(h.Name)):
 			r.Failure = "it is in a zone of this server, and an owner that may have it is not known yet"

@@ -18,7 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 const (
@@ -167,7 +167,7 @@ func (e *entry) reading(b *testing.B) (stop func()) {
 			if len(slowest) < 3 {
 				what = "first services"
 			}
-			var services report.Services
+			var services status.Services
 			body := read(what, "/v1/services?limit=100&of="+url.QueryEscape(e.race.owner.address)+"&after="+url.QueryEscape(after))
 			if err := json.Unmarshal([]byte(body), &services); err != nil || len(services.Services) == 0 {
 				b.Errorf("a page of %d services: %v", len(services.Services), err)

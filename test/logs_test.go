@@ -329,7 +329,7 @@ func TestDocumentedLogs(t *testing.T) {
 // TestExplainedNames looks up in docs/operating.md, README.md and the README of federationctl
 // the log lines and metrics that explanations send a reader to.
 func TestExplainedNames(t *testing.T) {
-	files, err := os.ReadDir("../federation/report")
+	files, err := os.ReadDir("../federation/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestExplainedNames(t *testing.T) {
 		if path.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
-		content, err := os.ReadFile("../federation/report/" + entry.Name())
+		content, err := os.ReadFile("../federation/status/" + entry.Name())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ var allowed = map[string][]string{
 	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/policy/pattern", "federation/policy",
-		"federation/problem", "federation/source", "federation/statuspage", "federation/wire", "federation/yamlvalue",
+		"federation/problem", "federation/source", "federation/status/page", "federation/wire", "federation/yamlvalue",
 	},
 	"federation/catalog/leftout": {"federation/wire/resume"},
 	"federation/catalog":         {"federation", "federation/catalog/leftout", "federation/wire/packed", "federation/wire/resume"},
@@ -149,24 +149,24 @@ var allowed = map[string][]string{
 	},
 	"federation/agent": {
 		"federation", "federation/agent/pages", "federation/agent/why", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/policy/pattern", "federation/mirror", "federation/wire/packed", "federation/report", "federation/upstream", "federation/zone",
+		"federation/policy/pattern", "federation/mirror", "federation/wire/packed", "federation/status", "federation/upstream", "federation/zone",
 	},
-	"federation/recent":      {"federation/report"},
-	"federation/listing":     nil,
-	"federation/upstream":    {"federation", "federation/catalog", "federation/mirror", "federation/recent", "federation/report"},
-	"federation/agent/pages": {"federation/listing", "federation/wire/packed", "federation/report", "federation/zone"},
-	"federation/agent/why":   {"federation", "federation/policy/pattern", "federation/report", "federation/upstream", "federation/zone", "federation/zone/domain"},
-	"federation/report":      {"federation", "federation/problem", "federation/wire"},
-	"federation/statuspage":  {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/report"},
-	"federation/hostname":    nil,
+	"federation/status/recent":  {"federation/status"},
+	"federation/status/listing": nil,
+	"federation/upstream":       {"federation", "federation/catalog", "federation/mirror", "federation/status/recent", "federation/status"},
+	"federation/agent/pages":    {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/zone"},
+	"federation/agent/why":      {"federation", "federation/policy/pattern", "federation/status", "federation/upstream", "federation/zone", "federation/zone/domain"},
+	"federation/status":         {"federation", "federation/problem", "federation/wire"},
+	"federation/status/page":    {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
+	"federation/hostname":       nil,
 	"plugin/corefile": {
-		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/statuspage", "federation/wire", "federation/zone",
+		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/status/page", "federation/wire", "federation/zone",
 		"federation/agent",
 	},
 	"plugin/loopback": nil,
-	"plugin/status":   {"federation/agent", "federation/report", "federation/stamp", "federation/statuspage", "plugin/corefile"},
+	"plugin/status":   {"federation/agent", "federation/status", "federation/stamp", "federation/status/page", "plugin/corefile"},
 	"plugin": {
-		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent", "federation/report",
+		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent", "federation/status",
 		"federation/stamp", "federation/tracing", "plugin/corefile", "plugin/loopback", "plugin/status",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "federation/stamp", "plugin"},
@@ -217,8 +217,8 @@ var larger = map[string]exception{
 	"federation/source/registration/store/etcd": {
 		limit{1010, 15}, "one client of one etcd: its connection, the leases, transactions, list and watch, each of which has to live with members that hang",
 	},
-	"federation/report":           {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
-	"federation/statuspage":       {limit{1132, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
+	"federation/status":           {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
+	"federation/status/page":      {limit{1132, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
 	"federation/wire":             {limit{1020, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
 	"federation/zone":             {limit{1360, 18}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
 	"plugin":                      {limit{1015, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},
@@ -314,7 +314,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "federation/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/agent", "federation/mirror", "federation/consumer", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/statuspage", "cmd")
+			s.in("federation/agent", "federation/mirror", "federation/consumer", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // TestStatusReload has one CoreDNS through reloads that keep, move and end its status, and
@@ -32,7 +32,7 @@ func TestStatusReload(t *testing.T) {
 	serves := func(address string) {
 		t.Helper()
 		eventually(t, patience, func() string { // an answer is there before the catalog is complete
-			s := statusOf[report.Status](t, address, "/v1/status")
+			s := statusOf[status.Status](t, address, "/v1/status")
 			if !s.Ready || len(s.Upstreams) != 1 || s.Upstreams[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
 				s.Zones[0].Serial == 0 || len(s.Zones[0].Owners) != 1 {
 				return fmt.Sprintf("the status is %+v", s)

@@ -20,13 +20,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
@@ -67,7 +67,7 @@ func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStrea
 	code := o.code
 	o.mu.Unlock()
 	if code != codes.OK {
-		return status.Error(code, "not you") //nolint:wrapcheck // for the peer
+		return grpcstatus.Error(code, "not you") //nolint:wrapcheck // for the peer
 	}
 	first, err := stream.Recv()
 	if err != nil {
@@ -111,7 +111,7 @@ func (o *plainOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStrea
 	}
 	select {
 	case <-o.drop:
-		return status.Error(codes.Unavailable, "the test wants it") //nolint:wrapcheck // for the peer
+		return grpcstatus.Error(codes.Unavailable, "the test wants it") //nolint:wrapcheck // for the peer
 	case <-stream.Context().Done():
 		return stream.Context().Err()
 	}
@@ -152,9 +152,9 @@ func statusOf[T any](t testing.TB, address, path string) (value T) {
 }
 
 // whyOf explains an answer, and checks that it is the one that a client gets.
-func whyOf(t testing.TB, d *coreDNS, status, name, qtype string) report.Why {
+func whyOf(t testing.TB, d *coreDNS, reported, name, qtype string) status.Why {
 	t.Helper()
-	w := statusOf[report.Why](t, status, "/v1/why?name="+url.QueryEscape(name)+"&type="+qtype)
+	w := statusOf[status.Why](t, reported, "/v1/why?name="+url.QueryEscape(name)+"&type="+qtype)
 	query := new(dns.Msg)
 	query.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype]).SetEdns0(4096, false)
 	m, _, err := (&dns.Client{Net: "tcp", Timeout: patience}).Exchange(query, d.address)
@@ -167,7 +167,7 @@ func whyOf(t testing.TB, d *coreDNS, status, name, qtype string) report.Why {
 		}
 		return w
 	}
-	a := slices.MaxFunc(w.Answers, func(x, y report.Answer) int { return len(x.Zone) - len(y.Zone) }) // whom CoreDNS asks
+	a := slices.MaxFunc(w.Answers, func(x, y status.Answer) int { return len(x.Zone) - len(y.Zone) }) // whom CoreDNS asks
 	if a.Passed {
 		return w // what the next plugin answers is not explained
 	}
@@ -201,7 +201,7 @@ type whyCase struct {
 	name    string // of the golden file
 	query   string
 	qtype   string
-	verdict report.Verdict
+	verdict status.Verdict
 }
 
 // TestWhy lets CoreDNS explain one answer of every kind: of each state of an owner, each
@@ -323,7 +323,7 @@ func TestWhy(t *testing.T) {
 	state := func(address, want, failure string) {
 		t.Helper()
 		eventually(t, patience, func() string {
-			for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
+			for _, u := range statusOf[status.Status](t, page, "/v1/status").Upstreams {
 				if u.ID == address && u.State == want && strings.Contains(u.Failure, failure) {
 					return ""
 				}
@@ -366,60 +366,60 @@ func TestWhy(t *testing.T) {
 		again.address, "again:8008", turned.address, "turned:8008", turnedToo.address, "turned-too:8008", ":"+port(d.address), ":53",
 	)
 	cases := []whyCase{
-		{"live", "web.live.example", "A", report.Live},
-		{"live-instance", "v1.web.live.example", "SRV", report.Live},
-		{"live-protocol", "_https._tcp.web.live.example", "SRV", report.Live},
-		{"zone-soa", "live.example", "SOA", report.OwnData},
+		{"live", "web.live.example", "A", status.Live},
+		{"live-instance", "v1.web.live.example", "SRV", status.Live},
+		{"live-protocol", "_https._tcp.web.live.example", "SRV", status.Live},
+		{"zone-soa", "live.example", "SOA", status.OwnData},
 		{"zone-name-server", "ns.dns.live.example", "A", ""},
-		{"no-data", "web.live.example", "MX", report.NoData},
-		{"no-data-empty", "empty.live.example", "A", report.NoData},
-		{"no-name", "nope.live.example", "A", report.NoName},
-		{"withdrawn", "gone.live.example", "A", report.NoName},
+		{"no-data", "web.live.example", "MX", status.NoData},
+		{"no-data-empty", "empty.live.example", "A", status.NoData},
+		{"no-name", "nope.live.example", "A", status.NoName},
+		{"withdrawn", "gone.live.example", "A", status.NoName},
 		{"outside", "www.elsewhere.example", "A", ""},
-		{"host", "gw.live.example", "A", report.Live},
-		{"host-unresolved", "broken.live.example", "A", report.Unresolved},
-		{"host-denied", "loop.live.example", "A", report.Denied},
-		{"not-imported-name", "other.chosen.example", "A", report.NoName},
-		{"excluded", "b.pay.chosen.example", "A", report.NoName},
-		{"not-imported-label", "a.pay.chosen.example", "A", report.NoName},
-		{"renamed", "crm.renamed.example", "A", report.Live},
-		{"fallthrough", "nope.falls.example", "A", report.PassedOn},
+		{"host", "gw.live.example", "A", status.Live},
+		{"host-unresolved", "broken.live.example", "A", status.Unresolved},
+		{"host-denied", "loop.live.example", "A", status.Denied},
+		{"not-imported-name", "other.chosen.example", "A", status.NoName},
+		{"excluded", "b.pay.chosen.example", "A", status.NoName},
+		{"not-imported-label", "a.pay.chosen.example", "A", status.NoName},
+		{"renamed", "crm.renamed.example", "A", status.Live},
+		{"fallthrough", "nope.falls.example", "A", status.PassedOn},
 
-		{"conflict-fqdn-two-owners", "both.live.example", "A", report.Live},
-		{"conflict-fqdn-one-owner", "twice.live.example", "A", report.Live},
-		{"conflict-instance", "v1.parent.live.example", "A", report.Live},
-		{"conflict-instances", "alike.live.example", "A", report.Live},
-		{"conflict-instance-id", "strange.live.example", "A", report.Live},
-		{"conflict-name-too-long", long + ".live.example", "A", report.Live},
+		{"conflict-fqdn-two-owners", "both.live.example", "A", status.Live},
+		{"conflict-fqdn-one-owner", "twice.live.example", "A", status.Live},
+		{"conflict-instance", "v1.parent.live.example", "A", status.Live},
+		{"conflict-instances", "alike.live.example", "A", status.Live},
+		{"conflict-instance-id", "strange.live.example", "A", status.Live},
+		{"conflict-name-too-long", long + ".live.example", "A", status.Live},
 		{"conflict-rrset-too-large", wide + ".live.example", "SRV", ""},
-		{"conflict-name", "longer.renamed.example", "A", report.Refused},
-		{"conflict-out-of-zone", "there.two.example", "A", report.Live},
+		{"conflict-name", "longer.renamed.example", "A", status.Refused},
+		{"conflict-out-of-zone", "there.two.example", "A", status.Live},
 		{"conflict-reserved-name", "x.dns.three.example", "A", ""},
-		{"conflict-txt-dropped", "v1.txt.live.example", "TXT", report.Live},
+		{"conflict-txt-dropped", "v1.txt.live.example", "TXT", status.Live},
 
-		{"refused-undecodable", "undecodable.refused.example", "A", report.Refused},
-		{"refused-missing", "missing.refused.example", "A", report.Refused},
-		{"refused-name", "name.refused.example", "A", report.Refused},
-		{"refused-name-fqdn", "not.a.name.refused.example", "A", report.Refused},
-		{"refused-address", "address.refused.example", "A", report.Refused},
-		{"refused-port", "port.refused.example", "A", report.Refused},
-		{"refused-protocol", "protocol.refused.example", "A", report.Refused},
-		{"refused-limit", "limit.refused.example", "A", report.Refused},
-		{"refused-out-of-zone", "outside.refused.example", "A", report.Refused},
+		{"refused-undecodable", "undecodable.refused.example", "A", status.Refused},
+		{"refused-missing", "missing.refused.example", "A", status.Refused},
+		{"refused-name", "name.refused.example", "A", status.Refused},
+		{"refused-name-fqdn", "not.a.name.refused.example", "A", status.Refused},
+		{"refused-address", "address.refused.example", "A", status.Refused},
+		{"refused-port", "port.refused.example", "A", status.Refused},
+		{"refused-protocol", "protocol.refused.example", "A", status.Refused},
+		{"refused-limit", "limit.refused.example", "A", status.Refused},
+		{"refused-out-of-zone", "outside.refused.example", "A", status.Refused},
 		{"refused-outside", "outside.elsewhere.example", "A", ""},
-		{"refused-below", "_https._tcp.address.refused.example", "SRV", report.Refused},
-		{"refused-reserved-name", "x.dns.refused.example", "A", report.Refused},
+		{"refused-below", "_https._tcp.address.refused.example", "SRV", status.Refused},
+		{"refused-reserved-name", "x.dns.refused.example", "A", status.Refused},
 
-		{"state-connecting", "web.connecting.example", "A", report.NotKnownYet},
-		{"state-connecting-handshake", "web.handshake.example", "A", report.NotKnownYet},
-		{"state-syncing", "web.syncing.example", "A", report.NotKnownYet},
-		{"state-syncing-stale", "old.again.example", "A", report.Stale},
-		{"state-parked-stale", "old.turned.example", "A", report.Stale},
-		{"state-parked", "web.parked.example", "A", report.NotKnownYet},
-		{"state-stale", "old.stale.example", "A", report.Stale},
-		{"state-stale-no-name", "nope.stale.example", "A", report.NoNameLost},
-		{"state-expired", "old.expired.example", "A", report.NoNameLost},
-		{"held", "s3.held.example", "A", report.Stale},
+		{"state-connecting", "web.connecting.example", "A", status.NotKnownYet},
+		{"state-connecting-handshake", "web.handshake.example", "A", status.NotKnownYet},
+		{"state-syncing", "web.syncing.example", "A", status.NotKnownYet},
+		{"state-syncing-stale", "old.again.example", "A", status.Stale},
+		{"state-parked-stale", "old.turned.example", "A", status.Stale},
+		{"state-parked", "web.parked.example", "A", status.NotKnownYet},
+		{"state-stale", "old.stale.example", "A", status.Stale},
+		{"state-stale-no-name", "nope.stale.example", "A", status.NoNameLost},
+		{"state-expired", "old.expired.example", "A", status.NoNameLost},
+		{"held", "s3.held.example", "A", status.Stale},
 	}
 	wanted := make(map[string]bool)
 	for _, tc := range cases {
@@ -450,7 +450,7 @@ func TestWhy(t *testing.T) {
 		closed.mu.Lock()
 		closed.code = codes.OK
 		closed.mu.Unlock()
-		for _, u := range statusOf[report.Status](t, page, "/v1/status").Upstreams {
+		for _, u := range statusOf[status.Status](t, page, "/v1/status").Upstreams {
 			if (u.ID == nobody) == u.NextAttempt.IsZero() && (u.ID == nobody || u.ID == closed.address) {
 				t.Errorf("owner %s is %s, and the next attempt at %v", u.ID, u.State, u.NextAttempt)
 			}

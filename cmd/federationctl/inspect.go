@@ -17,7 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // statusOptions are the flags by which a process is asked what it knows.
@@ -136,14 +136,14 @@ The process must have the status endpoint, 'status' in its configuration.`,
 			if err != nil {
 				return err
 			}
-			status, text, err := endpoint.Status(ctx)
+			reported, text, err := endpoint.Status(ctx)
 			if err != nil {
 				return failure{err}
 			}
 			if o.output == "json" {
 				return printed(io.WriteString(command.OutOrStdout(), text))
 			}
-			return printed(0, report.WriteStatus(command.OutOrStdout(), status))
+			return printed(0, status.WriteStatus(command.OutOrStdout(), reported))
 		},
 	}
 	o.add(command, reports...)

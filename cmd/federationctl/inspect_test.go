@@ -21,8 +21,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/catalogfile"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -31,37 +31,37 @@ type asked struct{ services []*wire.Encoded }
 
 var askedAt = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
-func (*asked) Status() report.Status {
-	return report.Status{
-		Role: report.Consumer, Version: "v1.2.3", Now: askedAt, Began: askedAt.Add(-time.Hour), Ready: true,
-		Upstreams: []report.Upstream{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
+func (*asked) Status() status.Status {
+	return status.Status{
+		Role: status.Consumer, Version: "v1.2.3", Now: askedAt, Began: askedAt.Add(-time.Hour), Ready: true,
+		Upstreams: []status.Upstream{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
 	}
 }
 
-func (*asked) Why(_ context.Context, name string, qtype uint16) (report.Why, error) {
-	return report.Why{Role: report.Consumer, Now: askedAt, Name: name, Type: dns.TypeToString[qtype], Answers: []report.Answer{{
-		Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NXDOMAIN", Is: "missing", Verdict: report.NoName,
-		Owners: []report.Part{{ID: "o1:8008", State: "synced"}},
+func (*asked) Why(_ context.Context, name string, qtype uint16) (status.Why, error) {
+	return status.Why{Role: status.Consumer, Now: askedAt, Name: name, Type: dns.TypeToString[qtype], Answers: []status.Answer{{
+		Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NXDOMAIN", Is: "missing", Verdict: status.NoName,
+		Owners: []status.Part{{ID: "o1:8008", State: "synced"}},
 	}}}, nil
 }
 
-func (*asked) Retry(of string) (report.Upstream, error) {
+func (*asked) Retry(of string) (status.Upstream, error) {
 	if of == "o2:8008" { // of the examples, any other one is there
-		return report.Upstream{}, &report.UnknownError{Of: of, Known: []string{"o1:8008"}}
+		return status.Upstream{}, &status.UnknownError{Of: of, Known: []string{"o1:8008"}}
 	}
-	return report.Upstream{ID: of, State: "parked"}, nil
+	return status.Upstream{ID: of, State: "parked"}, nil
 }
 
-func (*asked) Confirm(_, source string) (report.Source, error) {
-	return map[string]report.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
+func (*asked) Confirm(_, source string) (status.Source, error) {
+	return map[string]status.Source{"": {}, "mesh": {Name: "mesh", Held: 12}}[source], nil
 }
 
-func (*asked) Services(string, string, int) (report.Services, error) { return report.Services{}, nil }
+func (*asked) Services(string, string, int) (status.Services, error) { return status.Services{}, nil }
 
-func (a *asked) Catalog(string) (iter.Seq2[report.Service, error], error) {
-	return func(yield func(report.Service, error) bool) {
+func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
+	return func(yield func(status.Service, error) bool) {
 		for _, encoded := range a.services {
-			if !yield(report.NewService(encoded.Service(), askedAt, false)) {
+			if !yield(status.NewService(encoded.Service(), askedAt, false)) {
 				return
 			}
 		}
@@ -80,7 +80,7 @@ func statusOf(t *testing.T, file string) string {
 	if err := catalog.Err(); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(statuspage.Handler(&asked{catalog.Services}))
+	server := httptest.NewServer(page.Handler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
@@ -222,7 +222,7 @@ func TestInspectOverTLS(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	server := httptest.NewUnstartedServer(statuspage.Handler(&asked{}))
+	server := httptest.NewUnstartedServer(page.Handler(&asked{}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS13}
 	server.StartTLS()
@@ -273,7 +273,7 @@ func TestREADMEWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := os.ReadFile("../../federation/report/testdata/why-no-name-refused.txt")
+	want, err := os.ReadFile("../../federation/status/testdata/why-no-name-refused.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the explanations of owners to testdata")
@@ -47,7 +47,7 @@ func (c *configured) ask(path string, into any) {
 // why returns the explanation of a name, without what differs from run to run.
 func (c *configured) why(name string) string {
 	c.t.Helper()
-	var why report.Why
+	var why status.Why
 	c.ask("/v1/why?name="+url.QueryEscape(name), &why)
 	text := strings.Join(why.Lines(), "\n") + "\n"
 	for _, r := range [][2]string{
@@ -137,7 +137,7 @@ func TestWhyRefused(t *testing.T) {
 		t.Fatalf("the consumer gets %q", got)
 	}
 	c.explains("refused", "a.fed.example", "is in no zone of this consumer")
-	var status report.Status
+	var status status.Status
 	c.ask("/v1/status", &status)
 	if of := status.Catalogs[0]; len(of.Refusals) != 1 || of.Refusals[0].Consumer != pkiConsumerID || of.Refusals[0].Field != "fqdn" || of.Consumers["v1alpha2"] != 1 {
 		t.Errorf("the status has %+v", of)
@@ -215,7 +215,7 @@ func TestWhyRelay(t *testing.T) {
 		}
 		return ""
 	})
-	var why report.Why
+	var why status.Why
 	c.ask("/v1/why?name=a.fed.example", &why)
 	if of := why.Catalogs[0]; len(of.Services) != 1 || of.Unavailable == "" || of.Sources[0].Relay == nil || of.Sources[0].Relay.Stale != 1 {
 		t.Errorf("the relay explains %+v", of)
@@ -262,12 +262,12 @@ func TestServeStatus(t *testing.T) {
 	if _, err := fmt.Sscanf(owner.line(), "status on %s", &c.status); err != nil {
 		t.Fatal(err)
 	}
-	var page report.Services
+	var page status.Services
 	c.ask("/v1/services?limit=1", &page)
 	if page.Total != 2 || len(page.Services) != 1 || page.Services[0].Name != "api" || page.Next != "api" {
 		t.Errorf("the first page is %+v", page)
 	}
-	page = report.Services{}
+	page = status.Services{}
 	c.ask("/v1/services?limit=1&after=api", &page)
 	if len(page.Services) != 1 || page.Services[0].Name != "shop" || page.Next != "" {
 		t.Errorf("the second page is %+v", page)

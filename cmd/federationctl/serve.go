@@ -23,7 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -190,11 +190,11 @@ func tellSystemd(logger *slog.Logger, state string) {
 }
 
 // listenStatus takes the port of status and why, if there is to be one.
-func listenStatus(ctx context.Context, c statuspage.Config, logger *slog.Logger) (*statuspage.Server, error) {
+func listenStatus(ctx context.Context, c page.Config, logger *slog.Logger) (*page.Server, error) {
 	if c.Address == "" {
 		return nil, nil //nolint:nilnil // off, as by default
 	}
-	server, err := statuspage.Listen(ctx, c, logger)
+	server, err := page.Listen(ctx, c, logger)
 	if err != nil {
 		return nil, publisher.Error{Key: "status", Err: err}
 	}
@@ -237,7 +237,7 @@ func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 	if o.window < 1 || o.window > owner.MaxWindow {
 		return ownerconfig.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
 	}
-	page := statuspage.Config{Address: o.status}
+	page := page.Config{Address: o.status}
 	if o.status != "" {
 		if err := page.Validate(); err != nil {
 			return ownerconfig.Config{}, fmt.Errorf("--status: %w", err)

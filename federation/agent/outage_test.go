@@ -17,7 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
@@ -76,13 +76,13 @@ func TestOutages(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
 				happen()
-				var why report.Why
+				var why status.Why
 				for range 60 * 60 * 10 { // which is an hour
 					time.Sleep(100 * time.Millisecond)
 					synctest.Wait()
-					why = report.Why{
-						Role: report.Consumer, Now: time.Now(), Name: "web.fed.example.", Type: "A",
-						Answers: []report.Answer{explain(b, "web.fed.example")},
+					why = status.Why{
+						Role: status.Consumer, Now: time.Now(), Name: "web.fed.example.", Type: "A",
+						Answers: []status.Answer{explain(b, "web.fed.example")},
 					}
 					if strings.Contains(why.Answers[0].Owners[0].Failure, tt.reason) {
 						break

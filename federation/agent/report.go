@@ -7,23 +7,23 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/agent/why"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 // Upstreams returns the reports of all owners, sorted by ID, each ID once. It waits for
 // nobody.
-func (a *Agent) Upstreams(now time.Time) []report.Upstream {
+func (a *Agent) Upstreams(now time.Time) []status.Upstream {
 	owners := a.inOrder()
-	all := make([]report.Upstream, len(owners))
+	all := make([]status.Upstream, len(owners))
 	for i, o := range owners {
 		all[i] = o.upstream(now)
 	}
 	return all
 }
 
-func (o *owner) upstream(now time.Time) report.Upstream {
+func (o *owner) upstream(now time.Time) status.Upstream {
 	s := o.report()
 	u := upstream.Report(o.id, &s.Status, s.Retention, &o.log, now)
 	u.Conflicts = why.Faults(s.Conflicts)
@@ -31,9 +31,9 @@ func (o *owner) upstream(now time.Time) report.Upstream {
 	return u
 }
 
-// follows returns the owner with an ID. The error is a *report.UnknownError.
+// follows returns the owner with an ID. The error is a *status.UnknownError.
 func (a *Agent) follows(id string) (*owner, error) {
-	unknown := &report.UnknownError{Of: id}
+	unknown := &status.UnknownError{Of: id}
 	for _, o := range *a.shown.Load() {
 		if o.id == id {
 			return o, nil
@@ -45,23 +45,23 @@ func (a *Agent) follows(id string) (*owner, error) {
 }
 
 // Services returns up to limit services of an owner, in the order of their names, from the
-// first on that comes after a name. The error is a *report.UnknownError if there is no
+// first on that comes after a name. The error is a *status.UnknownError if there is no
 // owner with that ID. It reads what is published, or was so a few seconds ago, and waits for
 // nobody but others who read services.
-func (a *Agent) Services(of, after string, limit int) (report.Services, error) {
+func (a *Agent) Services(of, after string, limit int) (status.Services, error) {
 	o, err := a.follows(of)
 	if err != nil {
-		return report.Services{}, err
+		return status.Services{}, err
 	}
-	page := report.Services{Of: of, Total: o.mirror.Status().Services}
+	page := status.Services{Of: of, Total: o.mirror.Status().Services}
 	page.Services, page.Next, err = a.catalogs.Page(o.id, o.parts(), page.Total, after, limit)
 	return page, err
 }
 
 // Catalog yields all services of an owner, in the order of their names, each once. The error
-// is a *report.UnknownError if there is no owner with that ID. It reads and waits as Services
+// is a *status.UnknownError if there is no owner with that ID. It reads and waits as Services
 // does.
-func (a *Agent) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	o, err := a.follows(of)
 	if err != nil {
 		return nil, err
@@ -70,11 +70,11 @@ func (a *Agent) Catalog(of string) (iter.Seq2[report.Service, error], error) {
 }
 
 // Retry tries at once to open a stream with an owner that has none, and returns the report
-// of that moment. The error is a *report.UnknownError if there is no owner with that ID.
-func (a *Agent) Retry(of string, now time.Time) (report.Upstream, error) {
+// of that moment. The error is a *status.UnknownError if there is no owner with that ID.
+func (a *Agent) Retry(of string, now time.Time) (status.Upstream, error) {
 	o, err := a.follows(of)
 	if err != nil {
-		return report.Upstream{}, err
+		return status.Upstream{}, err
 	}
 	u := o.upstream(now)
 	o.mirror.Retry()
@@ -94,10 +94,10 @@ func (o *owner) parts() (parts []pages.Part) {
 
 // Refused returns the owners that have been refused a name, lower case and absolute, but for
 // those that are in the answers. It waits for nobody.
-func (a *Agent) Refused(name string, answers []report.Answer, now time.Time) (parts []report.Part) {
+func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
 	for _, o := range a.inOrder() {
-		if slices.ContainsFunc(answers, func(a report.Answer) bool {
-			return slices.ContainsFunc(a.Owners, func(p report.Part) bool { return p.ID == o.id })
+		if slices.ContainsFunc(answers, func(a status.Answer) bool {
+			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
 		}) {
 			continue
 		}
@@ -112,7 +112,7 @@ func (a *Agent) Refused(name string, answers []report.Answer, now time.Time) (pa
 // does from a zone that Zone has returned: everything but what only those know who answer,
 // which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
 // of the zones has an Answer without a Zone.
-func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) report.Answer {
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
 	owners := make([]why.Owner, len(b.owners))
 	for i, o := range b.owners {
 		owners[i] = why.Owner{Upstream: o.upstream(now), Log: &o.log, Import: b.config.Owners[i].Import}

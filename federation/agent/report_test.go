@@ -17,12 +17,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 // explain returns why the block answers for the addresses of a name.
-func explain(b *agent.Block, name string) report.Answer {
+func explain(b *agent.Block, name string) status.Answer {
 	return b.Explain(b.Zone(), dns.Fqdn(name), dns.TypeA, time.Now())
 }
 
@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 		w := newWorld(t)
 		b := w.attach(w.block("one", w.owner(ownerAddress)))
 		synctest.Wait()
-		if a := explain(b, "web.fed.example"); a.Verdict != report.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
+		if a := explain(b, "web.fed.example"); a.Verdict != status.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
 			t.Errorf("without an owner: %+v", a)
 		}
 		registry, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 		w.state()
 		a := explain(b, "web.fed.example")
 		came := a.Holder.Updated
-		if a.Verdict != report.Live || a.Zone != "fed.example." || a.Is != "service" || a.Holder.Owner != ownerAddress || time.Since(came) > time.Minute {
+		if a.Verdict != status.Live || a.Zone != "fed.example." || a.Is != "service" || a.Holder.Owner != ownerAddress || time.Since(came) > time.Minute {
 			t.Errorf("with a service: %+v %+v", a, a.Holder)
 		}
 
@@ -71,10 +71,10 @@ func TestExplain(t *testing.T) {
 		stop()
 		synctest.Wait()
 		a = explain(b, "web.fed.example")
-		if a.Verdict != report.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour+time.Second {
+		if a.Verdict != status.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour+time.Second {
 			t.Errorf("stale: %+v %+v", a, a.Holder)
 		}
-		if a := explain(b, "other.fed.example"); a.Verdict != report.NoNameLost {
+		if a := explain(b, "other.fed.example"); a.Verdict != status.NoNameLost {
 			t.Errorf("missing, with a lost owner: %+v", a)
 		}
 		if u := w.agent.Upstreams(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != "24h" || u.Expires.IsZero() || u.Updates.LastHour == 0 {
@@ -84,7 +84,7 @@ func TestExplain(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.state()
 		a = explain(b, "v1.web.fed.example")
-		if a.Verdict != report.NoName || len(a.Owners) != 1 || len(a.Owners[0].Gone) != 1 || a.Owners[0].Gone[0].Cause != "absent" || a.Owners[0].Gone[0].FQDN != "web.fed.example." {
+		if a.Verdict != status.NoName || len(a.Owners) != 1 || len(a.Owners[0].Gone) != 1 || a.Owners[0].Gone[0].Cause != "absent" || a.Owners[0].Gone[0].FQDN != "web.fed.example." {
 			t.Errorf("gone: %+v", a)
 		}
 		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
@@ -111,7 +111,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("refused of %s: %+v", name, parts)
 			}
 		}
-		if parts := w.agent.Refused("web.other.example.", []report.Answer{{Owners: []report.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
+		if parts := w.agent.Refused("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
 			t.Errorf("refused of an owner that has been heard: %+v", parts)
 		}
 	})
@@ -132,7 +132,7 @@ func TestExplainRivals(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		a := explain(b, "web.fed.example")
-		want := []report.Rival{{
+		want := []status.Rival{{
 			Owner: other, Service: "web", FQDN: "web.fed.example.",
 			Rule: `its owner comes later in the Corefile than owner.example:8008, of which service "web" has the fqdn`,
 		}}
@@ -143,7 +143,7 @@ func TestExplainRivals(t *testing.T) {
 		if got, want := a.Owners[1].NotImported, "import_names web.remote.example *.shop.remote.example does not match private.remote.example."; got != want {
 			t.Errorf("not imported: %s, want %s", got, want)
 		}
-		if a.Verdict != report.NoName || a.Owners[0].NotImported != "" {
+		if a.Verdict != status.NoName || a.Owners[0].NotImported != "" {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -198,7 +198,7 @@ func TestServices(t *testing.T) {
 			t.Errorf("the catalog is %q", got)
 		}
 		_, err = w.agent.Services("nobody", "", 1)
-		if unknown, ok := errors.AsType[*report.UnknownError](err); !ok || !slices.Contains(unknown.Known, ownerAddress) {
+		if unknown, ok := errors.AsType[*status.UnknownError](err); !ok || !slices.Contains(unknown.Known, ownerAddress) {
 			t.Errorf("an owner that is not followed: %v", err)
 		}
 		if _, err = w.agent.Catalog("nobody"); err == nil {
@@ -223,7 +223,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 				for ctx.Err() == nil {
 					time.Sleep(time.Millisecond) // with the changes
 					page, err := w.agent.Services(ownerAddress, "stays", 10)
-					if err != nil || slices.ContainsFunc(page.Services, func(s report.Service) bool { return s.Name <= "stays" }) {
+					if err != nil || slices.ContainsFunc(page.Services, func(s status.Service) bool { return s.Name <= "stays" }) {
 						t.Errorf("%+v, %v", page, err)
 						return
 					}
@@ -236,7 +236,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 					for s, err := range all {
 						found = found || err == nil && s.Name == "stays"
 					}
-					if a := explain(b, "stays.fed.example"); !found || a.Verdict != report.Live || a.Holder.Service != "stays" {
+					if a := explain(b, "stays.fed.example"); !found || a.Verdict != status.Live || a.Holder.Service != "stays" {
 						t.Errorf("%v %+v", found, a)
 						return
 					}

@@ -19,7 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
 
@@ -41,12 +41,12 @@ const (
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string            // host:port
-	Metrics  string            // host:port of metrics, health and the status page; empty for none
-	Status   statuspage.Config // of status and why; without an address there is none
-	Window   int               // responses sent ahead of their acknowledgements
-	Identity mtls.Origin       // of the owner
-	Grace    time.Duration     // how long a connection outlives the certificate that its peer has shown
+	Listen   string        // host:port
+	Metrics  string        // host:port of metrics, health and the status page; empty for none
+	Status   page.Config   // of status and why; without an address there is none
+	Window   int           // responses sent ahead of their acknowledgements
+	Identity mtls.Origin   // of the owner
+	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
 	Allow    Allow
 	Audit    bool // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 

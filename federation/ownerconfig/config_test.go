@@ -17,7 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 const least = `identity:
@@ -139,7 +139,7 @@ func TestParse(t *testing.T) {
 		},
 		most: {
 			Listen: "127.0.0.1:8010", Metrics: "localhost:9153", Window: 256,
-			Status:   statuspage.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
+			Status:   page.Config{Address: ":9154", Files: mtls.Files{Cert: "status.pem", Key: "status-key.pem", CA: "readers.pem"}},
 			Identity: mtls.Origin{Files: mtls.Files{Cert: "owner.pem", Key: "/run/owner-key.pem", CA: "ca.pem"}},
 			Grace:    90 * time.Second, Audit: true,
 			Allow:          ownerconfig.Allow{IDs: ids(t, "spiffe://consumer.example/coredns", "dns.partner.example"), File: "consumers.txt"},

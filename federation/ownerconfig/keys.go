@@ -17,7 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 // topKeys are the keys at the top of a file.
@@ -67,7 +67,7 @@ func (r *reader) config(v value) Config {
 
 // status reads where status and why are served: an address alone, or with the files that
 // another address than a loopback one needs.
-func (r *reader) status(v value, c *statuspage.Config) {
+func (r *reader) status(v value, c *page.Config) {
 	address := parsed(r, &c.Address, "an address, or a mapping with listen, cert, key and ca", parseAddress)
 	if v.node.Kind == yaml.MappingNode {
 		lines, ok := r.mapping(v, map[string]func(v value){

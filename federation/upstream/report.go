@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // maxRefusals is how many refusals a report has.
@@ -14,8 +14,8 @@ const maxRefusals = 20
 
 // Report returns the report of an owner, without Conflicts and the times of certificates.
 // Retention is how long services of a lost owner are kept; 0 is without limit.
-func Report(id string, s *mirror.Status, retention time.Duration, log *Log, now time.Time) report.Upstream {
-	u := report.Upstream{
+func Report(id string, s *mirror.Status, retention time.Duration, log *Log, now time.Time) status.Upstream {
+	u := status.Upstream{
 		ID:          id,
 		State:       s.StateName(),
 		Since:       s.Since.UTC(),

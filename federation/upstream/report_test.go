@@ -8,7 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
 // Log is what happened lately to the services of an owner. It is safe for concurrent use,
@@ -37,7 +37,7 @@ func (l *Log) Published(changes []catalog.Change, now time.Time) {
 	defer l.mu.Unlock()
 	for i := first; i < len(changes); i++ {
 		if cause := left(&changes[i]); cause != "" {
-			l.memory.Gone(report.Gone{At: now.UTC(), Service: changes[i].Name, FQDN: changes[i].Was.FQDN(), Cause: cause})
+			l.memory.Gone(status.Gone{At: now.UTC(), Service: changes[i].Name, FQDN: changes[i].Was.FQDN(), Cause: cause})
 		}
 	}
 }
@@ -70,27 +70,27 @@ func (l *Log) Responded(op federation.Operation, name string, now time.Time) {
 func (l *Log) Refused(invalid *federation.InvalidError, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.memory.Refused(report.Refusal{
+	l.memory.Refused(status.Refusal{
 		At: now.UTC(), Service: invalid.Service, FQDN: invalid.FQDN, Field: invalid.Field, Reason: string(invalid.Reason), Rule: invalid.Rule,
 	})
 }
 
 // Refusals returns what is refused, newest first.
-func (l *Log) Refusals() []report.Refusal {
+func (l *Log) Refusals() []status.Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory.AllRefusals()
 }
 
 // Gone returns the services that are gone, newest first.
-func (l *Log) Gone() []report.Gone {
+func (l *Log) Gone() []status.Gone {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory.AllGone()
 }
 
 // Updates returns how often the owner's services change.
-func (l *Log) Updates(now time.Time) report.Rate {
+func (l *Log) Updates(now time.Time) status.Rate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.updates.Report(now)

@@ -27,7 +27,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -60,7 +60,7 @@ type Block struct {
 	// Status is where the process serves its status; the zero value is nowhere. Paths are
 	// joined to the root as those of Owner. All blocks of a server block that have one have
 	// the same; those of the other server blocks are not known here.
-	Status statuspage.Config
+	Status page.Config
 }
 
 // repeatable are the properties that add to what an earlier line of them says.
@@ -337,7 +337,7 @@ func (b *Block) conflict(other *Block) error {
 // StatusConflict returns why two blocks of one process, of any server blocks, cannot have
 // their status, or nil. The caller appends the position of the other block.
 func (b *Block) StatusConflict(other *Block) error {
-	if b.Status == (statuspage.Config{}) || other.Status == (statuspage.Config{}) || b.Status == other.Status {
+	if b.Status == (page.Config{}) || other.Status == (page.Config{}) || b.Status == other.Status {
 		return nil
 	}
 	if b.Status.Address == other.Status.Address {

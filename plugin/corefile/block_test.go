@@ -16,7 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -157,7 +157,7 @@ func TestParse(t *testing.T) {
 					NegativeTTL: 1,
 				},
 				Fall: fall.F{Zones: []string{"fed.example."}},
-				Status: statuspage.Config{
+				Status: page.Config{
 					Address: "[::]:9154", Files: mtls.Files{Cert: "status.pem", Key: "../key.pem", CA: "/etc/readers.pem"},
 				},
 			}},
@@ -217,7 +217,7 @@ func TestParse(t *testing.T) {
 		{
 			"status everywhere", block("status :9154 a b c"),
 			[]Block{minimal(func(b *Block) {
-				b.Status = statuspage.Config{Address: ":9154", Files: mtls.Files{Cert: "a", Key: "b", CA: "c"}}
+				b.Status = page.Config{Address: ":9154", Files: mtls.Files{Cert: "a", Key: "b", CA: "c"}}
 			})},
 		},
 		{

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -94,7 +94,7 @@ func checkRanges(t *testing.T, b Block) {
 		"max_services":    b.Owner.MaxServices >= 1,
 		"max_catalog":     1<<20 <= b.Owner.MaxCatalog && b.Owner.MaxCatalog <= 1<<40,
 		"max_message":     64<<10 <= b.Owner.MaxMessage && b.Owner.MaxMessage <= 1<<30,
-		"status":          b.Status == statuspage.Config{} || b.Status.Validate() == nil,
+		"status":          b.Status == page.Config{} || b.Status.Validate() == nil,
 		"allow_addresses": !slices.ContainsFunc(b.Owner.AllowAddresses, func(p netip.Prefix) bool { return p != p.Masked() }),
 	} {
 		if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 // The ranges of the values in a block.
@@ -143,27 +143,27 @@ func verbatim(s string) (string, error) { return s, nil }
 
 // parseStatus takes ADDRESS [CERT KEY CA]. A host name is in lower case, and an IP address
 // as Go writes it, so that equal ones are the same.
-func parseStatus(args []string) (statuspage.Config, error) {
+func parseStatus(args []string) (page.Config, error) {
 	if len(args) != 1 && len(args) != 4 {
-		return statuspage.Config{}, fmt.Errorf("takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not %d", len(args))
+		return page.Config{}, fmt.Errorf("takes one argument, ADDRESS, or four, ADDRESS CERT KEY CA, not %d", len(args))
 	}
 	host, port, err := net.SplitHostPort(args[0])
 	if err != nil {
-		return statuspage.Config{}, fmt.Errorf("%q is not HOST:PORT", args[0])
+		return page.Config{}, fmt.Errorf("%q is not HOST:PORT", args[0])
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
-		return statuspage.Config{}, fmt.Errorf("%q has no port from 1 to 65535", args[0])
+		return page.Config{}, fmt.Errorf("%q has no port from 1 to 65535", args[0])
 	}
 	if host != "" { // all addresses of the machine
 		if host, err = parseHost(host); err != nil {
-			return statuspage.Config{}, err
+			return page.Config{}, err
 		}
 	}
-	c := statuspage.Config{Address: net.JoinHostPort(host, strconv.FormatUint(number, 10))}
+	c := page.Config{Address: net.JoinHostPort(host, strconv.FormatUint(number, 10))}
 	if len(args) > 1 {
 		if c.Files, err = parseFiles(args[1:]); err != nil {
-			return statuspage.Config{}, err
+			return page.Config{}, err
 		}
 	}
 	return c, c.Validate()

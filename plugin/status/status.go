@@ -17,9 +17,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/stamp"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -32,7 +32,7 @@ type Configuration struct {
 func (c *Configuration) Add(blocks []corefile.Block) error {
 	for i := range blocks {
 		b := &blocks[i]
-		if b.Status == (statuspage.Config{}) {
+		if b.Status == (page.Config{}) {
 			continue
 		}
 		if c.status == nil {
@@ -49,11 +49,11 @@ func (c *Configuration) Add(blocks []corefile.Block) error {
 // goroutines at once.
 type Block interface {
 	// Report returns the zones of the block.
-	Report() []report.Zone
+	Report() []status.Zone
 
 	// Explain returns the reply that the block gives to a query, and why, as long as ctx
 	// lasts, or false for a name outside of its zones.
-	Explain(ctx context.Context, name string, qtype uint16) (report.Answer, bool)
+	Explain(ctx context.Context, name string, qtype uint16) (status.Answer, bool)
 }
 
 // shown is a block with the configuration that it belongs to.
@@ -63,7 +63,7 @@ type shown struct {
 	configuration *Configuration
 }
 
-// Page is the status of the process. It implements statuspage.Source. Its listener lives
+// Page is the status of the process. It implements page.Source. Its listener lives
 // for as long as a configuration wants it: a reload that leaves it as it is does not
 // touch it, and one that fails does not either.
 type Page struct {
@@ -80,8 +80,8 @@ type Page struct {
 
 // service is a port at which the status is served.
 type service struct {
-	config statuspage.Config
-	server *statuspage.Server
+	config page.Config
+	server *page.Server
 	users  []*Configuration
 	end    func() // ends it, and waits for the end
 }
@@ -120,7 +120,7 @@ func (p *Page) Open(c *Configuration) error {
 	if neighbour != nil {
 		s.server, err = neighbour.server.Again(config, p.logger)
 	} else {
-		s.server, err = statuspage.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
+		s.server, err = page.Listen(context.Background(), config, p.logger) //nolint:forbidigo // as Page.serve
 	}
 	if err != nil {
 		return fmt.Errorf("%s - Error: %w", c.status.Position, err)
@@ -133,7 +133,7 @@ func (p *Page) Open(c *Configuration) error {
 
 // serve serves the status at a port. The function that it returns ends that, and waits for
 // the end.
-func (p *Page) serve(server *statuspage.Server) func() {
+func (p *Page) serve(server *page.Server) func() {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // CoreDNS has no context for what outlives a configuration
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -187,11 +187,11 @@ func (p *Page) running() []Block {
 	return running
 }
 
-// Status implements statuspage.Source.
-func (p *Page) Status() report.Status {
+// Status implements page.Source.
+func (p *Page) Status() status.Status {
 	now := time.Now()
-	s := report.Status{
-		Role: report.Consumer, Version: stamp.String(), Now: now.UTC(), Began: p.began.UTC(),
+	s := status.Status{
+		Role: status.Consumer, Version: stamp.String(), Now: now.UTC(), Began: p.began.UTC(),
 		Ready: p.agent.Ready(), Upstreams: p.agent.Upstreams(now),
 	}
 	for i := range s.Upstreams {
@@ -202,39 +202,39 @@ func (p *Page) Status() report.Status {
 	for _, b := range p.running() {
 		s.Zones = append(s.Zones, b.Report()...)
 	}
-	slices.SortStableFunc(s.Zones, func(a, b report.Zone) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(s.Zones, func(a, b status.Zone) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }
 
-// Services implements statuspage.Source.
-func (p *Page) Services(of, after string, limit int) (report.Services, error) {
+// Services implements page.Source.
+func (p *Page) Services(of, after string, limit int) (status.Services, error) {
 	return p.agent.Services(of, after, limit)
 }
 
-// Catalog implements statuspage.Source.
-func (p *Page) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+// Catalog implements page.Source.
+func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	return p.agent.Catalog(of)
 }
 
-// Retry implements statuspage.Source.
-func (p *Page) Retry(of string) (report.Upstream, error) {
+// Retry implements page.Source.
+func (p *Page) Retry(of string) (status.Upstream, error) {
 	return p.agent.Retry(of, time.Now())
 }
 
-// Confirm implements statuspage.Source. What owners hold is theirs.
-func (p *Page) Confirm(string, string) (report.Source, error) {
-	return report.Source{}, errors.New("a CoreDNS has no sources; ask the owner")
+// Confirm implements page.Source. What owners hold is theirs.
+func (p *Page) Confirm(string, string) (status.Source, error) {
+	return status.Source{}, errors.New("a CoreDNS has no sources; ask the owner")
 }
 
-// Why implements statuspage.Source.
-func (p *Page) Why(ctx context.Context, name string, qtype uint16) (report.Why, error) {
+// Why implements page.Source.
+func (p *Page) Why(ctx context.Context, name string, qtype uint16) (status.Why, error) {
 	select {
 	case p.asking <- struct{}{}:
 		defer func() { <-p.asking }()
 	case <-ctx.Done():
-		return report.Why{}, ctx.Err()
+		return status.Why{}, ctx.Err()
 	}
-	w := report.Why{Role: report.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
+	w := status.Why{Role: status.Consumer, Now: time.Now().UTC(), Name: name, Type: dns.Type(qtype).String()}
 	for _, b := range p.running() {
 		if a, ours := b.Explain(ctx, name, qtype); ours {
 			w.Answers = append(w.Answers, a)

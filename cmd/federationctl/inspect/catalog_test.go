@@ -11,8 +11,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 // awkward are texts that YAML reads as something else, or that a terminal obeys.
@@ -112,16 +112,16 @@ func TestOf(t *testing.T) {
 		process
 		of, want string
 	}{
-		{"only one", process{report.Consumer, map[string][]*federation.Service{"o1:8008": one}}, "", ""},
-		{"default", process{report.Owner, map[string][]*federation.Service{"": one, "east": nil}}, "", ""},
-		{"named", process{report.Owner, map[string][]*federation.Service{"": nil, "east": one}}, "east", ""},
-		{"several", process{report.Consumer, map[string][]*federation.Service{"o1:8008": one, "o2:8008": nil}}, "", `name one with --of: "o1:8008", "o2:8008"`},
-		{"none", process{report.Consumer, nil}, "", "has no catalog"},
-		{"unknown", process{report.Owner, map[string][]*federation.Service{"": one}}, "west", `there is no "west"`},
+		{"only one", process{status.Consumer, map[string][]*federation.Service{"o1:8008": one}}, "", ""},
+		{"default", process{status.Owner, map[string][]*federation.Service{"": one, "east": nil}}, "", ""},
+		{"named", process{status.Owner, map[string][]*federation.Service{"": nil, "east": one}}, "east", ""},
+		{"several", process{status.Consumer, map[string][]*federation.Service{"o1:8008": one, "o2:8008": nil}}, "", `name one with --of: "o1:8008", "o2:8008"`},
+		{"none", process{status.Consumer, nil}, "", "has no catalog"},
+		{"unknown", process{status.Owner, map[string][]*federation.Service{"": one}}, "west", `there is no "west"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := start(t, statuspage.Handler(&test.process)).Catalog(t.Context(), test.of, 1<<20)
+			c, err := start(t, page.Handler(&test.process)).Catalog(t.Context(), test.of, 1<<20)
 			switch {
 			case test.want == "" && (err != nil || c.Len() != 1):
 				t.Errorf("%v, %v", c, err)
@@ -168,7 +168,7 @@ func BenchmarkDump(b *testing.B) {
 	for i := range 100_000 {
 		services = append(services, service(b, fmt.Sprintf("service-%d", i), fmt.Sprintf("s%d.fed.example", i), "192.0.2.1", "192.0.2.2", "2001:db8::1"))
 	}
-	e := start(b, statuspage.Handler(&process{report.Owner, map[string][]*federation.Service{"": services}}))
+	e := start(b, page.Handler(&process{status.Owner, map[string][]*federation.Service{"": services}}))
 	b.ReportAllocs()
 	for b.Loop() {
 		c, err := e.Catalog(b.Context(), "", 1<<30)

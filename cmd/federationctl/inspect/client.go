@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // The bounds of an answer, in bytes.
@@ -97,8 +97,8 @@ func identity(files mtls.Files) (*tls.Config, error) {
 
 // Status returns the status of the process, and as it came: indented JSON that is safe to
 // print.
-func (e *Endpoint) Status(ctx context.Context) (*report.Status, string, error) {
-	var s report.Status
+func (e *Endpoint) Status(ctx context.Context) (*status.Status, string, error) {
+	var s status.Status
 	text, err := e.report(ctx, http.MethodGet, "/v1/status", nil, &s)
 	if err == nil && s.Role == "" {
 		err = e.stranger("/v1/status")
@@ -107,8 +107,8 @@ func (e *Endpoint) Status(ctx context.Context) (*report.Status, string, error) {
 }
 
 // Why returns why a name is answered as it is, and the answer as Status does.
-func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*report.Why, string, error) {
-	var w report.Why
+func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*status.Why, string, error) {
+	var w status.Why
 	text, err := e.report(ctx, http.MethodGet, "/v1/why", url.Values{"name": {name}, "type": {qtype}}, &w)
 	if err == nil && w.Role == "" {
 		err = e.stranger("/v1/why")
@@ -119,12 +119,12 @@ func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*report.Why, st
 // Retry has the process try an owner at once that there is no stream with, and returns how
 // it was before. Of is the owner, or the server name of the catalog that is relayed from it;
 // empty where there is only one.
-func (e *Endpoint) Retry(ctx context.Context, of string) (*report.Upstream, string, error) {
+func (e *Endpoint) Retry(ctx context.Context, of string) (*status.Upstream, string, error) {
 	of, err := e.only(ctx, of)
 	if err != nil {
 		return nil, "", err
 	}
-	var u report.Upstream
+	var u status.Upstream
 	text, err := e.report(ctx, http.MethodPost, "/v1/retry", url.Values{"of": {of}}, &u)
 	return &u, text, err
 }
@@ -132,12 +132,12 @@ func (e *Endpoint) Retry(ctx context.Context, of string) (*report.Upstream, stri
 // Confirm has an owner withdraw the services that are held of a source, and returns how it
 // was before. Of is the server name of the catalog, empty where there is only one; source may
 // be empty where services of one are held at most.
-func (e *Endpoint) Confirm(ctx context.Context, of, source string) (*report.Source, string, error) {
+func (e *Endpoint) Confirm(ctx context.Context, of, source string) (*status.Source, string, error) {
 	of, err := e.only(ctx, of)
 	if err != nil {
 		return nil, "", err
 	}
-	var s report.Source
+	var s status.Source
 	text, err := e.report(ctx, http.MethodPost, "/v1/confirm", url.Values{"of": {of}, "source": {source}}, &s)
 	return &s, text, err
 }

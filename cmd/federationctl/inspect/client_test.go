@@ -12,19 +12,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 func TestStatusAndWhy(t *testing.T) {
-	p := &process{report.Consumer, map[string][]*federation.Service{"o1:8008": nil}}
-	e := start(t, statuspage.Handler(p))
-	status, text, err := e.Status(t.Context())
+	p := &process{status.Consumer, map[string][]*federation.Service{"o1:8008": nil}}
+	e := start(t, page.Handler(p))
+	reported, text, err := e.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Role != report.Consumer || len(status.Upstreams) != 1 || !strings.Contains(text, "\n  \"role\": \"consumer\"") {
-		t.Errorf("unexpected status %+v: %s", status, text)
+	if reported.Role != status.Consumer || len(reported.Upstreams) != 1 || !strings.Contains(text, "\n  \"role\": \"consumer\"") {
+		t.Errorf("unexpected status %+v: %s", reported, text)
 	}
 	why, _, err := e.Why(t.Context(), "web.fed.example.", "A")
 	if err != nil || why.Name != "web.fed.example." {
@@ -180,12 +180,12 @@ func TestJSONIsSafe(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = w.Write([]byte("{\"role\": \"owner\", \"version\": \"\u202e\u009b\x7f\x9b\u00e9\", \"later\": 1}"))
 	}))
-	status, text, err := e.Status(t.Context())
+	reported, text, err := e.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "{\n  \"role\": \"owner\",\n  \"version\": \"\\u202e\\u009b\\u007f\uFFFD\u00e9\",\n  \"later\": 1\n}\n"
-	if text != want || status.Role != report.Owner {
+	if text != want || reported.Role != status.Owner {
 		t.Errorf("printed %q, expected %q", text, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Formats are the formats of a dump.
@@ -38,7 +38,7 @@ func (c *Catalog) Dump(w io.Writer, format string) error {
 	for services := range slices.Chunk(c.services, chunk) {
 		texts := make([][]byte, 0, chunk)
 		for _, encoded := range services {
-			service, err := report.NewService(encoded.Service(), time.Time{}, false)
+			service, err := status.NewService(encoded.Service(), time.Time{}, false)
 			if err != nil {
 				return err //nolint:wrapcheck // it names the service
 			}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 // FuzzDump dumps services with any texts in both forms, and reads the same from it: no
@@ -29,8 +29,8 @@ func FuzzDump(f *testing.F) {
 		s.Instances[0].ID, s.Instances[0].Description = value, key
 		s.Instances[0].Metadata = []federation.Pair{{Key: key, Value: value}}
 		s.Instances[0].EndpointSelector = []string{key}
-		p := &process{report.Owner, map[string][]*federation.Service{"": {s, service(t, "zzz", "z.fed.example", "192.0.2.2")}}}
-		want, err := start(t, statuspage.Handler(p)).Catalog(t.Context(), "", 1<<24)
+		p := &process{status.Owner, map[string][]*federation.Service{"": {s, service(t, "zzz", "z.fed.example", "192.0.2.2")}}}
+		want, err := start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<24)
 		if err != nil {
 			t.Skip(err) // no service has such texts
 		}

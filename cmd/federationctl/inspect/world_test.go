@@ -14,52 +14,52 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 )
 
 // process is a process with catalogs, by their names.
 type process struct {
-	role     report.Role
+	role     status.Role
 	catalogs map[string][]*federation.Service
 }
 
-func (p *process) Status() report.Status {
-	s := report.Status{Role: p.role, Version: "test", Now: time.Now(), Ready: true}
+func (p *process) Status() status.Status {
+	s := status.Status{Role: p.role, Version: "test", Now: time.Now(), Ready: true}
 	for name := range p.catalogs {
-		if p.role == report.Consumer {
-			s.Upstreams = append(s.Upstreams, report.Upstream{ID: name, State: "synced"})
+		if p.role == status.Consumer {
+			s.Upstreams = append(s.Upstreams, status.Upstream{ID: name, State: "synced"})
 		} else {
-			s.Catalogs = append(s.Catalogs, report.Catalog{Name: name})
+			s.Catalogs = append(s.Catalogs, status.Catalog{Name: name})
 		}
 	}
 	return s
 }
 
-func (p *process) Why(_ context.Context, name string, _ uint16) (report.Why, error) {
-	return report.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
+func (p *process) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+	return status.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
-func (p *process) Retry(of string) (report.Upstream, error) {
-	return report.Upstream{ID: of}, nil
+func (p *process) Retry(of string) (status.Upstream, error) {
+	return status.Upstream{ID: of}, nil
 }
 
-func (*process) Confirm(_, source string) (report.Source, error) {
-	return report.Source{Name: source}, nil
+func (*process) Confirm(_, source string) (status.Source, error) {
+	return status.Source{Name: source}, nil
 }
 
-func (*process) Services(string, string, int) (report.Services, error) {
-	return report.Services{}, fmt.Errorf("nobody asks")
+func (*process) Services(string, string, int) (status.Services, error) {
+	return status.Services{}, fmt.Errorf("nobody asks")
 }
 
-func (p *process) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+func (p *process) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	services, ok := p.catalogs[of]
 	if !ok {
 		return nil, fmt.Errorf("there is no %q", of)
 	}
-	return func(yield func(report.Service, error) bool) {
+	return func(yield func(status.Service, error) bool) {
 		for _, s := range services {
-			if !yield(report.NewService(s, time.Now(), false)) {
+			if !yield(status.NewService(s, time.Now(), false)) {
 				return
 			}
 		}
@@ -86,8 +86,8 @@ func endpoint(t testing.TB, at string, timeout time.Duration) *inspect.Endpoint 
 // catalogOf returns the catalog that a process with these services has.
 func catalogOf(t testing.TB, services ...*federation.Service) *inspect.Catalog {
 	t.Helper()
-	p := &process{report.Owner, map[string][]*federation.Service{"": services}}
-	c, err := start(t, statuspage.Handler(p)).Catalog(t.Context(), "", 1<<30)
+	p := &process{status.Owner, map[string][]*federation.Service{"": services}}
+	c, err := start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
 // door knows who was not let in lately. It is safe for concurrent use.
@@ -28,7 +28,7 @@ func (d *door) turnedAway(p gate.TurnedAway, now time.Time) {
 		}
 		identities = append(identities, id.String())
 	}
-	away := report.TurnedAway{At: now.UTC(), Role: p.Role, Identities: strings.Join(identities, ", "), Reason: string(p.Reason), Rule: p.Rule}
+	away := status.TurnedAway{At: now.UTC(), Role: p.Role, Identities: strings.Join(identities, ", "), Reason: string(p.Reason), Rule: p.Rule}
 	if p.Address != nil {
 		away.Address = p.Address.String()
 	}
@@ -38,7 +38,7 @@ func (d *door) turnedAway(p gate.TurnedAway, now time.Time) {
 }
 
 // read returns all of them, newest first.
-func (d *door) read() []report.TurnedAway {
+func (d *door) read() []status.TurnedAway {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.visitors.All()

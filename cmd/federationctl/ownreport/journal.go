@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -31,7 +31,7 @@ func (j *journal) Changed(services int) {
 func (j *journal) Withdrawn(s *wire.Encoded, cause string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.memory.Gone(report.Gone{At: time.Now().UTC(), Service: s.Name(), FQDN: s.FQDN(), Cause: cause})
+	j.memory.Gone(status.Gone{At: time.Now().UTC(), Service: s.Name(), FQDN: s.FQDN(), Cause: cause})
 }
 
 // Refused implements source.Observer.
@@ -42,13 +42,13 @@ func (j *journal) Refused(r owner.Refusal, fqdn string) {
 		j.memory.Accepted(r.Consumer, r.Service)
 		return
 	}
-	j.memory.Refused(report.Refusal{
+	j.memory.Refused(status.Refusal{
 		At: time.Now().UTC(), Service: r.Service, FQDN: fqdn, Consumer: r.Consumer, Field: r.Field, Rule: r.Rule,
 	})
 }
 
 // read returns all of it, newest first.
-func (j *journal) read(now time.Time) (refusals []report.Refusal, gone []report.Gone, changes report.Rate) {
+func (j *journal) read(now time.Time) (refusals []status.Refusal, gone []status.Gone, changes status.Rate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.memory.AllRefusals(), j.memory.AllGone(), j.changes.Report(now)

@@ -13,10 +13,10 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/listing"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/listing"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -33,7 +33,7 @@ type Reporter struct {
 	observed int // how often Observe was called
 }
 
-var _ statuspage.Source = (*Reporter)(nil)
+var _ page.Source = (*Reporter)(nil)
 
 // New returns the reporter of a program of that version.
 func New(version string) *Reporter {
@@ -92,8 +92,8 @@ func (r *Reporter) forget(catalogs map[string]publisher.Catalog, observed int) {
 	})
 }
 
-// Status implements statuspage.Source.
-func (r *Reporter) Status() report.Status {
+// Status implements page.Source.
+func (r *Reporter) Status() status.Status {
 	r.catalogs()
 	now := time.Now()
 	s := Convert(r.publisher.Status(), now)
@@ -107,9 +107,9 @@ func (r *Reporter) Status() report.Status {
 	return s
 }
 
-// Retry implements statuspage.Source.
-func (r *Reporter) Retry(of string) (report.Upstream, error) {
-	unknown := &report.UnknownError{Of: of}
+// Retry implements page.Source.
+func (r *Reporter) Retry(of string) (status.Upstream, error) {
+	unknown := &status.UnknownError{Of: of}
 	for _, c := range Convert(r.publisher.Status(), time.Now()).Catalogs {
 		for _, s := range c.Sources {
 			switch {
@@ -122,16 +122,16 @@ func (r *Reporter) Retry(of string) (report.Upstream, error) {
 			}
 		}
 	}
-	return report.Upstream{}, unknown
+	return status.Upstream{}, unknown
 }
 
-// Confirm implements statuspage.Source.
-func (r *Reporter) Confirm(of, name string) (report.Source, error) {
+// Confirm implements page.Source.
+func (r *Reporter) Confirm(of, name string) (status.Source, error) {
 	c, err := r.of(of)
 	if err != nil {
-		return report.Source{}, err
+		return status.Source{}, err
 	}
-	var was report.Source
+	var was status.Source
 	var known, held []string
 	for _, s := range c.Sources.Status().Sources {
 		known = append(known, s.Name)
@@ -158,7 +158,7 @@ func (r *Reporter) of(name string) (publisher.Catalog, error) {
 	catalogs := r.publisher.Catalogs()
 	c, known := catalogs[name]
 	if !known {
-		return c, &report.UnknownError{Of: name, Known: slices.Sorted(maps.Keys(catalogs))}
+		return c, &status.UnknownError{Of: name, Known: slices.Sorted(maps.Keys(catalogs))}
 	}
 	return c, nil
 }
@@ -170,8 +170,8 @@ type held struct {
 	updated time.Time
 }
 
-func (h held) report() (report.Service, error) {
-	return report.NewService(h.Service(), h.updated, false)
+func (h held) report() (status.Service, error) {
+	return status.NewService(h.Service(), h.updated, false)
 }
 
 // sorted returns the services of a catalog, in the order of their names. How old they may
@@ -185,18 +185,18 @@ func (r *Reporter) sorted(of string, c publisher.Catalog) []listing.Entry[held] 
 	})
 }
 
-// Services implements statuspage.Source.
-func (r *Reporter) Services(of, after string, limit int) (report.Services, error) {
+// Services implements page.Source.
+func (r *Reporter) Services(of, after string, limit int) (status.Services, error) {
 	c, err := r.of(of)
 	if err != nil {
-		return report.Services{}, err
+		return status.Services{}, err
 	}
 	all := r.sorted(of, c)
 	first, more := listing.Page(all, after, limit)
-	page := report.Services{Of: of, Total: len(all), Services: make([]report.Service, len(first))}
+	page := status.Services{Of: of, Total: len(all), Services: make([]status.Service, len(first))}
 	for i := range first {
 		if page.Services[i], err = first[i].Value.report(); err != nil {
-			return report.Services{}, err
+			return status.Services{}, err
 		}
 	}
 	if more {
@@ -205,13 +205,13 @@ func (r *Reporter) Services(of, after string, limit int) (report.Services, error
 	return page, nil
 }
 
-// Catalog implements statuspage.Source. The services come in the order of their names.
-func (r *Reporter) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+// Catalog implements page.Source. The services come in the order of their names.
+func (r *Reporter) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	c, err := r.of(of)
 	if err != nil {
 		return nil, err
 	}
-	return func(yield func(report.Service, error) bool) {
+	return func(yield func(status.Service, error) bool) {
 		for _, s := range r.sorted(of, c) {
 			if !yield(s.Value.report()) {
 				return
@@ -220,19 +220,19 @@ func (r *Reporter) Catalog(of string) (iter.Seq2[report.Service, error], error) 
 	}, nil
 }
 
-// Why implements statuspage.Source.
-func (r *Reporter) Why(_ context.Context, name string, _ uint16) (report.Why, error) {
-	catalogs, status := r.catalogs(), r.Status()
-	why := report.Why{Role: report.Owner, Name: name}
-	for i := range status.Catalogs {
-		of := &status.Catalogs[i]
+// Why implements page.Source.
+func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
+	catalogs, reported := r.catalogs(), r.Status()
+	why := status.Why{Role: status.Owner, Name: name}
+	for i := range reported.Catalogs {
+		of := &reported.Catalogs[i]
 		c, known := catalogs[of.Name]
 		if !known {
 			continue // it is new
 		}
 		q := newQuestion(name, c, of.Consumers)
-		p := report.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources, Services: q.offered()}
-		refusals, gone, _ := r.journal(of.Name).read(status.Now)
+		p := status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources, Services: q.offered()}
+		refusals, gone, _ := r.journal(of.Name).read(reported.Now)
 		p.Refusals, p.Gone = q.refusals(refusals), q.gone(gone)
 		why.Catalogs = append(why.Catalogs, p)
 	}

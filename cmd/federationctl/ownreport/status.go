@@ -10,17 +10,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 )
 
 // Convert returns what a publisher says of itself as a report, but for what it does not
 // know: its version, where it listens, and what has happened lately.
-func Convert(p publisher.Status, now time.Time) report.Status {
-	s := report.Status{
-		Role: report.Owner, Now: now.UTC(), Began: utc(p.Began), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,
-		Publisher: &report.Publisher{
+func Convert(p publisher.Status, now time.Time) status.Status {
+	s := status.Status{
+		Role: status.Owner, Now: now.UTC(), Began: utc(p.Began), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,
+		Publisher: &status.Publisher{
 			Config: p.File, Restart: p.Restart, Connections: p.Server.Connections,
 			Certificate: utc(p.Certificate), Authority: utc(p.CA),
 		},
@@ -44,11 +44,11 @@ func Convert(p publisher.Status, now time.Time) report.Status {
 }
 
 // catalog returns the report of the catalog with that server name.
-func catalog(name string, p publisher.Status, now time.Time) report.Catalog {
+func catalog(name string, p publisher.Status, now time.Time) status.Catalog {
 	of := p.Server.Catalogs[name]
-	c := report.Catalog{
+	c := status.Catalog{
 		Name: name, Unavailable: p.Catalogs[name].Unavailable, Services: of.Services, Classes: Classes(of),
-		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: utc(of.Oldest), Sources: []report.Source{},
+		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: utc(of.Oldest), Sources: []status.Source{},
 	}
 	for version, n := range of.Consumers {
 		if c.Consumers == nil {
@@ -62,16 +62,16 @@ func catalog(name string, p publisher.Status, now time.Time) report.Catalog {
 		}
 		c.Withheld[version.String()] = n
 	}
-	for _, status := range p.Catalogs[name].Sources {
-		s := convertSource(status)
-		if g, ok := p.Registrations[name][status.Name]; ok && status.Staying {
-			s.Registration = &report.Registration{
+	for _, reported := range p.Catalogs[name].Sources {
+		s := convertSource(reported)
+		if g, ok := p.Registrations[name][reported.Name]; ok && reported.Staying {
+			s.Registration = &status.Registration{
 				Address: g.Address.String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
 				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
 			}
 		}
-		if m, ok := p.Relays[name][status.Name]; ok && status.Staying {
-			s.Relay = relayed(status, m, now)
+		if m, ok := p.Relays[name][reported.Name]; ok && reported.Staying {
+			s.Relay = relayed(reported, m, now)
 			s.Relay.Certificate, s.Relay.Authority = utc(p.Certificate), utc(p.CA)
 		}
 		c.Sources = append(c.Sources, s)
@@ -80,8 +80,8 @@ func catalog(name string, p publisher.Status, now time.Time) report.Catalog {
 }
 
 // convertSource returns the report of a source.
-func convertSource(of source.SourceStatus) report.Source {
-	s := report.Source{
+func convertSource(of source.SourceStatus) status.Source {
+	s := status.Source{
 		Name: of.Name, State: "current", Away: of.Away, Since: utc(of.Since), Lifetime: lifetime(of.Lifetime),
 		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
 		Held: of.Held, Release: utc(of.Release),
@@ -109,7 +109,7 @@ func lifetime(d time.Duration) string {
 }
 
 // relayed returns the report of the owner that a relay follows.
-func relayed(of source.SourceStatus, m mirror.Status, now time.Time) *report.Upstream {
+func relayed(of source.SourceStatus, m mirror.Status, now time.Time) *status.Upstream {
 	u := upstream.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &upstream.Log{}, now)
 	u.Retention = lifetime(of.Lifetime)
 	return &u
@@ -135,9 +135,9 @@ const otherClasses = "other"
 
 // Classes returns the classes of a catalog in the order of their rules, the other classes
 // last, with their services added up. There are none while it has no exports.
-func Classes(of owner.CatalogStats) []report.Class {
-	var shown []report.Class
-	other := report.Class{Name: otherClasses}
+func Classes(of owner.CatalogStats) []status.Class {
+	var shown []status.Class
+	other := status.Class{Name: otherClasses}
 	more := false
 	for _, c := range of.Classes {
 		name := className(c.Rules)
@@ -145,7 +145,7 @@ func Classes(of owner.CatalogStats) []report.Class {
 			other.Consumers, other.Services, more = other.Consumers+c.Consumers, other.Services+c.Services, true
 			continue
 		}
-		shown = append(shown, report.Class{Name: name, Consumers: c.Consumers, Services: c.Services})
+		shown = append(shown, status.Class{Name: name, Consumers: c.Consumers, Services: c.Services})
 	}
 	if more {
 		shown = append(shown, other)

@@ -9,7 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -76,11 +76,11 @@ func moved(name, from, to string) (string, bool) {
 }
 
 // offered returns the services that are answers, those that are published first.
-func (q *question) offered() []report.Offered {
-	var all []report.Offered
+func (q *question) offered() []status.Offered {
+	var all []status.Offered
 	for _, h := range q.catalog.Sources.Find(q.fqdns, q.name) {
 		s := h.Service.Service()
-		o := report.Offered{
+		o := status.Offered{
 			Name: h.Service.Name(), FQDN: h.Service.FQDN(), Source: h.Source, Updated: utc(h.Updated), Hidden: h.Hidden, Held: h.Kept,
 			Endpoints: len(s.Endpoints), Instances: len(s.Instances),
 		}
@@ -97,7 +97,7 @@ func (q *question) offered() []report.Offered {
 			q.found = append(q.found, s)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b report.Offered) int {
+	slices.SortStableFunc(all, func(a, b status.Offered) int {
 		return cmp.Compare(min(len(a.Hidden), 1), min(len(b.Hidden), 1))
 	})
 	return all
@@ -107,10 +107,10 @@ func (q *question) offered() []report.Offered {
 func (q *question) has(s *federation.Service) bool { return zone.HasName(s, q.name) }
 
 // tell returns what classes of consumers are told of a service with that fqdn.
-func tell(told []owner.Told, fqdn string) []report.Told {
-	var all []report.Told
+func tell(told []owner.Told, fqdn string) []status.Told {
+	var all []status.Told
 	for _, t := range told[:min(len(told), MaxClasses)] {
-		r := report.Told{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
+		r := status.Told{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
 		if t.Everybody {
 			r.Class = "everybody"
 		}
@@ -133,8 +133,8 @@ func withheld(s *federation.Service, consumers map[string]int) []string {
 }
 
 // refusals returns those of services that are answers.
-func (q *question) refusals(all []report.Refusal) []report.Refusal {
-	return keep(all, func(r report.Refusal) bool {
+func (q *question) refusals(all []status.Refusal) []status.Refusal {
+	return keep(all, func(r status.Refusal) bool {
 		return r.FQDN == q.name || strings.EqualFold(r.Service, q.name) ||
 			slices.ContainsFunc(q.found, func(s *federation.Service) bool { return s.Name == r.Service })
 	})
@@ -142,8 +142,8 @@ func (q *question) refusals(all []report.Refusal) []report.Refusal {
 
 // gone returns those services that would be answers, and are no more. Where there is no
 // other answer, those count whose fqdn is above the name.
-func (q *question) gone(all []report.Gone) []report.Gone {
-	return keep(all, func(g report.Gone) bool {
+func (q *question) gone(all []status.Gone) []status.Gone {
+	return keep(all, func(g status.Gone) bool {
 		if slices.ContainsFunc(q.found, func(s *federation.Service) bool { return s.Name == g.Service }) {
 			return false // it is back
 		}

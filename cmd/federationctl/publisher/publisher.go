@@ -21,7 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
-	"github.com/hamlet-federation/coredns-federation/federation/statuspage"
+	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -205,7 +205,7 @@ func (p *Publisher) WebAddr() net.Addr {
 }
 
 // StatusPage says where status and why are to be served; without an address, nowhere.
-func (p *Publisher) StatusPage() statuspage.Config {
+func (p *Publisher) StatusPage() page.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.config.Status

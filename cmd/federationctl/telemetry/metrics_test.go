@@ -13,15 +13,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // handler returns the handler of an owner with that status.
-func handler(status publisher.Status) http.Handler {
-	return Handler(func() publisher.Status { return status }, func() report.Status { return ownreport.Convert(status, time.Now()) })
+func handler(reported publisher.Status) http.Handler {
+	return Handler(func() publisher.Status { return reported }, func() status.Status { return ownreport.Convert(reported, time.Now()) })
 }
 
 // TestMetricsOfSeveralCatalogs scrapes an owner with a default catalog, whose metrics

@@ -9,19 +9,19 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Handler serves /metrics, /healthz, /readyz and the status page /. Status returns the
 // status of the owner, and page the one that the page shows.
-func Handler(status func() publisher.Status, page func() report.Status) http.Handler {
+func Handler(reported func() publisher.Status, page func() status.Status) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics(status))
+	mux.Handle("GET /metrics", metrics(reported))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, "ok\n")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if waiting := status().Waiting; len(waiting) > 0 {
+		if waiting := reported().Waiting; len(waiting) > 0 {
 			reply(w, http.StatusServiceUnavailable, "not ready\n"+lines(waiting))
 			return
 		}
@@ -30,7 +30,7 @@ func Handler(status func() publisher.Status, page func() report.Status) http.Han
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		var text strings.Builder
 		s := page()
-		_ = report.WriteStatus(&text, &s) // a Builder takes everything
+		_ = status.WriteStatus(&text, &s) // a Builder takes everything
 		reply(w, http.StatusOK, text.String())
 	})
 	return mux

@@ -7,8 +7,8 @@ import (
 	"time"
 	"weak"
 
-	"github.com/hamlet-federation/coredns-federation/federation/listing"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/listing"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -35,9 +35,9 @@ type offer struct {
 // from the first on that comes after a name, and the name after which the next page begins:
 // empty where there is none. How old it may be is in package listing. Size is about how many
 // services there are.
-func (c *Catalogs) Page(id string, parts []Part, size int, after string, limit int) (services []report.Service, next string, err error) {
+func (c *Catalogs) Page(id string, parts []Part, size int, after string, limit int) (services []status.Service, next string, err error) {
 	page, more := listing.Page(c.sorted(id, parts, size), after, limit)
-	services = make([]report.Service, len(page))
+	services = make([]status.Service, len(page))
 	for i := range page {
 		if services[i], err = page[i].Value.report(); err != nil {
 			return nil, "", err
@@ -51,8 +51,8 @@ func (c *Catalogs) Page(id string, parts []Part, size int, after string, limit i
 
 // Services yields all services that any of the parts has, in the order of their names, each
 // once. How old they may be is in package listing. Size is about how many there are.
-func (c *Catalogs) Services(id string, parts []Part, size int) iter.Seq2[report.Service, error] {
-	return func(yield func(report.Service, error) bool) {
+func (c *Catalogs) Services(id string, parts []Part, size int) iter.Seq2[status.Service, error] {
+	return func(yield func(status.Service, error) bool) {
 		for _, of := range c.sorted(id, parts, size) {
 			if !yield(of.Value.report()) {
 				return
@@ -79,10 +79,10 @@ func (c *Catalogs) sorted(id string, parts []Part, size int) []listing.Entry[off
 	})
 }
 
-func (o offer) report() (report.Service, error) {
+func (o offer) report() (status.Service, error) {
 	var updated time.Time
 	if o.updated != 0 {
 		updated = time.Unix(int64(o.updated), 0)
 	}
-	return report.NewService(o.service.Unpack(), updated, o.stale)
+	return status.NewService(o.service.Unpack(), updated, o.stale)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
@@ -21,7 +21,7 @@ import (
 
 // Owner is an owner of the server block.
 type Owner struct {
-	Upstream report.Upstream
+	Upstream status.Upstream
 	Log      *upstream.Log
 	Import   pattern.Filter
 }
@@ -34,20 +34,20 @@ type block struct {
 
 // Answer says why a name, lower case and absolute, is answered as it is, but for what only
 // those know who answer. The owners are those of the configuration, index by index.
-func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtype uint16, now time.Time) report.Answer {
+func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtype uint16, now time.Time) status.Answer {
 	e := z.Explain(name, qtype, now)
 	if e.Result.Kind == zone.Outside {
-		return report.Answer{}
+		return status.Answer{}
 	}
 	b := block{config, owners}
-	a := report.Answer{
+	a := status.Answer{
 		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), MoreRivals: e.More,
 	}
 	if e.Holder != nil {
 		a.Holder = b.holder(e.Holder)
 	}
 	for _, r := range e.Rivals {
-		a.Rivals = append(a.Rivals, report.Rival{Owner: owners[r.Owner].Upstream.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+		a.Rivals = append(a.Rivals, status.Rival{Owner: owners[r.Owner].Upstream.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
 	for _, i := range e.Owners {
 		a.Owners = append(a.Owners, b.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
@@ -56,35 +56,35 @@ func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtyp
 }
 
 // verdict returns why a look-up has that result. Hosts may still change it.
-func verdict(e *zone.Explanation) report.Verdict {
+func verdict(e *zone.Explanation) status.Verdict {
 	r := &e.Result
 	switch r.Kind {
 	case zone.Success, zone.Indirect:
 		switch {
 		case r.Stale():
-			return report.Stale
+			return status.Stale
 		case e.Holder == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
-			return report.OwnData
+			return status.OwnData
 		}
-		return report.Live
+		return status.Live
 	case zone.NoData:
 		if r.Denied() {
-			return report.Denied
+			return status.Denied
 		}
-		return report.NoData
+		return status.NoData
 	case zone.NameError:
 		if r.Lost() {
-			return report.NoNameLost
+			return status.NoNameLost
 		}
-		return report.NoName
+		return status.NoName
 	case zone.Unsynced, zone.Unheard, zone.Outside:
 	}
-	return report.NotKnownYet
+	return status.NotKnownYet
 }
 
-func (b *block) holder(h *zone.Holder) *report.Holder {
+func (b *block) holder(h *zone.Holder) *status.Holder {
 	u := &b.owners[h.Owner].Upstream
-	holder := &report.Holder{
+	holder := &status.Holder{
 		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: Faults(h.Faults),
 	}
 	if h.Original != h.FQDN {
@@ -97,15 +97,15 @@ func (b *block) holder(h *zone.Holder) *report.Holder {
 }
 
 // part returns what there is to say of an owner, whatever the name.
-func part(u *report.Upstream) report.Part {
-	return report.Part{
+func part(u *status.Upstream) status.Part {
+	return status.Part{
 		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
 	}
 }
 
 // part returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
-func (b *block) part(i int, name string, taken bool) report.Part {
+func (b *block) part(i int, name string, taken bool) status.Part {
 	u, log := &b.owners[i].Upstream, b.owners[i].Log
 	p := part(u)
 	if !taken {
@@ -126,7 +126,7 @@ func (b *block) part(i int, name string, taken bool) report.Part {
 
 // Elsewhere returns what an owner has to do with a name that is in none of the zones that it
 // was given, and false if it has not been refused that name.
-func Elsewhere(o *Owner, name string) (p report.Part, ok bool) {
+func Elsewhere(o *Owner, name string) (p status.Part, ok bool) {
 	p = part(&o.Upstream)
 	for _, r := range o.Log.Refusals() {
 		if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance

@@ -8,14 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
 var epoch = time.Unix(1_800_000_000, 0).UTC()
 
-func refusal(consumer, service string) report.Refusal {
-	return report.Refusal{At: epoch, Consumer: consumer, Service: service, FQDN: service + ".example.", Rule: "no"}
+func refusal(consumer, service string) status.Refusal {
+	return status.Refusal{At: epoch, Consumer: consumer, Service: service, FQDN: service + ".example.", Rule: "no"}
 }
 
 func TestRefusals(t *testing.T) {
@@ -50,7 +50,7 @@ func TestBounds(t *testing.T) {
 	var m recent.Memory
 	for i := range recent.Limit + 5 {
 		m.Refused(refusal("", fmt.Sprint(i)))
-		m.Gone(report.Gone{Service: fmt.Sprint(i)})
+		m.Gone(status.Gone{Service: fmt.Sprint(i)})
 	}
 	refusals, gone := m.AllRefusals(), m.AllGone()
 	if n := len(refusals); n != recent.Limit || refusals[0].Service != fmt.Sprint(recent.Limit+4) || refusals[n-1].Service != "5" {
@@ -60,8 +60,8 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d are gone, from %s to %s", n, gone[0].Service, gone[n-1].Service)
 	}
 	long := strings.Repeat("\u00e9", 1<<20)
-	m.Refused(report.Refusal{Service: long, FQDN: long, Consumer: long, Field: long, Rule: long})
-	m.Gone(report.Gone{Service: long, FQDN: long})
+	m.Refused(status.Refusal{Service: long, FQDN: long, Consumer: long, Field: long, Rule: long})
+	m.Gone(status.Gone{Service: long, FQDN: long})
 	r, g := m.AllRefusals()[0], m.AllGone()[0]
 	for what, text := range map[string]string{
 		"service": r.Service, "fqdn": r.FQDN, "consumer": r.Consumer, "field": r.Field, "rule": r.Rule, "gone service": g.Service, "gone fqdn": g.FQDN,
@@ -78,7 +78,7 @@ func TestBounds(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	var r recent.Rate
-	if got := r.Report(epoch); got != (report.Rate{}) {
+	if got := r.Report(epoch); got != (status.Rate{}) {
 		t.Errorf("without events: %+v", got)
 	}
 	for _, tt := range []struct {
@@ -139,7 +139,7 @@ func BenchmarkGone(b *testing.B) {
 	var m recent.Memory
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Gone(report.Gone{At: epoch, Service: "service-1", FQDN: "service-1.fed.example.", Cause: "withdrawn"})
+		m.Gone(status.Gone{At: epoch, Service: "service-1", FQDN: "service-1.fed.example.", Cause: "withdrawn"})
 	}
 }
 

@@ -3,7 +3,7 @@ package recent
 import (
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Rate counts events of the last hour. The zero value has seen none.
@@ -24,11 +24,11 @@ func (r *Rate) Count(n int, now time.Time) {
 
 // Report returns how many events there were in the minute and in the hour before now, to
 // the second and to the minute.
-func (r *Rate) Report(now time.Time) report.Rate {
+func (r *Rate) Report(now time.Time) status.Rate {
 	if now.Before(r.last) {
 		now = r.last
 	}
-	return report.Rate{
+	return status.Rate{
 		LastMinute: r.seconds.sum(now.Unix()), LastHour: r.minutes.sum(now.Unix() / 60), Last: r.last.UTC(),
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"net"
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // VisitorLimit is how many peers are remembered that were turned away for the same reason.
@@ -13,7 +13,7 @@ const VisitorLimit = 20
 
 // Visitors are the peers that were turned away lately. The zero value is empty.
 type Visitors struct {
-	reasons map[string]*latest[visitor, report.TurnedAway]
+	reasons map[string]*latest[visitor, status.TurnedAway]
 }
 
 // visitor is what there is one entry of: the port of an address is another one each time.
@@ -22,7 +22,7 @@ type visitor struct{ role, host, identities string }
 // TurnedAway notes a peer that was turned away, at one time. Reasons are a few words that
 // the caller chooses. It takes the place of an earlier time of the same peer, and counts
 // both.
-func (v *Visitors) TurnedAway(p report.TurnedAway) {
+func (v *Visitors) TurnedAway(p status.TurnedAway) {
 	p.Address, p.Identities, p.Rule = cut(p.Address, maxName), cut(p.Identities, maxText), cut(p.Rule, maxText)
 	key := visitor{p.Role, p.Address, p.Identities}
 	if host, _, err := net.SplitHostPort(p.Address); err == nil {
@@ -31,9 +31,9 @@ func (v *Visitors) TurnedAway(p report.TurnedAway) {
 	of := v.reasons[p.Reason]
 	if of == nil {
 		if v.reasons == nil {
-			v.reasons = make(map[string]*latest[visitor, report.TurnedAway])
+			v.reasons = make(map[string]*latest[visitor, status.TurnedAway])
 		}
-		of = &latest[visitor, report.TurnedAway]{}
+		of = &latest[visitor, status.TurnedAway]{}
 		v.reasons[p.Reason] = of
 	}
 	p.Times = of.get(key).Times + 1
@@ -41,11 +41,11 @@ func (v *Visitors) TurnedAway(p report.TurnedAway) {
 }
 
 // All returns them, newest first.
-func (v *Visitors) All() []report.TurnedAway {
-	var all []report.TurnedAway
+func (v *Visitors) All() []status.TurnedAway {
+	var all []status.TurnedAway
 	for _, of := range v.reasons {
 		all = append(all, of.all()...)
 	}
-	slices.SortStableFunc(all, func(a, b report.TurnedAway) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b status.TurnedAway) int { return b.At.Compare(a.At) })
 	return all
 }

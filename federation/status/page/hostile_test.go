@@ -1,4 +1,4 @@
-package statuspage
+package page
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // shape returns the elements of a page with the names of their attributes, without the
@@ -84,7 +84,7 @@ func fill(v reflect.Value, text string) {
 			return
 		}
 		n := 2
-		if v.Type().Elem() == reflect.TypeFor[report.Refusal]() {
+		if v.Type().Elem() == reflect.TypeFor[status.Refusal]() {
 			n = 20 // as many as there are at most
 		}
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
@@ -112,7 +112,7 @@ func fill(v reflect.Value, text string) {
 }
 
 // filled is a Source whose every text is the same.
-func filled(role report.Role, text string) *fixed {
+func filled(role status.Role, text string) *fixed {
 	f := new(fixed)
 	fill(reflect.ValueOf(&f.status).Elem(), text)
 	fill(reflect.ValueOf(&f.why).Elem(), text)
@@ -124,7 +124,7 @@ func filled(role report.Role, text string) *fixed {
 // Text of a peer, whatever field it is in, is text on the page.
 func TestHostileTexts(t *testing.T) {
 	paths := []string{"/", "/?name=web.fed.example", "/services?of=" + ownerID}
-	ask := func(role report.Role, text, path string) []string {
+	ask := func(role status.Role, text, path string) []string {
 		w := httptest.NewRecorder()
 		Handler(filled(role, text)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusOK {
@@ -132,7 +132,7 @@ func TestHostileTexts(t *testing.T) {
 		}
 		return shape(t, w.Body.String())
 	}
-	for _, role := range []report.Role{report.Consumer, report.Owner} {
+	for _, role := range []status.Role{status.Consumer, status.Owner} {
 		for _, path := range paths {
 			want := ask(role, "text", path)
 			for _, text := range []string{

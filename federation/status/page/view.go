@@ -1,4 +1,4 @@
-package statuspage
+package page
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // level is how bad something is, and the class of its colours in style.css.
@@ -53,30 +53,30 @@ func at(now, when time.Time) moment {
 	}
 	m := moment{UTC: when.UTC().Format("2006-01-02 15:04:05 UTC"), Machine: when.UTC().Format(time.RFC3339)}
 	if d := now.Sub(when); d >= 0 {
-		m.Age = report.Span(d) + " ago"
+		m.Age = status.Span(d) + " ago"
 	} else {
-		m.Age = "in " + report.Span(-d)
+		m.Age = "in " + status.Span(-d)
 	}
 	return m
 }
 
-// lasting returns a duration of the configuration as report.Span does, and a word as it is.
+// lasting returns a duration of the configuration as status.Span does, and a word as it is.
 func lasting(text string) string {
 	if d, err := time.ParseDuration(text); err == nil && d >= time.Second {
-		return report.Span(d)
+		return status.Span(d)
 	}
 	return text
 }
 
-// rate is a report.Rate with its moment.
+// rate is a status.Rate with its moment.
 type rate struct {
-	Rate report.Rate
+	Rate status.Rate
 	Last moment
 }
 
-// refusal is a report.Refusal with its moment.
+// refusal is a status.Refusal with its moment.
 type refusal struct {
-	report.Refusal
+	status.Refusal
 
 	When moment
 }
@@ -87,7 +87,7 @@ type refusals struct {
 	List []refusal
 }
 
-func newRefusals(now time.Time, by string, list []report.Refusal) refusals {
+func newRefusals(now time.Time, by string, list []status.Refusal) refusals {
 	r := refusals{By: by}
 	for _, one := range list {
 		r.List = append(r.List, refusal{one, at(now, one.At)})
@@ -117,7 +117,7 @@ func (v *verdict) certificate(now, own, authority time.Time) *certificate {
 		case ended(now, when):
 			v.addf(bad, "%s has expired.", what)
 		case when.Sub(now) < soon:
-			v.addf(note, "%s expires in %s.", what, report.Span(when.Sub(now)))
+			v.addf(note, "%s expires in %s.", what, status.Span(when.Sub(now)))
 		}
 	}
 	judge("The certificate of this side", own)
@@ -132,7 +132,7 @@ func ended(now, when time.Time) bool { return !when.IsZero() && !now.Before(when
 
 // upstream is an owner that is followed.
 type upstream struct {
-	report.Upstream
+	status.Upstream
 	verdict
 
 	Link                               bool   // to its services
@@ -147,7 +147,7 @@ type upstream struct {
 	RefusalList                        refusals
 }
 
-func newUpstream(now time.Time, u *report.Upstream, link bool) *upstream {
+func newUpstream(now time.Time, u *status.Upstream, link bool) *upstream {
 	v := &upstream{
 		Upstream: *u, verdict: verdict{Level: ok, Word: u.State}, Link: link,
 		Since: at(now, u.Since), Gone: at(now, u.Expires), LastComplete: at(now, u.LastSync),
@@ -173,7 +173,7 @@ func newUpstream(now time.Time, u *report.Upstream, link bool) *upstream {
 	}
 	v.Certificate = v.certificate(now, u.Certificate, u.Authority)
 	if !u.NextAttempt.IsZero() {
-		v.Next = report.Next(now, u.NextAttempt)
+		v.Next = status.Next(now, u.NextAttempt)
 	}
 	return v
 }
@@ -194,7 +194,7 @@ func (v *upstream) retention(now time.Time) {
 		v.Left = "no limit"
 	case left <= 0: // or there is no stale record
 	default:
-		v.Left = report.Span(left)
+		v.Left = status.Span(left)
 		if whole > 0 {
 			v.Percent = max(1, min(100, int(100*left/whole)))
 		}
@@ -273,7 +273,7 @@ func worst[T any](list []T, of func(T) level) {
 
 // source is what fills a catalog of an owner.
 type source struct {
-	report.Source
+	status.Source
 	verdict
 
 	Since    moment
@@ -283,7 +283,7 @@ type source struct {
 	Upstream *upstream // of a relay
 }
 
-func newSource(now time.Time, s *report.Source) *source {
+func newSource(now time.Time, s *status.Source) *source {
 	v := &source{Source: *s, verdict: verdict{Level: ok, Word: s.State}, Since: at(now, s.Since)}
 	if s.Lifetime != "0s" { // a relay keeps nothing
 		v.Keeps = lasting(s.Lifetime)
@@ -302,7 +302,7 @@ func newSource(now time.Time, s *report.Source) *source {
 			v.addf(warn, "Its store is away: what is registered now is not stored.")
 		}
 		if r.Convergence > 0 {
-			v.addf(note, "It converges for another %s: programs register again.", report.Span(time.Duration(r.Convergence*float64(time.Second))))
+			v.addf(note, "It converges for another %s: programs register again.", status.Span(time.Duration(r.Convergence*float64(time.Second))))
 		}
 	}
 	if s.Held > 0 {
@@ -325,7 +325,7 @@ func newSource(now time.Time, s *report.Source) *source {
 
 // catalog is what an owner publishes under one server name.
 type catalog struct {
-	report.Catalog
+	status.Catalog
 	verdict
 
 	Anchor, Of, Name string
@@ -339,7 +339,7 @@ type catalog struct {
 // late is how long a consumer may take to acknowledge a change.
 const late = time.Minute
 
-func newCatalog(now time.Time, i int, c *report.Catalog) *catalog {
+func newCatalog(now time.Time, i int, c *status.Catalog) *catalog {
 	v := &catalog{
 		Catalog: *c, verdict: verdict{Level: ok, Word: "in order"},
 		Anchor: fmt.Sprintf("catalog-%d", i+1), Of: c.Name, Name: cmp.Or(c.Name, "(default)"),
@@ -353,7 +353,7 @@ func newCatalog(now time.Time, i int, c *report.Catalog) *catalog {
 		v.addf(bad, "Consumers cannot have it: %s.", c.Unavailable)
 	}
 	if !c.Oldest.IsZero() && now.Sub(c.Oldest) > late {
-		v.addf(warn, "A consumer is behind: it has not acknowledged a change for %s.", report.Span(now.Sub(c.Oldest)))
+		v.addf(warn, "A consumer is behind: it has not acknowledged a change for %s.", status.Span(now.Sub(c.Oldest)))
 	}
 	if len(c.Refusals) > 0 {
 		v.addf(note, "Consumers have refused services.")
@@ -383,7 +383,7 @@ func (v *catalog) worst() level {
 
 // publisher is an owner as a whole.
 type publisher struct {
-	report.Publisher
+	status.Publisher
 	verdict
 
 	InEffect    moment
@@ -391,9 +391,9 @@ type publisher struct {
 	Visitors    []visitor // who were turned away
 }
 
-// visitor is a report.TurnedAway with its moment.
+// visitor is a status.TurnedAway with its moment.
 type visitor struct {
-	report.TurnedAway
+	status.TurnedAway
 
 	When moment
 }
@@ -401,7 +401,7 @@ type visitor struct {
 // lately is for how long somebody who was turned away is worth a look.
 const lately = time.Hour
 
-func newPublisher(now time.Time, p *report.Publisher) *publisher {
+func newPublisher(now time.Time, p *status.Publisher) *publisher {
 	v := &publisher{Publisher: *p, verdict: verdict{Level: ok, Word: "configuration"}, InEffect: at(now, p.Applied)}
 	if len(p.Broken) > 0 {
 		v.addf(warn, "%s not used as %s now: what was read before stays in force.",
@@ -425,7 +425,7 @@ func newPublisher(now time.Time, p *report.Publisher) *publisher {
 }
 
 // status is the page of a process.
-type status struct {
+type overview struct {
 	Title, Heading string
 	Version        string
 	Up, AsOf, Self string
@@ -434,15 +434,15 @@ type status struct {
 	Waiting        []string
 	Why            question
 	Owners         []*upstream
-	Zones          []report.Zone
+	Zones          []status.Zone
 	Catalogs       []*catalog
 	Publisher      *publisher
 }
 
-func newStatus(s *report.Status, token string) *status {
-	v := &status{
-		Heading: "CoreDNS federation", Version: s.Version, Up: report.Span(s.Now.Sub(s.Began)), AsOf: at(s.Now, s.Now).UTC,
-		Consumer: s.Role == report.Consumer, Overall: verdict{Level: ok, Word: "Ready"}, Waiting: s.Waiting, Zones: s.Zones,
+func newStatus(s *status.Status, token string) *overview {
+	v := &overview{
+		Heading: "CoreDNS federation", Version: s.Version, Up: status.Span(s.Now.Sub(s.Began)), AsOf: at(s.Now, s.Now).UTC,
+		Consumer: s.Role == status.Consumer, Overall: verdict{Level: ok, Word: "Ready"}, Waiting: s.Waiting, Zones: s.Zones,
 	}
 	if !s.Ready {
 		v.Overall = verdict{Level: bad, Word: "Not ready"}
@@ -481,7 +481,7 @@ func newStatus(s *report.Status, token string) *status {
 }
 
 // followed sums up the owners of a consumer.
-func (v *status) followed() {
+func (v *overview) followed() {
 	if len(v.Owners) == 0 {
 		return
 	}
@@ -511,7 +511,7 @@ func (v *status) followed() {
 }
 
 // ownSide sums up what an owner publishes, the worst first.
-func (v *status) ownSide() {
+func (v *overview) ownSide() {
 	type part struct {
 		what string
 		*verdict

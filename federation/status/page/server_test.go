@@ -1,4 +1,4 @@
-package statuspage
+package page
 
 import (
 	"bufio"
@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 func TestValidate(t *testing.T) {
@@ -146,7 +146,7 @@ func (b *lockedBuffer) String() string {
 }
 
 func TestRequests(t *testing.T) {
-	s := serve(t, listen(t, Config{Address: "127.0.0.1:0"}), &fixed{status: report.Status{Role: report.Consumer}})
+	s := serve(t, listen(t, Config{Address: "127.0.0.1:0"}), &fixed{status: status.Status{Role: status.Consumer}})
 	port := s.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP port
 	for name, tc := range map[string]struct {
 		request string // header, without its end
@@ -603,7 +603,7 @@ func TestTLS(t *testing.T) {
 			return err
 		}
 		defer answer.Body.Close()
-		return json.NewDecoder(answer.Body).Decode(new(report.Status))
+		return json.NewDecoder(answer.Body).Decode(new(status.Status))
 	}
 	// refused sends nothing behind its certificate: there may be an error of that alone, in
 	// place of what the server says.
@@ -672,9 +672,9 @@ func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued 
 
 // fixed is a Source that always says the same.
 type fixed struct {
-	status report.Status
-	why    report.Why
-	page   report.Services
+	status status.Status
+	why    status.Why
+	page   status.Services
 	count  int  // of the services of the catalog
 	broken bool // the catalog cannot be read to its end
 	tried  atomic.Int32
@@ -682,51 +682,51 @@ type fixed struct {
 	confirmed atomic.Int32
 }
 
-func (f *fixed) Confirm(_, source string) (report.Source, error) {
+func (f *fixed) Confirm(_, source string) (status.Source, error) {
 	if source != "west" {
-		return report.Source{}, &report.UnknownError{Of: source, Known: []string{"west"}}
+		return status.Source{}, &status.UnknownError{Of: source, Known: []string{"west"}}
 	}
 	f.confirmed.Add(1)
-	return report.Source{Name: source, Held: 1}, nil
+	return status.Source{Name: source, Held: 1}, nil
 }
 
-func (f *fixed) Retry(of string) (report.Upstream, error) {
+func (f *fixed) Retry(of string) (status.Upstream, error) {
 	if of != ownerID {
-		return report.Upstream{}, &report.UnknownError{Of: of, Known: []string{ownerID}}
+		return status.Upstream{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
 	f.tried.Add(1)
-	return report.Upstream{ID: of, State: "stale"}, nil
+	return status.Upstream{ID: of, State: "stale"}, nil
 }
 
 const ownerID = "o1.example:8008"
 
-func (f *fixed) Status() report.Status { return f.status }
+func (f *fixed) Status() status.Status { return f.status }
 
-func (f *fixed) Why(_ context.Context, name string, _ uint16) (report.Why, error) {
+func (f *fixed) Why(_ context.Context, name string, _ uint16) (status.Why, error) {
 	why := f.why
 	why.Name = name
 	return why, nil
 }
 
-func (f *fixed) Services(of, _ string, _ int) (report.Services, error) {
+func (f *fixed) Services(of, _ string, _ int) (status.Services, error) {
 	if of != ownerID {
-		return report.Services{}, &report.UnknownError{Of: of, Known: []string{ownerID}}
+		return status.Services{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
 	return f.page, nil
 }
 
-func (f *fixed) Catalog(of string) (iter.Seq2[report.Service, error], error) {
+func (f *fixed) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 	if of != ownerID {
-		return nil, &report.UnknownError{Of: of, Known: []string{ownerID}}
+		return nil, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
-	return func(yield func(report.Service, error) bool) {
+	return func(yield func(status.Service, error) bool) {
 		for range f.count {
-			if !yield(report.Service{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
+			if !yield(status.Service{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{}`)}, nil) {
 				return
 			}
 		}
 		if f.broken {
-			yield(report.Service{}, errors.New("broken"))
+			yield(status.Service{}, errors.New("broken"))
 		}
 	}, nil
 }

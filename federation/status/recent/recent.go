@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 const (
@@ -24,9 +24,9 @@ const (
 
 // Memory is what happened lately. The zero value is empty.
 type Memory struct {
-	refusals latest[refused, report.Refusal]
+	refusals latest[refused, status.Refusal]
 
-	gone []report.Gone // a ring, once it is full
+	gone []status.Gone // a ring, once it is full
 	next int           // where the next one goes then
 }
 
@@ -35,7 +35,7 @@ type refused struct{ consumer, service string }
 
 // Refused notes a refusal. It takes the place of an earlier one of the service by the
 // same consumer.
-func (m *Memory) Refused(r report.Refusal) {
+func (m *Memory) Refused(r status.Refusal) {
 	r.Service, r.FQDN, r.Consumer = cut(r.Service, maxName), cut(r.FQDN, maxName), cut(r.Consumer, maxName)
 	r.Field, r.Rule = cut(r.Field, maxText), cut(r.Rule, maxText)
 	m.refusals.put(refused{r.Consumer, r.Service}, r, Limit)
@@ -49,7 +49,7 @@ func (m *Memory) Accepted(consumer, service string) {
 }
 
 // Gone notes that a service is gone.
-func (m *Memory) Gone(g report.Gone) {
+func (m *Memory) Gone(g status.Gone) {
 	g.Service, g.FQDN = cut(g.Service, maxName), cut(g.FQDN, maxName)
 	if len(m.gone) < Limit {
 		m.gone = append(m.gone, g)
@@ -60,10 +60,10 @@ func (m *Memory) Gone(g report.Gone) {
 }
 
 // AllRefusals returns the refusals, newest first.
-func (m *Memory) AllRefusals() []report.Refusal { return m.refusals.all() }
+func (m *Memory) AllRefusals() []status.Refusal { return m.refusals.all() }
 
 // AllGone returns the services that are gone, newest first.
-func (m *Memory) AllGone() []report.Gone {
+func (m *Memory) AllGone() []status.Gone {
 	all := slices.Concat(m.gone[m.next:], m.gone[:m.next])
 	slices.Reverse(all)
 	return all

@@ -1,4 +1,4 @@
-// Package report is what a CoreDNS with the plugin, or an owner, says of itself to the
+// Package status is what a CoreDNS with the plugin, or an owner, says of itself to the
 // person on call: its status, its services, and why a name is answered as it is. The types
 // are the JSON of the status endpoint, whose paths begin with /v1: package statuspage
 // serves them, and federationctl reads them.
@@ -6,7 +6,7 @@
 // Version 1 stays as it is, but for fields that are added: readers ignore those that they
 // do not know. Times are in UTC, as RFC 3339 has them. Text that peers have chosen is as
 // they sent it, and whoever shows it has to escape it.
-package report
+package status
 
 import "time"
 

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/listing"
+	"github.com/hamlet-federation/coredns-federation/federation/status/listing"
 )
 
 // world is a catalog that takes a while to be read.

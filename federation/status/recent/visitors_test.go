@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/recent"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 )
 
 // TestVisitors turns peers away, and floods of them.
@@ -18,7 +18,7 @@ func TestVisitors(t *testing.T) {
 	now := epoch
 	come := func(reason, address, identities string) {
 		now = now.Add(time.Second)
-		v.TurnedAway(report.TurnedAway{At: now, Role: "consumer", Address: address, Identities: identities, Reason: reason, Rule: "no"})
+		v.TurnedAway(status.TurnedAway{At: now, Role: "consumer", Address: address, Identities: identities, Reason: reason, Rule: "no"})
 	}
 	seen := func() (list []string) {
 		for _, p := range v.All() {
@@ -45,7 +45,7 @@ func TestVisitors(t *testing.T) {
 		t.Errorf("after a flood of one kind, %d: %q", n, got)
 	}
 	long := strings.Repeat("x", 1<<20)
-	v.TurnedAway(report.TurnedAway{At: now.Add(time.Second), Address: long, Identities: long, Rule: long})
+	v.TurnedAway(status.TurnedAway{At: now.Add(time.Second), Address: long, Identities: long, Rule: long})
 	if p := v.All()[0]; len(p.Address)+len(p.Identities)+len(p.Rule) > 4096 {
 		t.Errorf("%d octets of an address, %d of identities and %d of a rule are kept", len(p.Address), len(p.Identities), len(p.Rule))
 	}

@@ -1,4 +1,4 @@
-package statuspage
+package page
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 //go:embed page.html
@@ -31,7 +31,7 @@ func newPages() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"count":  count,
 		"number": number,
-		"octets": report.Octets,
+		"octets": status.Octets,
 		"show":   problem.Printable,
 		"style":  func() template.CSS { return template.CSS(styleText) }, //nolint:gosec // our own
 	}).Parse(pageText))
@@ -134,10 +134,10 @@ func (h handler) page(w http.ResponseWriter, r *http.Request) {
 	h.render(w, code, "status", v)
 }
 
-func (h handler) explain(r *http.Request, name, text string) (report.Why, error) {
+func (h handler) explain(r *http.Request, name, text string) (status.Why, error) {
 	name, qtype, err := parseQuestion(name, text)
 	if err != nil {
-		return report.Why{}, err
+		return status.Why{}, err
 	}
 	return h.source.Why(r.Context(), name, qtype) //nolint:wrapcheck // it is what the page says
 }
@@ -153,7 +153,7 @@ type listing struct {
 }
 
 type listed struct {
-	report.Service
+	status.Service
 
 	When moment
 	JSON string

@@ -1,4 +1,4 @@
-package statuspage
+package page
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -30,10 +30,10 @@ func ago(d time.Duration) time.Time { return noon.Add(-d) }
 const hostile = "<script>alert(1)</script>\u202egnp.exe\n\x1b[31m"
 
 func consumer() *fixed {
-	rate := report.Rate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
-	return &fixed{status: report.Status{
-		Role: report.Consumer, Version: "v1.2.3", Now: noon, Began: ago(50 * time.Hour), Ready: true,
-		Upstreams: []report.Upstream{
+	rate := status.Rate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
+	return &fixed{status: status.Status{
+		Role: status.Consumer, Version: "v1.2.3", Now: noon, Began: ago(50 * time.Hour), Ready: true,
+		Upstreams: []status.Upstream{
 			{
 				ID: "o1.example:8008", State: "synced", Since: ago(49 * time.Hour), Known: true, LastSync: ago(49 * time.Hour), Retention: "24h0m0s",
 				Services: 100_000, Instances: 250_000, Octets: 61 << 20, Updates: rate, Certificate: noon.Add(60 * 24 * time.Hour), Authority: noon.Add(900 * 24 * time.Hour),
@@ -47,20 +47,20 @@ func consumer() *fixed {
 			{ID: "o5.example:8008", State: "connecting", Retention: "forever"},
 			{
 				ID: "o6.example:8008", State: "synced", Since: ago(time.Minute), Known: true, Retention: "forever", Services: 3, Instances: 4, Octets: 3000, NotAdmitted: 2, NotImported: 7, Hops: 2, Path: "o6 o9", Resumes: 3,
-				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]report.Refusal{
+				Conflicts: map[string]int{"fqdn_conflict": 1}, Refusals: slices.Repeat([]status.Refusal{
 					{At: ago(time.Minute), Service: hostile, FQDN: "web.fed.example.", Field: "endpoints[0].address", Reason: "address", Rule: `"127.0.0.1" is a loopback address`},
 				}, 5),
 			},
 			{ID: "o7.example:8008", State: "syncing", Since: ago(5 * time.Second), Known: true, Services: 4, Retention: "24h0m0s", Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour)},
 		},
-		Zones: []report.Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 1714, Owners: []string{"o1.example:8008", "o2.example:8008"}}},
-	}, why: report.Why{
-		Role: report.Consumer, Now: noon, Type: "A", Answers: []report.Answer{{
-			Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Is: "service", Verdict: report.Live,
-			Holder: &report.Holder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
+		Zones: []status.Zone{{Name: "fed.example.", Servers: []string{"dns://.:53"}, Serial: 1714, Owners: []string{"o1.example:8008", "o2.example:8008"}}},
+	}, why: status.Why{
+		Role: status.Consumer, Now: noon, Type: "A", Answers: []status.Answer{{
+			Servers: []string{"dns://.:53"}, Zone: "fed.example.", Rcode: "NOERROR", Records: []string{"web.fed.example. 30 IN A 192.0.2.1"}, Is: "service", Verdict: status.Live,
+			Holder: &status.Holder{Owner: "o1.example:8008", Service: "web", FQDN: "web.fed.example.", Updated: ago(time.Hour)},
 		}},
-	}, page: report.Services{
-		Of: ownerID, Total: 100_000, Next: "web & <b>", Services: []report.Service{
+	}, page: status.Services{
+		Of: ownerID, Total: 100_000, Next: "web & <b>", Services: []status.Service{
 			{Name: "web", FQDN: "web.fed.example.", Service: json.RawMessage(`{"name":"web","x":"</pre><script>\u202e"}`), Updated: ago(time.Hour)},
 			{Name: hostile, FQDN: "x.fed.example.", Service: json.RawMessage("{\"name\":\"\u202e\"}"), Stale: true},
 		},
@@ -68,29 +68,29 @@ func consumer() *fixed {
 }
 
 func owner() *fixed {
-	return &fixed{status: report.Status{
-		Role: report.Owner, Version: "v1.2.3", Now: noon, Began: ago(3 * time.Minute), Ready: false, Waiting: []string{"source cluster of the default catalog"},
-		Publisher: &report.Publisher{
+	return &fixed{status: status.Status{
+		Role: status.Owner, Version: "v1.2.3", Now: noon, Began: ago(3 * time.Minute), Ready: false, Waiting: []string{"source cluster of the default catalog"},
+		Publisher: &status.Publisher{
 			Config: "owner.yaml", Applied: ago(3 * time.Minute), Restart: []string{"listen"}, Broken: map[string]string{"catalog.yaml": "line 3: " + hostile},
 			Listen: "[::]:8008", Connections: 4, Certificate: noon.Add(time.Hour), Authority: noon.Add(400 * 24 * time.Hour),
-			TurnedAway: []report.TurnedAway{
+			TurnedAway: []status.TurnedAway{
 				{At: ago(time.Minute), Times: 3, Role: "consumer", Address: "192.0.2.7:40123", Identities: "spiffe://new.example/dns", Reason: "identity", Rule: "its certificate carries no identity that is allowed"},
 				{At: ago(3 * time.Hour), Times: 1, Role: "provider", Address: "192.0.2.8:5", Identities: hostile, Reason: "certificate", Rule: "x509: " + hostile},
 				{At: ago(4 * time.Hour), Times: 1, Role: "consumer", Address: "192.0.2.9:5", Reason: "limit", Rule: "there are too many: the limit connections_per_address is reached"},
 			},
 		},
-		Catalogs: []report.Catalog{
+		Catalogs: []status.Catalog{
 			{
-				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: report.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
-				Classes: []report.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}}, Refusals: []report.Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
-				Sources: []report.Source{
+				Services: 5, Consumers: map[string]int{"v1alpha1": 1, "v1alpha2": 2}, Withheld: map[string]int{"v1alpha1": 2}, Unsent: 3, InFlight: 1, Oldest: ago(70 * time.Second), Updates: status.Rate{LastHour: 2, Last: ago(30 * time.Minute)},
+				Classes: []status.Class{{Name: "1+2", Consumers: 2, Services: 4}, {Name: "none", Consumers: 1}}, Refusals: []status.Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Field: "fqdn", Rule: "outside"}},
+				Sources: []status.Source{
 					{
 						Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2},
-						Registration: &report.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
+						Registration: &status.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
 					},
 					{
 						Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100,
-						Relay: &report.Upstream{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
+						Relay: &status.Upstream{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
 					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},
 					{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
@@ -98,7 +98,7 @@ func owner() *fixed {
 			},
 			{Name: "east.example", Unavailable: "source x has had no state yet"},
 		},
-	}, why: report.Why{Role: report.Owner, Now: noon, Catalogs: []report.Publication{{}}}}
+	}, why: status.Why{Role: status.Owner, Now: noon, Catalogs: []status.Publication{{}}}}
 }
 
 // TestPages compares whole pages with golden files, without their style, and sees to it
@@ -119,8 +119,8 @@ func TestPages(t *testing.T) {
 		"why-wrong":  {ready, "/?name=%3cb%3e..%e2%80%ae&type=%3cb%3e", 400},
 		"services":   {consumer(), "/services?of=o1.example:8008&after=a%3cb%3e", 200},
 		"no-such":    {consumer(), "/services?of=%3cb%3e%e2%80%ae", 404},
-		"no-owners":  {&fixed{status: report.Status{Role: report.Consumer, Now: noon, Began: noon, Ready: true}}, "/", 200},
-		"no-catalog": {&fixed{status: report.Status{Role: report.Owner, Now: noon, Began: noon, Ready: true}}, "/", 200},
+		"no-owners":  {&fixed{status: status.Status{Role: status.Consumer, Now: noon, Began: noon, Ready: true}}, "/", 200},
+		"no-catalog": {&fixed{status: status.Status{Role: status.Owner, Now: noon, Began: noon, Ready: true}}, "/", 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()

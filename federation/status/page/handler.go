@@ -1,7 +1,7 @@
-// Package statuspage serves what package report says of a process over HTTP, for people,
+// Package page serves what package report says of a process over HTTP, for people,
 // for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
 // lost tried at once, or services withdrawn that are held.
-package statuspage
+package page
 
 import (
 	"context"
@@ -20,32 +20,32 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/report"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
 // Source is the process that the pages are about. Its methods are called by many
 // goroutines at once, and wait for no peer. Services and Catalog may have what was so a few
 // seconds ago, where there is much of it.
 type Source interface {
-	Status() report.Status
+	Status() status.Status
 
 	// Why explains the answer to a query. The name is absolute and in lower case.
-	Why(ctx context.Context, name string, qtype uint16) (report.Why, error)
+	Why(ctx context.Context, name string, qtype uint16) (status.Why, error)
 
 	// Services returns up to limit services of a catalog whose names come after a name.
 	// Of is the ID of an owner that is followed, or the server name of a catalog.
-	Services(of, after string, limit int) (report.Services, error)
+	Services(of, after string, limit int) (status.Services, error)
 
 	// Catalog yields all services of a catalog, in the order of their names.
-	Catalog(of string) (iter.Seq2[report.Service, error], error)
+	Catalog(of string) (iter.Seq2[status.Service, error], error)
 
 	// Retry tries at once to reach an owner that there is no stream with, and returns how
 	// it was before. Of is its ID or, where it is relayed, the server name of the catalog.
-	Retry(of string) (report.Upstream, error)
+	Retry(of string) (status.Upstream, error)
 
 	// Confirm withdraws the services that are held of a source of a catalog, and returns how
 	// the source was before. Without a name it is the only one of which any are.
-	Confirm(of, source string) (report.Source, error)
+	Confirm(of, source string) (status.Source, error)
 }
 
 // The bounds of a page of services.
@@ -58,12 +58,12 @@ const (
 //
 //	GET /                                  the page; ?name=NAME&type=TYPE adds why
 //	GET /services?of=ID&after=NAME         a page of the services of a catalog
-//	GET /v1/status                         report.Status
-//	GET /v1/why?name=NAME&type=TYPE        report.Why; the type is A by default
-//	GET /v1/services?of=ID&after=NAME&limit=N   report.Services
-//	GET /v1/catalog?of=ID                  a report.Service in each line
-//	POST /v1/retry?of=ID                   report.Upstream, as it was; an attempt is made now
-//	POST /v1/confirm?of=ID&source=NAME     report.Source, as it was; what was held of it is withdrawn
+//	GET /v1/status                         status.Status
+//	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
+//	GET /v1/services?of=ID&after=NAME&limit=N   status.Services
+//	GET /v1/catalog?of=ID                  a status.Service in each line
+//	POST /v1/retry?of=ID                   status.Upstream, as it was; an attempt is made now
+//	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
 //
 // An error is {"error": TEXT} with the code 400 or 404, or 503 for a catalog while too many
