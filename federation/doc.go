@@ -49,12 +49,12 @@
 // Kubernetes.
 //
 // To follow an owner, use
-// [github.com/hamlet-federation/coredns-federation/federation/mirror]. It keeps one
+// [github.com/hamlet-federation/coredns-federation/federation/consumer]. It keeps one
 // owner's catalog current through failures, and says when it is complete, when it is
 // stale and when it has expired. It is made of
-// [github.com/hamlet-federation/coredns-federation/federation/consumer], the client
+// [github.com/hamlet-federation/coredns-federation/federation/consumer/stream], the client
 // side of a stream, and of
-// [github.com/hamlet-federation/coredns-federation/federation/catalog], the services
+// [github.com/hamlet-federation/coredns-federation/federation/consumer/catalog], the services
 // with what is known about their age.
 //
 // To answer DNS queries, use

@@ -111,17 +111,17 @@ var allowed = map[string][]string{
 		"federation", "federation/loglimit", "federation/source", "federation/source/nsm/endpoint", "federation/wire",
 	},
 	"federation/source/relay": {
-		"federation", "federation/catalog", "federation/mirror", "federation/source", "federation/wire",
+		"federation", "federation/consumer/catalog", "federation/consumer", "federation/source", "federation/wire",
 	},
 	"federation/ownerconfig": {
 		"federation", "federation/catalogfile", "federation/mtls", "federation/owner", "federation/policy/pattern", "federation/policy",
 		"federation/problem", "federation/source", "federation/status/page", "federation/wire", "federation/yamlvalue",
 	},
-	"federation/catalog/leftout": {"federation/wire/resume"},
-	"federation/catalog":         {"federation", "federation/catalog/leftout", "federation/wire/packed", "federation/wire/resume"},
-	"federation/zone/trie":       nil,
-	"federation/zone/domain":     {"federation"},
-	"federation/zone/record":     nil,
+	"federation/consumer/catalog/leftout": {"federation/wire/resume"},
+	"federation/consumer/catalog":         {"federation", "federation/consumer/catalog/leftout", "federation/wire/packed", "federation/wire/resume"},
+	"federation/zone/trie":                nil,
+	"federation/zone/domain":              {"federation"},
+	"federation/zone/record":              nil,
 	"federation/zone/subtree": {
 		"federation", "federation/zone/domain", "federation/zone/record",
 	},
@@ -137,28 +137,28 @@ var allowed = map[string][]string{
 	"federation/zone/reply": {
 		"federation/zone", "federation/zone/domain", "federation/zone/record",
 	},
-	"federation/snapshot": {
+	"federation/consumer/snapshot": {
 		"federation", "federation/wire/packed", "federation/regularfile", "federation/wire", "proto/snapshot/",
 	},
-	"federation/consumer": {
+	"federation/consumer/stream": {
 		"federation", "federation/wire/duplex", "federation/loglimit", "federation/mtls", "federation/wire/resume", "federation/wire", "proto/resourcediscovery/",
 	},
-	"federation/mirror": {
-		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog", "federation/catalog/leftout",
-		"federation/wire/packed", "federation/regularfile", "federation/wire/resume", "federation/snapshot",
+	"federation/consumer": {
+		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer/stream", "federation/consumer/catalog", "federation/consumer/catalog/leftout",
+		"federation/wire/packed", "federation/regularfile", "federation/wire/resume", "federation/consumer/snapshot",
 	},
 	"federation/agent": {
-		"federation", "federation/agent/pages", "federation/agent/why", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer", "federation/catalog",
-		"federation/policy/pattern", "federation/mirror", "federation/wire/packed", "federation/status", "federation/upstream", "federation/zone",
+		"federation", "federation/agent/pages", "federation/agent/why", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer/stream", "federation/consumer/catalog",
+		"federation/policy/pattern", "federation/consumer", "federation/wire/packed", "federation/status", "federation/consumer/history", "federation/zone",
 	},
-	"federation/status/recent":  {"federation/status"},
-	"federation/status/listing": nil,
-	"federation/upstream":       {"federation", "federation/catalog", "federation/mirror", "federation/status/recent", "federation/status"},
-	"federation/agent/pages":    {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/zone"},
-	"federation/agent/why":      {"federation", "federation/policy/pattern", "federation/status", "federation/upstream", "federation/zone", "federation/zone/domain"},
-	"federation/status":         {"federation", "federation/problem", "federation/wire"},
-	"federation/status/page":    {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
-	"federation/hostname":       nil,
+	"federation/status/recent":    {"federation/status"},
+	"federation/status/listing":   nil,
+	"federation/consumer/history": {"federation", "federation/consumer/catalog", "federation/consumer", "federation/status/recent", "federation/status"},
+	"federation/agent/pages":      {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/zone"},
+	"federation/agent/why":        {"federation", "federation/policy/pattern", "federation/status", "federation/consumer/history", "federation/zone", "federation/zone/domain"},
+	"federation/status":           {"federation", "federation/problem", "federation/wire"},
+	"federation/status/page":      {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
+	"federation/hostname":         nil,
 	"plugin/corefile": {
 		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/status/page", "federation/wire", "federation/zone",
 		"federation/agent",
@@ -196,10 +196,10 @@ type exception struct {
 var larger = map[string]exception{
 	"federation":                           {limit{600, 33}, "the nouns that every package shares: many small types, each with its parser and its rules"},
 	"federation/agent":                     {limit{950, 15}, "what turns mirrors into zones and reports, with what it compiles beside the one writer, and what several blocks want of one owner"},
-	"federation/catalog":                   {limit{1070, 15}, "one state machine: imports, admission, limits, retention, renewal, resumed streams, the guard and why a service is gone work on the same records"},
+	"federation/consumer/catalog":          {limit{1070, 15}, "one state machine: imports, admission, limits, retention, renewal, resumed streams, the guard and why a service is gone work on the same records"},
 	"federation/catalogfile":               {limit{830, 15}, "one file in three forms, whole or as a stream"},
-	"federation/consumer":                  {limit{1660, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
-	"federation/mirror":                    {limit{1110, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
+	"federation/consumer/stream":           {limit{1660, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
+	"federation/consumer":                  {limit{1110, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
 	"federation/mtls":                      {limit{1300, 19}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, for gRPC and for HTTPS, with an authority to try it"},
 	"federation/owner":                     {limit{2790, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
 	"federation/ownerconfig":               {limit{1620, 18}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
@@ -314,7 +314,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "federation/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/agent", "federation/mirror", "federation/consumer", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
+			s.in("federation/agent", "federation/consumer", "federation/consumer/stream", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {
@@ -477,8 +477,8 @@ func TestPresubmitRules(t *testing.T) {
 	}{
 		{
 			"import from the right", "federation/wire/decode.go",
-			"package wire\nimport (\n_ \"github.com/hamlet-federation/coredns-federation/federation\"\n_ \"github.com/hamlet-federation/coredns-federation/federation/catalog\"\n)",
-			[]string{"federation/wire/decode.go:4: federation/catalog is not to the left of federation/wire in the line of packages"},
+			"package wire\nimport (\n_ \"github.com/hamlet-federation/coredns-federation/federation\"\n_ \"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog\"\n)",
+			[]string{"federation/wire/decode.go:4: federation/consumer/catalog is not to the left of federation/wire in the line of packages"},
 		},
 		{
 			"import from the left, below a slash", "federation/wire/decode.go",

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 )
 
@@ -107,15 +107,15 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	synced := false
-	m, err := mirror.New(mirror.Config{
-		Subscription: mirror.Subscription{
+	m, err := consumer.New(consumer.Config{
+		Subscription: consumer.Subscription{
 			Addresses: []string{address},
 			Identity:  mtls.Consumer{Source: source, ServerName: "localhost"},
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				return dialer.DialContext(ctx, "tcp", address)
 			},
 		},
-		Publish: func(c mirror.Changes) {
+		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
 				if change.Service.IsZero() {
 					publish("delete " + change.Name)

@@ -30,8 +30,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -58,7 +58,7 @@ type Observer interface {
 type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
-	Tracer   func() trace.Tracer // see consumer.Config; default: nothing is traced
+	Tracer   func() trace.Tracer // see stream.Config; default: nothing is traced
 
 	// Dial opens a connection to an address of an owner; default: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -67,9 +67,9 @@ type Config struct {
 	// default: (*mtls.Source).Run.
 	Follow func(ctx context.Context, source *mtls.Source) error
 
-	// Clock and Store are those of mirror.Config; default: those of the machine.
+	// Clock and Store are those of consumer.Config; default: those of the machine.
 	Clock func() (wall time.Time, elapsed time.Duration)
-	Store mirror.Store
+	Store consumer.Store
 }
 
 // grace is how long answers wait for a new owner, and readiness for all of them
@@ -113,7 +113,7 @@ type op struct {
 func New(config Config) *Agent {
 	config.Logger = loglimit.Logger(config.Logger)
 	if config.Store == nil {
-		config.Store = mirror.Files()
+		config.Store = consumer.Files()
 	}
 	a := &Agent{
 		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
-	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
 )
 
 // disk is a store that hangs in some of its calls until it is released.

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -45,7 +45,7 @@ func (m *member) tell(o *owner) {
 // publish carries the changes of a catalog into the zones. It returns when queries
 // see them. The mirror calls it on the goroutine that received the changes, so
 // services that are expensive to compile cost their owner's time.
-func (o *owner) publish(changes mirror.Changes) {
+func (o *owner) publish(changes consumer.Changes) {
 	ready := o.prepare(changes)
 	o.agent.do(func() {
 		o.status = changes.Status.Status

@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -38,7 +38,7 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
 	b := a.newBlock(config)
 	for i := range config.Owners {
 		c := &config.Owners[i]
-		o, err := a.newOwner(c, mirror.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}})
+		o, err := a.newOwner(c, consumer.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}})
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -75,8 +75,8 @@ func large(tb testing.TB, name string, n int) *federation.Service {
 }
 
 // upsert returns the change of a mirror that has one service, or a new version of it.
-func upsert(services ...*federation.Service) mirror.Changes {
-	changes := mirror.Changes{Status: mirror.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
+func upsert(services ...*federation.Service) consumer.Changes {
+	changes := consumer.Changes{Status: consumer.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
 	for _, s := range services {
 		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: packed.Of(s), Generation: 1})
 	}

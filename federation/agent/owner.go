@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
-	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -74,12 +74,12 @@ func (c *OwnerConfig) agrees(d *OwnerConfig) bool {
 
 // subscription returns how the owner is subscribed to with the certificates of the
 // source.
-func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) mirror.Subscription {
-	var identity consumer.Identity = c.consumer(source)
+func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) consumer.Subscription {
+	var identity stream.Identity = c.consumer(source)
 	if a.config.Follow != nil {
 		identity = followed{identity, func(ctx context.Context) error { return a.config.Follow(ctx, source) }}
 	}
-	return mirror.Subscription{
+	return consumer.Subscription{
 		Addresses:  c.Addresses,
 		Identity:   identity,
 		Version:    c.Version,
@@ -92,7 +92,7 @@ func (a *Agent) subscription(c *OwnerConfig, source *mtls.Source) mirror.Subscri
 
 // followed is an identity that Config.Follow keeps current.
 type followed struct {
-	consumer.Identity
+	stream.Identity
 	follow func(ctx context.Context) error
 }
 
@@ -118,7 +118,7 @@ func (a *Agent) find(c *OwnerConfig) (found, error) {
 	if c.Persist == "" {
 		return found{source: source}, nil
 	}
-	file, err := mirror.CheckFile(context.Background(), a.config.Store, c.Persist)
+	file, err := consumer.CheckFile(context.Background(), a.config.Store, c.Persist)
 	if err != nil {
 		return found{}, fmt.Errorf("persist: %w", err)
 	}
@@ -138,7 +138,7 @@ type claim struct {
 	index        int // of the owner in the block
 	owner        *owner
 	config       OwnerConfig
-	subscription mirror.Subscription // that a mirror takes
+	subscription consumer.Subscription // that a mirror takes
 }
 
 // claim checks what a block wants of its i-th owner. Claims are those of the block
@@ -194,7 +194,7 @@ type owner struct {
 	// Read-only after newOwner.
 	agent  *Agent
 	id     string
-	mirror *mirror.Mirror
+	mirror *consumer.Mirror
 	grace  time.Time
 
 	// Guarded by Agent.lifecycle.
@@ -212,13 +212,13 @@ type owner struct {
 	running   atomic.Pointer[claim] // whose subscription the mirror has; nil before it runs
 	retention atomic.Int64          // of the catalog, a time.Duration
 
-	log upstream.Log // has a lock of its own
+	log history.Log // has a lock of its own
 }
 
 // OwnerStatus is an owner at a glance.
 type OwnerStatus struct {
 	ID string
-	mirror.Status
+	consumer.Status
 	Conflicts  map[zone.Fault]int
 	Retention  time.Duration // as configured; 0 for ever
 	Identity   mtls.Origin
@@ -227,12 +227,12 @@ type OwnerStatus struct {
 }
 
 // newOwner returns an owner that nobody claims yet.
-func (a *Agent) newOwner(c *OwnerConfig, s mirror.Subscription) (*owner, error) {
+func (a *Agent) newOwner(c *OwnerConfig, s consumer.Subscription) (*owner, error) {
 	o := &owner{agent: a, id: c.ID(), grace: time.Now().Add(grace), done: make(chan struct{})}
 	o.members.Store(new([]*member))
 	o.conflicts.Store(new(map[zone.Fault]int))
 	var err error
-	o.mirror, err = mirror.New(mirror.Config{
+	o.mirror, err = consumer.New(consumer.Config{
 		Subscription: s,
 		Name:         o.id,
 		FormerNames:  c.consumer(nil).FormerNames(c.Addresses),
@@ -336,23 +336,23 @@ func (o *owner) report() OwnerStatus {
 // observer passes on what the mirror of an owner reports.
 type observer struct{ *owner }
 
-// Responded implements mirror.Observer.
+// Responded implements consumer.Observer.
 func (o observer) Responded(op federation.Operation, name string) {
 	o.log.Responded(op, name, o.agent.now())
 	o.agent.config.Observer.Responded(o.id, op)
 }
 
-// Refused implements mirror.Observer.
+// Refused implements consumer.Observer.
 func (o observer) Refused(reason *federation.InvalidError) {
 	o.log.Refused(reason, o.agent.now())
 	o.agent.config.Observer.Refused(o.id, reason.Reason)
 }
 
-// Ended implements mirror.Observer.
+// Ended implements consumer.Observer.
 func (o observer) Ended(code codes.Code) { o.agent.config.Observer.Ended(o.id, code.String()) }
 
-// Published implements mirror.Observer.
+// Published implements consumer.Observer.
 func (o observer) Published(d time.Duration) { o.agent.config.Observer.Visible(d) }
 
-// FileFailed implements mirror.Observer.
+// FileFailed implements consumer.Observer.
 func (o observer) FileFailed() { o.agent.config.Observer.PersistFailed(o.id) }

@@ -2,8 +2,8 @@ package agent
 
 import (
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
@@ -44,7 +44,7 @@ func (p prepared) put(m *member, s packed.Service, at catalog.Announced) {
 
 // prepare compiles the large services among the changes for all blocks that publish
 // the owner. A block that joins meanwhile gets them with the rest of the catalog.
-func (o *owner) prepare(changes mirror.Changes) prepared {
+func (o *owner) prepare(changes consumer.Changes) prepared {
 	ready := make(prepared)
 	for _, m := range *o.members.Load() {
 		compiled := restored(changes.Prepared)
@@ -65,7 +65,7 @@ type compiled struct {
 	next    *compiled      // the same service for another member; nil: there is none
 }
 
-// compile is mirror.Config.Prepare: it compiles a service for all blocks that publish
+// compile is consumer.Config.Prepare: it compiles a service for all blocks that publish
 // the owner, while others are put into the zones.
 func (o *owner) compile(p packed.Service, s *federation.Service) any {
 	var all *compiled

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/agent/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/agent/why"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
@@ -25,7 +25,7 @@ func (a *Agent) Upstreams(now time.Time) []status.Upstream {
 
 func (o *owner) upstream(now time.Time) status.Upstream {
 	s := o.report()
-	u := upstream.Report(o.id, &s.Status, s.Retention, &o.log, now)
+	u := history.Report(o.id, &s.Status, s.Retention, &o.log, now)
 	u.Conflicts = why.Faults(s.Conflicts)
 	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
 	return u

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -82,7 +82,7 @@ func BenchmarkRestore(b *testing.B) {
 				}
 				o.claims = []*claim{{block: block, owner: o, config: block.config.Owners[0]}}
 				o.configure()
-				if err := o.mirror.Resubscribe(mirror.Subscription{
+				if err := o.mirror.Resubscribe(consumer.Subscription{
 					Addresses: block.config.Owners[0].Addresses, Identity: away{}, File: file,
 					Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("away") },
 				}); err != nil {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
@@ -39,10 +39,10 @@ type world struct {
 	agent     *agent.Agent
 	files     mtls.Files // of the consumer
 	wrap      func(net.Conn) net.Conn
-	nowhere   error         // of a dial to an address where nobody listens; default: it is refused
-	store     mirror.Store  // default: files
-	set       time.Duration // by which the wall-clock is set forward, or back
-	stopped   time.Duration // for which the process was stopped: both clocks went on
+	nowhere   error          // of a dial to an address where nobody listens; default: it is refused
+	store     consumer.Store // default: files
+	set       time.Duration  // by which the wall-clock is set forward, or back
+	stopped   time.Duration  // for which the process was stopped: both clocks went on
 	began     time.Time
 
 	mu        sync.Mutex

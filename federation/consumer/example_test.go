@@ -7,121 +7,99 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
-// A consumer takes the services of an owner, all but one that it does not want.
+// A program that follows an owner and prints what changes, until the first catalog
+// is complete and one service of it is gone.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	certificates, address, stopped := exampleOwner(ctx, "shop.fed.example", "bank.example")
+	defer stop()
+	files, address, registry := exampleOwner(ctx)
 
-	subscriber := must(consumer.New(consumer.Config{
-		Addresses: []string{address},
-		Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
-		Sink:      zone{origin: ".fed.example.", complete: stop},
-	}))
-	if err := subscriber.Run(ctx); err != nil {
-		panic(err)
+	certificates, err := mtls.Load(files, slog.Default())
+	if err != nil {
+		fmt.Println("the certificates cannot be used:", err)
+		return
 	}
-	stopped()
-	// Output:
-	// a stream is open
-	// refused bank.example.: not below .fed.example.
-	// shop.fed.example. is at 192.0.2.1
-	// the catalog is complete
-}
-
-// zone is a Sink that takes services below an origin.
-type zone struct {
-	origin   string
-	complete func()
-}
-
-func (zone) Opened(context.Context) error {
-	fmt.Println("a stream is open")
-	return nil
-}
-
-// Holds makes the owner send everything.
-func (zone) Holds(context.Context) resume.Digests { return nil }
-
-// Announced says whether the event End will come: without it, silence has to tell.
-func (zone) Announced(context.Context, consumer.Announcement) error { return nil }
-
-func (z zone) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
-	refusals := make([]*federation.InvalidError, len(updates))
-	for i := range updates {
-		switch u := &updates[i]; {
-		case u.Invalid != nil:
-			// It is malformed, and the owner will be told.
-		case u.Operation == federation.Upsert && !strings.HasSuffix(u.Service.FQDN.String(), z.origin):
-			refusals[i] = &federation.InvalidError{
-				Service: u.Name, Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not below " + z.origin,
+	var synced bool
+	follower, err := consumer.New(consumer.Config{
+		Subscription: consumer.Subscription{
+			Addresses: []string{address},
+			Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
+		},
+		Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Publish: func(c consumer.Changes) {
+			for _, change := range c.Services {
+				switch {
+				case change.Service.IsZero():
+					fmt.Println("gone:", change.Name)
+					stop()
+				case !change.Same: // which it is when it is announced on a new stream
+					s := change.Service.Unpack()
+					fmt.Println("offered:", s.FQDN, "at", s.Endpoints[0].Address)
+				}
 			}
-			fmt.Printf("refused %s: %s\n", u.Service.FQDN, refusals[i].Rule)
-		case u.Operation == federation.Upsert:
-			fmt.Printf("%s is at %s\n", u.Service.FQDN, u.Service.Endpoints[0].Address)
-		case u.Operation == federation.Delete:
-			fmt.Printf("%s is gone\n", u.Name)
-		case u.Operation == federation.End:
-			fmt.Println("the catalog is complete")
-			z.complete()
-		}
+			if c.Status.State == catalog.Synced && !synced {
+				synced = true
+				fmt.Println("the catalog is complete:", c.Status.Services, "service")
+				registry.Delete("shop")
+			}
+		},
+	})
+	if err != nil {
+		fmt.Println("there can be no such mirror:", err)
+		return
 	}
-	return refusals, nil
+	if err := follower.Run(ctx); err != nil {
+		fmt.Println("the mirror has failed:", err)
+	}
+	// Output:
+	// offered: shop.fed.example. at 192.0.2.1
+	// the catalog is complete: 1 service
+	// gone: shop
 }
 
-func (zone) Answered(context.Context) {}
-
-func (zone) Lost(_ context.Context, err error, parked bool) {
-	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
-}
-
-// exampleOwner publishes a service for each name until ctx ends. It returns the
-// certificates of a consumer, the owner's address, and a function that waits for
-// its end.
-func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Source, address string, stopped func()) {
+// exampleOwner runs an owner with one service until ctx ends. It returns the files
+// of a consumer, the owner's address and its registry.
+func exampleOwner(ctx context.Context) (files mtls.Files, address string, registry *owner.Registry) {
 	dir := must(os.MkdirTemp("", "example"))
-	defer os.RemoveAll(dir)
-	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
+	files = mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
 	authority := must(mtls.NewAuthority("example", 24*time.Hour))
 	issued := must(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
-	certificates = must(mtls.Load(files, nil))
-
-	registry := owner.NewRegistry()
-	for _, name := range names {
-		must(registry.Upsert(&federation.Service{
-			Name: name, FQDN: must(federation.ParseFQDN(name)),
-			Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
-			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-		}))
-	}
-	server := must(owner.New(owner.Config{Registry: registry, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)}))
+	registry = owner.NewRegistry()
+	must(registry.Upsert(&federation.Service{
+		Name: "shop", FQDN: must(federation.ParseFQDN("shop.fed.example")),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}))
+	server := must(owner.New(owner.Config{
+		Registry: registry, Credentials: must(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
+	}))
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
-	var running sync.WaitGroup
-	running.Go(func() {
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil {
-			fmt.Println("the owner has failed:", err)
+			panic(err)
 		}
 	})
-	return certificates, listener.Addr().String(), running.Wait
+	return files, listener.Addr().String(), registry
 }
 
-// must returns v; an example does not fail.
-func must[T any](v T, err error) T {
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return v
+	return value
 }

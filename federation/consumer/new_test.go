@@ -1,72 +1,351 @@
-package consumer
+package consumer_test
 
 import (
-	"cmp"
+	"context"
+	"errors"
+	"iter"
 	"net"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
-// A configuration is checked, and its defaults are filled in.
-func TestNew(t *testing.T) {
-	good := func() Config {
-		return Config{
-			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
-			Identity:  identity{},
-			Sink:      &world{},
-			Policy:    wire.Policy{},
+// A mirror needs no more than a subscription and a function that publishes.
+func TestDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "127.0.0.1"))
+		path := filepath.Join(t.TempDir(), "catalog")
+		full := w.config()
+		m, stop := w.run(consumer.Config{
+			Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial, File: path},
+			Rules:        full.Rules, Publish: full.Publish,
+		})
+		if got := state(m); got != "synced 2/0" {
+			t.Errorf("owner is %s", got)
+		}
+		if s := m.Status(); !s.LastSync.Equal(time.Now()) {
+			t.Errorf("synced at %v", s.LastSync)
+		}
+		registry.Delete("api")
+		if got := w.names(); got != "web" {
+			t.Errorf("the services are %s", got)
+		}
+		stop()
+		if s, err := snapshot.Load(path, snapshot.Options{Owner: ownerAddress}); err != nil || len(s.Services) != 1 || !s.LastUp.Equal(time.Now()) {
+			t.Errorf("saved is %+v, %v", s, err)
+		}
+	})
+}
+
+// The methods of NoObserver do nothing.
+func TestNoObserver(*testing.T) {
+	var o consumer.Observer = consumer.NoObserver{}
+	o.Responded(federation.Upsert, "web")
+	o.Refused(nil)
+	o.Ended(codes.OK)
+	o.Published(0)
+	o.FileFailed()
+}
+
+// Errors of a configuration name the field.
+func TestErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		if err := w.config().Subscription.Validate(); err != nil {
+			t.Errorf("a good subscription is refused: %v", err)
+		}
+		for want, change := range map[string]func(*consumer.Config){
+			"no function to publish changes": func(c *consumer.Config) { c.Publish = nil },
+			"no address":                     func(c *consumer.Config) { c.Subscription.Addresses = nil },
+			"keepalive":                      func(c *consumer.Config) { c.Subscription.Keepalive = time.Second },
+		} {
+			config := w.config()
+			change(&config)
+			m, err := consumer.New(config)
+			if m != nil || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("New returns %v, %v; want %s", m, err, want)
+			}
+			if config.Publish == nil {
+				continue
+			}
+			if err := config.Subscription.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Validate returns %v, want %s", err, want)
+			}
+		}
+	})
+}
+
+// Before Run, a mirror has a status and no services, and has published nothing.
+func TestBeforeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, err := consumer.New(w.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state(m); got != "connecting 0/0" || !m.Status().LastAttempt.IsZero() || w.attempts() != 0 {
+			t.Errorf("owner is %s, last attempt at %v", got, m.Status().LastAttempt)
+		}
+		m.Configure(catalog.Config{Retention: time.Minute})
+		if got := w.take(); len(got) != 0 {
+			t.Errorf("published is %+v", got)
+		}
+	})
+}
+
+func TestStatusRemaining(t *testing.T) {
+	now := time.Now()
+	for expires, want := range map[time.Time]time.Duration{
+		{}:                        0,
+		now.Add(-time.Hour):       0,
+		now:                       0,
+		now.Add(time.Second):      0,
+		now.Add(61 * time.Second): time.Minute,
+	} {
+		s := consumer.Status{Status: catalog.Status{Expires: expires}}
+		if got := s.Remaining(now); got != want {
+			t.Errorf("%v before the services are gone, %v are left, want %v", expires.Sub(now), got, want)
 		}
 	}
-	for name, tc := range map[string]struct {
-		change func(*Config)
-		want   string
-	}{
-		"defaults":             {func(*Config) {}, ""},
-		"no address":           {func(c *Config) { c.Addresses = nil }, "no address of the owner"},
-		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
-		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
-		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
-		"short keepalive":      {func(c *Config) { c.Keepalive = 9 * time.Second }, "keepalive 9s is shorter than 10s"},
-		"negative size":        {func(c *Config) { c.MaxMessage = -1 }, "max_message -1 is negative"},
-		"shortest keepalive":   {func(c *Config) { c.Keepalive = 10 * time.Second }, ""},
-		"smallest size":        {func(c *Config) { c.MaxMessage = 1 }, ""},
-		"shortest patience":    {func(c *Config) { c.Patience = 1 }, ""},
-		"longest patience":     {func(c *Config) { c.Patience = 10 * time.Second }, ""},
-		"negative patience":    {func(c *Config) { c.Patience = -1 }, "patience -1ns is not a duration up to 10s"},
-		"long patience":        {func(c *Config) { c.Patience = 10*time.Second + 1 }, "patience 10.000000001s is not a duration up to 10s"},
+}
+
+// Each attempt has its time, and each that fails is one change of the status.
+func TestFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, _ := w.run(w.config())
+		if got := state(m); got != "connecting 0/0" || m.Status().Failure == nil {
+			t.Errorf("after the first attempt the owner is %s: %v", got, m.Status().Failure)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		w.mu.Lock()
+		last := w.dialed[len(w.dialed)-1]
+		w.mu.Unlock()
+		s := m.Status()
+		if s.StateName() != "connecting" || s.Parked || s.Failure == nil || s.Failure.Error() != "dial tcp: connection refused" || !s.LastAttempt.Equal(last) {
+			t.Errorf("status is %+v", s)
+		}
+		changes := w.take()
+		if len(changes) != w.attempts() || w.counted("ended Unavailable") != len(changes) {
+			t.Errorf("%d changes after %d attempts", len(changes), w.attempts())
+		}
+		for _, c := range changes {
+			if c.Status.Failure == nil || len(c.Services) > 0 || !c.Status.LastAttempt.IsZero() {
+				t.Errorf("published is %+v", c)
+			}
+		}
+		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		w.await(m, "synced 1/0")
+		if s := m.Status(); s.Failure != nil {
+			t.Errorf("failure is %v while a stream is open", s.Failure)
+		}
+		w.take()
+		time.Sleep(10 * time.Hour)
+		if changes := w.take(); len(changes) > 0 {
+			t.Errorf("although nothing has changed, %+v is published", changes)
+		}
+	})
+}
+
+// An owner that turns the mirror away is parked until its identity changes, or until
+// it is subscribed to again.
+func TestParked(t *testing.T) {
+	for name, change := range map[string]func(*world, *consumer.Mirror){
+		"identity": func(w *world, _ *consumer.Mirror) { w.rotate() },
+		"subscription": func(w *world, m *consumer.Mirror) {
+			if err := m.Resubscribe(w.config().Subscription); err != nil {
+				w.t.Error(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := good()
-			tc.change(&config)
-			c, err := New(config)
-			if tc.want != "" {
-				if err == nil || err.Error() != tc.want {
-					t.Errorf("error is %v, want %s", err, tc.want)
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.misbehave("status Unauthenticated\n---\nupsert web web.fed.example 192.0.2.1\nhang")
+				m, _ := w.run(w.config())
+				time.Sleep(100 * time.Hour)
+				s := m.Status()
+				if got := state(m); got != "parked 0/0" || !s.Parked || s.State != catalog.Connecting || s.Failure == nil || w.attempts() != 1 {
+					t.Errorf("after %d attempts the owner is %s: %v", w.attempts(), got, s.Failure)
 				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := Config{
-				Keepalive: cmp.Or(config.Keepalive, time.Minute), MaxMessage: cmp.Or(config.MaxMessage, 16<<20), Patience: cmp.Or(config.Patience, 10*time.Second),
-			}
-			if c.config.Keepalive != want.Keepalive || c.config.MaxMessage != want.MaxMessage || c.config.Patience != want.Patience ||
-				c.keepalive != want.Keepalive || c.replicas[0].patience != want.Patience || c.config.Policy.MaxMessage != want.MaxMessage {
-				t.Errorf("the configuration is %+v", c.config)
-			}
-			if c.Pending() {
-				t.Error("something is pending")
-			}
-			c.Renew() // does nothing without a stream
+				if n := w.counted("ended Unauthenticated"); n != 1 {
+					t.Errorf("%d ends are counted", n)
+				}
+				change(w, m)
+				if got := state(m); got != "syncing 1/0" || m.Status().Failure != nil || w.attempts() != 2 {
+					t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
+				}
+			})
 		})
 	}
 }
 
-// A consumer needs no more than addresses, an identity and a sink. It dials with TCP.
-func TestDefaults(t *testing.T) {
+// A subscription before Run takes the place of the first one, and one that is wrong
+// changes nothing.
+func TestResubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		config := w.config()
+		config.Subscription.Addresses = []string{"other.example:8008"}
+		m, err := consumer.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Resubscribe(w.config().Subscription); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		if got := state(m); got != "synced 1/0" || w.attempts() != 1 {
+			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
+		}
+		if err := m.Resubscribe(consumer.Subscription{}); err == nil {
+			t.Error("a wrong subscription is taken")
+		}
+		time.Sleep(time.Minute)
+		if got := state(m); got != "synced 1/0" || w.attempts() != 1 {
+			t.Errorf("after a wrong subscription, and %d attempts, the owner is %s", w.attempts(), got)
+		}
+
+		// Another one makes stale what the one before has brought.
+		w.take()
+		if err := m.Resubscribe(config.Subscription); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if changes := w.take(); len(changes) == 0 || changes[0].Status.State != catalog.Stale || changes[0].Status.Failure != nil {
+			t.Errorf("published is %+v", changes)
+		}
+		if got := state(m); got != "stale 1/1" || w.names() != "web" {
+			t.Errorf("owner is %s with %s", got, w.names())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returns %v", err)
+		}
+		if s := m.Status(); s.Failure != nil || s.Parked || s.StateName() != "stale" {
+			t.Errorf("in the end the status is %+v", s)
+		}
+	})
+}
+
+// Rules hold at once, and are announced at once.
+func TestConfigure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+		config := w.config()
+		m, _ := w.run(config)
+		w.await(m, "synced 2/0")
+		config.Rules.Admit = func(s *federation.Service) *federation.InvalidError {
+			if s.Name == "api" {
+				return &federation.InvalidError{Reason: federation.ReasonOutOfZone}
+			}
+			return nil
+		}
+		m.Configure(config.Rules)
+		if s := m.Status(); s.Services != 1 || s.Refused != 1 || w.names() != "web" {
+			t.Errorf("status is %+v with %s", s, w.names())
+		}
+		stop()
+		w.await(m, "stale 1/1")
+		time.Sleep(time.Minute)
+		config.Rules.Retention = time.Minute + 2*time.Second
+		m.Configure(config.Rules)
+		if got := w.left(m); got > 2*time.Second || got == 0 {
+			t.Errorf("%v are left", got)
+		}
+		time.Sleep(3 * time.Second)
+		if got := state(m); got != "expired 0/0" {
+			t.Errorf("owner is %s", got)
+		}
+	})
+}
+
+// A view has all services and what belongs to them.
+func TestView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		m, _ := w.run(w.config())
+		w.await(m, "synced 1/0")
+		w.setClock(-time.Hour)
+		stop()
+		w.await(m, "stale 1/1")
+		for range 2 {
+			m.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
+				n := 0
+				for service, announced := range services {
+					if n++; service.Name() != "web" || announced.Generation != s.Generation || announced.Updated == 0 {
+						t.Errorf("%s is of generation %d", service.Name(), announced.Generation)
+					}
+				}
+				if n != 1 || s.State != catalog.Stale || !s.Lost.Equal(w.wall()) {
+					t.Errorf("%d services with the status %+v", n, s)
+				}
+			})
+		}
+	})
+}
+
+// A deletion or an update that comes with others is applied in order, and a refused
+// one is told to the owner and counted.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave(`upsert web web.fed.example 192.0.2.1
+			upsert api api.other.example 192.0.2.2
+			truncated web web.fed.example 192.0.2.3
+			upsert old old.fed.example 192.0.2.4
+			delete old
+			hang`)
+		config := w.config()
+		config.Rules.Admit = func(s *federation.Service) *federation.InvalidError {
+			if strings.HasSuffix(s.FQDN.String(), ".other.example.") {
+				return &federation.InvalidError{Reason: federation.ReasonOutOfZone}
+			}
+			return nil
+		}
+		m, _ := w.run(config)
+		w.await(m, "synced 1/0")
+		var verdicts []string
+		for _, answer := range w.heard() {
+			verdict, _, _ := strings.Cut(answer, " ")
+			verdicts = append(verdicts, verdict)
+		}
+		if got := strings.Join(verdicts, " "); got != "ack nack nack ack ack" {
+			t.Errorf("the answers are %s", got)
+		}
+		for what, want := range map[string]int{
+			"published": 3, "responded upsert": 2, "responded delete": 1, "refused out_of_zone": 1, "refused undecodable": 1,
+		} {
+			if got := w.counted(what); got != want {
+				t.Errorf("%s is counted %d times, want %d: %v", what, got, want, w.told())
+			}
+		}
+		if s := m.Status(); s.Refused != 1 || w.names() != "web" {
+			t.Errorf("status is %+v with %s", s, w.names())
+		}
+	})
+}
+
+// A connection is opened with TCP unless the subscription says otherwise.
+func TestDialsTCP(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -74,46 +353,13 @@ func TestDefaults(t *testing.T) {
 	defer listener.Close()
 	w := newWorld(t)
 	config := w.config()
-	w.run(Config{Addresses: []string{listener.Addr().String()}, Identity: config.Identity, Sink: w})
+	config.Subscription.Addresses, config.Subscription.Dial = []string{listener.Addr().String()}, nil
+	w.run(config)
 	conn, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.Close(); err != nil {
+	if err := conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
-	}
-}
-
-// What was promised to owners and operators.
-func TestLimits(t *testing.T) {
-	for name, tc := range map[string]struct{ got, want time.Duration }{
-		"ping":                        {defaultKeepalive, time.Minute},
-		"shortest ping":               {minKeepalive, 10 * time.Second},
-		"longest ping":                {maxKeepalive, 2 * time.Hour},
-		"patience":                    {MaxPatience, 10 * time.Second},
-		"connection":                  {connectTimeout, 10 * time.Second},
-		"stream":                      {openTimeout, 15 * time.Second},
-		"answer to a ping":            {keepaliveTimeout, 20 * time.Second},
-		"room for an acknowledgement": {answerTimeout, 30 * time.Second},
-		"end of a stream":             {leaveTimeout, time.Second},
-		"delay":                       {minDelay, time.Second},
-		"longest delay":               {maxDelay, time.Minute},
-		"longest slow delay":          {maxSlowDelay, 5 * time.Minute},
-	} {
-		if tc.got != tc.want {
-			t.Errorf("the time for %s is %v, want %v", name, tc.got, tc.want)
-		}
-	}
-	for name, tc := range map[string]struct{ got, want int }{
-		"size of a message":        {defaultMaxMessage, 16 << 20},
-		"factor that is read":      {readFactor, 4},
-		"waiting updates":          {maxUpdates, 64},
-		"room of one update":       {roomBytes, 16 << 10},
-		"size of the header":       {maxHeaderList, 64 << 10},
-		"refusals in the log once": {maxRefusals, 100},
-	} {
-		if tc.got != tc.want {
-			t.Errorf("the %s is %d, want %d", name, tc.got, tc.want)
-		}
 	}
 }

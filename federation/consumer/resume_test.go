@@ -1,433 +1,387 @@
-package consumer
+package consumer_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
-	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 )
 
-// holder is the sink of a world that holds something.
-type holder struct {
-	*world
+// many is how many services there are in tests of resumed streams: enough for eight
+// buckets.
+const many = 300
 
-	digests  resume.Digests
-	unwanted error // what Announced returns
+// shop returns the i-th service of an owner. Text makes it another version.
+func shop(t *testing.T, i int, text string) *federation.Service {
+	t.Helper()
+	s := service(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+	s.SANs = []string{"spiffe://fed.example/shop"}
+	s.Description = text
+	return s
 }
 
-func (h holder) Holds(context.Context) resume.Digests { return h.digests }
-
-func (h holder) Announced(_ context.Context, a Announcement) error {
-	h.record("announced", fmt.Sprintf("marked %v, resumed %v with %d of %d, through %v", a.Marked, a.Resumed, a.Whole.Len(), a.Whole.Of(), a.Path))
-	return h.unwanted
-}
-
-// held returns digests of some services.
-func held() resume.Digests {
-	var sum resume.Sum
-	for i := range 64 {
-		sum.Add(fmt.Sprint("s", i), nil)
+// shops returns all services of an owner.
+func shops(t *testing.T) []*federation.Service {
+	t.Helper()
+	services := make([]*federation.Service, many)
+	for i := range services {
+		services[i] = shop(t, i, "")
 	}
-	return sum.Digests().Fold(4)
+	return services
 }
 
-// announcing is an owner that sends the header, and what it says to those that hold
-// something, and then one service and the end.
-func (w *world) announcing(header ...string) handler {
-	return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-		session, err := subscription(stream)
-		if err != nil {
-			return err
-		}
-		asked, _ := metadata.FromIncomingContext(stream.Context())
-		w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
-		if err := stream.SendHeader(metadata.Pairs(header...)); err != nil {
-			return err
-		}
-		if err := publish(stream, session, upsert("a")); err != nil {
-			return err
-		}
-		return silent(stream)
-	}
-}
-
-// What the owner says of a part of its catalog is believed only where it makes sense. Of
-// a stream on which it makes none nothing is applied; the next one asks for everything.
-func TestAccepted(t *testing.T) {
-	digests := held()
-	some := digests.Differ(make(resume.Digests, 4))
-	none := digests.Differ(digests)
-	marked := []string{wire.CatalogEndHeader, wire.CatalogEndMarked}
-	const whole = "marked true, resumed false with 0 of 0, through []"
-	const once = "the owner's header federation-resume: "
+// TestResume loses an owner, and compares what it sends when it is back with what it
+// need have sent: nothing but what differs, up to a bucket. Until the catalog is complete
+// again nothing changes for anybody who reads it, and then it is the owner's.
+func TestResume(t *testing.T) {
 	for name, tc := range map[string]struct {
-		holds     resume.Digests
-		header    []string
-		announced string // the first; "" for none
-		lost      string // why the first stream is lost
-		attempts  [2]int // in an hour
+		version   wire.Version
+		admit     func(*federation.Service) *federation.InvalidError
+		meanwhile func(services []*federation.Service) []*federation.Service // at the owner
+		configure func(rules *catalog.Config)                                // here
+		restart   bool                                                       // of the mirror, with its file
+		renew     bool                                                       // instead of a loss
+
+		upserts [2]int // at least, and at most, on the new stream
+		whole   bool   // the stream does not resume
 	}{
-		"nothing held":         {nil, nil, whole, "", [2]int{1, 1}},
-		"nothing is said":      {digests, nil, whole, "", [2]int{1, 1}},
-		"other words":          {digests, []string{wire.ResumeHeader, "declined"}, whole, "", [2]int{1, 1}},
-		"some differ":          {digests, []string{wire.ResumeHeader, some.Header()}, "marked true, resumed true with 4 of 4, through []", "", [2]int{1, 1}},
-		"none differ":          {digests, []string{wire.ResumeHeader, none.Header()}, "marked true, resumed true with 0 of 4, through []", "", [2]int{1, 1}},
-		"with a path":          {digests, []string{wire.PathHeader, "a,b"}, "marked true, resumed false with 0 of 0, through [a b]", "", [2]int{1, 1}},
-		"with a path in parts": {digests, []string{wire.PathHeader, "a", wire.PathHeader, "b"}, "marked true, resumed false with 0 of 0, through [a b]", "", [2]int{1, 1}},
-		"with an odd path":     {digests, []string{wire.PathHeader, "a,,b"}, whole, "", [2]int{1, 1}},
-		"nothing was asked":    {nil, []string{wire.ResumeHeader, none.Header()}, "", once + "it accepts digests, of which none were sent", [2]int{12, 60}},
-		"another number": {
-			digests, []string{wire.ResumeHeader, "accepted 8/AA"}, "", once + "it does not say that 4 digests are accepted", [2]int{2, 60},
+		"nothing has changed":           {upserts: [2]int{0, 0}},
+		"nothing has changed, v1alpha1": {version: wire.V1Alpha1, upserts: [2]int{0, 0}},
+		"a service has changed": {
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
 		},
-		"not base64":  {digests, []string{wire.ResumeHeader, "accepted 4/@@"}, "", once + "buckets: illegal base64", [2]int{2, 60}},
-		"two answers": {digests, []string{wire.ResumeHeader, none.Header(), wire.ResumeHeader, some.Header()}, "", once + "buckets: illegal base64", [2]int{2, 60}},
-		"not marked": {
-			digests,
-			[]string{wire.CatalogEndHeader, "odd", wire.ResumeHeader, none.Header()},
-			"",
-			once + "it accepts digests on a stream without an end marker",
-			[2]int{2, 60},
+		"a service has changed, v1alpha1": {
+			version: wire.V1Alpha1,
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
 		},
+		"a service has come": {
+			meanwhile: func(s []*federation.Service) []*federation.Service { return append(s, shop(t, many, "")) },
+			upserts:   [2]int{1, many / 4},
+		},
+		"a service has gone": {
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"a service has gone, v1alpha1": {
+			version:   wire.V1Alpha1,
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"all have changed": {
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				for i := range s {
+					s[i] = shop(t, i, "new")
+				}
+				return s
+			},
+			upserts: [2]int{many, many}, whole: true,
+		},
+		"all have gone": {
+			meanwhile: func([]*federation.Service) []*federation.Service { return nil },
+			whole:     true,
+		},
+		"a service is refused": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Name == "s7" {
+					return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+				}
+				return nil
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"a version is refused, and the one before is back": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Description == "bad" {
+					return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+				}
+				return nil
+			},
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[7] = shop(t, 7, "bad")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"most are not imported": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			upserts: [2]int{0, 0},
+		},
+		"one that is not imported has changed": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			meanwhile: func(s []*federation.Service) []*federation.Service {
+				s[8] = shop(t, 8, "new")
+				return s
+			},
+			upserts: [2]int{1, many / 4},
+		},
+		"all are imported from now on": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if !strings.HasSuffix(s.Name, "7") {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			configure: func(rules *catalog.Config) { rules.Admit = nil },
+			upserts:   [2]int{many * 9 / 10, many}, whole: true,
+		},
+		"there is a limit from now on": {
+			configure: func(rules *catalog.Config) { rules.MaxServices = 100 },
+			upserts:   [2]int{many - 100, many}, whole: true,
+		},
+		"restored from the file":              {restart: true, upserts: [2]int{0, 0}},
+		"restored from the file, by v1alpha1": {version: wire.V1Alpha1, restart: true, upserts: [2]int{0, 0}},
+		"restored, and a service has gone": {
+			restart:   true,
+			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
+			upserts:   [2]int{0, many / 4},
+		},
+		"renewed": {renew: true, upserts: [2]int{many, many}, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				header := tc.header
-				if !slices.Contains(header, wire.CatalogEndHeader) {
-					header = slices.Concat(marked, header)
-				}
-				w.serve(ownerAddress, w.announcing(header...))
 				config := w.config()
-				config.Sink = holder{world: w, digests: tc.holds}
-				w.run(config)
-				time.Sleep(59 * time.Minute)
-				synctest.Wait()
-				if n := len(w.seen("attempted")); n < tc.attempts[0] || n > tc.attempts[1] {
-					t.Errorf("%d attempts in an hour, want %v", n, tc.attempts)
+				config.Subscription.Version = tc.version
+				config.Rules.Admit = tc.admit
+				if tc.restart {
+					config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
 				}
-				asked := w.details("asked")
-				if asked[0] != tc.holds.Header() {
-					t.Errorf("asked with %q, want %q", asked[0], tc.holds.Header())
-				}
-				var first string
-				if announced := w.details("announced"); len(announced) > 0 {
-					first = announced[0]
-				}
-				if first != tc.announced {
-					t.Errorf("announced %q, want %q", first, tc.announced)
-				}
-				lost := w.details("lost")
-				if tc.lost == "" {
-					if lost != nil || len(w.details("applied")) != 1 {
-						t.Errorf("lost %v, applied %v", lost, w.details("applied"))
-					}
-					return
-				}
-				if len(lost) == 0 || !strings.HasPrefix(lost[0], tc.lost) || w.details("applied") != nil {
-					t.Errorf("lost %v, want %q; applied %v", lost, tc.lost, w.details("applied"))
-				}
-				for _, header := range asked[1:] {
-					if header != "" {
-						t.Errorf("asked once more with %q", header)
-					}
-				}
-				if lines := w.lines(); len(lines) > 2 {
-					t.Errorf("logged:\n%s", strings.Join(lines, ""))
-				}
-			})
-		})
-	}
-}
+				services := shops(t)
+				registry, stop := w.serve(services...)
+				m, end := w.run(config)
+				w.synced(m)
+				before := w.names()
+				counts := m.Status()
 
-// An owner that is mended within an hour resumes after it.
-func TestAsksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		digests := held()
-		stop := w.serve(ownerAddress, w.announcing(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.ResumeHeader, "accepted"))
-		config := w.config()
-		config.Sink = holder{world: w, digests: digests}
-		w.run(config)
-		time.Sleep(30 * time.Minute)
-		stop()
-		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			ctx, cancel := context.WithTimeout(stream.Context(), 20*time.Minute)
-			defer cancel()
-			asked, _ := metadata.FromIncomingContext(ctx)
-			w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
-			<-ctx.Done()
-			return nil
-		})
-		time.Sleep(time.Hour)
-		asked := w.details("asked")
-		n := len(asked)
-		if asked[0] == "" || asked[1] != "" || asked[n-1] != digests.Header() {
-			t.Errorf("asked with %q", asked)
-		}
-	})
-}
-
-// A peer for which the digests may be too much is asked without them.
-func TestDigestsAreTooMuch(t *testing.T) {
-	for code, want := range map[codes.Code]bool{codes.Internal: false, codes.Unknown: false, codes.ResourceExhausted: false, codes.Unavailable: true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-				asked, _ := metadata.FromIncomingContext(stream.Context())
-				if asked.Get(wire.ResumeHeader) != nil {
-					w.record("asked", "")
-					return status.Error(code, "431")
+				if tc.meanwhile != nil {
+					services = tc.meanwhile(slices.Clone(services))
 				}
-				return good(stream)
-			})
-			config := w.config()
-			config.Sink = holder{world: w, digests: held()}
-			w.run(config)
-			time.Sleep(time.Minute)
-			if asked := len(w.seen("asked")); asked > 1 != want {
-				t.Errorf("%v: asked %d times, applied %v", code, asked, w.details("applied"))
-			}
-			for _, announced := range w.details("announced") {
-				if want {
-					t.Errorf("%v: announced %s by a stream without a header", code, announced)
-				}
-			}
-		})
-	}
-}
-
-// The header goes out by the first version of the API as well.
-func TestHoldsV1Alpha1(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve1(ownerAddress, func(stream rdpb1.DiscoveryService_EstablishStreamServer) error {
-			asked, _ := metadata.FromIncomingContext(stream.Context())
-			w.record("asked", strings.Join(asked.Get(wire.ResumeHeader), ","))
-			<-stream.Context().Done()
-			return nil
-		})
-		config := w.config()
-		config.Version = wire.V1Alpha1
-		config.Sink = holder{world: w, digests: held()}
-		w.run(config)
-		time.Sleep(time.Minute)
-		if asked := w.details("asked"); !slices.Equal(asked, []string{held().Header()}) {
-			t.Errorf("asked with %q", asked)
-		}
-	})
-}
-
-// A stream that the Sink does not want is tried again slowly, and logged once.
-func TestUnwanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
-		config := w.config()
-		config.Sink = holder{world: w, unwanted: UnwantedError{errors.New("it is a loop")}}
-		w.run(config)
-		time.Sleep(2 * time.Hour)
-		if n := len(w.seen("lost")); n < 24 || n > 80 || w.seen("applied") != nil || w.seen("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, applied %v, parked %v", n, w.seen("applied"), w.seen("parked"))
-		}
-		if lost := w.details("lost"); lost[0] != "header: it is a loop" {
-			t.Errorf("lost: %s", lost[0])
-		}
-		if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
-			t.Errorf("logged:\n%s", strings.Join(lines, ""))
-		}
-	})
-}
-
-// A stream that the Sink cannot take now is tried again like one that was lost.
-func TestNotTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(ownerAddress, w.announcing(wire.PathHeader, "a"))
-		config := w.config()
-		config.Sink = holder{world: w, unwanted: errors.New("something has changed")}
-		w.run(config)
-		time.Sleep(2 * time.Hour)
-		if n := len(w.seen("lost")); n < 120 || w.seen("parked") != nil {
-			t.Errorf("%d streams were lost in two hours, expected one a minute at least; parked %v", n, w.seen("parked"))
-		}
-	})
-}
-
-// chooser is the sink of a world that wants no stream whose path begins with "loop".
-type chooser struct{ *world }
-
-func (c chooser) Announced(_ context.Context, a Announcement) error {
-	if len(a.Path) > 0 && a.Path[0] == "loop" {
-		return UnwantedError{errors.New("it is a loop")}
-	}
-	return nil
-}
-
-// A replica is tried as soon, and as often, as it would be alone, although the one before
-// it is not wanted, which alone is tried rarely.
-func TestUnwantedBesideGood(t *testing.T) {
-	for name, tc := range map[string]struct {
-		first handler // of the good one, for a quarter of an hour; nil: it is away
-		last  time.Duration
-	}{
-		"away":     {nil, maxDelay},
-		"breaking": {func(rdpb.DiscoveryService_EstablishStreamServer) error { return status.Error(codes.Unavailable, "no") }, maxDelay},
-		"busy":     {busy(durationpb.New(20 * time.Second)), 30*time.Second + maxDelay},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for range 5 {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.serve("a:1", w.announcing(wire.PathHeader, "loop"))
-					stop := func() {}
-					if tc.first != nil {
-						stop = w.serve("b:1", tc.first)
-					}
-					config := w.config()
-					config.Addresses, config.Sink = []string{"a:1", "b:1"}, chooser{w}
-					w.run(config)
-					time.Sleep(15 * time.Minute)
+				w.forget()
+				switch {
+				case tc.restart:
+					end()
 					stop()
-					stop = w.serve("b:1", good)
-					time.Sleep(tc.last + time.Second)
-					if len(w.seen("applied")) != 1 {
-						t.Fatalf("the good replica is not in use; dialed %v", w.seen("dialed"))
+					registry, _ = w.serve(services...)
+					clear(w.services)
+					m, _ = w.run(config)
+				case tc.renew:
+					m.Renew()
+				default:
+					stop()
+					for m.Status().State == catalog.Synced {
+						time.Sleep(time.Millisecond)
+						synctest.Wait()
 					}
-					dialed := len(w.seen("dialed"))
-					stop() // a stream that was of use is lost
-					w.serve("b:1", good)
-					time.Sleep(3 * time.Second)
-					if got := w.details("dialed")[dialed:]; len(w.seen("applied")) != 2 || !slices.Equal(got, []string{"b:1"}) {
-						t.Errorf("after the loss %v were dialed", got)
+					if tc.configure != nil {
+						tc.configure(&config.Rules)
+						m.Configure(config.Rules)
+						before = w.names()
+						w.forget()
 					}
-				})
-			}
+					registry, _ = w.serve(services...)
+				}
+				time.Sleep(10 * time.Minute)
+				w.synced(m)
+
+				for _, c := range w.take() {
+					if c.Status.State == catalog.Syncing && c.Status.Generation > 1 && c.Status.Known && c.Status.Services < strings.Count(before, " ")+1 {
+						t.Fatalf("%d services are known while the stream is %s", c.Status.Services, c.Status.State)
+					}
+				}
+				if got := w.counted("responded upsert") + w.counted("refused out_of_zone") + w.counted("refused limit"); got < tc.upserts[0] || got > tc.upserts[1] {
+					t.Errorf("%d services were sent, want %v", got, tc.upserts)
+				}
+				s := m.Status()
+				if s.Resumed == tc.whole || s.Resumes > 1 {
+					t.Errorf("resumed is %v, %d times", s.Resumed, s.Resumes)
+				}
+				if tc.configure == nil && tc.meanwhile == nil && (s.NotImported != counts.NotImported || s.Refused != counts.Refused || s.Octets != counts.Octets) {
+					t.Errorf("%d are not imported, %d refused, with %d octets, want %d, %d and %d",
+						s.NotImported, s.Refused, s.Octets, counts.NotImported, counts.Refused, counts.Octets)
+				}
+				if s.Hops() != 1 || s.Path != registry.Path().Header() {
+					t.Errorf("the services come through %q, want %q", s.Path, registry.Path().Header())
+				}
+				w.compare(config, services)
+			})
 		})
 	}
 }
 
-// busy is an owner that asks not to be tried for a while.
-func busy(after *durationpb.Duration) handler {
-	return func(rdpb.DiscoveryService_EstablishStreamServer) error {
-		s, err := status.New(codes.Unavailable, "too many").WithDetails(&errdetails.RetryInfo{RetryDelay: after})
-		if err != nil {
-			return err
+// synced waits until the mirror is synced.
+func (w *world) synced(m *consumer.Mirror) {
+	w.t.Helper()
+	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		synctest.Wait()
+		if m.Status().State == catalog.Synced {
+			return
 		}
-		return s.Err()
+		if time.Since(start) > time.Hour {
+			w.t.Fatalf("the owner is %s: %v", m.Status().State, m.Status().Failure)
+		}
 	}
 }
 
-// An owner that asks not to be tried for a while is not, up to a bound, and those that
-// are asked the same do not come back together.
-func TestRetryInfo(t *testing.T) {
-	for name, tc := range map[string]struct {
-		after           *durationpb.Duration
-		atLeast, atMost time.Duration // between the first two attempts
-	}{
-		"a minute":     {durationpb.New(time.Minute), time.Minute, 90 * time.Second},
-		"an instant":   {durationpb.New(time.Millisecond), time.Second, 2 * time.Second},
-		"a year":       {durationpb.New(365 * 24 * time.Hour), maxSlowDelay, maxSlowDelay * 3 / 2},
-		"in the past":  {durationpb.New(-time.Hour), time.Second, 2 * time.Second},
-		"out of range": {&durationpb.Duration{Seconds: 1 << 62}, time.Second, 2 * time.Second},
-		"contradicted": {&durationpb.Duration{Seconds: 60, Nanos: -1}, time.Second, 2 * time.Second},
-		"nothing":      {nil, time.Second, 2 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			delays := make(map[time.Duration]bool)
-			for range 10 {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.serve(ownerAddress, busy(tc.after))
-					w.run(w.config())
-					time.Sleep(tc.atMost + time.Second)
-					dialed := w.seen("dialed")
-					if len(dialed) < 2 {
-						t.Fatal("there is no second attempt")
-					}
-					delay := dialed[1].at - dialed[0].at
-					delays[delay] = true
-					if delay < tc.atLeast || delay > tc.atMost+time.Millisecond {
-						t.Errorf("the second attempt is after %v, want %v to %v", delay, tc.atLeast, tc.atMost)
-					}
-				})
+// forget drops what was recorded.
+func (w *world) forget() {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published, w.observed = nil, nil
+}
+
+// compare compares what was published with the services of the owner.
+func (w *world) compare(config consumer.Config, services []*federation.Service) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, s := range services {
+		if got := w.services[s.Name]; got != nil {
+			n++
+			refused := config.Rules.Admit != nil && config.Rules.Admit(s) != nil
+			if got.Description != s.Description && !refused {
+				w.t.Errorf("%s is %q, and the owner has %q", s.Name, got.Description, s.Description)
 			}
-			if len(delays) < 5 {
-				t.Errorf("the delays are %v", delays)
-			}
-		})
+		} else if (config.Rules.Admit == nil || config.Rules.Admit(s) == nil) && config.Rules.MaxServices == 0 {
+			w.t.Errorf("%s is missing", s.Name)
+		}
+	}
+	if n != len(w.services) {
+		w.t.Errorf("%d services are published that the owner does not have", len(w.services)-n)
 	}
 }
 
-// While one replica does not want to be tried, the other ones are: at once, and by the
-// usual delays.
-func TestRetryInfoOfReplica(t *testing.T) {
+// A mirror that is cut off again and again before the catalog is complete takes what
+// differs in the end, and withdraws nothing meanwhile.
+func TestResumeIsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve("a:1", busy(durationpb.New(4*time.Minute)))
+		services := shops(t)
+		_, stop := w.serve(services...)
 		config := w.config()
-		config.Addresses = []string{"a:1", "b:1"}
-		w.run(config)
-		time.Sleep(2 * time.Minute)
-		dialed := w.seen("dialed")
-		if dialed[0].detail != "a:1" || dialed[1].detail != "b:1" || dialed[1].at-dialed[0].at > time.Millisecond {
-			t.Errorf("dialed %v", dialed)
+		var cut atomic.Bool
+		var room atomic.Int64
+		w.wrap = func(conn net.Conn) net.Conn {
+			if !cut.Load() {
+				return conn
+			}
+			return &short{Conn: conn, room: int(room.Add(400))} // octets more with every attempt
 		}
-		if n := strings.Count(strings.Join(w.details("dialed"), " "), "a:1"); n != 1 || len(dialed) < 6 {
-			t.Errorf("%d attempts with the one that is busy, of %d", n, len(dialed))
+		w.publish = func(c consumer.Changes) {
+			for _, change := range c.Services {
+				if cut.Load() && change.Service.IsZero() {
+					t.Errorf("%s is withdrawn", change.Name)
+				}
+			}
 		}
-		w.serve("b:1", good)
-		time.Sleep(time.Minute)
-		if len(w.seen("applied")) != 1 {
-			t.Error("the other replica is not in use")
+		m, _ := w.run(config)
+		w.synced(m)
+		stop()
+		for i := range services {
+			if i%20 == 0 {
+				services[i] = shop(t, i, "new")
+			}
+		}
+		cut.Store(true)
+		before := w.attempts()
+		w.serve(services...)
+		time.Sleep(2 * time.Hour)
+		w.synced(m)
+		w.compare(config, services)
+		if n := w.attempts() - before; n < 10 {
+			t.Errorf("synced with the attempt number %d", n)
 		}
 	})
 }
 
-// New credentials do not make a busy owner be tried earlier, nor all the time.
-func TestRetryInfoAndCredentials(t *testing.T) {
+// short is a connection that breaks after some octets.
+type short struct {
+	net.Conn
+
+	room int
+}
+
+func (s *short) Read(p []byte) (int, error) {
+	if s.room <= 0 {
+		s.Close()
+	}
+	n, err := s.Conn.Read(p[:min(len(p), max(s.room, 1))])
+	s.room -= n
+	return n, err
+}
+
+// A replica that cannot resume sends everything.
+func TestReplicaWithoutResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, busy(durationpb.New(2*time.Minute)))
-		w.run(w.config())
-		for range 100 {
-			time.Sleep(time.Second)
-			w.change()
-		}
-		if n := len(w.seen("dialed")); n != 1 {
-			t.Errorf("%d attempts", n)
-		}
-		time.Sleep(5 * time.Minute)
-		if n := len(w.seen("dialed")); n < 2 || n > 4 {
-			t.Errorf("%d attempts in seven minutes", n)
+		_, stop := w.serve(shops(t)[:2]...)
+		m, _ := w.run(w.config())
+		w.synced(m)
+		stop()
+		w.misbehave("announce\nupsert s1 s1.fed.example 192.0.2.1\nend\nhang")
+		time.Sleep(time.Minute)
+		w.synced(m)
+		if s := m.Status(); s.Resumed || s.Path != "" || s.Hops() != 0 || w.names() != "s1" {
+			t.Errorf("resumed is %v, the path %q, and the services are %s", s.Resumed, s.Path, w.names())
 		}
 	})
 }
 
-// The resource of an update is what came, and there is none of what is refused.
-func TestResourceOfUpdate(t *testing.T) {
-	s := upsert("a")
-	at := time.Now()
-	u, size, err := received(at, "nonce", []byte("value"), s, nil)
-	if string(u.Resource) != "value" || size != len("noncevalue") || !u.Received.Equal(at) || err != nil {
-		t.Errorf("received %+v, %d, %v", u, size, err)
-	}
-	if u, _, _ := received(time.Time{}, "", []byte("value"), federation.Event{}, &federation.InvalidError{Service: "a"}); u.Resource != nil || u.Name != "a" {
-		t.Errorf("received %+v", u)
-	}
+// A stream that is not accepted is given up before anything of it is applied, and is
+// not opened again soon.
+func TestAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		config := w.config()
+		unwanted := errors.New("they have been here before")
+		var path wire.Path
+		config.Accept = func(p wire.Path) error {
+			path = p
+			return unwanted
+		}
+		m, _ := w.run(config)
+		time.Sleep(time.Hour)
+		if s := m.Status(); !errors.Is(s.Failure, unwanted) || s.Services != 0 || s.Path != "" || s.Parked {
+			t.Errorf("status %+v", s)
+		}
+		if path.Header() != registry.Path().Header() {
+			t.Errorf("the path was %v, want %v", path, registry.Path())
+		}
+		if n := w.attempts(); n < 12 || n > 50 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		w.wantLog("WARN msg=\"not connected to owner, still trying\" address=" + ownerAddress + " error=\"header: they have been here before\"")
+	})
 }

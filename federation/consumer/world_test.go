@@ -1,100 +1,90 @@
-package consumer
+package consumer_test
 
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
-	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
 )
 
 const ownerAddress = "owner.example:8008"
 
-// world is one consumer and its owners on a network in memory. It must be made
-// inside a bubble.
+// world is a mirror and its owners on a network in memory. It must be made inside a
+// bubble.
 type world struct {
 	t         *testing.T
-	authority *mtls.Authority
-	owner     *mtls.Source // for owner.example
+	authority *mtls.Authority // nil without TLS, as the next
 	consumer  *mtls.Source
-	keyPair   *tls.Certificate // the owner's
-	start     time.Time
 
-	mu        sync.Mutex
+	// Read by the mirror while it runs.
+	publish func(consumer.Changes)  // what Publish does besides; may be nil
+	wrap    func(net.Conn) net.Conn // around each connection of the mirror; may be nil
+
+	mu        sync.Mutex // guards the fields below
 	listeners map[string]*bufconn.Listener
-	changed   chan struct{}
-	records   []record
+	changed   chan struct{} // closed when the identity changes
+	dialed    []time.Time
+	set       time.Duration                  // by which the wall clock is set forward, or back
+	stopped   time.Duration                  // for which the process was stopped: both clocks went on
+	readings  int                            // of the clocks
+	services  map[string]*federation.Service // as the changes say
+	published []consumer.Changes
+	observed  []string // what the observer was told, in order
+	answers   []string // of the mirror, as the scripted owner heard them
 	log       bytes.Buffer
-	apply     func(federation.Event) error // what the sink says, where it is not nil
-}
-
-// record is one call of the sink or the observer, or one dial.
-type record struct {
-	at     time.Duration // since the start of the world
-	what   string        // dialed, opened, applied, lost, parked, ended, responded, refused, attempted
-	detail string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 10*365*24*time.Hour)
-	if err != nil {
+	w := newPlainWorld(t)
+	var err error
+	if w.authority, err = mtls.NewAuthority("test", 100*365*24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{
-		t:         t,
-		authority: authority,
-		start:     time.Now(),
-		listeners: make(map[string]*bufconn.Listener),
-		changed:   make(chan struct{}),
-	}
-	w.owner = w.source(authority, "owner.example")
-	issued, err := authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyPair, err := tls.X509KeyPair(issued.Cert, issued.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.keyPair = &keyPair
-	w.consumer = w.source(authority, "consumer.example")
+	w.consumer = w.source("consumer.example")
 	return w
 }
 
-// source returns a certificate signed by the authority for someone who trusts
-// the world's authority.
-func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
+// newPlainWorld returns a world without TLS: the owners have to serve without as well.
+// Fuzzing counts what it covers in package crypto too, which takes nearly all of the time
+// and is another with each handshake.
+func newPlainWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{
+		t: t, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
+		services: make(map[string]*federation.Service),
+	}
+}
+
+func (w *world) source(name string) *mtls.Source {
 	w.t.Helper()
-	issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
+	dir := w.t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	issued, err := w.authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	issued.CA = w.authority.PEM()
-	dir := w.t.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
 	if err := issued.WriteFiles(files); err != nil {
 		w.t.Fatal(err)
 	}
@@ -105,48 +95,56 @@ func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
 	return source
 }
 
-// config returns what most tests use.
-func (w *world) config() Config {
-	return Config{
-		Addresses: []string{ownerAddress},
-		Identity:  w.identity(func() credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) }),
-		Sink:      w,
-		Observer:  observer{w},
-		Logger:    slog.New(slog.NewTextHandler(lockedWriter{w}, nil)),
-		Dial:      w.dial,
+// identity is a stream.Identity that changes when the test says so. That of
+// package mtls waits for the file system, which no bubble knows.
+type identity struct{ *world }
+
+func (i identity) Credentials(address string) credentials.TransportCredentials {
+	if i.consumer == nil {
+		return insecure.NewCredentials()
 	}
+	return mtls.Consumer{Source: i.consumer}.Credentials(address)
 }
 
-// identity is an Identity that changes when the test says so: see change. An
-// mtls.Consumer waits for the file system, which no bubble knows.
-type identity struct {
-	credentials func() credentials.TransportCredentials
-	changed     func() <-chan struct{}
+func (i identity) Changed() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.changed
 }
-
-func (i identity) Credentials(string) credentials.TransportCredentials { return i.credentials() }
-func (i identity) Changed() <-chan struct{}                            { return i.changed() }
 
 func (identity) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// identity returns one with the credentials.
-func (w *world) identity(credentials func() credentials.TransportCredentials) Identity {
-	return identity{credentials, w.currentChange}
+// config returns what most tests use.
+func (w *world) config() consumer.Config {
+	start := time.Now()
+	return consumer.Config{
+		Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial},
+		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Publish:      w.apply,
+		Observer:     observer{w},
+		Logger:       slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Clock: func() (time.Time, time.Duration) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.readings++
+			return time.Now().Round(0).Add(w.set + w.stopped), time.Since(start) + w.stopped
+		},
+	}
 }
 
-// run runs a consumer until the test ends, or the returned function is called.
-func (w *world) run(config Config) (stop func()) {
+// run runs a mirror until the test ends, or the returned function is called.
+func (w *world) run(config consumer.Config) (m *consumer.Mirror, stop func()) {
 	w.t.Helper()
-	c, err := New(config)
+	m, err := consumer.New(config)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
+	go func() { done <- m.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -154,211 +152,252 @@ func (w *world) run(config Config) (stop func()) {
 		}
 	})
 	w.t.Cleanup(stop)
-	return stop
+	return m, stop
 }
 
-type handler func(rdpb.DiscoveryService_EstablishStreamServer) error
-
-type script struct {
-	rdpb.UnimplementedDiscoveryServiceServer
-	handler handler
+// apply is what the mirrors of a world publish to.
+func (w *world) apply(c consumer.Changes) {
+	if w.publish != nil {
+		w.publish(c)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.published = append(w.published, c)
+	for _, change := range c.Services {
+		if change.Service.IsZero() {
+			delete(w.services, change.Name)
+		} else {
+			w.services[change.Name] = change.Service.Unpack()
+		}
+	}
 }
 
-func (s script) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	return s.handler(stream)
+// names returns the names of the services that were published, sorted, once what is
+// under way has come to rest.
+func (w *world) names() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var names []string
+	for name := range w.services {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }
 
-// serve starts an owner that follows the handler, until the test ends or the
-// returned function is called.
-func (w *world) serve(address string, handler handler, options ...grpc.ServerOption) (stop func()) {
-	return w.listenAndServe(address, func(server *grpc.Server) {
-		rdpb.RegisterDiscoveryServiceServer(server, script{handler: handler})
-	}, options...)
+// state returns the state of the mirror with its services and how many of them are
+// stale, once what is under way has come to rest.
+func state(m *consumer.Mirror) string {
+	synctest.Wait()
+	s := m.Status()
+	return fmt.Sprintf("%s %d/%d", s.StateName(), s.Services, s.Stale)
 }
 
-// listenAndServe starts an owner that has what the function registers, as serve does.
-func (w *world) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
-	listener := w.listen(address)
-	server := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.Creds(w.owner.Server()),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}),
-	}, options...)...)
-	register(server)
+// await waits until the mirror has the state, and returns for how long.
+func (w *world) await(m *consumer.Mirror, want string) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	for state(m) != want {
+		if time.Since(start) > 3*time.Hour {
+			w.t.Fatalf("after %v the owner is %s and not %s", time.Since(start), state(m), want)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// take returns the changes that were published since the last call, once what is
+// under way has come to rest.
+func (w *world) take() []consumer.Changes {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changes := w.published
+	w.published = nil
+	return changes
+}
+
+// attempts returns how often the owner was dialed.
+func (w *world) attempts() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.dialed)
+}
+
+// reads returns how often the clocks were read.
+func (w *world) reads() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.readings
+}
+
+// counted returns what the observer was told under the name, once what is under way
+// has come to rest.
+func (w *world) counted(what string) int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, told := range w.observed {
+		if told == what {
+			n++
+		}
+	}
+	return n
+}
+
+// told returns what the observer was told, in order, once what is under way has come
+// to rest.
+func (w *world) told() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.observed)
+}
+
+// logged returns what was logged, once what is under way has come to rest.
+func (w *world) logged() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+// wantLog compares what was logged since the last call with lines that begin as
+// the wanted ones do, except for the owner, which all of them name.
+func (w *world) wantLog(want ...string) {
+	w.t.Helper()
+	text := w.logged()
+	w.mu.Lock()
+	w.log.Reset()
+	w.mu.Unlock()
+	lines := slices.Collect(strings.Lines(text))
+	if len(lines) != len(want) {
+		w.t.Errorf("%d lines, want %d:\n%s", len(lines), len(want), text)
+		return
+	}
+	for i, line := range lines {
+		if line = strings.Replace(line, " owner="+ownerAddress, "", 1); !strings.HasPrefix(line, "level="+want[i]) {
+			w.t.Errorf("line %d is\n%swant\nlevel=%s", i, line, want[i])
+		}
+	}
+}
+
+// setClock sets the wall clock forward, or back.
+func (w *world) setClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set += by
+}
+
+// stop lets time pass in which the process does not run.
+func (w *world) stop(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped += d
+}
+
+// wall is the wall clock.
+func (w *world) wall() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Round(0).Add(w.set + w.stopped)
+}
+
+// heard returns the answers that scripted owners have had, once what is under way
+// has come to rest.
+func (w *world) heard() []string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.answers)
+}
+
+func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+	w.mu.Lock()
+	w.dialed = append(w.dialed, time.Now())
+	listener := w.listeners[address]
+	w.mu.Unlock()
+	if listener == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	conn, err := listener.DialContext(ctx)
+	if err != nil || w.wrap == nil {
+		return conn, err
+	}
+	return w.wrap(conn), nil
+}
+
+// serveOn runs an owner until the test ends, or the returned function is called.
+func (w *world) serveOn(address string, serve func(ctx context.Context, listener net.Listener) error) (stop func()) {
+	listener := bufconn.Listen(256 << 10)
+	w.mu.Lock()
+	w.listeners[address] = listener
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- serve(ctx, listener) }()
 	stop = sync.OnceFunc(func() {
-		w.unlisten(address)
-		server.Stop()
-		<-done
+		w.mu.Lock()
+		if w.listeners[address] == listener {
+			delete(w.listeners, address)
+		}
+		w.mu.Unlock()
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("owner failed: %v", err)
+		}
 	})
 	w.t.Cleanup(stop)
 	return stop
 }
 
-// accept gives every connection to the function, in a goroutine of its own.
-func (w *world) accept(address string, talk func(net.Conn)) {
-	listener := w.listen(address)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() {
-				defer conn.Close()
-				talk(conn)
-			})
-		}
-	})
-	w.t.Cleanup(func() {
-		listener.Close()
-		running.Wait()
-	})
-}
-
-func (w *world) listen(address string) *bufconn.Listener {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners[address] = bufconn.Listen(256 << 10)
-	return w.listeners[address]
-}
-
-// timesOut has connections to the address time out, until something listens there.
-func (w *world) timesOut(address string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners[address] = nil
-}
-
-func (w *world) unlisten(address string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.listeners, address)
-}
-
-func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
-	w.record("dialed", address)
-	w.mu.Lock()
-	listener, away := w.listeners[address]
-	w.mu.Unlock()
-	if listener == nil && away {
-		<-ctx.Done()
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+// serve runs a good owner.
+func (w *world) serve(services ...*federation.Service) (registry *owner.Registry, stop func()) {
+	w.t.Helper()
+	registry = owner.NewRegistry()
+	if _, err := registry.Set(services); err != nil {
+		w.t.Fatal(err)
 	}
-	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	server, err := owner.New(owner.Config{
+		Registry: registry, Credentials: w.source("owner.example").Server(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return listener.DialContext(ctx)
+	return registry, w.serveOn(ownerAddress, server.Serve)
 }
 
-func (w *world) currentChange() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.changed
-}
-
-// change does what a change of the certificate files does.
-func (w *world) change() {
+// rotate tells the mirror that the identity has changed.
+func (w *world) rotate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-func (w *world) record(what, detail string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.records = append(w.records, record{time.Since(w.start), what, detail})
-}
-
-// seen returns the records of that kind.
-func (w *world) seen(what string) (found []record) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.records {
-		if r.what == what {
-			found = append(found, r)
-		}
+// misbehave runs an owner that follows the script.
+func (w *world) misbehave(script string) (stop func()) {
+	w.t.Helper()
+	parsed, err := faultowner.Parse(script)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return found
+	scripted := faultowner.New(faultowner.Config{
+		Script: parsed, Credentials: w.source("owner.example").Server(),
+		Event: func(what string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if strings.HasPrefix(what, "ack ") || strings.HasPrefix(what, "nack ") {
+				w.answers = append(w.answers, what)
+			}
+		},
+	})
+	return w.serveOn(ownerAddress, scripted.Serve)
 }
-
-// details returns the details of the records of that kind.
-func (w *world) details(what string) (found []string) {
-	for _, r := range w.seen(what) {
-		found = append(found, r.detail)
-	}
-	return found
-}
-
-// lines returns what was logged.
-func (w *world) lines() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(strings.Lines(w.log.String()))
-}
-
-func (w *world) Opened(context.Context) error {
-	w.record("opened", "")
-	return nil
-}
-
-func (w *world) Holds(context.Context) resume.Digests { return nil }
-
-func (w *world) Announced(_ context.Context, a Announcement) error {
-	if a.Marked {
-		w.record("marked", "")
-	}
-	return nil
-}
-
-func (w *world) Apply(_ context.Context, updates []Update) ([]*federation.InvalidError, error) {
-	refusals := make([]*federation.InvalidError, len(updates))
-	for i := range updates {
-		u := &updates[i]
-		if u.Invalid != nil {
-			w.record("passed over", u.Name)
-			continue
-		}
-		w.record("applied", strings.TrimSpace(u.Operation.String()+" "+u.Name))
-		if w.apply == nil {
-			continue
-		}
-		err := w.apply(u.Event)
-		if err != nil && !errors.As(err, &refusals[i]) {
-			return nil, err
-		}
-	}
-	return refusals, nil
-}
-
-func (*world) Answered(context.Context) {}
-
-func (w *world) Lost(_ context.Context, err error, parked bool) {
-	if parked {
-		w.record("parked", err.Error())
-		return
-	}
-	w.record("lost", err.Error())
-}
-
-type observer struct{ w *world }
-
-func (o observer) Attempted()                                  { o.w.record("attempted", "") }
-func (o observer) Responded(op federation.Operation, _ string) { o.w.record("responded", op.String()) }
-
-func (o observer) Refused(err *federation.InvalidError) { o.w.record("refused", string(err.Reason)) }
-
-func (o observer) Waiting(until time.Time) {
-	if until.IsZero() {
-		o.w.record("waiting", "")
-		return
-	}
-	o.w.record("waiting", time.Until(until).String())
-}
-
-func (o observer) Ended(code codes.Code) { o.w.record("ended", code.String()) }
 
 type lockedWriter struct{ w *world }
 
@@ -368,75 +407,52 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	return l.w.log.Write(p)
 }
 
-// subscription receives the initial request and returns the session's context.
-func subscription(stream rdpb.DiscoveryService_EstablishStreamServer) (string, error) {
-	message, err := stream.Recv()
-	if err != nil {
-		return "", err
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
 	}
-	request, err := wire.ParseRequest(message.GetRequest())
-	if err != nil {
-		return "", err
-	}
-	if !request.Initial || request.Context == "" || message.GetRequest().GetResourceUrl() != wire.ResourceURL {
-		return "", fmt.Errorf("the first request is %v", message)
-	}
-	return request.Context, nil
+	return a
 }
 
-// exchange sends a response and returns the request that answers it.
-func exchange(stream rdpb.DiscoveryService_EstablishStreamServer, response *rdpb.StreamResponse) (*rdpb.StreamRequest, error) {
-	if err := stream.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
-		return nil, err
-	}
-	message, err := stream.Recv()
-	return message.GetRequest(), err
+type observer struct{ *world }
+
+func (o observer) count(what string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.observed = append(o.observed, what)
 }
 
-// publish sends one event and insists on its acknowledgement.
-func publish(stream rdpb.DiscoveryService_EstablishStreamServer, session string, event federation.Event) error {
-	response, err := wire.Encode(event, "n", session)
+func (o observer) Responded(op federation.Operation, _ string) { o.count("responded " + op.String()) }
+
+func (o observer) Refused(reason *federation.InvalidError) {
+	o.count("refused " + string(reason.Reason))
+}
+func (o observer) Ended(code codes.Code) { o.count("ended " + code.String()) }
+func (o observer) FileFailed()           { o.count("file failed") }
+
+func (o observer) Published(time.Duration) { o.count("published") }
+
+// service is a service with one endpoint, named after the first label of its fqdn.
+func service(t *testing.T, name, address string) *federation.Service {
+	t.Helper()
+	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	request, err := exchange(stream, response)
+	a, err := federation.ParseAddress(address)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	if request.GetStatus() == nil || request.GetStatus().GetCode() != 0 {
-		return fmt.Errorf("not acknowledged: %v", request)
+	label, _, _ := strings.Cut(name, ".")
+	return &federation.Service{
+		Name: label, FQDN: fqdn,
+		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
+}
+
+// nothing is an owner that does not answer.
+func nothing(ctx context.Context, _ net.Listener) error {
+	<-ctx.Done()
 	return nil
-}
-
-// good publishes one service, the end of the catalog, and then stays silent.
-func good(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	session, err := subscription(stream)
-	if err != nil {
-		return err
-	}
-	if err := publish(stream, session, upsert("a")); err != nil {
-		return err
-	}
-	return silent(stream)
-}
-
-// silent waits for the consumer to end the stream.
-func silent(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-	<-stream.Context().Done()
-	return stream.Context().Err()
-}
-
-func upsert(name string) federation.Event {
-	fqdn, err := federation.ParseFQDN(name + ".example")
-	address, err2 := federation.ParseAddress("192.0.2.1")
-	if err := errors.Join(err, err2); err != nil {
-		panic(err)
-	}
-	return federation.Event{Operation: federation.Upsert, Name: name, Service: &federation.Service{
-		Name:      name,
-		FQDN:      fqdn,
-		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
-		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
-	}}
 }

@@ -13,7 +13,7 @@ import (
 
 // Consumer is the identity of a consumer towards one owner: a Source, whose Run
 // keeps the certificates current and whose Changed reports that they changed, and the
-// identity that the owner must have. It implements consumer.Identity.
+// identity that the owner must have. It implements stream.Identity.
 type Consumer struct {
 	*Source
 

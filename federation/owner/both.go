@@ -18,7 +18,7 @@ import (
 )
 
 // Subscriber is the other role of an owner: it subscribes to what a consumer publishes
-// on its stream. consumer.Acceptor implements it.
+// on its stream. stream.Acceptor implements it.
 type Subscriber interface {
 	// Subscribe uses one half of a stream until the stream ends. When it returns before,
 	// the stream ends. The consumer is the peer of ctx, and its metadata are the header
@@ -95,7 +95,7 @@ type ending struct {
 
 func (e ending) Context() context.Context { return e.ctx }
 
-// Announce implements consumer.Publisher.
+// Announce implements stream.Publisher.
 func (s *Server) Announce() metadata.MD {
 	header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
 	s.mu.Lock()
@@ -107,7 +107,7 @@ func (s *Server) Announce() metadata.MD {
 	return header
 }
 
-// Publish implements consumer.Publisher: it serves the default catalog, the one under "",
+// Publish implements stream.Publisher: it serves the default catalog, the one under "",
 // to an owner that asks for it on a stream which this side has opened. What Serve says of
 // consumers holds for it: who may subscribe, the policy, the window, and the figures.
 //

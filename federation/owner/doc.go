@@ -82,7 +82,7 @@
 // Config.Consume names the consumers from which something is accepted: on their streams
 // of v1alpha2, a [Subscriber] sends requests of its own, and gets the responses. A
 // program that has opened a stream itself publishes on it with [Server.Publish], which
-// makes the Server a consumer.Publisher; what Serve says of consumers holds for the owner
+// makes the Server a stream.Publisher; what Serve says of consumers holds for the owner
 // at the other end. Package duplex says how the two roles share a stream.
 //
 // # What consumers can cost

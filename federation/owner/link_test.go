@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
@@ -69,13 +69,13 @@ type counting struct {
 	whole    func()
 }
 
-func (*counting) Holds(context.Context) resume.Digests                   { return nil }
-func (*counting) Opened(context.Context) error                           { return nil }
-func (*counting) Announced(context.Context, consumer.Announcement) error { return nil }
-func (*counting) Answered(context.Context)                               {}
-func (*counting) Lost(_ context.Context, _ error, _ bool)                {}
+func (*counting) Holds(context.Context) resume.Digests                 { return nil }
+func (*counting) Opened(context.Context) error                         { return nil }
+func (*counting) Announced(context.Context, stream.Announcement) error { return nil }
+func (*counting) Answered(context.Context)                             {}
+func (*counting) Lost(_ context.Context, _ error, _ bool)              {}
 
-func (c *counting) Apply(_ context.Context, updates []consumer.Update) ([]*federation.InvalidError, error) {
+func (c *counting) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {
 	for _, u := range updates {
 		switch u.Operation {
 		case federation.Upsert:
@@ -88,7 +88,7 @@ func (c *counting) Apply(_ context.Context, updates []consumer.Update) ([]*feder
 	return nil, nil
 }
 
-// identity is a consumer.Identity whose credentials never change.
+// identity is a stream.Identity whose credentials never change.
 type identity struct {
 	credentials.TransportCredentials
 }
@@ -125,7 +125,7 @@ func TestWindowFillsALongLink(t *testing.T) {
 				sink := &counting{whole: cancel}
 				var carrying sync.WaitGroup
 				defer carrying.Wait()
-				c, err := consumer.New(consumer.Config{
+				c, err := stream.New(stream.Config{
 					Addresses: []string{"owner.example:8008"},
 					Identity:  identity{own},
 					Sink:      sink,

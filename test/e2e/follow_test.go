@@ -14,15 +14,15 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 )
 
 // follower is one more consumer of the owners of a domain, with all that it was told.
 type follower struct {
-	mirror *mirror.Mirror
+	mirror *consumer.Mirror
 
 	mu         sync.Mutex
 	services   map[string]*federation.Service
@@ -30,7 +30,7 @@ type follower struct {
 	withdrawn  []string       // names of services that were withdrawn, each time
 	repeated   []string       // names of services that one stream announced twice without a change
 	announced  map[string]int // how often a service was announced with a change
-	status     mirror.Status
+	status     consumer.Status
 }
 
 // follow subscribes to owners of a domain until the end of the test. Without owners
@@ -45,15 +45,15 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	id, err := federation.ParseID(d.OwnerID())
 	must(t, err)
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
-	config := mirror.Config{
-		Subscription: mirror.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
+	config := consumer.Config{
+		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	}
 	for _, o := range owners {
 		config.Subscription.Addresses = append(config.Subscription.Addresses, o.Address)
 	}
-	f.mirror, err = mirror.New(config)
+	f.mirror, err = consumer.New(config)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -63,7 +63,7 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	return f
 }
 
-func (f *follower) publish(c mirror.Changes) {
+func (f *follower) publish(c consumer.Changes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status = c.Status

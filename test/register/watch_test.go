@@ -14,8 +14,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/domain"
 )
@@ -166,7 +166,7 @@ type follower struct {
 	withdrawn map[string]time.Time // by fqdn: when it was withdrawn last
 	changed   map[string]time.Time // by fqdn: when it was announced or changed last
 	withdraws []string             // fqdns, each time
-	status    mirror.Status
+	status    consumer.Status
 }
 
 // follow subscribes to owners until the end of the test.
@@ -179,8 +179,8 @@ func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
 	}
-	m, err := mirror.New(mirror.Config{
-		Subscription: mirror.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
+	m, err := consumer.New(consumer.Config{
+		Subscription: consumer.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
 		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	})
@@ -193,7 +193,7 @@ func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	return f
 }
 
-func (f *follower) publish(c mirror.Changes) {
+func (f *follower) publish(c consumer.Changes) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()

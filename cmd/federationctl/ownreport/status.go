@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 )
 
 // Convert returns what a publisher says of itself as a report, but for what it does not
@@ -109,8 +109,8 @@ func lifetime(d time.Duration) string {
 }
 
 // relayed returns the report of the owner that a relay follows.
-func relayed(of source.SourceStatus, m mirror.Status, now time.Time) *status.Upstream {
-	u := upstream.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &upstream.Log{}, now)
+func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.Upstream {
+	u := history.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &history.Log{}, now)
 	u.Retention = lifetime(of.Lifetime)
 	return &u
 }

@@ -3,8 +3,8 @@ package publisher
 import (
 	"sync"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 )
 
 // kept is a file in which relays keep their catalogs one after the other. A relay that is
@@ -17,22 +17,22 @@ type kept struct {
 	saved int        // the last relay that has saved its catalog
 }
 
-// keptBy is a mirror.Store for one of the relays of a file: it saves nothing once a later
+// keptBy is a consumer.Store for one of the relays of a file: it saves nothing once a later
 // one has saved its catalog.
 type keptBy struct {
-	mirror.Store
+	consumer.Store
 
 	file  *kept
 	relay int // from 1, in the order in which they were opened
 }
 
 // keep returns the Store for another relay of the file.
-func (k *kept) keep(store mirror.Store) mirror.Store {
+func (k *kept) keep(store consumer.Store) consumer.Store {
 	k.relays++
 	return keptBy{store, k, k.relays}
 }
 
-// Save implements mirror.Store.
+// Save implements consumer.Store.
 func (k keptBy) Save(path string, s *snapshot.Snapshot) error {
 	k.file.mu.Lock()
 	defer k.file.mu.Unlock()

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
-	"github.com/hamlet-federation/coredns-federation/federation/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 )
 
-// saves is a mirror.Store that notes whose catalogs are saved, and can fail.
+// saves is a consumer.Store that notes whose catalogs are saved, and can fail.
 type saves struct {
-	mirror.Store
+	consumer.Store
 
 	owners []string
 	err    error
@@ -30,7 +30,7 @@ func TestKept(t *testing.T) {
 	disk := &saves{}
 	var file kept
 	before, after := file.keep(disk), file.keep(disk)
-	save := func(store mirror.Store, owner string, want error) {
+	save := func(store consumer.Store, owner string, want error) {
 		t.Helper()
 		if err := store.Save("file", &snapshot.Snapshot{Owner: owner}); !errors.Is(err, want) {
 			t.Errorf("the catalog of %s is saved with %v, expected %v", owner, err, want)

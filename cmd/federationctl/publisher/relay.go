@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -17,9 +17,9 @@ import (
 //
 // What a relay of the same owner in the catalog of the server name holds is taken over.
 func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, serverName string, policy wire.Policy) (source.Source, error) {
-	l, store := s.Relay, mirror.Files()
+	l, store := s.Relay, consumer.Files()
 	if l.Persist != "" {
-		path, err := mirror.CheckFile(ctx, store, l.Persist)
+		path, err := consumer.CheckFile(ctx, store, l.Persist)
 		if err != nil {
 			return nil, fmt.Errorf("persist: %w", err)
 		}
@@ -32,7 +32,7 @@ func (p *Publisher) openRelay(ctx context.Context, s ownerconfig.Source, serverN
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
 	opened, err := relay.New(relay.Config{
-		Subscription: mirror.Subscription{
+		Subscription: consumer.Subscription{
 			Addresses: l.Addresses, Identity: mtls.Consumer{Source: p.identity, ServerName: l.ServerName, IDs: l.IDs},
 			Version: l.Version, Keepalive: l.Keepalive, MaxMessage: l.MaxMessage, File: l.Persist,
 		},

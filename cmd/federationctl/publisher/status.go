@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -44,7 +44,7 @@ type Status struct {
 
 	// Relays has the subscriptions of relays, by the server name of their catalog and the
 	// name of the source.
-	Relays map[string]map[string]mirror.Status
+	Relays map[string]map[string]consumer.Status
 }
 
 // Registration is what there is to say of a source in which programs register.
@@ -134,7 +134,7 @@ func (p *Publisher) Status() Status {
 	s := Status{
 		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
 		Broken: make(map[string]error), Catalogs: make(map[string]source.Status), Registrations: make(map[string]map[string]Registration),
-		Relays: make(map[string]map[string]mirror.Status),
+		Relays: make(map[string]map[string]consumer.Status),
 	}
 	if p.settings != nil {
 		s.Broken["config"] = p.settings.Err()
@@ -162,7 +162,7 @@ func (p *Publisher) Status() Status {
 			case *file.File:
 				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], of.Err())
 			case *relay.Source: // the only one of its catalog
-				s.Relays[name] = map[string]mirror.Status{s.Catalogs[name].Sources[len(s.Catalogs[name].Sources)-1].Name: of.Status()}
+				s.Relays[name] = map[string]consumer.Status{s.Catalogs[name].Sources[len(s.Catalogs[name].Sources)-1].Name: of.Status()}
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
@@ -122,11 +122,11 @@ func TestClasses(t *testing.T) {
 // TestRelays shows the subscription of a relay.
 func TestRelays(t *testing.T) {
 	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
-	upstream := mirror.Status{Status: catalog.Status{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
+	upstream := consumer.Status{Status: catalog.Status{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
 	status := publisher.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},
-		Relays:   map[string]map[string]mirror.Status{"b": {away.Name: upstream}},
+		Relays:   map[string]map[string]consumer.Status{"b": {away.Name: upstream}},
 	}
 	get := func(path string) string {
 		response := httptest.NewRecorder()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -49,7 +49,7 @@ func newLines(address string, stdout, stderr io.Writer) *lines {
 }
 
 // show writes a line for each change, and one when the catalog becomes complete.
-func (l *lines) show(c mirror.Changes) error {
+func (l *lines) show(c consumer.Changes) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.Status.Failure != nil {

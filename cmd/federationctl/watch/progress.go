@@ -12,8 +12,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 )
 
 const (
@@ -47,7 +47,7 @@ func newProgress(address string, terminal *os.File) *progress {
 }
 
 // count takes the state of the catalog.
-func (p *progress) count(s *mirror.Status) {
+func (p *progress) count(s *consumer.Status) {
 	p.services.Store(int64(s.Services))
 	p.complete.Store(s.State == catalog.Synced)
 }

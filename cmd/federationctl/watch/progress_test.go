@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 )
 
 // TestProgress follows a catalog until it is complete: the line is written over, makes room
@@ -28,13 +28,13 @@ func TestProgress(t *testing.T) {
 			synctest.Wait()
 		}
 		after(progressInterval)
-		p.count(&mirror.Status{Status: catalog.Status{Services: 2}})
+		p.count(&consumer.Status{Status: catalog.Status{Services: 2}})
 		after(progressInterval)
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: this")
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: that")
 		width = 12
 		after(progressInterval)
-		p.count(&mirror.Status{Status: catalog.Status{Services: 3, State: catalog.Synced}})
+		p.count(&consumer.Status{Status: catalog.Status{Services: 3, State: catalog.Synced}})
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -80,15 +80,15 @@ func (w *Watch) Messages() io.Writer { return w.view.stderr }
 
 // Run shows what the owner publishes until the watch or ctx ends. It returns nil for an end
 // that is no failure.
-func (w *Watch) Run(ctx context.Context, identity consumer.Identity) error {
+func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	c := &w.config
 	running := &watcher{address: c.Address, once: c.Once, view: w.view, progress: w.progress, importer: importer{filter: c.Imports}}
 	helpers := []helper{func(ctx context.Context) error { return tty.AwaitUnread(ctx, c.Stdout) }}
 	if w.progress != nil {
 		helpers = append(helpers, w.progress.run)
 	}
-	return running.run(ctx, mirror.Config{
-		Subscription: mirror.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
+	return running.run(ctx, consumer.Config{
+		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
 		Rules:        catalog.Config{Settle: SettleTime, Admit: running.importer.admit(c.Policy)},
 	}, helpers...)
 }
@@ -100,9 +100,9 @@ var errComplete = errors.New("catalog is complete")
 type helper func(ctx context.Context) error
 
 // watcher decides when a watch ends, and passes on what a mirror reports. It
-// implements mirror.Observer.
+// implements consumer.Observer.
 type watcher struct {
-	mirror.NoObserver
+	consumer.NoObserver
 
 	// Read-only once run has begun.
 	address  string
@@ -123,7 +123,7 @@ type watcher struct {
 
 // run mirrors the owner until the watch or ctx ends. It returns nil for an end that
 // is no failure.
-func (w *watcher) run(ctx context.Context, config mirror.Config, helpers ...helper) error {
+func (w *watcher) run(ctx context.Context, config consumer.Config, helpers ...helper) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	watching, finish := context.WithCancelCause(ctx)
@@ -136,12 +136,12 @@ func (w *watcher) run(ctx context.Context, config mirror.Config, helpers ...help
 	w.empty.Stop() // until a stream is open
 	defer w.empty.Stop()
 	config.Observer = w
-	config.Publish = func(c mirror.Changes) {
+	config.Publish = func(c consumer.Changes) {
 		if watching.Err() == nil { // that the mirror ends as well is not shown
 			w.publish(c)
 		}
 	}
-	m, err := mirror.New(config)
+	m, err := consumer.New(config)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (w *watcher) run(ctx context.Context, config mirror.Config, helpers ...help
 }
 
 // publish shows what has changed, and ends the watch when it is over.
-func (w *watcher) publish(c mirror.Changes) {
+func (w *watcher) publish(c consumer.Changes) {
 	s := &c.Status
 	if s.Failure != nil && (s.Parked || w.once || s.Generation == 0 && refusedHandshake(s.Failure)) {
 		w.finish(fmt.Errorf("owner %s: %w; %s", w.address, s.Failure, remedy(s.Failure)))
@@ -212,7 +212,7 @@ func (w *watcher) unwritten(err error) {
 	w.finish(err)
 }
 
-// Responded implements mirror.Observer. Once a service has come or gone, silence
+// Responded implements consumer.Observer. Once a service has come or gone, silence
 // completes the catalog, and nobody has to ask whether it is empty.
 func (w *watcher) Responded(op federation.Operation, _ string) {
 	if op == federation.Upsert || op == federation.Delete {
@@ -222,7 +222,7 @@ func (w *watcher) Responded(op federation.Operation, _ string) {
 	w.view.responded()
 }
 
-// Refused implements mirror.Observer. It names the service.
+// Refused implements consumer.Observer. It names the service.
 func (w *watcher) Refused(reason *federation.InvalidError) {
 	switch n := w.refusals.Add(1); {
 	case n <= maxRefusals:

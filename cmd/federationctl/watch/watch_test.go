@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -76,7 +76,7 @@ func (identity) Run(ctx context.Context) error {
 // scripted runs an owner that follows a script (package faultowner) on a network in
 // memory until the test ends. It returns what mirrors the owner, as watch does. It
 // must be called in a bubble.
-func scripted(t *testing.T, script string) mirror.Config {
+func scripted(t *testing.T, script string) consumer.Config {
 	t.Helper()
 	steps, err := faultowner.Parse(script)
 	if err != nil {
@@ -115,8 +115,8 @@ func scripted(t *testing.T, script string) mirror.Config {
 		cancel()
 		serving.Wait()
 	})
-	return mirror.Config{
-		Subscription: mirror.Subscription{
+	return consumer.Config{
+		Subscription: consumer.Subscription{
 			Addresses: []string{"owner.example:8008"},
 			Identity:  identity{mtls.Consumer{Source: source("consumer.example")}},
 			Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
@@ -204,16 +204,16 @@ func TestWatchOnce(t *testing.T) {
 
 // mirrorBeside runs another mirror until the returned function is called. It writes
 // to the transcript when the catalog becomes complete, as watch does.
-func mirrorBeside(t *testing.T, config mirror.Config, written *transcript) (stop func()) {
+func mirrorBeside(t *testing.T, config consumer.Config, written *transcript) (stop func()) {
 	t.Helper()
 	complete := false
-	config.Publish = func(c mirror.Changes) {
+	config.Publish = func(c consumer.Changes) {
 		before := complete
 		if complete = c.Status.State == catalog.Synced; complete && !before {
 			fmt.Fprintln(written.writer("out"), "end")
 		}
 	}
-	m, err := mirror.New(config)
+	m, err := consumer.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestLinesReportEachKindOfLossOnce(t *testing.T) {
 	}
 	lost := func(err error) {
 		t.Helper()
-		if err := l.show(mirror.Changes{Status: mirror.Status{Failure: err}}); err != nil {
+		if err := l.show(consumer.Changes{Status: consumer.Status{Failure: err}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -425,7 +425,7 @@ func TestWatchImports(t *testing.T) {
 }
 
 // watchImports watches with patterns of fqdns, and labels.
-func watchImports(t *testing.T, w *watcher, config mirror.Config, names, labels []string) error {
+func watchImports(t *testing.T, w *watcher, config consumer.Config, names, labels []string) error {
 	t.Helper()
 	for _, text := range names {
 		name, err := pattern.ParseName(text)

@@ -12,9 +12,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/upstream"
 	"github.com/hamlet-federation/coredns-federation/federation/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
 )
@@ -22,7 +22,7 @@ import (
 // Owner is an owner of the server block.
 type Owner struct {
 	Upstream status.Upstream
-	Log      *upstream.Log
+	Log      *history.Log
 	Import   pattern.Filter
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -46,7 +46,7 @@ func relayed(b *testing.B, services int) *Source {
 	go func() { _ = c.Run(b.Context()) }()
 	s.part = <-puppet.part
 	s.part.Replace(nil)
-	changes := mirror.Changes{Status: synced()}
+	changes := consumer.Changes{Status: synced()}
 	for i := range services {
 		changes.Services = append(changes.Services, catalog.Change{Name: fmt.Sprint("fed/s", i), Service: numbered(b, i, 1)})
 	}
@@ -54,8 +54,8 @@ func relayed(b *testing.B, services int) *Source {
 	return s
 }
 
-func synced() mirror.Status {
-	return mirror.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}
+func synced() consumer.Status {
+	return consumer.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}
 }
 
 // puppet gives its part away.
@@ -70,10 +70,10 @@ func (p *puppet) Run(ctx context.Context, part source.Part) {
 // BenchmarkUpdate relays a change of one service, from the mirror to the registry.
 func BenchmarkUpdate(b *testing.B) {
 	s := relayed(b, 10_000)
-	var versions [2]mirror.Changes
+	var versions [2]consumer.Changes
 	for i := range versions {
 		p := numbered(b, 7, i+2)
-		versions[i] = mirror.Changes{Services: []catalog.Change{{Name: p.Name(), Service: p}}, Status: synced()}
+		versions[i] = consumer.Changes{Services: []catalog.Change{{Name: p.Name(), Service: p}}, Status: synced()}
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -95,7 +95,7 @@ func BenchmarkMemory(b *testing.B) {
 		s := relayed(b, 0)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s.publish(mirror.Changes{Services: held, Status: synced()})
+		s.publish(consumer.Changes{Services: held, Status: synced()})
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		runtime.KeepAlive(s)

@@ -4,7 +4,7 @@ import (
 	"maps"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 )
 
@@ -61,12 +61,12 @@ func (r *refusals) tell(part source.Part) {
 
 // observer counts what is refused.
 type observer struct {
-	mirror.NoObserver
+	consumer.NoObserver
 
 	source *Source
 }
 
-// Refused implements mirror.Observer.
+// Refused implements consumer.Observer.
 func (o observer) Refused(reason *federation.InvalidError) {
 	s := o.source
 	s.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -542,7 +542,7 @@ func (w *world) incomplete() string {
 
 // shown takes what becomes visible at the last consumer. What the origin still has may
 // not go before the retention is over.
-func (w *world) shown(c mirror.Changes) {
+func (w *world) shown(c consumer.Changes) {
 	now := time.Now()
 	for _, change := range c.Services {
 		before := w.seen[change.Name]

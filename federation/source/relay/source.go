@@ -34,15 +34,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Config says which owner is relayed, and what of it.
 type Config struct {
-	Subscription mirror.Subscription
+	Subscription consumer.Subscription
 
 	Name        string   // of the owner, in logs and in Subscription.File; default: the addresses
 	FormerNames []string // others that the file may have
@@ -58,9 +58,9 @@ type Config struct {
 	Policy      wire.Policy       // of the consumers, as far as this owner knows it
 
 	Logger *slog.Logger        // nil: nothing is logged
-	Tracer func() trace.Tracer // see consumer.Config; nil: nothing is traced
+	Tracer func() trace.Tracer // see stream.Config; nil: nothing is traced
 
-	Store mirror.Store // keeps Subscription.File; default: package snapshot
+	Store consumer.Store // keeps Subscription.File; default: package snapshot
 }
 
 // heldFor is how long the source waits, from the loss of the owner, for services that the
@@ -77,7 +77,7 @@ var errSyncing = errors.New("the owner has yet to say what its catalog is")
 type Source struct {
 	// read-only after New
 	name   string
-	mirror *mirror.Mirror
+	mirror *consumer.Mirror
 	rules  catalog.Config
 	held   chan struct{} // has room for one value: holds has changed
 
@@ -105,11 +105,11 @@ func New(c Config) (*Source, error) {
 		},
 	}
 	var err error
-	var before *mirror.Mirror
+	var before *consumer.Mirror
 	if c.Before != nil {
 		before = c.Before.mirror
 	}
-	s.mirror, err = mirror.New(mirror.Config{
+	s.mirror, err = consumer.New(consumer.Config{
 		Subscription: c.Subscription, Rules: s.rules, Name: c.Name, FormerNames: c.FormerNames, Before: before,
 		Publish: s.publish, Accept: s.accept, Observer: observer{source: s}, Logger: c.Logger, Tracer: c.Tracer, Store: c.Store,
 	})
@@ -131,7 +131,7 @@ func admit(zones []federation.FQDN, policy wire.Policy, s *federation.Service) *
 func (s *Source) Name() string { return s.name }
 
 // Status returns the state of the subscription.
-func (s *Source) Status() mirror.Status { return s.mirror.Status() }
+func (s *Source) Status() consumer.Status { return s.mirror.Status() }
 
 // Retry tries at once to reach the owner if there is no stream with it.
 func (s *Source) Retry() { s.mirror.Retry() }
@@ -169,7 +169,7 @@ func (s *Source) hold(ctx context.Context) {
 func (s *Source) accept(path wire.Path) error { return s.part.Through(path) }
 
 // publish tells the part what has changed.
-func (s *Source) publish(c mirror.Changes) {
+func (s *Source) publish(c consumer.Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reason := s.unvouched(&c.Status)
@@ -194,7 +194,7 @@ func (s *Source) publish(c mirror.Changes) {
 
 // unvouched returns why no stream vouches for the whole catalog, or nil. A mirror that
 // replaces a stream by another one on purpose has lost nothing.
-func (s *Source) unvouched(status *mirror.Status) error {
+func (s *Source) unvouched(status *consumer.Status) error {
 	replaced := status.State == catalog.Syncing && status.Live < status.Generation
 	switch {
 	case status.Failure != nil:

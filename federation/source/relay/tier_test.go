@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -294,7 +294,7 @@ func (t *tier) work(now time.Time) bool {
 // replica is a catalog with the rules by which a mirror publishes it.
 type replica struct {
 	catalog   *catalog.Catalog
-	publish   func(mirror.Changes)
+	publish   func(consumer.Changes)
 	accept    func(wire.Path) error
 	path      wire.Path
 	failure   error
@@ -302,13 +302,13 @@ type replica struct {
 	published catalog.Status
 }
 
-func newReplica(rules catalog.Config, publish func(mirror.Changes)) *replica {
+func newReplica(rules catalog.Config, publish func(consumer.Changes)) *replica {
 	return &replica{catalog: catalog.New(rules), publish: publish, accept: func(wire.Path) error { return nil }}
 }
 
 func (r *replica) change(f func(now time.Time)) {
 	f(time.Now())
-	c := mirror.Changes{Services: r.catalog.Changes()}
+	c := consumer.Changes{Services: r.catalog.Changes()}
 	c.Status.Status, c.Status.Failure, c.Status.Path = r.catalog.Status(), r.failure, r.path.Header()
 	if len(c.Services) == 0 && c.Status.Status == r.published && !r.outdated {
 		return
@@ -353,7 +353,7 @@ func (d *driven) accept(path wire.Path) error {
 
 // publish is that of the Source. A mutant is told that its owner is synced when that is not
 // so.
-func (d *driven) publish(c mirror.Changes) {
+func (d *driven) publish(c consumer.Changes) {
 	s := &c.Status
 	if d.mutant == staysAvailable && d.first == nil ||
 		d.mutant == publishesEarly && s.State == catalog.Syncing ||

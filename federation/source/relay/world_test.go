@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, everyID: loaded, listeners: make(map[string]*bufconn.Listener)}
 }
 
-// identity is a consumer.Identity that never changes. That of package mtls waits for the
+// identity is a stream.Identity that never changes. That of package mtls waits for the
 // file system, which no bubble knows.
 type identity struct{ *mtls.Source }
 
@@ -170,8 +170,8 @@ type tier struct {
 }
 
 // subscription is one to the addresses.
-func (w *world) subscription(addresses ...string) mirror.Subscription {
-	return mirror.Subscription{Addresses: addresses, Identity: identity{w.everyID}, Dial: w.dial}
+func (w *world) subscription(addresses ...string) consumer.Subscription {
+	return consumer.Subscription{Addresses: addresses, Identity: identity{w.everyID}, Dial: w.dial}
 }
 
 // relay runs a relay of the owners at the addresses.
@@ -206,19 +206,19 @@ func (of *tier) state() string {
 }
 
 // consumer is a copy of the catalog at an address, as a CoreDNS would have it.
-type consumer struct {
-	*mirror.Mirror
+type follower struct {
+	*consumer.Mirror
 
 	mu       sync.Mutex // guards the fields below
 	services map[string]*federation.Service
 	states   []string // one after the other
 }
 
-func (w *world) consumer(from ...string) *consumer {
+func (w *world) consumer(from ...string) *follower {
 	w.t.Helper()
-	c := &consumer{services: make(map[string]*federation.Service)}
+	c := &follower{services: make(map[string]*federation.Service)}
 	var err error
-	c.Mirror, err = mirror.New(mirror.Config{
+	c.Mirror, err = consumer.New(consumer.Config{
 		Subscription: w.subscription(from...), Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func (w *world) consumer(from ...string) *consumer {
 	return c
 }
 
-func (c *consumer) publish(changes mirror.Changes) {
+func (c *follower) publish(changes consumer.Changes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes.Services {
@@ -244,7 +244,7 @@ func (c *consumer) publish(changes mirror.Changes) {
 }
 
 // shown returns the state and the services with the address of each.
-func (c *consumer) shown() string {
+func (c *follower) shown() string {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 )
@@ -27,7 +27,7 @@ func Example() {
 	berlin, paris := certificate(authority, "berlin.example"), certificate(authority, "paris.example")
 
 	// Berlin subscribes on the streams that paris opens.
-	acceptor := consumer.NewAcceptor()
+	acceptor := stream.NewAcceptor()
 	listening := must(owner.New(owner.Config{
 		Registry: publishes("shop.berlin.example"), Credentials: berlin.Server(), Logger: slog.New(slog.DiscardHandler),
 		Consume: func(ids []federation.ID) owner.Subscriber {
@@ -37,7 +37,7 @@ func Example() {
 			return acceptor
 		},
 	}))
-	inBerlin, ofParis := follow("paris", mirror.Subscription{Accept: acceptor})
+	inBerlin, ofParis := follow("paris", consumer.Subscription{Accept: acceptor})
 
 	// Paris publishes on the stream that it opens. It does not listen, so its server has
 	// no Serve.
@@ -45,7 +45,7 @@ func Example() {
 		Registry: publishes("bank.paris.example"), Credentials: paris.Server(), Logger: slog.New(slog.DiscardHandler),
 	}))
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
-	inParis, ofBerlin := follow("berlin", mirror.Subscription{
+	inParis, ofBerlin := follow("berlin", consumer.Subscription{
 		Addresses: []string{listener.Addr().String()},
 		Identity:  mtls.Consumer{Source: paris, ServerName: "berlin.example"},
 		Publisher: publishing,
@@ -71,12 +71,12 @@ func Example() {
 }
 
 // follow returns a mirror, and what its catalog has once that is complete.
-func follow(name string, subscription mirror.Subscription) (m *mirror.Mirror, complete <-chan string) {
+func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror, complete <-chan string) {
 	services, told := make(chan string, 1), false
 	var fqdn string
-	return must(mirror.New(mirror.Config{
+	return must(consumer.New(consumer.Config{
 		Name: name, Subscription: subscription, Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
-		Publish: func(c mirror.Changes) {
+		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
 				if !change.Service.IsZero() {
 					fqdn = change.Service.Unpack().FQDN.String()

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/mirror"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -53,7 +53,7 @@ type peer struct {
 	source   *mtls.Source
 	registry *owner.Registry
 	server   *owner.Server
-	mirror   *mirror.Mirror
+	mirror   *consumer.Mirror
 }
 
 // newWorld makes two peers that do not run yet.
@@ -64,12 +64,12 @@ func newWorld(t *testing.T, window int, rules catalog.Config) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, authority: authority, publishing: func() {}}
-	acceptor := consumer.NewAcceptor()
+	acceptor := stream.NewAcceptor()
 	w.west, w.east = &peer{source: w.source(westID)}, &peer{source: w.source(eastID)}
 	for _, p := range []*peer{w.west, w.east} {
 		p.registry = owner.NewRegistry()
 		c := owner.Config{Registry: p.registry, Credentials: p.source.Server(), Window: window, Logger: slog.New(slog.DiscardHandler)}
-		subscription := mirror.Subscription{Accept: acceptor}
+		subscription := consumer.Subscription{Accept: acceptor}
 		if p == w.west {
 			c.Consume = func(ids []federation.ID) owner.Subscriber {
 				if slices.Contains(ids, id(t, eastID)) {
@@ -82,9 +82,9 @@ func newWorld(t *testing.T, window int, rules catalog.Config) *world {
 			t.Fatal(err)
 		}
 		if p == w.east {
-			subscription = mirror.Subscription{Addresses: []string{"west.example:8443"}, Identity: identity{w}, Publisher: p.server, Dial: w.dial}
+			subscription = consumer.Subscription{Addresses: []string{"west.example:8443"}, Identity: identity{w}, Publisher: p.server, Dial: w.dial}
 		}
-		if p.mirror, err = mirror.New(mirror.Config{Name: "other", Subscription: subscription, Rules: rules, Publish: func(mirror.Changes) { w.publishing() }}); err != nil {
+		if p.mirror, err = consumer.New(consumer.Config{Name: "other", Subscription: subscription, Rules: rules, Publish: func(consumer.Changes) { w.publishing() }}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,129 @@
+package catalog_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+)
+
+// synced returns a complete catalog of n services on an open stream, and their events.
+func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
+	b.Helper()
+	events := make([]federation.Event, n)
+	for i := range events {
+		s := &federation.Service{
+			Name:      fmt.Sprintf("service-%07d", i),
+			FQDN:      fqdn(b, fmt.Sprintf("s%07d.example", i)),
+			Endpoints: []federation.Endpoint{{Address: address(b, "192.0.2.1"), Port: 80}},
+			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
+		}
+		events[i] = federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+	}
+	c := catalog.New(catalog.Config{Retention: time.Hour, Settle: time.Second})
+	c.Opened(epoch)
+	apply(b, c, events...)
+	apply(b, c, federation.Event{Operation: federation.End})
+	return c, events
+}
+
+func apply(b *testing.B, c *catalog.Catalog, events ...federation.Event) {
+	b.Helper()
+	for _, ev := range events {
+		if err := c.Apply(ev, epoch); err != nil {
+			b.Fatal(err)
+		}
+		c.Changes()
+	}
+}
+
+// BenchmarkUpdate changes one service. It must cost the same in a catalog of any size.
+func BenchmarkUpdate(b *testing.B) {
+	for _, size := range []int{1_000, 1_000_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			c, events := synced(b, size)
+			changed := make([]federation.Event, min(size, 10_000))
+			for i := range changed {
+				s := *events[i].Service
+				s.Description = "changed"
+				changed[i] = events[i]
+				changed[i].Service = &s
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				// Back and forth: each event is a change.
+				list := changed
+				if i/len(changed)%2 == 1 {
+					list = events
+				}
+				apply(b, c, list[i%len(changed)])
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkResync announces a whole catalog, unchanged, on a new stream. It reports the
+// memory that the catalog takes beside the services themselves.
+func BenchmarkResync(b *testing.B) {
+	for _, size := range []int{1_000, 1_000_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			c, events := synced(b, size)
+			for b.Loop() {
+				c.Opened(epoch)
+				apply(b, c, events...)
+				apply(b, c, federation.Event{Operation: federation.End})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
+
+			with := heap()
+			runtime.KeepAlive(c) // up to here, and not longer
+			b.ReportMetric(float64(with-heap())/float64(size), "B/service")
+			runtime.KeepAlive(events)
+		})
+	}
+}
+
+// BenchmarkAdopt takes a whole catalog over on a new stream.
+func BenchmarkAdopt(b *testing.B) {
+	for _, size := range []int{1_000, 1_000_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			c, _ := synced(b, size)
+			for b.Loop() {
+				c.Opened(epoch)
+				c.Marked()
+				for held := range slices.Chunk(c.Resumable(), 64) {
+					c.Adopt(held)
+					c.Changes()
+				}
+				apply(b, c, federation.Event{Operation: federation.End})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
+		})
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkNotImported updates services that are not imported.
+func BenchmarkNotImported(b *testing.B) {
+	c, events := synced(b, 10_000)
+	config := c.Config()
+	config.Admit = func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }
+	c.SetConfig(config, epoch)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		apply(b, c, events[i%len(events)])
+	}
+}

@@ -1,0 +1,368 @@
+package catalog
+
+import (
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// errNoStream is a mistake of the caller: no event may be applied between the loss
+// of a stream and the opening of the next.
+var errNoStream = errors.New("event outside of a stream")
+
+// Config is what the configuration says about one owner.
+type Config struct {
+	// Retention is how long services outlive the stream that announced them. 0
+	// means without limit.
+	Retention time.Duration
+
+	// Settle is how long the owner must be silent for a catalog whose end it does
+	// not mark to count as complete.
+	Settle time.Duration
+
+	// MaxServices bounds the names that one stream may announce, including those
+	// of services that are not admitted. 0 means without limit. The names of an
+	// earlier stream are kept beside them until the new catalog is complete, so
+	// the catalog has at most twice as many. Services that are not imported do not
+	// count; Status.NotImported counts so many of them at most.
+	MaxServices int
+
+	// MaxCatalog bounds the sum of the sizes (see Size) of the services that one
+	// stream announces, in octets. 0 means without limit. The catalog has at most
+	// twice as much, as with MaxServices.
+	MaxCatalog int64
+
+	// Admit returns why the owner may not publish a service: its name is outside
+	// of the owner's zones, or reserved, or it has an address that is not allowed.
+	// The errors need not name the service. ErrNotImported says that this side does not
+	// want the service. A nil Admit admits every service. Admit is called for each
+	// service that is announced, and for all services when the configuration changes.
+	// It must not keep the service.
+	Admit func(*federation.Service) *federation.InvalidError
+}
+
+// Change is what happened to one service. The changes of one name are in order:
+// the last one holds.
+type Change struct {
+	Name       string         // the owner's ID of the service
+	Service    packed.Service // zero when it is gone
+	Was        packed.Service // the one before; zero when there was none
+	Same       bool           // the service is the one before: only its generation is new
+	Cause      Cause          // why it is gone
+	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
+	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
+}
+
+// Cause is why a service is gone.
+type Cause uint8
+
+// The causes.
+const (
+	CauseWithdrawn Cause = iota + 1 // the owner has deleted it
+	CauseAbsent                     // it was not in a complete catalog
+	CauseExpired                    // the retention is over
+	CauseExcluded                   // the configuration no longer takes it, or its newest version
+	CauseUnproven                   // it was restored, and a stream came before all of them were
+)
+
+// String returns the cause in lower case, as reports show it.
+func (c Cause) String() string {
+	return [...]string{0: "", CauseWithdrawn: "withdrawn", CauseAbsent: "absent", CauseExpired: "expired", CauseExcluded: "excluded", CauseUnproven: "unproven"}[c]
+}
+
+// Catalog is the services of one owner. It is not safe for concurrent use. The
+// services that it returns are, as they are never written.
+type Catalog struct {
+	config  Config
+	records map[string]record // by the owner's ID of the service
+	changes []Change          // since the last call of Changes
+
+	generation uint32 // of the open or last stream; 0 before the first. A stream each second is 136 years
+	stream     stream // the open stream; zero when none is open
+
+	ids     ids
+	limited limited
+
+	// A restored catalog has no IDs. Unidentified says that streams have gone on with
+	// services of it, so that their generation does not tell, and unclear that the open
+	// stream deleted one of them, maybe.
+	unidentified, unclear bool
+
+	leftOut leftout.Set // by the stream of this generation
+
+	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
+
+	losses  []loss // the retention clocks, oldest first; the last one is the owner's
+	expired bool   // the last clock has run out
+
+	edits     uint64 // how often what Resumable returns has changed, but for leftOut
+	known     bool   // a catalog was complete, or restored
+	restoring bool   // BeginRestore was called, and EndRestore not yet
+	lastSync  time.Time
+
+	// Counts over records, kept by set.
+	services    int             // published
+	instances   int             // of the published services
+	stale       int             // published services of a generation before live
+	notAdmitted [admissions]int // names whose last version was not admitted
+	restored    int             // records that no stream has announced
+	announced   int             // records of the current generation
+	octets      int64           // size of all records
+	current     int64           // size of the records of the current generation
+}
+
+// stream is the state of the open stream.
+type stream struct {
+	open    bool
+	marked  bool      // the header announced an end marker
+	resumed bool      // it goes on with services of earlier ones
+	content bool      // a valid service or deletion came
+	synced  bool      // the catalog is complete
+	heard   time.Time // when Config.Settle began to count: at the last response that counts, or when the stream was opened
+	renews  renewal   // of the stream before; zero when this stream does not renew another one
+}
+
+// New returns an empty catalog of an owner that has not been reached yet.
+func New(config Config) *Catalog {
+	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
+}
+
+// Opened starts a new generation: a stream to the owner is open.
+func (c *Catalog) Opened(now time.Time) {
+	var renews renewal
+	if c.stream.synced {
+		renews = c.stream.renews
+	}
+	if renews.live == 0 {
+		c.Lost(now)
+	}
+	c.EndRestore(false)
+	c.generation++
+	c.announced, c.current, c.limited, c.unclear = 0, 0, limited{}, false
+	c.leftOut.Opened(c.config.MaxServices)
+	c.stream = stream{open: true, heard: now, renews: renews}
+}
+
+// Marked records that the header of the open stream promised an end marker. Silence
+// then proves nothing. Marked is called before the first event is applied.
+func (c *Catalog) Marked() { c.stream.marked = c.stream.open }
+
+// Apply takes one event of the open stream. A *federation.InvalidError refuses the
+// service, which means a NACK to the owner. It changes nothing that is published: the
+// last good version stays. Any other error is a mistake of the caller. A service that is
+// not imported is no error.
+//
+// Of a service that is not admitted, the catalog keeps only the name and the kind of
+// reason.
+func (c *Catalog) Apply(ev federation.Event, now time.Time) error { return c.ApplySent(ev, nil, now) }
+
+// ApplySent is Apply for an event that came in a message with that resource, as it came: a
+// later stream can go on with what is not imported. The resource is not kept.
+func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time) error {
+	if !c.stream.open {
+		return errNoStream
+	}
+	if !c.stream.content || ev.Operation == federation.Upsert && !c.announces(ev.Name) {
+		c.stream.heard = now
+	}
+	switch ev.Operation {
+	case federation.Alive:
+		return nil
+	case federation.End:
+		c.endRenewal()
+		if !c.stream.synced || c.stale > 0 {
+			c.sweep()
+			c.synced(now)
+		}
+		return nil
+	case federation.Delete:
+		// The guard is for conclusions of ours, never for what the owner says.
+		if invalid := c.delete(ev); invalid != nil {
+			return invalid
+		}
+	case federation.Upsert:
+		invalid := c.admit(ev.Service)
+		if invalid == ErrNotImported {
+			c.leaveOut(ev.Name, ev.ID, resource)
+		} else if err := c.upsert(ev.ID, c.records[ev.Name].service.Or(ev.Service), ev.Service, invalid, seconds(now)); err != nil {
+			return err
+		}
+	}
+	c.stream.content = true
+	return nil
+}
+
+// delete removes the service that a deletion is about: the one that came with its ID,
+// which may be one that is not imported. Only where no service came with that ID is it
+// the one of that name.
+func (c *Catalog) delete(ev federation.Event) *federation.InvalidError {
+	if _, other := c.ids.names[ev.ID]; c.leftOut.RemoveByID(ev.ID) || !other && c.leftOut.Remove(ev.Name) {
+		return nil
+	}
+	name, invalid := c.named(ev)
+	if invalid != nil {
+		return invalid
+	}
+	c.remove(name, CauseWithdrawn)
+	return nil
+}
+
+// announces reports whether the open stream has announced the name, as far as that is
+// known: of services that are not imported, only so many are.
+func (c *Catalog) announces(name string) bool {
+	r, ok := c.records[name]
+	return ok && r.generation == c.generation || c.leftOut.Has(name)
+}
+
+// Refused records that a response on the open stream was refused before it became an
+// event. The name and the ID are those of the service in it, as far as they are
+// known, or empty. Its last good version stays, as it does when Apply refuses a
+// service: the owner still offers it.
+func (c *Catalog) Refused(name, id string, now time.Time) {
+	if !c.stream.open {
+		return
+	}
+	c.stream.heard = now
+	if named, ok := c.ids.names[name]; ok && name == id {
+		name = named
+	}
+	r, ok := c.records[name]
+	if !ok {
+		return
+	}
+	next := r
+	next.generation = c.generation
+	next.octets = uint32(int64(r.octets) + sizeOfID(name, id) - sizeOfID(name, c.ids.of[name])) //nolint:gosec // see record
+	if id != name && c.exceeded(r, true, next) == "" {
+		c.identify(name, id)
+	} else {
+		next.octets = r.octets
+	}
+	c.set(name, next)
+}
+
+// Settling returns how long the open stream must be silent for its catalog to be
+// complete, and false when its silence proves nothing.
+func (c *Catalog) Settling() (time.Duration, bool) {
+	_, ok := c.settles()
+	return c.config.Settle, ok
+}
+
+// Paused records that the process did not run until now, and so may not have read
+// what the owner sent. Config.Settle counts from now on: nobody was listening before.
+func (c *Catalog) Paused(now time.Time) {
+	if c.stream.open {
+		c.stream.heard = now
+	}
+}
+
+// Lost records that the open stream has ended, and makes all services stale. It does
+// nothing when no stream is open: a failed attempt changes nothing.
+func (c *Catalog) Lost(now time.Time) {
+	if !c.stream.open {
+		return
+	}
+	c.endRenewal()
+	c.losses = c.clocks(now)
+	c.expired = c.expired && c.services == 0
+	c.stream = stream{}
+	c.stale = c.services
+}
+
+// Deadline returns the next instant at which Advance has something to do, and false
+// when there is none. It may be in the past.
+func (c *Catalog) Deadline() (time.Time, bool) {
+	at, ok := c.expires()
+	for _, due := range []func() (time.Time, bool){c.settles, c.renewalEnds} {
+		if other, pending := due(); pending && (!ok || !at.Before(other)) {
+			at, ok = other, true
+		}
+	}
+	return at, ok
+}
+
+// Advance does what is due at now: it completes a catalog whose owner has been
+// silent for Config.Settle, and removes services whose retention is over. Responses
+// that have arrived must be applied first, or the time since is taken for silence.
+func (c *Catalog) Advance(now time.Time) {
+	// One step at a time: a late call has the same result as calls in time.
+	for {
+		at, ok := c.Deadline()
+		if !ok || at.After(now) {
+			return
+		}
+		if settle, ok := c.settles(); ok && settle.Equal(at) {
+			c.endRenewal()
+			c.settle(at)
+		} else if end, ok := c.renewalEnds(); ok && end.Equal(at) {
+			c.endRenewal()
+		} else {
+			c.expire()
+		}
+	}
+}
+
+// Config returns the configuration.
+func (c *Catalog) Config() Config { return c.config }
+
+// SetConfig changes the configuration at now. Services that are no longer imported or
+// admitted, or that are beyond a lowered limit, are removed. A new retention counts from
+// the loss of the stream. Services that were left out or refused and would be accepted
+// now come with the next stream: see Renew. SetConfig calls Config.Admit once for each
+// service.
+func (c *Catalog) SetConfig(config Config, now time.Time) {
+	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
+	c.config = config
+	var unwanted []string
+	for name, r := range c.records {
+		if r.service.IsZero() {
+			continue
+		}
+		switch invalid := c.admit(c.unpacker.Unpack(r.service)); {
+		case invalid == nil:
+		case invalid != ErrNotImported:
+			next := nameOnly(name, c.ids.of[name])
+			next.generation, next.admission = r.generation, admissionOf(invalid.Reason)
+			c.replace(name, next, CauseExcluded)
+		default:
+			unwanted = append(unwanted, name)
+		}
+	}
+	c.leaveOutKnown(unwanted)
+	c.leftOut.Forget()
+	if lowered {
+		c.trim()
+	}
+	c.Advance(now)
+}
+
+// Changes returns what has changed since the last call. The caller may keep the
+// slice. That all services become stale with the loss of a stream is not in it: see
+// Status.Live.
+func (c *Catalog) Changes() []Change {
+	changes := c.changes
+	c.changes = nil
+	return changes
+}
+
+// Announced says when the owner has announced a service.
+type Announced struct {
+	Generation uint64 // as Change.Generation
+	Updated    uint32 // as Change.Updated
+}
+
+// All yields the published services and when they were announced, in no order. The catalog
+// must not be used meanwhile.
+func (c *Catalog) All() iter.Seq2[packed.Service, Announced] {
+	return func(yield func(packed.Service, Announced) bool) {
+		for _, r := range c.records {
+			if !r.service.IsZero() && !yield(r.service, Announced{uint64(r.generation), r.updated}) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package catalog_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+)
+
+// TestMemory measures what docs/operating.md says of the memory of an owner: a catalog and the
+// zone that publishes it take at most MemoryFactor octets for each that Size counts,
+// whatever the services are like. Size does not count far more than they take, and
+// the factor is not larger than it has to be.
+func TestMemory(t *testing.T) {
+	many := func(n int, s string) []string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(s, i)
+		}
+		return list
+	}
+	endpoints := func(n int, change func(e *typespb.FederatedService_Endpoint, i int)) []*typespb.FederatedService_Endpoint {
+		list := make([]*typespb.FederatedService_Endpoint, n)
+		for i := range list {
+			list[i] = &typespb.FederatedService_Endpoint{Address: fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250), Port: 443}
+			if change != nil {
+				change(list[i], i)
+			}
+		}
+		return list
+	}
+	instances := func(n int, change func(in *typespb.FederatedService_Instance, i int)) []*typespb.FederatedService_Instance {
+		list := make([]*typespb.FederatedService_Instance, n)
+		for i := range list {
+			list[i] = &typespb.FederatedService_Instance{Id: fmt.Sprintf("v%d", i), Protocol: "HTTPS"}
+			if change != nil {
+				change(list[i], i)
+			}
+		}
+		return list
+	}
+	metadata := func(n int, key, value string) map[string]string {
+		m := make(map[string]string, n)
+		for i := range n {
+			m[fmt.Sprintf(key, i)] = fmt.Sprintf(value, i)
+		}
+		return m
+	}
+	type fed = typespb.FederatedService
+	const least = 40 // octets of memory for a hundred that are counted: shared lists count each time
+	most := 0.0      // octets of memory for one that is counted
+	for _, tt := range []struct {
+		name     string
+		services int
+		fill     func(m *fed, i int)
+	}{
+		{"one endpoint", 5_000, func(*fed, int) {}},
+		{"three endpoints, two instances", 5_000, func(m *fed, _ int) {
+			m.Description, m.Tags, m.Labels = "Web", []string{"a", "b"}, map[string]string{"app": "web"}
+			m.Endpoints = endpoints(3, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"eu", "us", "us"}[i]} })
+			m.Instances = instances(2, func(in *typespb.FederatedService_Instance, i int) {
+				in.EndpointSelector, in.Metadata = []string{[]string{"eu", "us"}[i]}, map[string]string{"HOSTNAME": "web.int", "PORT": "80"}
+			})
+		}},
+		{"64 equal labels at 1,000 endpoints", 20, func(m *fed, _ int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, _ int) { e.Labels = many(64, "%c") })
+		}},
+		{"64 labels of their own at 1,000 endpoints", 4, func(m *fed, i int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, j int) {
+				e.Labels = many(64, fmt.Sprintf("%c%c%%d", 'a'+i, 'A'+j))
+			})
+		}},
+		{"1,000 instances that pick 500 of 1,000 endpoints", 10, func(m *fed, _ int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, i int) {
+				e.Labels = []string{"all", []string{"a", "b"}[i%2]}[i/999%2:]
+			})
+			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, _ int) { in.EndpointSelector = []string{"a"} })
+		}},
+		{"64 selectors of their own at 1,000 instances", 4, func(m *fed, i int) {
+			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, j int) {
+				in.EndpointSelector = many(64, fmt.Sprintf("%c%c%%d", 'a'+i, 'A'+j))
+			})
+		}},
+		{"64 pairs of metadata at 1,000 instances", 4, func(m *fed, _ int) {
+			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, _ int) { in.Metadata = metadata(64, "%c", "") })
+		}},
+		{"metadata of some length", 10, func(m *fed, i int) {
+			m.Instances = instances(100, func(in *typespb.FederatedService_Instance, j int) {
+				in.Metadata = metadata(20, "key-%d", fmt.Sprintf("%d-%d-%s-%%d", i, j, strings.Repeat("x", 60)))
+			})
+		}},
+		{"hosts with long names", 10, func(m *fed, i int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, j int) {
+				e.Address = fmt.Sprintf("%s.h%d-%d.example", strings.Repeat("a", 60), i, j)
+			})
+		}},
+		{"instance IDs in upper case", 10, func(m *fed, _ int) {
+			m.Instances = instances(1000, func(in *typespb.FederatedService_Instance, j int) {
+				in.Id = fmt.Sprintf("%s-%d", strings.Repeat("A", 40), j)
+			})
+		}},
+		{"instances that have no name, in eight protocols", 10, func(m *fed, _ int) {
+			m.Endpoints = endpoints(1000, func(e *typespb.FederatedService_Endpoint, i int) { e.Labels = []string{[]string{"a", "b"}[i%2]} })
+			m.Instances = instances(8, func(in *typespb.FederatedService_Instance, i int) {
+				in.Id = fmt.Sprintf("no name %d", i)
+				in.Protocol = federation.Protocol(i + 1).String()
+				in.EndpointSelector = []string{"a"}
+			})
+		}},
+		{"an instance that has no name", 5_000, func(m *fed, _ int) { m.Instances[0].Id = "no name" }},
+		{"fqdn with a hundred labels", 1_000, func(m *fed, i int) {
+			m.Fqdn = fmt.Sprintf("%ss%d.fed.example", strings.Repeat("a.", 100), i)
+		}},
+		{"fqdn with long labels of its own", 1_000, func(m *fed, i int) {
+			m.Fqdn = strings.Join(many(30, fmt.Sprintf("%x-%%d", i)), ".") + ".fed.example"
+		}},
+		{"long description", 500, func(m *fed, _ int) { m.Description = strings.Repeat("x", federation.MaxDescriptionBytes) }},
+		{"64 long tags and SANs", 100, func(m *fed, i int) {
+			m.Tags, m.Sans = many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490))), many(64, fmt.Sprintf("%d-%s-%%d", i, strings.Repeat("x", 490)))
+		}},
+		{"a refused name", 5_000, func(m *fed, _ int) { m.Endpoints[0].Address = "127.0.0.1" }},
+		{"an ID that is not the name", 5_000, func(*fed, int) {}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			messages := make([]*rdpb.StreamResponse, tt.services)
+			sent := 0
+			for i := range messages {
+				m := &fed{
+					Name: fmt.Sprintf("service-%d", i), Fqdn: fmt.Sprintf("s%d.fed.example", i),
+					Endpoints: endpoints(1, nil), Instances: instances(1, nil),
+				}
+				tt.fill(m, i)
+				value, err := proto.Marshal(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				messages[i] = &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: wire.ResourceURL, Value: value}}
+				if strings.Contains(tt.name, "an ID") {
+					messages[i].ResourceId = m.Fqdn
+				}
+				sent += len(value)
+			}
+			c := catalog.New(catalog.Config{Admit: wire.Policy{}.Check})
+			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{fqdn(t, "example")}, TTL: 30, NegativeTTL: 5}}}, nil)
+			before := heap()
+			c.Opened(epoch)
+			for i, m := range messages {
+				ev, err := wire.Decode(m, wire.AnyAddress())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Apply(ev, epoch); err != nil && !strings.Contains(err.Error(), "127.0.0.1") {
+					t.Fatal(err)
+				}
+				for _, change := range c.Changes() {
+					b.PutPacked(0, change.Service, change.Generation, 0)
+				}
+				if i%64 == 0 {
+					b.Publish(epoch.Add(time.Duration(i) * time.Second))
+				}
+			}
+			z := b.Publish(epoch.Add(time.Hour * 1000))
+			taken := int(heap() - before)
+			counted := int(c.Status().Octets)
+			t.Logf("%d services: %d kB on the wire, %d kB counted, %d kB taken: %d and %d octets a service, %.2f for one counted",
+				tt.services, sent>>10, counted>>10, taken>>10, counted/tt.services, taken/tt.services, float64(taken)/float64(counted))
+			if taken > catalog.MemoryFactor*counted {
+				t.Errorf("%d octets are taken for %d that are counted, more than %d times as many", taken, counted, catalog.MemoryFactor)
+			}
+			if taken*100 < least*counted {
+				t.Errorf("%d octets are taken for %d that are counted, less than %d %%", taken, counted, least)
+			}
+			most = max(most, float64(taken)/float64(counted))
+			runtime.KeepAlive(messages)
+			runtime.KeepAlive(z)
+			runtime.KeepAlive(b)
+			runtime.KeepAlive(c)
+		})
+	}
+	if most <= catalog.MemoryFactor-1 {
+		t.Errorf("%.2f octets are taken for one that is counted, at most: MemoryFactor %d is too large", most, catalog.MemoryFactor)
+	}
+}
+
+// TestMemoryOfNotImported measures the names that are known of an owner whose services
+// are not imported.
+func TestMemoryOfNotImported(t *testing.T) {
+	const services, most = 100_000, 64 // octets for each
+	c := catalog.New(catalog.Config{
+		MaxServices: services,
+		Admit:       func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported },
+	})
+	c.Opened(epoch)
+	s := service(t, "web", nil)
+	before := heap()
+	for i := range 2 * services {
+		s.Name = fmt.Sprintf("service-%d", i)
+		if err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, []byte(s.Name), epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken := int(heap() - before)
+	t.Logf("%d octets a service", taken/services)
+	if n := c.Status().NotImported; n != services || taken > most*services {
+		t.Errorf("%d services are known in %d octets", n, taken)
+	}
+	runtime.KeepAlive(c)
+}

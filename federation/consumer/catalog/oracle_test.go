@@ -1,0 +1,1006 @@
+package catalog_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+// TestOracle plays random histories to a catalog and to a model that is too simple to
+// be wrong in the same way. Each service of the model has its own retention clock, and
+// whatever the catalog counts or derives from generations, the model looks for in all
+// of its services.
+func TestOracle(t *testing.T) {
+	for seed := range uint64(3000) {
+		var log []string
+		if msg := compare(t, rand.New(rand.NewPCG(seed, 0)), &log); msg != "" {
+			t.Fatalf("seed %d: %s\nafter\n%s", seed, msg, strings.Join(log, "\n"))
+		}
+	}
+}
+
+// admits returns an Admit that takes only the names of the zones, and no service
+// whose description is "address". With imports, it leaves out what has a description
+// that is not among them.
+func admits(imports []string, zones ...federation.FQDN) func(*federation.Service) *federation.InvalidError {
+	return func(s *federation.Service) *federation.InvalidError {
+		switch {
+		case imports != nil && !slices.Contains(imports, s.Description):
+			return catalog.ErrNotImported
+		case !slices.ContainsFunc(zones, s.FQDN.Within):
+			return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "out of zone"}
+		case s.Description == "address":
+			return &federation.InvalidError{Field: "endpoints[0].address", Reason: federation.ReasonAddress, Rule: "bad address"}
+		}
+		return nil
+	}
+}
+
+// compare plays one history, and returns where catalog and model differ.
+func compare(t *testing.T, r *rand.Rand, log *[]string) string {
+	t.Helper()
+	example, test := fqdn(t, "example"), fqdn(t, "test")
+	randomConfig := func() catalog.Config {
+		return catalog.Config{
+			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
+			Settle:      5 * time.Second,
+			MaxServices: pick(r, 0, 0, 5, 13),
+			MaxCatalog:  pick[int64](r, 0, 0, 5000, 9000),
+			Admit: pick(r, nil, admits(nil, example), admits(nil, example), admits(nil, test), admits(nil, example, test),
+				admits([]string{""}, example, test), admits([]string{"", "address"}, example), admits([]string{"wanted"}, example)),
+		}
+	}
+	randomService := func(name string) *federation.Service {
+		return &federation.Service{
+			Name:        name,
+			FQDN:        fqdn(t, name+pick(r, ".example", ".example", ".test")),
+			Description: pick(r, "", "", "", "address", "wanted"),
+			Instances:   make([]federation.Instance, pick(r, 1, 1, 1, 2)),
+		}
+	}
+	// Few IDs, or two services would seldom have the same one. Some are names.
+	randomID := func(name string) string { return pick(r, "", "", name, "s1", "s2", "id-1", "id-2", "id-3") }
+	config := randomConfig()
+	ops := []string{
+		"up", "up", "up", "bulk", "bulk", "delete", "delete by ID", "alive", "refused", "refused", "end", "open", "open", "marked", "paused", "lost",
+		"advance", "advance", "config", "restore", "renew", "resume", "resume",
+	}
+	if r.IntN(2) == 0 {
+		// An owner that flaps, with the guard and several clocks at work.
+		config.Retention, config.MaxServices, config.MaxCatalog, config.Admit = 100*time.Second, 0, 0, nil
+		ops = []string{"up", "bulk", "open", "lost", "advance", "advance", "renew", "resume"}
+	}
+	c, m := catalog.New(config), &model{config: config, services: map[string]*entry{}, leftOut: map[string]string{}, sent: map[string]bool{}, earlier: map[string]bool{}}
+	zone := map[string]catalog.Change{} // built from the changes alone
+
+	causes := map[string][]catalog.Cause{ // for which services are gone with an operation
+		"up": {catalog.CauseExcluded}, "bulk": {catalog.CauseExcluded},
+		"delete": {catalog.CauseWithdrawn}, "delete by ID": {catalog.CauseWithdrawn},
+		"end": {catalog.CauseAbsent}, "advance": {catalog.CauseAbsent, catalog.CauseExpired},
+		"config": {catalog.CauseExcluded, catalog.CauseAbsent, catalog.CauseExpired},
+	}
+	lastHeld := heldNames(c)
+	var lastEdits uint64
+	var lastKnown bool
+	now := epoch
+	for range 60 {
+		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
+		before, renewing := c.Status(), m.renewing > 0
+		stale := func(c catalog.Change) bool {
+			return c.Generation < before.Live || renewing && c.Generation < m.generation // which ends with it
+		}
+		var removable func(catalog.Change) bool // of what was published before
+		op := pick(r, ops...)
+		name := fmt.Sprint("s", r.IntN(14))
+		*log = append(*log, fmt.Sprintf("%v %s %s", now.Sub(epoch), op, name))
+		switch op {
+		case "up", "bulk":
+			names := []string{name}
+			if op == "bulk" {
+				names = nil
+				for i := range pick(r, 2, 3, 14) {
+					names = append(names, fmt.Sprint("s", i))
+				}
+			}
+			for _, name := range names {
+				s, id := randomService(name), randomID(name)
+				*log = append(*log, fmt.Sprintf("  %s %s %s %d ID %q", name, s.FQDN, s.Description, len(s.Instances), id))
+				var resource []byte
+				if r.IntN(4) > 0 {
+					resource = []byte(name)
+				}
+				err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: name, ID: id, Service: s}, resource, now)
+				if got, want := reason(err), m.up(name, id, s, resource != nil, now); got != want {
+					return fmt.Sprintf("up %s: reason %s, want %s", name, got, want)
+				}
+			}
+			removable = func(c catalog.Change) bool { return m.services[c.Name] == nil && slices.Contains(names, c.Name) }
+		case "delete":
+			if err := c.Apply(federation.Event{Operation: federation.Delete, Name: name}, now); (err == nil) != m.open {
+				return fmt.Sprint("delete: ", err)
+			}
+			if m.open {
+				if !m.content {
+					m.heard = now
+				}
+				m.content = true
+				delete(m.services, name)
+				delete(m.leftOut, name)
+				delete(m.earlier, name)
+			}
+			removable = func(c catalog.Change) bool { return c.Name == name }
+		case "delete by ID":
+			id := pick(r, "s1", "s2", "id-1", "id-2", "id-3")
+			*log = append(*log, "  "+id)
+			want, wantReason := m.deleteByID(id, now)
+			if got := reason(c.Apply(federation.Event{Operation: federation.Delete, Name: id, ID: id}, now)); got != wantReason {
+				return fmt.Sprintf("delete by ID: reason %s, want %s", got, wantReason)
+			}
+			removable = func(c catalog.Change) bool { return c.Name == want }
+		case "alive":
+			_ = c.Apply(federation.Event{Operation: federation.Alive}, now)
+			if !m.content {
+				m.heard = now
+			}
+		case "refused":
+			id := randomID(name)
+			if r.IntN(3) == 0 {
+				name = id // the service was known by its ID only
+			}
+			*log = append(*log, fmt.Sprintf("  %s ID %q", name, id))
+			c.Refused(name, id, now)
+			m.refused(name, id, now)
+		case "end":
+			_ = c.Apply(federation.Event{Operation: federation.End}, now)
+			m.end(now)
+			removable = stale
+		case "open":
+			c.Opened(now)
+			m.opened(now)
+		case "resume":
+			whole := randomSelection(r)
+			held, edits := c.Resumable(), c.Edits()
+			c.Opened(now)
+			c.Marked()
+			m.opened(now)
+			m.mark()
+			if c.Edits() != edits {
+				break // the caller gives the stream up
+			}
+			c.Resumed(whole)
+			var names []string
+			for _, p := range held {
+				if !whole.Has(p.Name()) {
+					names = append(names, p.Name())
+					c.Adopt([]packed.Service{p})
+				}
+			}
+			*log = append(*log, fmt.Sprint("  with ", names))
+			m.resume(names, whole)
+			if c.Edits() != edits {
+				return "what is held has changed with the stream"
+			}
+		case "renew":
+			want := m.synced && m.renewing == 0
+			if got := c.Renew(now); got != want {
+				return fmt.Sprintf("renewed is %v, want %v", got, want)
+			}
+			if want {
+				m.renewed, m.renewing = now, m.liveSince()
+			}
+		case "marked":
+			c.Marked()
+			m.mark()
+		case "paused":
+			c.Paused(now)
+			if m.open {
+				m.heard = now
+			}
+		case "lost":
+			c.Lost(now)
+			m.lost(now)
+		case "advance":
+			if at, ok := c.Deadline(); ok {
+				if next, ok := m.next(); ok && next.Before(at) {
+					return fmt.Sprintf("deadline %v, but there is work at %v", at, next)
+				}
+			}
+			c.Advance(now)
+			m.advance(now)
+			removable = stale
+		case "config":
+			config = randomConfig()
+			c.SetConfig(config, now)
+			m.setConfig(config, now)
+			*log = append(*log, fmt.Sprintf("  %d services, %d octets, retention %v", config.MaxServices, config.MaxCatalog, config.Retention))
+			removable = func(catalog.Change) bool { return true }
+		case "restore":
+			var services []packed.Service
+			for i := range 12 {
+				services = append(services, packed.Of(randomService(fmt.Sprint("s", i))))
+			}
+			up := now.Add(-pick(r, 0, 5*time.Second, 10*time.Second, 31*time.Second))
+			if got, want := c.Restore(services, up, now), m.restore(services, up, now); got != want {
+				return fmt.Sprintf("restored %v, want %v", got, want)
+			}
+		}
+		m.tidy()
+
+		for _, change := range c.Changes() {
+			old, ok := zone[change.Name]
+			if same := !change.Service.IsZero() && old.Service == change.Service; change.Same != same {
+				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, change.Same, same)
+			}
+			if change.Was != old.Service {
+				return change.Name + " was another one before"
+			}
+			switch gone := change.Service.IsZero(); {
+			case gone != slices.Contains(causes[op], change.Cause):
+				return fmt.Sprintf("%s is there, or gone, as %v", change.Name, change.Cause)
+			case gone:
+			case change.Same && change.Updated != old.Updated:
+				return change.Name + " is no newer, but came later"
+			case !change.Same && op == "restore" && change.Updated != 0, !change.Same && op != "restore" && change.Updated != uint32(now.Unix()):
+				return fmt.Sprintf("%s came at %d", change.Name, change.Updated)
+			}
+			change.Same, change.Was = false, packed.Service{}
+			switch {
+			case change.Service.IsZero() && !ok:
+				return change.Name + " is gone, but was never there"
+			case change.Service.IsZero() && (removable == nil || !removable(old)):
+				return change.Name + " is gone for no reason"
+			case change.Service.IsZero():
+				delete(zone, change.Name)
+			case ok && old == change:
+				return change.Name + " is a change, but the same as before"
+			default:
+				zone[change.Name] = change
+			}
+		}
+		all := map[string]catalog.Change{}
+		for s, announced := range c.All() {
+			all[s.Name()] = catalog.Change{Name: s.Name(), Service: s, Generation: announced.Generation, Updated: announced.Updated}
+		}
+		if !maps.Equal(all, zone) {
+			return fmt.Sprintf("the changes make %v, all is %v", zone, all)
+		}
+		want := map[string]catalog.Change{}
+		for name, e := range m.services {
+			if e.service != nil {
+				// When it came is checked with the changes.
+				want[name] = catalog.Change{Name: name, Service: packed.Of(e.service), Generation: e.generation, Updated: all[name].Updated}
+			}
+		}
+		if !maps.Equal(all, want) {
+			return fmt.Sprintf("all is %v, want %v", all, want)
+		}
+		holds, expected := c.Status(), m.status()
+		// Soonest may be too early: a clock goes on when its services are gone.
+		if first := m.soonest(); first.IsZero() != holds.Soonest.IsZero() || holds.Soonest.After(first) {
+			return fmt.Sprintf("soonest is %v, the first service goes at %v", holds.Soonest, first)
+		}
+		holds.Soonest = time.Time{}
+		if holds != expected {
+			return "status (-want +got)\n" + gocmp.Diff(expected, holds)
+		}
+		held, known := heldNames(c), c.Status().Known
+		if want := m.held(); held != want {
+			return fmt.Sprintf("held is %s, want %s", held, want)
+		}
+		if c.Edits() == lastEdits && held != lastHeld && known == lastKnown {
+			return fmt.Sprintf("held is %s, and was %s, without an edit", held, lastHeld)
+		}
+		lastHeld, lastEdits, lastKnown = held, c.Edits(), known
+		if got, want := c.Wanting(), m.wanting(); got != want {
+			return fmt.Sprintf("wanting is %v, want %v", got, want)
+		}
+		if settle, ok := c.Settling(); settle != config.Settle || ok != m.settling() {
+			return fmt.Sprintf("settling is %v %v, want %v", settle, ok, m.settling())
+		}
+		if limit := config.MaxCatalog; limit > 0 && c.Status().Octets > 2*limit {
+			return fmt.Sprintf("%d octets with a limit of %d", c.Status().Octets, limit)
+		}
+	}
+	return ""
+}
+
+// noStream stands for the error of an event that no stream carries.
+const noStream federation.Reason = "no stream"
+
+// reason returns why a service was refused, or "". The error must name a service, and
+// the field where that is not the catalog as a whole.
+func reason(err error) federation.Reason {
+	if err == nil {
+		return ""
+	}
+	var invalid *federation.InvalidError
+	if !errors.As(err, &invalid) {
+		return noStream
+	}
+	fields := map[federation.Reason]string{
+		federation.ReasonOutOfZone: "fqdn", federation.ReasonAddress: "endpoints[0].address", federation.ReasonMissing: "resource_id", federation.ReasonLimit: "",
+	}
+	if field, ok := fields[invalid.Reason]; !ok || field != invalid.Field || invalid.Service == "" || invalid.Rule == "" {
+		return federation.Reason("unclear: " + invalid.Error())
+	}
+	return invalid.Reason
+}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// model is a catalog made of loops.
+type model struct {
+	config   catalog.Config
+	services map[string]*entry
+
+	generation                    uint64
+	open, marked, content, synced bool
+	clock, expired, known         bool
+	heard, ownerLost, lastSync    time.Time
+
+	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no renewal
+	renewed  time.Time // when the stream before was given up
+
+	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
+	sent    map[string]bool   // those of them of which it is known what was sent
+	earlier map[string]bool   // names that only an earlier stream announced, until a catalog is complete; true: as in sent
+
+	leftBefore int // how many there were before the stream that is not complete
+
+	resumed      bool // the stream goes on with services of earlier ones
+	unidentified bool // such streams have gone on with restored services
+	unclear      bool // the stream may have deleted one of these
+
+	wants []want // what the stream announced beyond the limits
+}
+
+// want is a record that a limit kept out of the catalog.
+type want struct {
+	octets int64
+	place  bool // it needs a place among the services as well
+}
+
+// entry is one name, with its own clock.
+type entry struct {
+	service    *federation.Service
+	refused    federation.Reason // of a later version
+	generation uint64
+	lost       time.Time // zero: not lost
+	id         string    // the service's own; empty where it is the name
+	octets     int64
+}
+
+// count returns how many entries have the property.
+func (m *model) count(has func(*entry) bool) (n int) {
+	for _, e := range m.services {
+		if has(e) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) published() int { return m.count(func(e *entry) bool { return e.service != nil }) }
+
+func (m *model) live(e *entry) bool { return m.open && e.generation >= m.liveSince() }
+
+func (m *model) liveSince() uint64 {
+	if m.renewing > 0 {
+		return m.renewing
+	}
+	return m.generation
+}
+
+// octets is what the entries that have the property count.
+func (m *model) octets(has func(string, *entry) bool) (n int64) {
+	for name, e := range m.services {
+		if has(name, e) {
+			n += e.octets
+		}
+	}
+	return n
+}
+
+func size(name, id string, s *federation.Service) int64 {
+	octets := int64(80 + len(name))
+	if s != nil {
+		octets = catalog.Size(s)
+	}
+	return octets + idSize(name, id)
+}
+
+func idSize(name, id string) int64 {
+	if id == "" || id == name {
+		return 0
+	}
+	return int64(80 + len(id))
+}
+
+// fits reports whether the name can be announced with so many octets, and notes that
+// it is wanted if not.
+func (m *model) fits(name string, octets int64) bool {
+	e := m.services[name]
+	current := e != nil && e.generation == m.generation
+	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
+	if limit := m.config.MaxServices; limit > 0 && !current && (announced >= limit || e == nil && len(m.services) >= 2*limit) {
+		m.wants = append(m.wants, want{octets: octets, place: true})
+		return false
+	}
+	limit := m.config.MaxCatalog
+	others := m.octets(func(other string, e *entry) bool { return other != name && e.generation == m.generation })
+	all := m.octets(func(other string, _ *entry) bool { return other != name })
+	switch {
+	case limit == 0 || others+octets <= limit && all+octets <= 2*limit || current && octets <= e.octets:
+		return true
+	case current:
+		m.wants = append(m.wants, want{octets: octets - e.octets})
+	default:
+		m.wants = append(m.wants, want{octets: octets, place: true})
+	}
+	return false
+}
+
+func (m *model) wanting() bool {
+	current := func(_ string, e *entry) bool { return e.generation == m.generation }
+	announced := m.count(func(e *entry) bool { return e.generation == m.generation })
+	all := m.octets(func(string, *entry) bool { return true })
+	return m.synced && (m.unclear || slices.ContainsFunc(m.wants, func(w want) bool {
+		limit, places := m.config.MaxCatalog, m.config.MaxServices
+		return (limit == 0 || m.octets(current)+w.octets <= limit && all+w.octets <= 2*limit) &&
+			(!w.place || places == 0 || announced < places && len(m.services) < 2*places)
+	}))
+}
+
+func (m *model) stale() int {
+	return m.count(func(e *entry) bool { return e.service != nil && !m.live(e) })
+}
+
+// notImported stands for the reason of a service that is left out.
+const notImported federation.Reason = "not imported"
+
+// leaveOut takes a service that is not imported. Of those, only so many are known.
+func (m *model) leaveOut(name, id string, sent bool) {
+	delete(m.services, name)
+	delete(m.earlier, name)
+	_, ok := m.leftOut[name]
+	if limit := m.config.MaxServices; !ok && limit > 0 && len(m.leftOut) >= limit {
+		return
+	}
+	m.leftOut[name] = ""
+	if id != name {
+		m.leftOut[name] = id
+	}
+	m.sent[name] = sent && id == name
+}
+
+func (m *model) leaveOutBefore() {
+	if !m.synced && (m.config.MaxServices == 0 || m.leftBefore < m.config.MaxServices) {
+		m.leftBefore++
+	}
+}
+
+// release takes the ID from all services.
+func (m *model) release(id string) {
+	for _, e := range m.services {
+		if e.id == id {
+			e.id = ""
+		}
+	}
+	for name, other := range m.leftOut {
+		if other == id {
+			m.leftOut[name] = ""
+		}
+	}
+}
+
+// refusal returns why the service is not admitted, or "".
+func (m *model) refusal(s *federation.Service) federation.Reason {
+	if m.config.Admit != nil {
+		if invalid := m.config.Admit(s); invalid == catalog.ErrNotImported {
+			return notImported
+		} else if invalid != nil {
+			return invalid.Reason
+		}
+	}
+	return ""
+}
+
+func (m *model) up(name, id string, s *federation.Service, sent bool, now time.Time) federation.Reason {
+	if !m.open {
+		return noStream
+	}
+	_, left := m.leftOut[name]
+	if e := m.services[name]; !m.content || !left && (e == nil || e.generation != m.generation) {
+		m.heard = now
+	}
+	reason := m.take(name, id, s, sent)
+	if reason == "" {
+		m.content = true
+	}
+	return reason
+}
+
+func (m *model) take(name, id string, s *federation.Service, sent bool) federation.Reason {
+	e := m.services[name]
+	next, reason := s, m.refusal(s)
+	if reason == notImported {
+		if m.generation == 0 { // it is restored
+			m.leaveOutBefore()
+			return ""
+		}
+		m.release(cmp.Or(id, name))
+		m.leaveOut(name, cmp.Or(id, name), sent)
+		return ""
+	}
+	delete(m.leftOut, name)
+	delete(m.earlier, name)
+	if reason != "" {
+		next = nil
+		if e != nil {
+			next = e.service
+		}
+	} else if e != nil && e.service != nil && same(e.service, s) {
+		next = e.service
+	}
+	if !m.fits(name, size(name, id, next)) {
+		if e != nil && m.fits(name, e.octets) {
+			e.generation, e.lost = m.generation, time.Time{}
+		}
+		return cmp.Or(reason, federation.ReasonLimit)
+	}
+	if e == nil {
+		e = &entry{}
+		m.services[name] = e
+	}
+	e.generation, e.lost = m.generation, time.Time{}
+	e.service, e.refused, e.octets = next, reason, size(name, id, next)
+	m.identify(name, id)
+	return reason
+}
+
+// identify gives the ID to the service of that name, and takes it from all others.
+func (m *model) identify(name, id string) {
+	id = cmp.Or(id, name)
+	m.release(id)
+	m.services[name].id = ""
+	if id != name {
+		m.services[name].id = id
+	}
+}
+
+// byID returns the name of the service that has the ID.
+func (m *model) byID(id string) (string, bool) {
+	for name, e := range m.services {
+		if id != "" && e.id == id {
+			return name, true
+		}
+	}
+	return id, false
+}
+
+// deleteByID returns the name of the service, or why the deletion is refused.
+func (m *model) deleteByID(id string, now time.Time) (string, federation.Reason) {
+	if !m.open {
+		return "", noStream
+	}
+	if !m.content {
+		m.heard = now
+	}
+	for name, other := range m.leftOut {
+		if other == id {
+			m.content = true
+			delete(m.leftOut, name)
+			return "", ""
+		}
+	}
+	name, ok := m.byID(id)
+	if !ok {
+		delete(m.earlier, id)
+	}
+	if _, left := m.leftOut[id]; left && !ok {
+		m.content = true
+		delete(m.leftOut, id)
+		return "", ""
+	}
+	restored := func(e *entry) bool { return e.generation == 0 }
+	if e := m.services[id]; !ok && m.count(restored) > 0 {
+		if e == nil || restored(e) && m.count(restored) > 1 {
+			m.unclear = m.unclear || e == nil && m.unidentified
+			return "", federation.ReasonMissing
+		}
+	}
+	if m.services[id] == nil && !ok && m.unidentified {
+		m.unclear = true
+		return "", federation.ReasonMissing
+	}
+	m.content = true
+	delete(m.services, name)
+	return name, ""
+}
+
+func same(s, t *federation.Service) bool {
+	return s.FQDN == t.FQDN && s.Description == t.Description && len(s.Instances) == len(t.Instances)
+}
+
+func (m *model) refused(name, id string, now time.Time) {
+	if !m.open {
+		return
+	}
+	m.heard = now
+	if name == id {
+		name, _ = m.byID(id)
+	}
+	e := m.services[name]
+	if e == nil {
+		return
+	}
+	octets := e.octets + idSize(name, id) - idSize(name, e.id)
+	identified := id != name && m.fits(name, octets)
+	if identified {
+		e.octets = octets
+	}
+	e.generation, e.lost = m.generation, time.Time{}
+	if identified {
+		m.identify(name, id)
+	}
+}
+
+func (m *model) mark() { m.marked = m.open }
+
+func (m *model) opened(now time.Time) {
+	if m.renewing == 0 || !m.synced {
+		m.lost(now)
+	} else {
+		m.marked, m.content, m.synced = false, false, false
+	}
+	m.generation++
+	m.open, m.heard, m.wants, m.resumed, m.unclear = true, now, nil, false, false
+	m.leftBefore = max(m.leftBefore, len(m.leftOut))
+	if limit := m.config.MaxServices; limit > 0 && len(m.leftOut)+len(m.earlier) > limit && len(m.leftOut) > 0 && len(m.earlier) > 0 {
+		if len(m.earlier) > len(m.leftOut) {
+			clear(m.leftOut)
+		} else {
+			clear(m.earlier)
+		}
+	}
+	for name := range m.leftOut {
+		m.earlier[name] = m.sent[name]
+	}
+	clear(m.leftOut)
+	clear(m.sent)
+}
+
+// resume takes services as announced by the stream that was opened, and what is not
+// imported but for what it sends whole.
+func (m *model) resume(names []string, whole resume.Selection) {
+	m.resumed = true
+	for _, name := range names {
+		if e := m.services[name]; m.fits(name, e.octets) {
+			m.unidentified = m.unidentified || e.generation == 0
+			e.generation, e.lost, e.refused = m.generation, time.Time{}, ""
+		}
+	}
+	for name, sent := range m.earlier {
+		if sent && !whole.Has(name) {
+			m.leftOut[name], m.sent[name] = "", true
+			delete(m.earlier, name)
+		}
+	}
+}
+
+// held returns the names that heldNames returns.
+func (m *model) held() string {
+	var names []string
+	for name, e := range m.services {
+		if m.known && e.service != nil && e.id == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	n := 0
+	for name := range m.leftOut {
+		if m.sent[name] {
+			n++
+		}
+	}
+	for _, sent := range m.earlier {
+		if sent {
+			n++
+		}
+	}
+	if !m.known {
+		n = 0
+	}
+	return fmt.Sprint(names, n)
+}
+
+// heldNames returns the names of what is held, and how many more are left out.
+func heldNames(c *catalog.Catalog) string {
+	var names []string
+	for _, p := range c.Resumable() {
+		names = append(names, p.Name())
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names, len(c.LeftOut()))
+}
+
+// randomSelection selects about half of all leaves.
+func randomSelection(r *rand.Rand) resume.Selection {
+	some, none := make(resume.Digests, resume.Leaves), make(resume.Digests, resume.Leaves)
+	for i := range some {
+		some[i][0] = byte(r.IntN(2))
+	}
+	return some.Differ(none)
+}
+
+func (m *model) lost(now time.Time) {
+	if !m.open {
+		return
+	}
+	m.endRenewal()
+	m.renewing = 0
+	if m.synced || m.published() > 0 && !m.clock {
+		m.clock, m.expired, m.ownerLost = true, false, now
+	}
+	if m.clock {
+		for _, e := range m.services {
+			if e.lost.IsZero() {
+				e.lost = m.ownerLost
+			}
+		}
+	}
+	m.open, m.marked, m.content, m.synced = false, false, false, false
+}
+
+// endRenewal has the clock of what is not announced yet run since the renewal.
+func (m *model) endRenewal() {
+	if m.renewing == 0 || m.synced {
+		return
+	}
+	m.renewing = 0
+	m.clock, m.expired, m.ownerLost = true, false, m.renewed
+	for _, e := range m.services {
+		if e.generation < m.generation && e.lost.IsZero() {
+			e.lost = m.renewed
+		}
+	}
+}
+
+func (m *model) end(now time.Time) {
+	if m.open {
+		m.endRenewal()
+	}
+	if m.open && (!m.synced || m.stale() > 0) {
+		m.sweep(now)
+	}
+}
+
+func (m *model) sweep(now time.Time) {
+	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) })
+	m.unidentified = m.unidentified && m.resumed
+	m.synced, m.known, m.lastSync, m.leftBefore = true, true, now, 0
+	clear(m.earlier)
+	m.clock, m.expired, m.ownerLost = false, false, time.Time{}
+}
+
+// next returns when something is due, and false when nothing is.
+func (m *model) next() (next time.Time, ok bool) {
+	earlier := func(t time.Time) {
+		if !ok || t.Before(next) {
+			next, ok = t, true
+		}
+	}
+	if m.settling() {
+		earlier(m.heard.Add(m.config.Settle))
+	}
+	if at, ok := m.renewalEnds(); ok {
+		earlier(at)
+	}
+	if m.config.Retention > 0 {
+		for _, e := range m.services {
+			if !e.lost.IsZero() {
+				earlier(m.due(e.lost))
+			}
+		}
+		if m.clock {
+			earlier(m.due(m.ownerLost))
+		}
+	}
+	return next, ok
+}
+
+func (m *model) renewalEnds() (time.Time, bool) {
+	at := m.renewed
+	if m.heard.After(at) {
+		at = m.heard
+	}
+	return at.Add(30 * time.Second), m.renewing > 0 && !m.synced
+}
+
+func (m *model) settling() bool { return m.open && m.content && !m.synced && !m.marked }
+
+// due is one nanosecond after the retention.
+func (m *model) due(lost time.Time) time.Time { return lost.Add(m.config.Retention + 1) }
+
+func (m *model) advance(now time.Time) {
+	for {
+		at, ok := m.next()
+		if !ok || at.After(now) {
+			return
+		}
+		if m.settling() && m.heard.Add(m.config.Settle).Equal(at) {
+			m.endRenewal()
+			m.settle(at)
+		} else if end, ok := m.renewalEnds(); ok && end.Equal(at) {
+			m.endRenewal()
+		} else {
+			maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !e.lost.IsZero() && !m.due(e.lost).After(at) })
+			if m.clock && !m.due(m.ownerLost).After(at) {
+				m.clock, m.expired = false, !m.synced
+			}
+		}
+		m.tidy()
+	}
+}
+
+func (m *model) settle(at time.Time) {
+	stale := m.stale()
+	if stale < 10 || stale <= m.published()-stale {
+		m.sweep(at)
+		return
+	}
+	maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !m.live(e) && e.service == nil })
+	m.ownerLost = time.Time{}
+	for _, e := range m.services {
+		if e.lost.After(m.ownerLost) {
+			m.ownerLost = e.lost
+		}
+	}
+	m.synced, m.known, m.lastSync, m.leftBefore = true, true, at, 0
+	clear(m.earlier)
+}
+
+// tidy stops all clocks of a complete catalog that holds nothing back.
+func (m *model) tidy() {
+	if m.synced && m.stale() == 0 {
+		m.clock, m.expired, m.ownerLost = false, false, time.Time{}
+		for _, e := range m.services {
+			e.lost = time.Time{}
+		}
+	}
+}
+
+func (m *model) setConfig(config catalog.Config, now time.Time) {
+	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
+	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
+	m.config = config
+	for _, name := range slices.Sorted(maps.Keys(m.services)) {
+		e := m.services[name]
+		switch {
+		case e.service == nil:
+		case m.refusal(e.service) == notImported && e.generation == m.generation && m.generation > 0:
+			m.leaveOut(name, cmp.Or(e.id, name), false)
+		case m.refusal(e.service) == notImported:
+			delete(m.services, name)
+			m.leaveOutBefore()
+		case m.refusal(e.service) != "":
+			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
+		}
+	}
+	clear(m.sent)
+	clear(m.earlier)
+	if lowered {
+		m.trim()
+	}
+	m.tidy()
+	m.advance(now)
+}
+
+// trim takes away what is beyond the limits.
+func (m *model) trim() {
+	all := m.octets(func(string, *entry) bool { return true })
+	if (m.config.MaxServices == 0 || len(m.services) <= m.config.MaxServices) && (m.config.MaxCatalog == 0 || all <= m.config.MaxCatalog) {
+		return
+	}
+	kept, octets := 0, int64(0)
+	for _, rank := range []func(*entry) bool{
+		func(e *entry) bool { return e.service != nil && m.live(e) },
+		func(e *entry) bool { return e.service != nil && !m.live(e) },
+		func(e *entry) bool { return e.service == nil },
+	} {
+		for _, name := range slices.Sorted(maps.Keys(m.services)) {
+			e := m.services[name]
+			if !rank(e) {
+				continue
+			}
+			if m.config.MaxServices > 0 && kept >= m.config.MaxServices || m.config.MaxCatalog > 0 && octets+e.octets > m.config.MaxCatalog {
+				m.wants = append(m.wants, want{octets: e.octets, place: true})
+				delete(m.services, name)
+				continue
+			}
+			kept, octets = kept+1, octets+e.octets
+		}
+	}
+}
+
+func (m *model) restore(services []packed.Service, up, now time.Time) bool {
+	if m.generation > 0 || m.known || m.config.Retention > 0 && now.After(up.Add(m.config.Retention)) {
+		return false
+	}
+	m.known, m.clock, m.ownerLost = true, true, up
+	for _, s := range services {
+		m.take(s.Name(), "", s.Unpack(), false)
+	}
+	for _, e := range m.services {
+		e.lost = up
+	}
+	return true
+}
+
+// soonest returns when the first of the services that are stale goes, or, when
+// there are none, when the clock runs out.
+func (m *model) soonest() time.Time {
+	if !m.clock || m.config.Retention == 0 {
+		return time.Time{}
+	}
+	first := m.ownerLost
+	for _, e := range m.services {
+		if e.service != nil && !e.lost.IsZero() && e.lost.Before(first) {
+			first = e.lost
+		}
+	}
+	return first.Add(m.config.Retention + time.Second)
+}
+
+func (m *model) status() catalog.Status {
+	s := catalog.Status{
+		Generation: m.generation,
+		Live:       m.generation + 1,
+		Expired:    m.expired,
+		Lost:       m.ownerLost,
+		LastSync:   m.lastSync,
+		Known:      m.known,
+		Services:   m.published(),
+		Stale:      m.stale(),
+		Refused:    m.count(func(e *entry) bool { return e.refused != "" }),
+		Addresses:  m.count(func(e *entry) bool { return e.refused == federation.ReasonAddress }),
+		Octets:     m.octets(func(string, *entry) bool { return true }),
+
+		NotImported: max(len(m.leftOut), m.leftBefore),
+	}
+	for _, e := range m.services {
+		if e.service != nil {
+			s.Instances += len(e.service.Instances)
+		}
+	}
+	if m.open {
+		s.Live = m.liveSince()
+	}
+	if m.clock && m.config.Retention > 0 {
+		s.Expires = m.ownerLost.Add(m.config.Retention + time.Second)
+	}
+	switch {
+	case m.synced:
+		s.State, s.Held = catalog.Synced, s.Stale
+	case m.open:
+		s.State = catalog.Syncing
+	case m.expired:
+		s.State = catalog.Expired
+	case m.clock:
+		s.State = catalog.Stale
+	}
+	return s
+}

@@ -1,0 +1,82 @@
+package catalog
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+// Resumable returns the services that the owner need not send again on a new stream (see package
+// resume), in no order. There are none as long as no catalog was complete, or while one is
+// restored: of a catalog that came in part, hardly any bucket is complete, as owners send
+// in the order of names.
+//
+// A service whose ID is not its name is not in it, and comes again: the catalog would not
+// learn that its ID has changed.
+func (c *Catalog) Resumable() []packed.Service {
+	if !c.known || c.restoring {
+		return nil
+	}
+	services := make([]packed.Service, 0, c.services)
+	for _, r := range c.records {
+		if c.resumable(r) {
+			services = append(services, r.service)
+		}
+	}
+	return services
+}
+
+// LeftOut returns what belongs to Resumable beside the services: those that are not imported,
+// as far as it is known what the owner has sent.
+func (c *Catalog) LeftOut() []leftout.Sent {
+	if !c.known || c.restoring {
+		return nil
+	}
+	return c.leftOut.SentAll()
+}
+
+func (c *Catalog) resumable(r record) bool {
+	if r.service.IsZero() {
+		return false
+	}
+	if len(c.ids.of) == 0 {
+		return true // as mostly
+	}
+	_, other := c.ids.of[r.service.Name()]
+	return !other
+}
+
+// Edits returns how often what Resumable or LeftOut returns has changed. A stream may only
+// go on with what was there when it was asked for, and is there still.
+func (c *Catalog) Edits() uint64 { return c.edits + c.leftOut.Edits() }
+
+// Resumed records that the open stream goes on with what Resumable and LeftOut returned, but
+// for what is selected: that it sends whole. Adopt has to be called with the others.
+// Resumed follows Marked, and comes before the first event.
+func (c *Catalog) Resumed(whole resume.Selection) {
+	if c.stream.open {
+		c.stream.resumed = true
+		c.leftOut.Resumed(whole)
+	}
+}
+
+// Adopt takes services that Resumable has returned as announced by the open stream, which goes
+// on with them: the owner still has these versions, so they are not stale any more. A service
+// that is beyond a limit is not taken, as if it had been sent.
+func (c *Catalog) Adopt(services []packed.Service) {
+	if !c.stream.open {
+		return
+	}
+	for _, p := range services {
+		r, ok := c.records[p.Name()]
+		if !ok || r.service != p {
+			continue
+		}
+		next := r
+		next.generation, next.admission = c.generation, admitted
+		if c.exceeded(r, true, next) == "" {
+			c.unidentified = c.unidentified || r.generation == 0
+			c.set(p.Name(), next)
+		}
+	}
+}

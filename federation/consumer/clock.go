@@ -1,0 +1,111 @@
+package consumer
+
+import "time"
+
+// Two clocks measure how long something takes. The wall clock goes on while the
+// machine is suspended, but can be set; the other one cannot be set, but stands
+// still during a suspension. A mirror always takes the greater of the two measures:
+//
+//   - Retention is counted in the mirror's own time, which is the wall clock while
+//     that is well. It never goes back, and never runs slower than the other
+//     clock: when the wall clock is set back, the mirror's time stays ahead of it by
+//     as much, and when the wall clock is set forward again, it catches up.
+//   - A catalog that is restored was up at LastUp and written at Saved. Where the
+//     wall clock says that this is yet to come, it is behind, and the mirror's time
+//     goes on from there. What is saved is in the mirror's time, so it is never
+//     earlier than what was restored, plus the time that has passed since.
+//   - A wall clock that is set forward cannot be told from a suspension. It ages
+//     the services of a lost owner by as much, which errs on the safe side. A file
+//     from a machine whose clock was ahead is believed: its catalog ages only while
+//     the process runs, until the clock comes to that time.
+//
+// Silence is different: it counts only while the mirror listens, see now.
+type clock struct {
+	read    func() (wall time.Time, elapsed time.Duration)
+	wallAt  time.Time     // of the last reading
+	elapsed time.Duration // of the last reading
+	ahead   time.Duration // of the mirror's time before the wall clock
+}
+
+// systemClock returns the clocks of the machine.
+func systemClock() func() (wall time.Time, elapsed time.Duration) {
+	start := time.Now()
+	return func() (time.Time, time.Duration) {
+		now := time.Now()
+		return now.Round(0), now.Sub(start)
+	}
+}
+
+const (
+	// adjusted is how far the clocks may part between two readings without one of
+	// them having been set or stood still: they are not read at the very same time.
+	adjusted = time.Second
+
+	// maxSleep is the longest sleep of keepTime while something is due at a time of
+	// the clock: its timer does not know of a suspension, or of a wall clock that
+	// is set.
+	maxSleep = time.Second
+)
+
+// now reads the clocks. It returns the mirror's time, and how much of it has passed
+// since the last reading.
+func (c *clock) now() (now time.Time, passed time.Duration) {
+	wall, elapsed := c.read()
+	if !c.wallAt.IsZero() {
+		passed = elapsed - c.elapsed
+		jump := wall.Sub(c.wallAt) - passed // set forward, or suspended; negative: set back
+		if jump.Abs() >= adjusted {
+			c.ahead = max(c.ahead-jump, 0)
+		}
+		passed = max(passed, passed+jump)
+	}
+	c.wallAt, c.elapsed = wall, elapsed
+	return wall.Add(c.ahead), passed
+}
+
+// wall returns the wall clock at the mirror's time t. The zero time is no time.
+func (c *clock) wall(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(-c.ahead)
+}
+
+// atLeast makes the mirror's time go on from t, if it is behind.
+func (c *clock) atLeast(t time.Time) {
+	c.ahead = max(c.ahead, t.Sub(c.wallAt))
+}
+
+// A process that was stopped, suspended or starved finds unread what the owner has
+// sent meanwhile. So while silence counts, keepTime reads the clock more often than
+// every lapse; after a longer gap, the silence so far is void.
+const (
+	lapseShare = 4 // of settle
+	minLapse   = 250 * time.Millisecond
+)
+
+// lapse is the longest time between two readings of the clock for which it counts
+// as silence that nothing came.
+func lapse(settle time.Duration) time.Duration { return max(settle/lapseShare, minLapse) }
+
+// now returns the mirror's time. It voids the silence of the owner when the clock
+// was not read for too long. m.mu is held.
+func (m *Mirror) now() time.Time {
+	now, passed := m.clock.now()
+	if settle, ok := m.catalog.Settling(); ok && passed > lapse(settle) {
+		m.catalog.Paused(now)
+	}
+	return now
+}
+
+// untilDeadline returns how long nothing is due for the catalog. m.mu is held.
+func (m *Mirror) untilDeadline(now time.Time) time.Duration {
+	wait := idle
+	if at, ok := m.catalog.Deadline(); ok {
+		wait = min(maxSleep, at.Sub(now))
+	}
+	if settle, ok := m.catalog.Settling(); ok {
+		wait = min(wait, lapse(settle)/2)
+	}
+	return wait
+}

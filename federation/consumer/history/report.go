@@ -1,0 +1,69 @@
+package history
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// maxRefusals is how many refusals a report has.
+const maxRefusals = 20
+
+// Report returns the report of an owner, without Conflicts and the times of certificates.
+// Retention is how long services of a lost owner are kept; 0 is without limit.
+func Report(id string, s *consumer.Status, retention time.Duration, log *Log, now time.Time) status.Upstream {
+	u := status.Upstream{
+		ID:          id,
+		State:       s.StateName(),
+		Since:       s.Since.UTC(),
+		Known:       s.Known,
+		LastAttempt: s.LastAttempt.UTC(),
+		NextAttempt: s.NextAttempt.UTC(),
+		LastSync:    s.LastSync.UTC(),
+		Lost:        s.Lost.UTC(),
+		Retention:   "forever",
+		Services:    s.Services,
+		Instances:   s.Instances,
+		Octets:      s.Octets,
+		Stale:       s.Stale,
+		Held:        s.Held,
+		NotAdmitted: s.Refused,
+		NotImported: s.NotImported,
+		Hops:        s.Hops(),
+		Path:        s.Path,
+		Resumes:     s.Resumes,
+		Updates:     log.Updates(now),
+		Refusals:    log.Refusals(),
+	}
+	if retention > 0 {
+		u.Retention = plain(retention)
+	}
+	if s.Stale > 0 {
+		u.Expires = s.Expires.UTC()
+	}
+	if s.Failure != nil {
+		u.Failure = s.Failure.Error()
+		if failure, ok := errors.AsType[interface {
+			error
+			Remedy() string
+		}](s.Failure); ok {
+			u.Remedy = failure.Remedy()
+		}
+	}
+	u.Refusals = u.Refusals[:min(len(u.Refusals), maxRefusals)]
+	return u
+}
+
+// plain returns a duration as people write it: 24h, not 24h0m0s.
+func plain(d time.Duration) string {
+	text := d.String()
+	for _, unit := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, unit) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}

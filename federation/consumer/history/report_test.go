@@ -1,0 +1,92 @@
+package history_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+var epoch = time.Unix(1_800_000_000, 0).UTC()
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func numbered(i int) *federation.Service {
+	return &federation.Service{
+		Name: fmt.Sprintf("service-%06d", i), FQDN: must(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
+	}
+}
+
+// gone makes the changes with which services are gone.
+func gone(n int) []catalog.Change {
+	changes := make([]catalog.Change, n)
+	for i := range changes {
+		s := numbered(i)
+		changes[i] = catalog.Change{Name: s.Name, Was: packed.Of(s), Cause: catalog.CauseExpired}
+	}
+	return changes
+}
+
+// TestPublished tells of changes: of services that are gone, of one that moves, and of such
+// as stay.
+func TestPublished(t *testing.T) {
+	var log history.Log
+	one, two := packed.Of(numbered(1)), numbered(1)
+	two.FQDN = must(federation.ParseFQDN("moved.example"))
+	three := numbered(1)
+	three.Description = "another one"
+	log.Published([]catalog.Change{
+		{Name: "service-000001", Service: one},
+		{Name: "service-000001", Service: one, Was: one, Same: true},
+		{Name: "service-000001", Service: packed.Of(three), Was: one},
+	}, epoch)
+	if all := log.Gone(); len(all) != 0 {
+		t.Errorf("nothing is gone: %+v", all)
+	}
+	log.Published([]catalog.Change{{Name: "service-000001", Service: packed.Of(two), Was: one}}, epoch)
+	if all := log.Gone(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
+		t.Errorf("it has moved: %+v", all)
+	}
+	log.Published(gone(recent.Limit+500), epoch)
+	all := log.Gone()
+	if len(all) != recent.Limit || all[0].Service != "service-001499" || all[recent.Limit-1].Service != "service-000500" || all[0].Cause != "expired" || !all[0].At.Equal(epoch) {
+		t.Errorf("%d are gone, %+v first", len(all), all[0])
+	}
+}
+
+func TestRetention(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "forever", 24 * time.Hour: "24h", 30 * time.Minute: "30m", 10 * time.Second: "10s", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
+	} {
+		if u := history.Report("o", new(consumer.Status), d, new(history.Log), epoch); u.Retention != want || u.ID != "o" || u.State != "connecting" {
+			t.Errorf("%v: %+v", d, u)
+		}
+	}
+}
+
+// BenchmarkPublished tells of a catalog that is gone at once, and of one service.
+func BenchmarkPublished(b *testing.B) {
+	for _, n := range []int{1, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var log history.Log
+			changes := gone(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				log.Published(changes, epoch)
+			}
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package consumer_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// TestHistories plays random histories of an owner, its replica, the network, the
+// configuration and the process of the mirror, in which most streams resume. In the end
+// the mirror has what the owner has.
+func TestHistories(t *testing.T) {
+	var resumes uint64
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { resumes += history(t, rand.New(rand.NewPCG(seed, 7))) })
+		})
+	}
+	if resumes == 0 {
+		t.Error("no stream has resumed")
+	}
+}
+
+// history plays one, and returns how many streams have resumed.
+func history(t *testing.T, r *rand.Rand) (resumes uint64) {
+	t.Helper()
+	const names = 300
+	w := newWorld(t)
+	var conns sync.Map
+	w.wrap = func(conn net.Conn) net.Conn {
+		conns.Store(conn, nil)
+		return conn
+	}
+	random := func(i int) *federation.Service {
+		return shop(t, i, []string{"", "", "", "one", "two", "three"}[r.IntN(6)])
+	}
+	all := make(map[string]*federation.Service) // what the owner has
+	for i := range names {
+		if r.IntN(3) > 0 {
+			s := random(i)
+			all[s.Name] = s
+		}
+	}
+	var registry *owner.Registry // nil: the owner is away
+	var stop func()
+	start := func(services map[string]*federation.Service) {
+		registry, stop = w.serve(slices.Collect(maps.Values(services))...)
+	}
+	start(all)
+
+	config := w.config()
+	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
+	rules := func() catalog.Config {
+		rules := catalog.Config{Settle: 5 * time.Second, Retention: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}
+		wanted, bad := []string{"", "one", "two", "three"}[r.IntN(4)], []string{"none", "one", "two", "three"}[r.IntN(4)]
+		filters := r.IntN(2) == 0
+		rules.Admit = func(s *federation.Service) *federation.InvalidError {
+			switch {
+			case filters && s.Description != wanted:
+				return catalog.ErrNotImported
+			case s.Description == bad:
+				return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+			}
+			return nil
+		}
+		rules.MaxServices = []int{0, 0, 0, 100}[r.IntN(4)]
+		return rules
+	}
+	config.Rules = rules()
+	m, end := w.run(config)
+	var log []string
+	for range 25 {
+		op := []string{"services", "services", "services", "owner", "replica", "network", "reload", "version", "restart"}[r.IntN(9)]
+		switch op {
+		case "services": // change
+			for range 1 + r.IntN(2) {
+				s := random(r.IntN(names))
+				if r.IntN(3) == 0 {
+					delete(all, s.Name)
+				} else {
+					all[s.Name] = s
+				}
+				switch {
+				case registry == nil:
+				case all[s.Name] == nil:
+					registry.Delete(s.Name)
+				default:
+					if _, err := registry.Upsert(s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		case "owner": // goes, or comes
+			if registry != nil {
+				stop()
+				registry = nil
+			} else {
+				start(all)
+			}
+		case "replica": // another one, which lags behind
+			if registry != nil {
+				stop()
+				behind := maps.Clone(all)
+				for range r.IntN(3) {
+					delete(behind, fmt.Sprint("s", r.IntN(names)))
+				}
+				start(behind)
+				if r.IntN(2) == 0 {
+					time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
+				}
+				if _, err := registry.Set(slices.Collect(maps.Values(all))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case "network":
+			conns.Range(func(conn, _ any) bool {
+				conn.(net.Conn).Close() //nolint:forcetypeassert // nothing else is in there
+				conns.Delete(conn)
+				return true
+			})
+		case "reload":
+			config.Rules = rules()
+			m.Configure(config.Rules)
+			m.Renew()
+		case "version": // of the API, by a reload
+			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
+			if err := m.Resubscribe(config.Subscription); err != nil {
+				t.Fatal(err)
+			}
+		case "restart": // of the mirror
+			resumes += m.Status().Resumes
+			end()
+			clear(w.services)
+			if r.IntN(2) == 0 {
+				config.Rules = rules()
+			}
+			m, end = w.run(config)
+		}
+		d := []time.Duration{0, 0, time.Duration(r.IntN(3000)) * time.Millisecond, 20 * time.Second, 2 * time.Minute}[r.IntN(5)]
+		log = append(log, fmt.Sprint(op, " ", d))
+		time.Sleep(d)
+		if r.IntN(2) == 0 {
+			synctest.Wait()
+		}
+	}
+	if registry == nil {
+		start(all)
+	}
+	time.Sleep(20 * time.Minute)
+	w.synced(m)
+	time.Sleep(5 * time.Minute)
+	w.synced(m)
+	resumes += m.Status().Resumes
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	admitted, told := 0, 0
+	for name, s := range all {
+		invalid := config.Rules.Admit(s)
+		if invalid != catalog.ErrNotImported {
+			told++
+		}
+		got := w.services[name]
+		switch {
+		case invalid == catalog.ErrNotImported && got != nil:
+			t.Errorf("%s is not imported, and there", name)
+		case invalid == nil && got != nil && got.Description != s.Description:
+			t.Errorf("%s is %q, and the owner has %q", name, got.Description, s.Description)
+		case invalid == nil:
+			admitted++
+			if got == nil && config.Rules.MaxServices == 0 {
+				t.Errorf("%s is missing", name)
+			}
+		}
+	}
+	for name := range w.services {
+		if all[name] == nil {
+			t.Errorf("%s is there, and the owner has none", name)
+		}
+	}
+	if limit := config.Rules.MaxServices; limit > 0 && (len(w.services) > limit || told <= limit && len(w.services) < admitted) {
+		t.Errorf("%d services are there, of %d, with a limit of %d", len(w.services), admitted, limit)
+	}
+	if t.Failed() {
+		t.Logf("after %s: %+v", strings.Join(log, ", "), m.Status())
+	}
+	return resumes
+}

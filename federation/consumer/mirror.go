@@ -1,0 +1,489 @@
+// Package consumer keeps a copy of one owner's catalog current.
+//
+// A [Mirror] is a subscription (package consumer), the catalog that it fills
+// (package catalog), the clocks by which the catalog ages, and the file that preserves
+// it across restarts. It knows when an owner is synced, how long the services of a
+// lost one are kept, and when to ask for the catalog once more. Package agent turns
+// mirrors into DNS zones, federationctl watch shows one, and any other program that
+// wants to follow an owner needs nothing else:
+//
+//	m, err := New(Config{
+//		Subscription: Subscription{Addresses: addresses, Identity: identity},
+//		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: 24 * time.Hour},
+//		Publish:      func(c Changes) { ... },
+//	})
+//	...
+//	err = m.Run(ctx)
+//
+// # Order
+//
+// What the owner sends is applied to the catalog, published, acknowledged and
+// announced, in this order. Published means that Config.Publish has returned, so an
+// acknowledged update is visible. Announced means that Status, the log and the
+// Observer have been updated; neither the owner nor the readers of the catalog wait for
+// that. Status and the log may be ahead of an acknowledgement, when the clock had
+// something to announce meanwhile.
+//
+// # Concurrency
+//
+// Three goroutines share the work: one of the consumer, which applies, acknowledges and
+// announces what arrives; one that does what is due by the clock; and one that writes
+// the file. The catalog is guarded by one mutex, which is held while Publish runs: that
+// keeps the changes in order, and slows down an owner that sends faster than they can
+// be published.
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// Config is what a Mirror needs. Subscription and Rules may be replaced later, by
+// Resubscribe and Configure.
+type Config struct {
+	Subscription Subscription
+
+	// Rules say when the catalog is complete, how long the services of a lost owner
+	// are kept, and what the owner may publish. There are no defaults: with a Settle
+	// of 0 a catalog without an end marker counts as complete after its first service.
+	Rules catalog.Config
+
+	// Name is what the owner is called, in logs and in Subscription.File: the catalog of
+	// a file with another name is not used. Default: the addresses.
+	Name string
+
+	// FormerNames are others that the file may have.
+	FormerNames []string
+
+	// Before is a mirror of the same owner in whose place this one comes, which may still
+	// run: what it holds when Run begins is restored, as from a file. It may be nil.
+	Before *Mirror
+
+	// Publish makes changes visible. It is called with one batch of changes after
+	// the other, from several goroutines but one at a time. The owner's updates are
+	// acknowledged when it returns, so it must not wait for the owner, and must not
+	// call the Mirror except for Status.
+	Publish func(Changes)
+
+	// Prepare is called with each service that is read from the file, packed and
+	// unpacked, before it is published, unless the rules refuse it. What it returns
+	// comes back in Changes.Prepared. It runs beside Publish, so it may do what takes
+	// long. It must not keep s, of which the strings are in the memory of p. It may be
+	// nil.
+	Prepare func(p packed.Service, s *federation.Service) any
+
+	// Accept returns why the services of a stream are not wanted, as they have come through
+	// these owners: before any of it is applied. The stream ends with that, and is not
+	// tried again soon. So does one of which the path cannot be read. It must not call the
+	// Mirror except for Status. It may be nil.
+	Accept func(path wire.Path) error
+
+	Observer Observer            // default: none
+	Logger   *slog.Logger        // default: nothing is logged
+	Tracer   func() trace.Tracer // see stream.Config; default: nothing is traced
+
+	// Clock returns the wall clock, without a monotonic reading, and a clock that
+	// is never set, measured from any fixed moment; default: those of the machine.
+	Clock func() (wall time.Time, elapsed time.Duration)
+
+	// Store keeps catalogs in files; default: package snapshot.
+	Store Store
+}
+
+// Changes is what has changed since the last call of Config.Publish.
+type Changes struct {
+	// Services are the changes in order; of several for one name the last one
+	// holds. Those that are Same concern only who asks for generations. It is empty
+	// when only the status has changed.
+	Services []catalog.Change
+
+	// Prepared is what Config.Prepare has returned for Services, in the order of
+	// these. There may be more of it, for services that are not published.
+	Prepared []any
+
+	// Status is the state after the changes, without LastAttempt and NextAttempt. Every loss of a
+	// stream, and every attempt that fails, is a change of it.
+	Status Status
+}
+
+// Observer is told what happens, for metrics and logs. Its methods are called from
+// several goroutines, must return at once, and must not call the Mirror.
+type Observer interface {
+	// Responded counts a response of the owner that was accepted. The name is that of
+	// the service that it is about, or empty.
+	Responded(op federation.Operation, name string)
+	// Refused reports a response that was answered with a NACK, and why.
+	Refused(reason *federation.InvalidError)
+	// Ended counts a session, or an attempt to open one, by the gRPC code that it
+	// ended with.
+	Ended(code codes.Code)
+	// Published reports how long it took from the receipt of an update until
+	// Config.Publish had returned with it.
+	Published(d time.Duration)
+	// FileFailed counts failures to save or restore the catalog.
+	FileFailed()
+}
+
+// Status is a mirror at a glance.
+type Status struct {
+	catalog.Status // times by the wall clock
+
+	Parked      bool      // the owner refuses this consumer; see stream.Sink
+	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
+	LastAttempt time.Time // to open a stream; zero before the first
+	NextAttempt time.Time // zero while there is a stream, and where nothing is tried before something changes; past while one is under way
+
+	// Path is through which owners the services come, as the open or last stream has
+	// said; empty where that is not known.
+	Path string // as wire.PathHeader has it
+
+	Since time.Time // of what StateName returns, by the wall clock
+
+	Resumed bool   // the open or last stream has brought only what differed from what was held
+	Resumes uint64 // how many streams have, since the Mirror was made
+}
+
+// Hops returns how many owners the services come through: 1 is the origin itself, and 0
+// stands for an owner that does not say it.
+func (s *Status) Hops() int {
+	if s.Path == "" {
+		return 0
+	}
+	return 1 + strings.Count(s.Path, ",")
+}
+
+// Remaining returns how long stale services are kept from now on; 0 when they are
+// gone or kept without limit.
+func (s *Status) Remaining(now time.Time) time.Duration {
+	if s.Expires.IsZero() {
+		return 0
+	}
+	return max(s.Expires.Add(-time.Second).Sub(now), 0)
+}
+
+// StateName returns the state in one lower-case word.
+func (s *Status) StateName() string {
+	if s.Parked {
+		return "parked"
+	}
+	return s.State.String()
+}
+
+// Mirror is a copy of one owner's catalog. Its methods are safe for concurrent use.
+type Mirror struct {
+	// Read-only after New.
+	config Config
+	logger *slog.Logger
+	wake   chan struct{} // has room for one value: something is due before keepTime wakes up
+
+	// Guarded by mu, which is held while Config.Publish runs.
+	mu        sync.Mutex
+	catalog   *catalog.Catalog
+	clock     clock
+	parked    bool
+	failure   error
+	published Status // the last one
+	path      string // of Status, as the fields below
+	resumed   bool
+	resumes   uint64
+	outdated  bool // one of those was set since, or parked or failure
+	holding   holding
+	renewal   renewal
+	next      *subscription   // what Run turns to after the current one; nil: none
+	current   *subscription   // what Run follows; nil while it does not run
+	news      []time.Duration // from receipt to publication, of what is not acknowledged yet
+	wakesAt   time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
+
+	// Owned by Run.
+	lastKeeper *keeper // nil before there was one
+	before     *Mirror // Config.Before, until what it holds is taken over
+
+	// Guarded by announcing, which is taken before mu.
+	announcing sync.Mutex
+	announced  catalog.State // the last one that was logged
+
+	// Atomic.
+	keeper      atomic.Pointer[keeper] // nil without a file
+	status      atomic.Pointer[Status]
+	lastAttempt atomic.Int64 // in nanoseconds; 0 before the first
+	nextAttempt atomic.Int64 // the same; 0 where there is none
+}
+
+// New checks the configuration and returns a Mirror without services. Its errors
+// name the field. It neither connects nor reads the file: Run does.
+func New(config Config) (*Mirror, error) {
+	if config.Publish == nil {
+		return nil, errors.New("no function to publish changes")
+	}
+	if config.Observer == nil {
+		config.Observer = NoObserver{}
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = systemClock()
+	}
+	if config.Store == nil {
+		config.Store = files{}
+	}
+	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
+	m := &Mirror{
+		config:  config,
+		before:  config.Before,
+		logger:  loglimit.Logger(config.Logger).With("owner", config.Name),
+		wake:    make(chan struct{}, 1),
+		catalog: catalog.New(config.Rules),
+		clock:   clock{read: config.Clock},
+	}
+	m.config.Before = nil // it would be held for as long as m
+	first, err := m.subscription(config.Subscription)
+	if err != nil {
+		return nil, err
+	}
+	m.next = first
+	m.published = Status{Status: m.catalogStatus()}
+	m.published.Since, _ = config.Clock()
+	m.status.Store(new(m.published))
+	return m, nil
+}
+
+// Run keeps the catalog current until ctx ends. It returns nil then: after the
+// stream has been closed, a second later at most, and the catalog saved, for which
+// a disk that hangs is waited for five more seconds. Run must be called only once.
+func (m *Mirror) Run(ctx context.Context) error {
+	var timekeeper sync.WaitGroup
+	timekeeper.Go(func() { m.keepTime(ctx) })
+	defer timekeeper.Wait()
+	m.takeOver()
+	for ctx.Err() == nil {
+		m.follow(ctx, m.take())
+	}
+	if k := m.lastKeeper; k != nil {
+		k.await()
+	}
+	return nil
+}
+
+// Status returns the state of the mirror as it was last announced.
+func (m *Mirror) Status() Status {
+	s := *m.status.Load()
+	if at := m.lastAttempt.Load(); at != 0 {
+		s.LastAttempt = time.Unix(0, at)
+	}
+	if at := m.nextAttempt.Load(); at != 0 && s.Failure != nil {
+		s.NextAttempt = time.Unix(0, at)
+	}
+	return s
+}
+
+// Configure replaces the rules, with all consequences for the services that the
+// mirror holds: see [catalog.Catalog.SetConfig]. What was refused before and would
+// be accepted now is fetched only after Renew, except for what only a limit kept
+// out.
+func (m *Mirror) Configure(rules catalog.Config) {
+	m.change(func(now time.Time) {
+		m.catalog.SetConfig(rules, now)
+		m.renewal.last = time.Time{} // the limits may have changed
+	})
+	m.announce()
+}
+
+// Renew subscribes to the owner once more as soon as its catalog is complete, since
+// services that were refused would be accepted now: they are not kept, and an owner
+// sends each only once on a stream. All services stay live meanwhile.
+func (m *Mirror) Renew() {
+	m.change(func(time.Time) { m.renewal.wanted = true })
+}
+
+// Retry tries at once to open a stream where there is none, also if the owner is parked. It
+// waits for nothing, and what it does is told by Status.
+func (m *Mirror) Retry() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current != nil {
+		m.current.consumer.Retry()
+	}
+}
+
+// View calls f with all services, each with when it was announced, and the status that
+// belongs to them. Nothing is published meanwhile, so f may let Config.Publish continue
+// from exactly there. It must neither keep the sequence nor call the Mirror.
+func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.catalog.All(), m.catalogStatus())
+}
+
+// change runs f, which changes the mirror, and publishes what has changed.
+func (m *Mirror) change(f func(now time.Time)) { m.changePrepared(nil, f) }
+
+// changePrepared is change for services for which there is Changes.Prepared.
+func (m *Mirror) changePrepared(prepared []any, f func(now time.Time)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	f(now)
+	m.publish(prepared)
+	m.reschedule(now)
+}
+
+// catalogStatus returns the status of the catalog by the wall clock.
+func (m *Mirror) catalogStatus() catalog.Status {
+	s := m.catalog.Status()
+	for _, t := range []*time.Time{&s.Expires, &s.Soonest, &s.Lost, &s.LastSync} {
+		*t = m.clock.wall(*t)
+	}
+	return s
+}
+
+// publish makes visible what has changed, if anything has. m.mu is held.
+func (m *Mirror) publish(prepared []any) {
+	changes := Changes{
+		Services: m.catalog.Changes(),
+		Prepared: prepared,
+		Status: Status{
+			Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
+			Since: m.published.Since,
+		},
+	}
+	if changes.Status.StateName() != m.published.StateName() {
+		changes.Status.Since = m.clock.wallAt
+	}
+	if len(changes.Services) > 0 {
+		m.save()
+	} else if changes.Status.Status == m.published.Status && !m.outdated {
+		return
+	}
+	m.published, m.outdated = changes.Status, false
+	m.config.Publish(changes)
+}
+
+// keepTime does what is due by the clock until ctx ends.
+func (m *Mirror) keepTime(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-m.wake:
+		case <-ctx.Done():
+			return
+		}
+		wait := m.advance()
+		m.announce()
+		timer.Reset(wait)
+	}
+}
+
+// idle is how long keepTime sleeps when nothing is due.
+const idle = time.Hour
+
+// reschedule wakes keepTime up when something is due earlier than it would wake up
+// by itself. m.mu is held.
+func (m *Mirror) reschedule(now time.Time) {
+	if m.wakesAt.IsZero() || !now.Add(m.untilDue(now)).Before(m.wakesAt) {
+		return
+	}
+	m.wakesAt = time.Time{}
+	select {
+	case m.wake <- struct{}{}:
+	default: // it is about to wake up
+	}
+}
+
+// untilDue returns how long nothing is due. m.mu is held.
+func (m *Mirror) untilDue(now time.Time) time.Duration {
+	wait := m.untilDeadline(now)
+	if at, ok := m.renewalDue(); ok {
+		wait = min(wait, at.Sub(now))
+	}
+	return max(wait, 0)
+}
+
+// advance does what is due now, and returns how long nothing else will be.
+func (m *Mirror) advance() (wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if m.current != nil && m.current.consumer.Pending() {
+		// What has arrived is no silence, even if it was not applied yet.
+		m.catalog.Paused(now)
+	}
+	m.catalog.Advance(now)
+	m.publish(nil)
+	m.renew(now)
+	wait = m.untilDue(now)
+	m.wakesAt = now.Add(wait)
+	return wait
+}
+
+// announce makes known what was published: the status, and in the log those changes
+// of the state that the consumer, which logs its own, cannot know.
+func (m *Mirror) announce() {
+	m.announcing.Lock()
+	defer m.announcing.Unlock()
+	m.mu.Lock()
+	s := m.published
+	renews := m.renewal.began
+	m.renewal.began = false
+	m.mu.Unlock()
+
+	m.status.Store(&s)
+	if renews {
+		m.logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "services", s.Services)
+	}
+	state := s.State
+	if s.Expired {
+		state = catalog.Expired // also behind a stream on which nothing comes
+	}
+	if state == m.announced || state == catalog.Syncing {
+		return // a retry can open a stream and lose it at once, for ever
+	}
+	m.announced = state
+	m.save() // the file says until when the owner was up
+	logger := m.logger.With("services", s.Services)
+	switch { // that it is stale follows from the line that says why it is lost
+	case state == catalog.Synced && s.Held > 0:
+		logger.Warn("owner is synced, but came back without most of its services; they are stale until the retention ends", "held", s.Held)
+	case state == catalog.Synced:
+		logger.Info("owner is synced", "refused", s.Refused)
+	case state == catalog.Expired:
+		logger.Error("owner is expired: the retention is over and its records are gone")
+	}
+}
+
+// NoObserver is an Observer that does nothing, to be embedded by those that need only
+// some of its methods.
+type NoObserver struct{}
+
+// Responded implements Observer.
+func (NoObserver) Responded(federation.Operation, string) {}
+
+// Refused implements Observer.
+func (NoObserver) Refused(*federation.InvalidError) {}
+
+// Ended implements Observer.
+func (NoObserver) Ended(codes.Code) {}
+
+// Published implements Observer.
+func (NoObserver) Published(time.Duration) {}
+
+// FileFailed implements Observer.
+func (NoObserver) FileFailed() {}

@@ -1,0 +1,89 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// An update is acknowledged after it was published, and announced after that.
+func TestPublishThenAcknowledgeThenAnnounce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		published := make(chan struct{})
+		w.publish = func(c consumer.Changes) {
+			if len(c.Services) > 0 {
+				<-published
+			}
+		}
+		w.misbehave("upsert web web.fed.example 192.0.2.1\nhang")
+		m, _ := w.run(w.config())
+
+		if answers := w.heard(); len(answers) > 0 || m.Status().Services != 0 {
+			t.Errorf("before the update is published: answers %v, status %+v", answers, m.Status())
+		}
+		close(published)
+		if answers := w.heard(); len(answers) != 1 || m.Status().Services != 1 {
+			t.Errorf("in the end: answers %v, status %+v", answers, m.Status())
+		}
+		// The consumer counts a response when it has sent the acknowledgement.
+		if diff := cmp.Diff([]string{"responded upsert", "published"}, w.told()); diff != "" {
+			t.Errorf("the observer was told (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// deaf is an owner that sends services for as long as there is room, and reads no
+// acknowledgement.
+type deaf struct {
+	rdpb.UnimplementedDiscoveryServiceServer
+	t *testing.T
+}
+
+func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	for i := range 50_000 {
+		s := service(d.t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+		response, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// Responses that have arrived and wait to be applied are no silence: the catalog is
+// not complete while they do. Here they wait because there is no room left for an
+// acknowledgement.
+func TestArrivedIsNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serveOn(ownerAddress, func(ctx context.Context, listener net.Listener) error {
+			server := grpc.NewServer(grpc.Creds(w.source("owner.example").Server()))
+			rdpb.RegisterDiscoveryServiceServer(server, deaf{t: t})
+			defer context.AfterFunc(ctx, server.Stop)()
+			return server.Serve(listener)
+		})
+		m, _ := w.run(w.config())
+		time.Sleep(20 * time.Second) // longer than settle, shorter than such an owner is put up with
+		if s := m.Status(); s.State != catalog.Syncing || s.Services == 0 || s.Services == 50_000 {
+			t.Errorf("while responses wait, the owner is %v with %d services", s.State, s.Services)
+		}
+	})
+}

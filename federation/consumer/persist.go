@@ -1,0 +1,337 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+const (
+	// saveInterval is the least time between two saves.
+	saveInterval = 5 * time.Second
+
+	// A catalog that does not change is saved again when a part of its
+	// retention has passed, as the file says until when the owner was up: a
+	// process that is killed cannot say it.
+	saveShare       = 20
+	maxSaveInterval = time.Hour
+
+	// progressInterval is the least time between two lines about a long load.
+	progressInterval = 5 * time.Second
+)
+
+// keeper keeps the catalog in a file. No lock is held while it waits for the disk,
+// and whoever waits for it does so for a bounded time.
+type keeper struct {
+	// Read-only after newKeeper.
+	mirror *Mirror
+	file   string
+	logger *slog.Logger
+	before *keeper                 // the mirror's last one, which may still be at the file; or nil
+	wake   chan struct{}           // has room for one wake-up
+	last   chan *snapshot.Snapshot // has room for what is saved last; nil: nothing
+	done   chan struct{}           // closed when run has returned
+
+	// Atomic.
+	abandoned atomic.Bool // nobody waits any more for what comes of it
+
+	// Owned by whoever runs load or run, one after the other.
+	failure string // the last one that was logged
+}
+
+// newKeeper makes a keeper that saves the catalog from now on.
+func (m *Mirror) newKeeper(file string) *keeper {
+	k := &keeper{
+		mirror: m, file: file, before: m.lastKeeper,
+		wake: make(chan struct{}, 1), last: make(chan *snapshot.Snapshot, 1), done: make(chan struct{}),
+		logger: m.logger.With("file", file),
+	}
+	m.lastKeeper = k
+	m.keeper.Store(k)
+	return k
+}
+
+// loaded is what became of a file.
+type loaded struct {
+	*snapshot.Snapshot
+
+	err      error
+	aside    string // the new name of a file that is somebody else's
+	asideErr error
+}
+
+// load restores the catalog. What is wrong with the file is reported, and no
+// reason not to start: the owner will send its catalog again.
+func (k *keeper) load(ctx context.Context) {
+	if k.mirror.known() {
+		return // only the subscription is new
+	}
+	r := restoration{mirror: k.mirror}
+	steps, left := make(chan func()), make(chan struct{})
+	defer close(left)
+	l, ok := within(ctx, loadPatience, steps, func() loaded {
+		return k.read(steps, func(part *snapshot.Snapshot, prepared []any) bool {
+			select {
+			case steps <- func() { r.add(part, prepared, false) }:
+				return true
+			case <-left:
+				return false
+			}
+		})
+	})
+	defer r.discard()
+	switch {
+	case ctx.Err() != nil:
+		return
+	case !ok:
+		k.report("catalog cannot be restored", errors.New("the disk hangs; the owner is asked without it"))
+		return
+	case errors.Is(l.err, fs.ErrNotExist):
+		return
+	case l.err != nil:
+		k.report("catalog cannot be restored", l.err)
+		if l.asideErr != nil {
+			k.report("file cannot be kept aside", l.asideErr)
+		} else if l.aside != "" {
+			k.logger.Warn("file is kept under another name", "aside", l.aside)
+		}
+		return
+	}
+	r.add(l.Snapshot, nil, true)
+	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", l.LastUp, "used", r.used)
+}
+
+// read loads the file, and sets it aside when it is somebody else's: the next save
+// would write over it. It may go on when nobody waits for it any more: as long as
+// part reports true, which gets the services and what Config.Prepare returned for them.
+func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) bool) loaded {
+	next := time.Now().Add(progressInterval)
+	refused := 0
+	store := k.mirror.config.Store
+	var prepared []any
+	prepare := k.mirror.config.Prepare
+	s, err := store.Load(k.file, snapshot.Options{
+		Owner:  k.mirror.config.Name,
+		Former: k.mirror.config.FormerNames,
+		Policy: wire.AnyAddress(), // the rules of the catalog judge addresses
+		Service: func(p packed.Service, s *federation.Service) {
+			if prepare != nil {
+				prepared = append(prepared, prepare(p, s))
+			}
+		},
+		Part: func(s *snapshot.Snapshot) bool {
+			theirs := prepared
+			prepared = make([]any, 0, len(theirs))
+			return part(s, theirs)
+		},
+		Refused: func(invalid *federation.InvalidError) {
+			if refused++; refused == 1 {
+				k.logger.Warn("catalog in the file has services that are refused now; this is the first", "error", invalid)
+			}
+		},
+		Progress: func(done, total int) {
+			select {
+			case steps <- func() {}:
+			default:
+			}
+			if now := time.Now(); now.After(next) {
+				next = now.Add(progressInterval)
+				k.logger.Info("restoring the catalog", "restored", done, "services", total)
+			}
+		},
+	})
+	l := loaded{Snapshot: s, err: err}
+	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrNewer, regularfile.ErrTooLarge} {
+		if errors.Is(err, theirs) {
+			l.aside, l.asideErr = store.SetAside(k.file)
+		}
+	}
+	return l
+}
+
+// takeOver restores what the mirror before this one holds.
+func (m *Mirror) takeOver() {
+	if m.before == nil {
+		return
+	}
+	if s := m.before.currentSnapshot(); s != nil {
+		s.Total = len(s.Services)
+		r := restoration{mirror: m}
+		r.add(s, nil, true)
+	}
+	m.before = nil
+}
+
+// known reports whether there is a catalog already.
+func (m *Mirror) known() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.catalog.Status().Known
+}
+
+// restoration fills the catalog part by part. Queries are answered from what is there
+// already, and a name that is not may still come.
+type restoration struct {
+	mirror   *Mirror
+	begun    bool
+	used     bool // the catalog takes the services
+	whole    bool
+	services int // so far
+}
+
+// add restores a part of the services, and with last completes the catalog.
+func (r *restoration) add(s *snapshot.Snapshot, prepared []any, last bool) {
+	m := r.mirror
+	m.changePrepared(prepared, func(time.Time) {
+		if !r.begun {
+			r.begun, r.used = true, m.beginRestore(s)
+		}
+		r.services += len(s.Services)
+		if !r.used {
+			return
+		}
+		m.catalog.RestoreMore(s.Services)
+		if r.whole = last; last {
+			m.catalog.EndRestore(true)
+		}
+	})
+	if last {
+		m.announce()
+	}
+}
+
+// discard takes everything back, unless it is whole.
+func (r *restoration) discard() {
+	if r.used && !r.whole {
+		r.mirror.change(func(time.Time) { r.mirror.catalog.EndRestore(false) })
+	}
+}
+
+// beginRestore prepares the catalog for what the file has. m.mu is held.
+func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
+	if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+		return false
+	}
+	for _, t := range []time.Time{s.LastUp, s.Saved} {
+		m.clock.atLeast(t)
+	}
+	return m.catalog.BeginRestore(s.Total, s.LastUp, m.now())
+}
+
+// run saves the catalog after changes until ctx ends, and then once more what comes
+// by last.
+func (k *keeper) run(ctx context.Context) {
+	defer close(k.done)
+	if k.before != nil {
+		<-k.before.done // or its last save would replace ours
+		k.before = nil
+	}
+	k.failure = "" // to load: a save that succeeds is no recovery from it
+	for ctx.Err() == nil {
+		refresh := time.NewTimer(k.mirror.refreshInterval())
+		select {
+		case <-k.wake:
+			k.save(k.mirror.currentSnapshot())
+			refresh.Reset(saveInterval)
+			select {
+			case <-refresh.C:
+			case <-ctx.Done():
+			}
+		case <-refresh.C:
+			k.save(k.mirror.currentSnapshot())
+		case <-ctx.Done():
+		}
+		refresh.Stop()
+	}
+	k.save(<-k.last)
+}
+
+// abandon leaves a keeper alone whose disk hangs.
+func (k *keeper) abandon() {
+	k.abandoned.Store(true)
+	k.mirror.config.Observer.FileFailed()
+	k.logger.Error("catalog may not be saved: the disk hangs")
+}
+
+// refreshInterval is the time after which a catalog is saved that does not change.
+func (m *Mirror) refreshInterval() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	retention := m.catalog.Config().Retention
+	if retention == 0 {
+		return maxSaveInterval
+	}
+	return min(max(retention/saveShare, saveInterval), maxSaveInterval)
+}
+
+// save asks for the catalog to be saved, if it is kept in a file. It does not block.
+func (m *Mirror) save() {
+	k := m.keeper.Load()
+	if k == nil {
+		return
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default: // it was asked for already
+	}
+}
+
+// currentSnapshot returns the catalog as it is now, or nil when there is none that
+// is worth keeping.
+func (m *Mirror) currentSnapshot() *snapshot.Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.snapshot(m.now())
+}
+
+// snapshot is currentSnapshot where m.mu is held.
+func (m *Mirror) snapshot(now time.Time) *snapshot.Snapshot {
+	services, lastUp, ok := m.catalog.Snapshot(now)
+	if !ok {
+		return nil
+	}
+	return &snapshot.Snapshot{Owner: m.config.Name, LastUp: lastUp, Saved: now, Services: services}
+}
+
+// save writes the catalog, if there is one.
+func (k *keeper) save(s *snapshot.Snapshot) {
+	if s == nil {
+		return
+	}
+	if err := k.mirror.config.Store.Save(k.file, s); err != nil {
+		k.report("catalog cannot be saved", err)
+		return
+	}
+	if k.failure != "" {
+		k.failure = ""
+		k.logger.Info("catalog is saved again")
+	}
+}
+
+// report logs a failure when it is of another kind than the one before, and
+// counts it. The texts are never the same: they hold names of temporary files.
+func (k *keeper) report(failure string, err error) {
+	if k.abandoned.Load() {
+		return
+	}
+	k.mirror.config.Observer.FileFailed()
+	kind := failure
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		kind += ": " + number.Error()
+	}
+	if kind != k.failure {
+		k.failure = kind
+		k.logger.Error(failure, "error", err)
+	}
+}

@@ -1,0 +1,542 @@
+package consumer_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+)
+
+// times returns when there were saves, after start.
+func times(saves []saved, start time.Time) string {
+	var all []string
+	for _, s := range saves {
+		all = append(all, s.at.Sub(start).String())
+	}
+	return strings.Join(all, " ")
+}
+
+// What changes is saved at once, but only every five seconds, and last when the
+// mirror ends.
+func TestSaveAfterChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.0"))
+		m, stop := w.run(w.kept(d, "catalog"))
+		w.await(m, "synced 1/0")
+		time.Sleep(time.Minute)
+		d.take()
+		start := time.Now()
+		for i := range 40 {
+			if _, err := registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+1))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		saves := d.take()
+		if got := times(saves, start); got != "0s 5s 10s" {
+			t.Errorf("saved after %s", got)
+		}
+		if last := saves[len(saves)-1]; last.Owner != ownerAddress || last.path != "catalog" || len(last.Services) != 1 ||
+			!last.Saved.Equal(last.at) || !last.LastUp.Equal(last.at) {
+			t.Errorf("saved %+v", last)
+		}
+		time.Sleep(time.Minute)
+		if got := times(d.take(), start); got != "15s" {
+			t.Errorf("saved after %s", got)
+		}
+		stop()
+		saves = d.take()
+		if got := times(saves, start); got != "1m12s" || saves[0].Services[0].Unpack().Endpoints[0].Address.String() != "192.0.2.40" {
+			t.Errorf("saved after %s in the end: %v", got, saves)
+		}
+	})
+}
+
+// A catalog that does not change is saved when a twentieth of its retention has
+// passed, but not more often than every five seconds, and at least every hour.
+func TestSaveUnchanged(t *testing.T) {
+	for retention, want := range map[time.Duration]time.Duration{
+		0:                  time.Hour,
+		time.Minute:        5 * time.Second,
+		100 * time.Second:  5 * time.Second,
+		time.Hour:          3 * time.Minute,
+		20 * time.Hour:     time.Hour,
+		7 * 24 * time.Hour: time.Hour,
+	} {
+		t.Run(retention.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				d := new(disk)
+				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				config := w.kept(d, "catalog")
+				config.Rules.Retention = retention
+				m, _ := w.run(config)
+				w.await(m, "synced 1/0")
+				time.Sleep(time.Minute)
+				saves := d.take()
+				start := saves[len(saves)-1].at
+				for len(saves) < 4 || !saves[0].at.After(start) {
+					time.Sleep(5 * time.Second)
+					saves = append(saves, d.take()...)
+					saves = slices.DeleteFunc(saves, func(s saved) bool { return !s.at.After(start) })
+				}
+				for i, s := range saves[1:] {
+					if got := s.at.Sub(saves[i].at); got != want || !s.LastUp.Equal(s.at) {
+						t.Errorf("saved after %v, up until %v before", got, s.at.Sub(s.LastUp))
+					}
+				}
+			})
+		})
+	}
+}
+
+// The file says until when the owner was up, as soon as it is lost, although no
+// service has changed.
+func TestSaveAfterLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		m, _ := w.run(w.kept(d, "catalog"))
+		w.await(m, "synced 1/0")
+		time.Sleep(10 * time.Minute)
+		d.take()
+		stop()
+		synctest.Wait()
+		lost := time.Now()
+		if saves := d.take(); len(saves) != 1 || !saves[0].at.Equal(lost) || !saves[0].LastUp.Equal(lost) {
+			t.Errorf("after the loss %+v is saved", saves)
+		}
+		time.Sleep(10 * time.Minute)
+		for _, s := range d.take() {
+			if !s.LastUp.Equal(lost) || !s.Saved.Equal(s.at) {
+				t.Errorf("up until %v after the loss", s.LastUp.Sub(lost))
+			}
+		}
+	})
+}
+
+// A mirror that never knew a catalog, or whose catalog is expired, writes no file.
+func TestNothingToSave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
+		m, stop := w.run(w.kept(d, "catalog"))
+		w.await(m, "syncing 1/0")
+		time.Sleep(2 * time.Hour)
+		stop()
+		if saves := d.take(); len(saves) > 0 {
+			t.Errorf("saved: %+v", saves)
+		}
+	})
+}
+
+// restart runs a mirror with what is on the disk after the owner was synced for an
+// hour with two services, and both are down for ten minutes.
+func restart(t *testing.T, w *world, d *disk) (m *consumer.Mirror, stop func()) {
+	t.Helper()
+	_, stopOwner := w.serve(service(t, "old.fed.example", "192.0.2.2"), service(t, "web.fed.example", "192.0.2.1"))
+	config := w.kept(d, "catalog")
+	m, stop = w.run(config)
+	w.await(m, "synced 2/0")
+	time.Sleep(time.Hour)
+	stopOwner()
+	stop()
+	time.Sleep(10 * time.Minute)
+	w.services = make(map[string]*federation.Service)
+	w.take()
+	w.logged()
+	w.log.Reset()
+	return w.run(config)
+}
+
+// What was saved is stale after a start, for what is left of its retention, and
+// visible before the owner is asked.
+func TestRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		m, _ := restart(t, w, d)
+		if got := w.names(); got != "old web" {
+			t.Errorf("restored: %s", got)
+		}
+		s := m.Status()
+		if s.StateName() != "stale" || s.Services != 2 || s.Stale != 2 || !s.Known || s.Remaining(w.wall()) != 50*time.Minute {
+			t.Errorf("status is %+v, %v are left", s, s.Remaining(w.wall()))
+		}
+		w.wantLog(
+			`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,
+			`WARN msg="not connected to owner, still trying"`,
+		)
+		time.Sleep(50 * time.Minute)
+		if got := state(m); got != "stale 2/2" {
+			t.Errorf("owner is %s when the retention ends", got)
+		}
+		time.Sleep(time.Second)
+		if got := state(m); got != "expired 0/0" || w.names() != "" {
+			t.Errorf("owner is %s with %s after the retention", got, w.names())
+		}
+	})
+}
+
+// The restored catalog is announced before the first attempt has an end.
+func TestRestoreIsAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		_, stop := restart(t, w, d)
+		stop()
+		w.serveOn(ownerAddress, nothing)
+		m, _ := w.run(w.kept(d, "catalog"))
+		if got := state(m); got != "stale 2/2" || w.attempts() == 0 {
+			t.Errorf("while the owner does not answer it is %s", got)
+		}
+	})
+}
+
+// The owner has the last word over what is in the file.
+func TestOwnerReplacesRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, _ := restart(t, w, new(disk))
+		w.serve(service(t, "web.fed.example", "192.0.2.3"))
+		w.await(m, "synced 1/0")
+		if got := w.names(); got != "web" {
+			t.Errorf("the services are %s", got)
+		}
+	})
+}
+
+// What was saved too long ago is not used.
+func TestRestoreTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		m, stop := restart(t, w, d)
+		if got := state(m); got != "stale 2/2" {
+			t.Errorf("owner is %s", got)
+		}
+		stop()
+		time.Sleep(2 * time.Hour)
+		w.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=true`,
+			`WARN msg="not connected to owner, still trying"`)
+		w.services = make(map[string]*federation.Service)
+		m, _ = w.run(w.kept(d, "catalog"))
+		if got := state(m); got != "connecting 0/0" || w.names() != "" {
+			t.Errorf("owner is %s with %s", got, w.names())
+		}
+		w.wantLog(`INFO msg="catalog restored from its file" file=catalog services=2 last_up=2000-01-01T01:00:00.000Z used=false`,
+			`WARN msg="not connected to owner, still trying"`)
+	})
+}
+
+// Services in the file that are refused now are left out; the first of them is
+// logged.
+func TestRestoreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		_, stop := restart(t, w, d)
+		stop()
+		w.logged()
+		w.log.Reset()
+		d.loading = func(_ string, o snapshot.Options) error {
+			o.Refused(&federation.InvalidError{Reason: federation.ReasonName})
+			o.Refused(&federation.InvalidError{Reason: federation.ReasonAddress})
+			return nil
+		}
+		w.run(w.kept(d, "catalog"))
+		w.wantLog(`WARN msg="catalog in the file has services that are refused now; this is the first" file=catalog error=`,
+			`INFO msg="catalog restored from its file"`, `WARN msg="not connected to owner, still trying"`)
+	})
+}
+
+// A file that is not this owner's is set aside, and one that cannot be read is not:
+// the next save replaces it.
+func TestFileIsNotUsed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file string
+		err  error
+		want []string // lines
+	}{
+		"damaged":   {"catalog", snapshot.ErrCorrupt, []string{`ERROR msg="catalog cannot be restored" file=catalog error=`}},
+		"no access": {"catalog", fs.ErrPermission, []string{`ERROR msg="catalog cannot be restored" file=catalog error=`}},
+		"missing":   {"catalog", fs.ErrNotExist, nil},
+		"of another owner": {"catalog", fmt.Errorf("wrapped: %w", snapshot.ErrForeign), []string{
+			`ERROR msg="catalog cannot be restored" file=catalog error="wrapped: `,
+			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
+		}},
+		"cannot be renamed": {"fixed", snapshot.ErrNewer, []string{
+			`ERROR msg="catalog cannot be restored" file=fixed error=`,
+			`ERROR msg="file cannot be kept aside" file=fixed error="the file cannot be renamed"`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				d := &disk{loading: func(string, snapshot.Options) error { return tc.err }}
+				m, _ := w.run(w.kept(d, tc.file))
+				time.Sleep(time.Second)
+				w.wantLog(append(tc.want, `WARN msg="not connected to owner, still trying"`)...)
+				failures := 0
+				for _, line := range tc.want {
+					if strings.HasPrefix(line, "ERROR") {
+						failures++
+					}
+				}
+				if n := w.counted("file failed"); n != failures {
+					t.Errorf("%d failures counted, want %d", n, failures)
+				}
+				if aside := len(d.aside) > 0; aside != (tc.file == "fixed" || len(tc.want) > 1) {
+					t.Errorf("set aside: %v", d.aside)
+				}
+				if got := state(m); got != "connecting 0/0" {
+					t.Errorf("owner is %s", got)
+				}
+				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				w.await(m, "synced 1/0")
+				time.Sleep(5 * time.Second) // after a catalog that was not worth keeping
+				if saves := d.take(); len(saves) == 0 {
+					t.Error("the catalog is not saved")
+				}
+				if strings.Contains(w.logged(), "saved again") {
+					t.Error("a failure to restore is taken for one to save")
+				}
+			})
+		})
+	}
+}
+
+// The files of the machine: what is wrong is kept under another name, and replaced
+// by a catalog that the next process uses.
+func TestBrokenFile(t *testing.T) {
+	for name, content := range map[string]func(path string) error{
+		"no snapshot": func(path string) error { return os.WriteFile(path, []byte("not a catalog"), 0o600) },
+		"of another owner": func(path string) error {
+			return snapshot.Save(path, &snapshot.Snapshot{Owner: "other.example:8008", LastUp: time.Now()})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				path := filepath.Join(t.TempDir(), "catalog")
+				if err := content(path); err != nil {
+					t.Fatal(err)
+				}
+				before, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				config := w.config()
+				config.Subscription.File = path
+				_, stopOwner := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				m, stop := w.run(config)
+				w.await(m, "synced 1/0")
+				stop()
+				stopOwner()
+				if after, err := os.ReadFile(path + ".rejected"); err != nil || string(after) != string(before) {
+					t.Errorf("kept is %q, %v", after, err)
+				}
+				m, _ = w.run(config)
+				if got := state(m); got != "stale 1/1" {
+					t.Errorf("owner is %s after the restart", got)
+				}
+			})
+		})
+	}
+}
+
+// A disk that cannot be written is one line for each kind of error, however often it
+// is tried, and another one when it can be written again.
+func TestSaveFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var err error
+		d := &disk{saving: func(string) error { return err }}
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		m, _ := w.run(w.kept(d, "catalog"))
+		w.await(m, "synced 1/0")
+		time.Sleep(10 * time.Second)
+		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced"`)
+		change := func(failure error) {
+			t.Helper()
+			synctest.Wait()
+			err = failure
+			for i := range 2 {
+				if _, err := registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+2))); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+			}
+			synctest.Wait()
+		}
+		temporary := func(name string, number syscall.Errno) error {
+			return &fs.PathError{Op: "create", Path: name, Err: number}
+		}
+		change(temporary("a", syscall.ENOSPC))
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create a: no space left on device"`)
+		change(temporary("b", syscall.ENOSPC))
+		w.wantLog()
+		change(temporary("c", syscall.EIO))
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error="create c: input/output error"`)
+		change(errors.New("odd"))
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
+		if n := w.counted("file failed"); n != 8 {
+			t.Errorf("%d failures counted", n)
+		}
+		change(nil)
+		w.wantLog(`INFO msg="catalog is saved again" file=catalog`)
+		change(errors.New("odd"))
+		w.wantLog(`ERROR msg="catalog cannot be saved" file=catalog error=odd`)
+	})
+}
+
+// A new subscription may have another file: what is known goes into it, and the
+// other one keeps what it had. The files are written one after the other.
+func TestResubscribeWithAnotherFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		released := make(chan struct{})
+		var hangs bool
+		d := new(disk)
+		d.saving = func(path string) error {
+			if path == "first" && hangs {
+				<-released
+			}
+			return nil
+		}
+		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		config := w.kept(d, "first")
+		m, stop := w.run(config)
+		w.await(m, "synced 1/0")
+		time.Sleep(time.Minute)
+		d.take()
+		hangs = true
+		config.Subscription.File = "second"
+		if err := m.Resubscribe(config.Subscription); err != nil {
+			t.Fatal(err)
+		}
+		w.await(m, "synced 1/0")
+		time.Sleep(time.Minute)
+		if saves := d.take(); len(saves) > 0 {
+			t.Errorf("while the disk hangs, %s is saved", saves[0].path)
+		}
+		close(released)
+		time.Sleep(time.Second)
+		stop()
+		var paths []string
+		for _, s := range d.take() {
+			paths = append(paths, s.path)
+		}
+		if got := strings.Join(slices.Compact(paths), " "); got != "first second" || strings.Join(d.loaded, " ") != "first" {
+			t.Errorf("saved were %s, loaded %s", got, d.loaded)
+		}
+		if w.counted("file failed") > 0 || m.Status().Services != 1 {
+			t.Errorf("%d failures, status %+v", w.counted("file failed"), m.Status())
+		}
+	})
+}
+
+// Without a file in the new subscription, nothing is saved any more.
+func TestResubscribeWithoutFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		config := w.kept(d, "first")
+		m, stop := w.run(config)
+		w.await(m, "synced 1/0")
+		time.Sleep(time.Minute)
+		d.take()
+		config.Subscription.File = ""
+		if err := m.Resubscribe(config.Subscription); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.take(); len(got) != 1 {
+			t.Errorf("%d last saves", len(got))
+		}
+		w.await(m, "synced 1/0")
+		registry.Delete("web")
+		time.Sleep(time.Hour)
+		stop()
+		if got := d.take(); len(got) != 0 {
+			t.Errorf("%d saves without a file", len(got))
+		}
+	})
+}
+
+// A file is no better than the services of a stream, even if that was never complete.
+// Nor does the time in it matter.
+func TestRestoreAfterStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		d := new(disk)
+		if err := d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now().Add(48 * time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
+		config := w.config()
+		config.Store = d
+		m, _ := w.run(config)
+		w.await(m, "syncing 1/0")
+		config.Subscription.File, config.Subscription.Addresses = "catalog", []string{"nobody.example:8008"}
+		if err := m.Resubscribe(config.Subscription); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // of which the stream may have one to end
+		if got := state(m); got != "stale 1/1" || m.Status().Known {
+			t.Errorf("owner is %s, known %v", got, m.Status().Known)
+		}
+		if got := w.logged(); !strings.Contains(got, `services=0 last_up=2000-01-01T00:00:00.000Z used=false`) {
+			t.Errorf("logged is\n%s", got)
+		}
+	})
+}
+
+// The key says whose catalog is in a file.
+func TestKey(t *testing.T) {
+	for want, change := range map[string]func(*consumer.Config){
+		ownerAddress: func(*consumer.Config) {},
+		"shop":       func(c *consumer.Config) { c.Name = "shop" },
+		ownerAddress + ",other.example:8008": func(c *consumer.Config) {
+			c.Subscription.Addresses = append(c.Subscription.Addresses, "other.example:8008")
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				d := new(disk)
+				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				config := w.kept(d, "catalog")
+				change(&config)
+				m, _ := w.run(config)
+				w.await(m, "synced 1/0")
+				time.Sleep(5 * time.Second) // after a catalog that was not worth keeping
+				if saves := d.take(); len(saves) == 0 || saves[0].Owner != want {
+					t.Errorf("saved %+v", saves)
+				}
+				if got := w.logged(); !strings.Contains(got, " owner="+want+" ") {
+					t.Errorf("the owner is not named %s:\n%s", want, got)
+				}
+				if m.Status().State != catalog.Synced {
+					t.Errorf("owner is %s", state(m))
+				}
+			})
+		})
+	}
+}

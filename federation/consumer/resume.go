@@ -1,0 +1,164 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+// adoptTogether is how many services are taken from an earlier stream together: as many
+// as there are in one batch of updates at most. The mirror is locked meanwhile.
+const adoptTogether = 64
+
+// errChanged ends a stream that goes on with services of which some have gone since: by
+// the end of their retention, or by other rules.
+var errChanged = errors.New("what is held has changed since the owner was told of it")
+
+// holding is what the owner was told, or would be told, of what the catalog holds.
+type holding struct {
+	digests resume.Digests   // nil: nothing
+	told    []packed.Service // that are in them
+	version wire.Version     // of the API
+	edits   uint64           // of the catalog then
+}
+
+// Holds implements stream.Sink. The digests of a large catalog take a while, and are
+// kept for the next attempts: until the catalog changes, an attempt costs nothing.
+func (m sink) Holds(ctx context.Context) resume.Digests {
+	m.mu.Lock()
+	edits := m.catalog.Edits()
+	if m.renewal.underWay {
+		m.holding = holding{}
+		m.mu.Unlock()
+		return nil
+	}
+	if h := m.holding; h.digests != nil && h.version == m.version && h.edits == edits {
+		m.mu.Unlock()
+		return h.digests
+	}
+	services, leftOut := m.catalog.Resumable(), m.catalog.LeftOut()
+	m.mu.Unlock()
+
+	digests, told := digestsOf(ctx, services, leftOut, m.version)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holding = holding{digests, told, m.version, edits} // a change since then shows when it counts
+	return digests
+}
+
+// digestsOf returns the digests of what a catalog holds, or nil when that is nothing, or
+// ctx ends, and the services that are in them. It takes over the slice.
+func digestsOf(ctx context.Context, services []packed.Service, leftOut []leftout.Sent, version wire.Version) (resume.Digests, []packed.Service) {
+	var sum resume.Sum
+	var encode encoder
+	told := services[:0]
+	for i, p := range services {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, nil
+		}
+		if resource, ok := encode.resource(p, version); ok {
+			sum.Add(p.Name(), resource)
+			told = append(told, p)
+		}
+	}
+	for i := range leftOut {
+		leftOut[i].AddTo(&sum)
+	}
+	if sum.Len() == 0 {
+		return nil, nil
+	}
+	return sum.Digests().Fold(resume.Buckets(sum.Len())), told
+}
+
+// encoder makes the resources of services, one after the other in the same memory.
+type encoder struct {
+	buffer   []byte
+	unpacker packed.Unpacker
+}
+
+// resource returns the value of the resource in which the service has come, if it came by
+// that version of the API. It is valid until the next call. It reports false where the
+// service has come by another version, which may say more or less of it.
+func (e *encoder) resource(p packed.Service, version wire.Version) ([]byte, bool) {
+	if version != wire.V1Alpha1 {
+		var ok bool
+		e.buffer, ok = p.AppendMessage(e.buffer[:0])
+		return e.buffer, ok // unnamed instances come by v1alpha1 only
+	}
+	s := e.unpacker.Unpack(p)
+	for i := range s.Instances {
+		if !s.Instances[i].Unnamed {
+			return nil, false
+		}
+	}
+	m, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, "", false)
+	return m.GetResource().GetValue(), err == nil
+}
+
+// Announced implements stream.Sink.
+func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
+	if m.config.Accept != nil {
+		err := a.PathErr
+		if err == nil {
+			err = m.config.Accept(a.Path)
+		}
+		if err != nil {
+			return stream.UnwantedError{Reason: err}
+		}
+	}
+	var held holding
+	var err error
+	m.change(func(time.Time) {
+		held, m.holding = m.holding, holding{} // only an owner that is away is told the same again
+		m.path, m.resumed, m.outdated = a.Path.Header(), false, true
+		if a.Marked {
+			m.catalog.Marked()
+		}
+		switch {
+		case !a.Resumed:
+		case m.catalog.Edits() != held.edits:
+			err = errChanged
+		default:
+			m.catalog.Resumed(a.Whole)
+		}
+	})
+	if err != nil || !a.Resumed {
+		return err
+	}
+	return m.adopt(ctx, held, a.Whole)
+}
+
+// adopt takes services as announced by the open stream, but for those that it sends whole.
+func (m sink) adopt(ctx context.Context, held holding, whole resume.Selection) (err error) {
+	next := make([]packed.Service, 0, adoptTogether)
+	for i := 0; i < len(held.told) && err == nil; {
+		next = next[:0]
+		for ; i < len(held.told) && len(next) < adoptTogether; i++ {
+			if !whole.Has(held.told[i].Name()) {
+				next = append(next, held.told[i])
+			}
+		}
+		m.change(func(time.Time) {
+			if err = ctx.Err(); err == nil && m.catalog.Edits() != held.edits {
+				err = errChanged
+			}
+			if err == nil {
+				m.catalog.Adopt(next)
+			}
+		})
+	}
+	if err == nil {
+		m.change(func(time.Time) {
+			m.resumed, m.outdated = true, true
+			m.resumes++
+		})
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package consumer
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// messages returns those of n services.
+func messages(b *testing.B, n int) []*rdpb.StreamResponse {
+	b.Helper()
+	all := make([]*rdpb.StreamResponse, n)
+	for i := range all {
+		fqdn, err := federation.ParseFQDN(fmt.Sprintf("s%07d.example", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		address, err := federation.ParseAddress("192.0.2.1")
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := &federation.Service{
+			Name: fmt.Sprintf("shop/service-%07d", i), FQDN: fqdn, SANs: []string{"spiffe://owner.example/shop"},
+			Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
+			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
+		}
+		event := federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
+		if all[i], err = wire.Encode(event, "0123456789abcdef", "0123456789abcdef"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return all
+}
+
+// BenchmarkStream opens a stream of an owner whose catalog is held already. "whole"
+// decodes and applies all of it, 64 services at a time; "resume" takes digests, and takes over
+// what is held. It leaves out the network, gRPC and the acknowledgements, which only "whole"
+// has for each service.
+func BenchmarkStream(b *testing.B) {
+	for _, size := range []int{10_000, 100_000} {
+		for _, how := range []string{"whole", "resume", "resume, digests known"} {
+			b.Run(strconv.Itoa(size)+"/"+how, func(b *testing.B) {
+				all := messages(b, size)
+				m, err := New(Config{
+					Subscription: Subscription{Addresses: []string{"owner:1"}, Identity: mtls.Consumer{}},
+					Rules:        catalog.Config{Retention: time.Hour, Settle: time.Second},
+					Publish:      func(Changes) {},
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				s, ctx := sink{m, wire.V1Alpha2}, b.Context()
+				octets := 0
+				whole := func() {
+					octets = 0
+					updates := make([]stream.Update, 0, adoptTogether)
+					for i := range all {
+						event, err := wire.Decode(all[i], wire.AnyAddress())
+						if err != nil {
+							b.Fatal(err)
+						}
+						octets += len(all[i].GetResource().GetValue())
+						if updates = append(updates, stream.Update{Event: event}); len(updates) < adoptTogether && i < len(all)-1 {
+							continue
+						}
+						if _, err := s.Apply(ctx, updates); err != nil {
+							b.Fatal(err)
+						}
+						updates = updates[:0]
+					}
+				}
+				transmit := func(announce func() stream.Announcement, send func()) {
+					a := announce()
+					if err := s.Opened(ctx); err != nil {
+						b.Fatal(err)
+					}
+					if err := s.Announced(ctx, a); err != nil {
+						b.Fatal(err)
+					}
+					send()
+					if _, err := s.Apply(ctx, []stream.Update{{Event: federation.Event{Operation: federation.End}}}); err != nil {
+						b.Fatal(err)
+					}
+					if status := m.catalogStatus(); status.Services != size || status.State != catalog.Synced || status.Stale != 0 {
+						b.Fatalf("status %+v", status)
+					}
+				}
+				full := func() stream.Announcement { return stream.Announcement{Marked: true} }
+				transmit(full, whole)
+				b.ReportAllocs()
+				for b.Loop() {
+					if how == "whole" {
+						transmit(full, whole)
+						continue
+					}
+					if how == "resume" {
+						m.holding.digests = nil
+					}
+					transmit(func() stream.Announcement {
+						digests := s.Holds(ctx)
+						octets = len(digests.Header())
+						return stream.Announcement{Marked: true, Resumed: true, Whole: digests.Differ(digests)}
+					}, func() {})
+				}
+				b.ReportMetric(float64(octets), "octets")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/service")
+			})
+		}
+	}
+}

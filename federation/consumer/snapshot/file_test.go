@@ -1,0 +1,267 @@
+package snapshot_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+var wanted = snapshot.Options{Owner: owner}
+
+func TestSaveAndLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	if _, err := snapshot.Load(path, wanted); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("no file: %v", err)
+	}
+	for _, s := range []*snapshot.Snapshot{example(t), {Owner: owner, LastUp: lastUp}} {
+		if err := snapshot.Save(path, s); err != nil {
+			t.Fatal(err)
+		}
+		got, err := snapshot.Load(path, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := compare(s, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS != "windows" && info.Mode() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	if got := files(t, filepath.Dir(path)); !slices.Equal(got, []string{"catalog.db"}) {
+		t.Errorf("files %q", got)
+	}
+}
+
+// files returns the names in a directory.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// TestSaveFails fails to save: the last snapshot stays, and no other file is left.
+func TestSaveFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "catalog.db")
+	if err := snapshot.Save(path, example(t)); err != nil {
+		t.Fatal(err)
+	}
+	bad := example(t)
+	bad.Owner = "\xff" // no UTF-8
+	err := snapshot.Save(path, bad)
+	if err == nil || !strings.HasPrefix(err.Error(), "save "+path+": ") {
+		t.Errorf("got %v", err)
+	}
+	if got, err := snapshot.Load(path, wanted); err != nil || compare(example(t), got) != "" {
+		t.Errorf("the old file: %v", err)
+	}
+	if err := snapshot.Save(dir, example(t)); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"catalog.db"}) {
+		t.Errorf("files %q", got)
+	}
+	if err := snapshot.Save(filepath.Join(dir, "none", "catalog.db"), example(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+}
+
+func TestLoadFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	if err := os.WriteFile(path, []byte("fedsnap"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshot.Load(path, wanted); !errors.Is(err, snapshot.ErrTruncated) || err.Error() != path+": snapshot ends early" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := snapshot.Load(filepath.Dir(path), wanted); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+// TestSaveRemovesAbandonedFiles saves beside temporary files of killed processes, and
+// beside files that are something else.
+func TestSaveRemovesAbandonedFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{
+		".catalog.db.1.tmp": time.Hour,
+		".catalog.db.2.tmp": time.Minute, // may be at work
+		".other.db.3.tmp":   time.Hour,
+		"catalog.db.tmp":    time.Hour,
+		".catalog.db.":      time.Hour,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(file, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := snapshot.Save(filepath.Join(dir, "catalog.db"), example(t)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{".catalog.db.", ".catalog.db.2.tmp", ".other.db.3.tmp", "catalog.db", "catalog.db.tmp"}
+	if got := files(t, dir); !slices.Equal(got, want) {
+		t.Errorf("files %q", got)
+	}
+}
+
+// TestSaveIsAtomic reads while several goroutines save. The file is always a complete
+// snapshot.
+func TestSaveIsAtomic(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	small, large := many(t, 1), many(t, 500)
+	if err := snapshot.Save(path, small); err != nil {
+		t.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	for _, s := range []*snapshot.Snapshot{small, large} {
+		writers.Go(func() {
+			for range 10 {
+				if err := snapshot.Save(path, s); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		writers.Wait()
+		close(done)
+	}()
+	for {
+		got, err := snapshot.Load(path, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(got.Services); n != 1 && n != 500 {
+			t.Fatalf("%d services", n)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	s := many(b, 100_000)
+	path := filepath.Join(b.TempDir(), "catalog.db")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := snapshot.Save(path, s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size(b, path)
+}
+
+func BenchmarkLoad(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "catalog.db")
+	if err := snapshot.Save(path, many(b, 100_000)); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := snapshot.Load(path, wanted); err != nil {
+			b.Fatal(err)
+		}
+	}
+	size(b, path)
+}
+
+// size reports throughput and the bytes of a service in the file.
+func size(b *testing.B, path string) {
+	b.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	b.ReportMetric(float64(info.Size())/100_000, "B/service")
+}
+
+// TestLoadParts loads a snapshot part by part: all services in order, a few at first.
+// A reader may stop, and sees nothing of a file that is damaged in the end.
+func TestLoadParts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	want := many(t, 10_000)
+	if err := snapshot.Save(path, want); err != nil {
+		t.Fatal(err)
+	}
+	load := func(stopAt int) (parts []int, whole *snapshot.Snapshot, err error) {
+		whole = new(snapshot.Snapshot)
+		o := wanted
+		var told []packed.Service
+		o.Service = func(p packed.Service, s *federation.Service) {
+			if packed.Of(s) != p {
+				t.Errorf("service %s is another one unpacked", p.Name())
+			}
+			told = append(told, p)
+		}
+		o.Part = func(part *snapshot.Snapshot) bool {
+			parts = append(parts, len(part.Services))
+			if part.Total != len(want.Services) {
+				t.Errorf("a part says that there are %d services", part.Total)
+			}
+			if !slices.Equal(told, part.Services) {
+				t.Error("not every service of a part came before it")
+			}
+			told = nil
+			whole.Services = append(whole.Services, part.Services...)
+			whole.Owner, whole.LastUp, whole.Saved = part.Owner, part.LastUp, part.Saved
+			return len(parts) != stopAt
+		}
+		rest, err := snapshot.Load(path, o)
+		if rest != nil && len(rest.Services) > 0 {
+			t.Errorf("%d services are in no part", len(rest.Services))
+		}
+		return parts, whole, err
+	}
+	parts, got, err := load(0)
+	if err != nil || compare(want, got) != "" || !slices.Equal(parts, []int{512, 512, 1024, 2048, 2048, 2048, 1808}) {
+		t.Errorf("parts of %v services: %v", parts, err)
+	}
+	for _, stopAt := range []int{1, len(parts)} {
+		if parts, _, err := load(stopAt); !errors.Is(err, snapshot.ErrStopped) || len(parts) != stopAt {
+			t.Errorf("parts of %v services when part %d is the last: %v", parts, stopAt, err)
+		}
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file[len(file)-1] ^= 1
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if parts, _, err := load(0); !errors.Is(err, snapshot.ErrCorrupt) || len(parts) > 0 {
+		t.Errorf("parts of %v services of a damaged file: %v", parts, err)
+	}
+}

@@ -1,0 +1,131 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+// wholeFor is for how long the whole catalog is asked for at an address where asking for
+// less did not work. An owner that is mended resumes after that, and one that is not
+// costs one attempt in that time.
+const wholeFor = time.Hour
+
+// announced is what the header of a stream says.
+type announced struct {
+	Announcement
+
+	header  bool  // there is one
+	accepts error // why what it says of a part of the catalog cannot be
+}
+
+// resumeError ends a stream of which nobody knows which part of the catalog it brings.
+type resumeError struct {
+	reason string
+	asked  bool // for a part
+}
+
+func (e *resumeError) Error() string {
+	return fmt.Sprintf("the owner's header %s: %s", wire.ResumeHeader, e.reason)
+}
+
+// UnwantedError is the error of Sink.Announced for a stream that is not wanted: another
+// one is not opened soon.
+type UnwantedError struct{ Reason error }
+
+// Error returns the text of the reason.
+func (e UnwantedError) Error() string { return e.Reason.Error() }
+
+// Unwrap returns the reason.
+func (e UnwantedError) Unwrap() error { return e.Reason }
+
+// announcement waits for the header, and returns what the owner announces in it to a
+// consumer that has sent the digests.
+func announcement(stream stream, asked resume.Digests) announced {
+	header, err := stream.Header()
+	if err != nil || header == nil {
+		return announced{}
+	}
+	a := announced{header: true}
+	a.Marked = slices.Contains(header.Get(wire.CatalogEndHeader), wire.CatalogEndMarked)
+	// RFC 9110 section 5.3: several fields are one list.
+	a.Path, a.PathErr = wire.ParsePath(strings.Join(header.Get(wire.PathHeader), ","))
+	says := strings.Join(header.Get(wire.ResumeHeader), ",")
+	if !resume.Accepts(says) {
+		return a // the whole catalog
+	}
+	refuse := func(reason string) announced {
+		a.accepts = &resumeError{reason, len(asked) > 0}
+		return a
+	}
+	if len(asked) == 0 {
+		return refuse("it accepts digests, of which none were sent")
+	}
+	if !a.Marked {
+		return refuse("it accepts digests on a stream without an end marker")
+	}
+	if a.Whole, err = resume.ParseSelection(says, len(asked)); err != nil {
+		return refuse(err.Error())
+	}
+	a.Resumed = true
+	return a
+}
+
+// holds returns the digests to send to the owner at the address; nil to get its whole
+// catalog.
+func (c *Consumer) holds(ctx context.Context, address string) resume.Digests {
+	if until, ok := c.whole[address]; ok {
+		if time.Now().Before(until) {
+			return nil
+		}
+		delete(c.whole, address)
+	}
+	return c.config.Sink.Holds(ctx)
+}
+
+// meet passes on what the header says. Its error ends the stream before any of it was
+// applied.
+func (c *Consumer) meet(ctx context.Context, with conversation, a announced) error {
+	if a.accepts != nil {
+		if with.asked {
+			c.whole[with.address] = time.Now().Add(wholeFor)
+		}
+		return a.accepts
+	}
+	if !a.header {
+		if with.asked {
+			return c.unmet(ctx, with)
+		}
+		return nil // the inbox knows why
+	}
+	c.journal.path(with.address, a.PathErr)
+	if err := c.config.Sink.Announced(ctx, a.Announcement); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("header: %w", err)
+	}
+	return nil
+}
+
+// unmet returns why a stream has ended that has no header, although digests were sent. It
+// may be these that are too much for the peer or for what stands before it: a header of
+// 11 kB at most.
+func (c *Consumer) unmet(ctx context.Context, with conversation) error {
+	_, err := with.inbox.take(ctx)
+	if s, ok := status.FromError(err); ok {
+		switch s.Code() { //nolint:exhaustive // the others say nothing of the kind
+		case codes.Internal, codes.Unknown, codes.ResourceExhausted:
+			c.whole[with.address] = time.Now().Add(wholeFor)
+		}
+	}
+	return err
+}

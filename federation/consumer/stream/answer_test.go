@@ -1,0 +1,148 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// recorder is a stream that remembers the answers.
+type recorder struct {
+	stream
+
+	answers  []string
+	takes    time.Duration // each answer
+	fails    error         // of the second answer
+	header   metadata.MD
+	response Update // that is received
+	closed   error
+}
+
+func (r *recorder) answer(nonce string, refusal *federation.InvalidError) error {
+	time.Sleep(r.takes)
+	if r.answers = append(r.answers, nonce); refusal != nil {
+		r.answers[len(r.answers)-1] += " " + string(refusal.Reason)
+	}
+	if len(r.answers) == 2 {
+		return r.fails
+	}
+	return nil
+}
+
+func (r *recorder) Header() (metadata.MD, error)  { return r.header, r.fails }
+func (r *recorder) receive() (Update, int, error) { return r.response, 7, r.fails }
+func (r *recorder) CloseSend() error              { return r.closed }
+
+// Every update is answered in order, up to one that cannot be. The owner has 30 s to
+// make room.
+func TestAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		updates := []Update{
+			{nonce: "a"},
+			{nonce: "b", Invalid: &federation.InvalidError{Reason: federation.ReasonName}},
+			{nonce: "c"},
+		}
+		refusals := []*federation.InvalidError{nil, {Reason: federation.ReasonPort}, {Reason: federation.ReasonLimit}}
+		gone := errors.New("gone")
+		for name, tc := range map[string]struct {
+			stream   recorder
+			refusals []*federation.InvalidError
+			want     string
+			err      error
+		}{
+			"accepted": {recorder{}, nil, "a, b name, c", nil},
+			"refused":  {recorder{}, refusals, "a, b name, c limit", nil},
+			"fails":    {recorder{fails: gone}, refusals, "a, b name", gone},
+			"slow":     {recorder{takes: 10*time.Second - 1}, nil, "a, b name, c", nil},
+			"too slow": {recorder{takes: 10*time.Second + 1}, nil, "a, b name, c", errAnswerTimeout},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			err := answer(&tc.stream, cancel, updates, tc.refusals)
+			if got := strings.Join(tc.stream.answers, ", "); got != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
+				t.Errorf("%s: the answers are %s, %v", name, got, err)
+			}
+			time.Sleep(time.Minute)
+			if cause := context.Cause(ctx); (cause != nil) != errors.Is(tc.err, errAnswerTimeout) {
+				t.Errorf("%s: the stream ends: %v", name, cause)
+			}
+			cancel(nil)
+		}
+	})
+}
+
+// Whatever comes ends the silence, and has the time of its receipt. Where the end of
+// the catalog is marked, an empty response is the end, unless it is refused.
+func TestReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &federation.InvalidError{}
+		quiet := &Consumer{config: Config{Tracer: func() trace.Tracer { return nil }}}
+		for name, tc := range map[string]struct {
+			marked   bool
+			response Update
+			want     federation.Operation
+		}{
+			"alive":   {false, Update{Event: federation.Event{Operation: federation.Alive}}, federation.Alive},
+			"end":     {true, Update{Event: federation.Event{Operation: federation.Alive}}, federation.End},
+			"refused": {true, Update{Event: federation.Event{Operation: federation.Alive}, Invalid: refused}, federation.Alive},
+			"upsert":  {true, Update{Event: federation.Event{Operation: federation.Upsert}}, federation.Upsert},
+		} {
+			silence := time.AfterFunc(time.Second, func() {})
+			update, size, err := quiet.receiver(&recorder{response: tc.response}, tc.marked, silence)()
+			if update.Operation != tc.want || size != 7 || err != nil {
+				t.Errorf("%s: received %+v, %d, %v", name, update, size, err)
+			}
+			if silence.Stop() {
+				t.Errorf("%s: is silence", name)
+			}
+		}
+		silence := time.AfterFunc(time.Second, func() {})
+		if _, _, err := quiet.receiver(&recorder{fails: io.EOF}, true, silence)(); !errors.Is(err, io.EOF) || !silence.Stop() {
+			t.Errorf("the end is %v, or no silence", err)
+		}
+	})
+}
+
+func TestAnnouncesEnd(t *testing.T) {
+	marked := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)
+	for name, tc := range map[string]struct {
+		stream recorder
+		want   bool
+	}{
+		"marked":  {recorder{header: marked}, true},
+		"twice":   {recorder{header: metadata.Pairs(wire.CatalogEndHeader, "odd", wire.CatalogEndHeader, wire.CatalogEndMarked)}, true},
+		"odd":     {recorder{header: metadata.Pairs(wire.CatalogEndHeader, "odd")}, false},
+		"nothing": {recorder{}, false},
+		"failed":  {recorder{header: marked, fails: io.EOF}, false},
+	} {
+		if got := announcement(&tc.stream, nil).Marked; got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// The end of a stream is no error of Send: what was sent before it is still to come.
+func TestSent(t *testing.T) {
+	other := errors.New("other")
+	if sent(nil) != nil || sent(io.EOF) != nil || !errors.Is(sent(other), other) {
+		t.Errorf("errors are %v, %v, %v", sent(nil), sent(io.EOF), sent(other))
+	}
+}
+
+func TestRotate(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	for i, want := range []string{"a b c", "b c a", "c a b"} {
+		if got := strings.Join(rotate(all, i), " "); got != want {
+			t.Errorf("from %d on: %s", i, got)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package stream
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The bounds of the delay between two attempts at an address. Hamlet, 'Error Codes':
+// "can retry with an exponential backoff with a minimum delay of 1 second".
+const (
+	minDelay = time.Second
+	maxDelay = 60 * time.Second
+
+	// maxSlowDelay bounds the delay where somebody has to fix something before an
+	// attempt can succeed, and where an attempt costs more than a refused connection.
+	maxSlowDelay = 5 * time.Minute
+
+	// maxQuickDelay bounds the delay where connections are refused at once, for as long
+	// as most restarts and deployments take; after quickFor, maxLaterDelay does.
+	maxQuickDelay = 5 * time.Second
+	maxLaterDelay = 15 * time.Second
+	quickFor      = 10 * time.Minute
+)
+
+// backoff spreads the retries of many consumers: a delay is a random duration
+// between the minimum and a ceiling that doubles each time, up to a limit. The zero
+// value is ready to use. It is our own because gRPC exports no more of its backoff than
+// the parameters, and has no minimum.
+type backoff struct{ ceiling time.Duration }
+
+func (b *backoff) next(limit time.Duration) time.Duration {
+	// The first ceiling is above the minimum, since all consumers of an owner lose
+	// it at the same moment.
+	b.ceiling = min(2*max(b.ceiling, minDelay), limit)
+	return minDelay + rand.N(b.ceiling-minDelay+1) //nolint:gosec // jitter is no secret
+}
+
+func (b *backoff) reset() { b.ceiling = 0 }
+
+// replica is one of the addresses of the owner, and when it is tried.
+type replica struct {
+	address string
+
+	patience time.Duration // for how long it may say nothing while there is another one
+	wait     backoff
+	refusing time.Time // since when it has refused each connection at once; zero: it does not
+	failed   time.Time // when the last attempt ended; zero: there was none
+	due      time.Time // when the next attempt is
+	rests    time.Time // until when the owner does not want to be tried
+	fixable  bool      // new credentials may help
+	parked   bool      // little else does
+	final    bool      // it is parked, and not tried again by itself
+}
+
+// ended notes how an attempt has ended, and returns the delay before the next one that
+// the backoff calls for.
+func (r *replica) ended(e end) time.Duration {
+	now, limit := time.Now(), maxDelay
+	r.parked = e.verdict == park
+	r.final = r.parked && e.after == 0
+	r.fixable = r.parked || e.verdict == slow
+	switch {
+	case e.verdict != quick:
+		r.refusing = time.Time{}
+	case r.refusing.IsZero():
+		r.refusing = now
+	}
+	switch {
+	case e.verdict == slow:
+		limit = maxSlowDelay
+	case e.verdict == quick && now.Sub(r.refusing) < quickFor:
+		limit = maxQuickDelay
+	case e.verdict == quick:
+		limit = maxLaterDelay
+	case e.silent():
+		// Owners that are merely slow must not be given up again and again.
+		r.patience = min(2*r.patience, maxDelay)
+	}
+	if e.after > 0 {
+		// Those who are told the same do not come back together.
+		r.rests = now.Add(e.after + rand.N(e.after/2+1)) //nolint:gosec // jitter is no secret
+	}
+	delay := r.wait.next(limit)
+	r.failed, r.due = now, now.Add(delay)
+	return delay
+}
+
+// reset begins the backoff anew: an address of the owner was of use.
+func (r *replica) reset(patience time.Duration) {
+	r.wait.reset()
+	r.patience, r.refusing, r.due = patience, time.Time{}, time.Time{}
+}
+
+// forgive makes an attempt due if new credentials may help.
+func (r *replica) forgive() {
+	if r.parked {
+		r.rests = time.Time{} // it has asked for that only because it has refused the others
+	}
+	if r.fixable {
+		r.fixable, r.parked, r.final, r.due = false, false, false, time.Time{}
+	}
+}
+
+// hurry makes an attempt due, but no earlier than any other may be.
+func (r *replica) hurry() {
+	r.parked, r.final, r.rests, r.due = false, false, time.Time{}, time.Time{}
+	if !r.failed.IsZero() {
+		r.due = r.failed.Add(minDelay)
+	}
+}
+
+// next returns when the next attempt is, unless there is none.
+func (r *replica) next() time.Time { return later(r.due, r.rests) }
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,225 @@
+package stream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// verdict is what the end of a session calls for.
+type verdict uint8
+
+const (
+	retry verdict = iota
+	quick         // retry, and soon: an attempt costs next to nothing
+	calm          // retry, and send fewer pings
+	slow          // retry, but not often: somebody has to fix something first
+	park          // do not retry before something has changed, or the time has come that the owner says
+)
+
+// end says how a session ended. It is an error whose text is safe to show.
+type end struct {
+	verdict verdict
+	code    codes.Code
+	err     error
+	after   time.Duration // for how long the owner asks not to be tried; 0: it does not
+}
+
+// classify turns the error with which a session ended into a decision. A status code
+// comes from the owner itself: no stream is opened before the owner has proved its
+// identity.
+func classify(err error) end {
+	code := status.Code(err)
+	f, below := errors.AsType[*failure](err)
+	_, unwanted := errors.AsType[UnwantedError](err)
+	r, resumed := errors.AsType[*resumeError](err)
+	switch {
+	// Whatever is wrong with a handshake may pass: clocks get set, certificates get
+	// renewed, and what answered in plain text was not the owner.
+	case below && f.handshake:
+		return end{verdict: slow, code: codes.Unavailable, err: err}
+	// Nobody listens yet, or the name is not there: a restart ends in that way.
+	case below && !late(err):
+		return end{verdict: quick, code: codes.Unavailable, err: err}
+	case below:
+		return end{verdict: retry, code: codes.Unavailable, err: err}
+	case errors.Is(err, errSilent):
+		return end{verdict: retry, code: codes.DeadlineExceeded, err: err}
+	case unwanted:
+		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+	case resumed && !r.asked: // so the next attempt ends in the same way
+		return end{verdict: slow, code: codes.FailedPrecondition, err: err}
+	case resumed:
+		return end{verdict: retry, code: codes.FailedPrecondition, err: err}
+	case errors.Is(err, io.EOF):
+		return end{verdict: retry, code: codes.OK, err: err}
+	// Hamlet: a consumer that is not authenticated "must not retry", unless the owner says
+	// that it may.
+	case code == codes.Unauthenticated, code == codes.InvalidArgument:
+		return end{verdict: park, code: code, err: err, after: retryAfter(err)}
+	case unreadable(err):
+		return end{verdict: slow, code: code, err: err}
+	// gRPC, A8: an owner that gets more pings than it allows ends the connection
+	// with this debug data. gRPC shows it nowhere but in the text of the status.
+	case code == codes.Unavailable && strings.Contains(status.Convert(err).Message(), `debug data: "too_many_pings"`):
+		return end{verdict: calm, code: code, err: err}
+	}
+	return end{verdict: retry, code: code, err: err, after: retryAfter(err)}
+}
+
+// retryAfter returns for how long the owner asks not to be tried: by a RetryInfo
+// (google.rpc) in a status Unavailable, or in one after which it would not be tried again. It
+// is 0 where it asks for nothing that makes sense.
+func retryAfter(err error) time.Duration {
+	s, ok := status.FromError(err)
+	if !ok || !slices.Contains([]codes.Code{codes.Unavailable, codes.Unauthenticated, codes.InvalidArgument}, s.Code()) {
+		return 0
+	}
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			return min(max(info.GetRetryDelay().AsDuration(), 0), maxSlowDelay)
+		}
+	}
+	return 0
+}
+
+// unreadable reports whether a message was too large to be read at all. The next
+// stream comes to the same message again, after the whole catalog before it. It is no
+// reason to park: the owner can fix it alone, without any change on this side.
+func unreadable(err error) bool {
+	// gRPC shows it only in the text. An owner that sends this text itself is
+	// subscribed to less often.
+	return status.Code(err) == codes.ResourceExhausted &&
+		strings.HasPrefix(status.Convert(err).Message(), "grpc: received message larger than max")
+}
+
+// alert returns the alert with which the owner ended the TLS handshake, if any.
+func alert(err error) (text string, ok bool) {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "remote error" { // as crypto/tls calls it
+		return "", false
+	}
+	return op.Err.Error(), true
+}
+
+func (e end) Error() string {
+	if e.code == codes.OK {
+		return "the owner closed the stream"
+	}
+	if e.verdict == calm { // which stands at the end of a text too long to be shown
+		return fmt.Sprintf("%v: the owner gets more pings than it allows (too_many_pings)", e.code)
+	}
+	if s, ok := status.FromError(e.err); ok {
+		return fmt.Sprintf("%v: %s", e.code, federation.Quote(s.Message()))
+	}
+	return e.err.Error()
+}
+
+func (e end) Unwrap() error { return e.err }
+
+// silent reports whether the owner was left because it said nothing.
+func (e end) silent() bool { return errors.Is(e.err, errSilent) }
+
+// kind returns the same string for ends that mean the same to a reader of the log.
+// Unlike the text it holds nothing that may change from one attempt to the next, such
+// as a port number, the time or the owner's own words.
+func (e end) kind() string {
+	var kind strings.Builder
+	kind.WriteString(e.code.String())
+	for err := e.err; err != nil; err = errors.Unwrap(err) {
+		fmt.Fprintf(&kind, " %T", err)
+		switch err := err.(type) { //nolint:errorlint // each link of the chain is looked at
+		case syscall.Errno:
+			kind.WriteString(strconv.Itoa(int(err)))
+		case x509.CertificateInvalidError:
+			kind.WriteString(strconv.Itoa(int(err.Reason)))
+		}
+	}
+	text, _ := alert(e.err)
+	return kind.String() + text
+}
+
+// Remedy says what to do about the end, or is empty. Section "Why there is no stream" of
+// docs/operating.md says the same at length.
+func (e end) Remedy() string {
+	if text, ok := alert(e.err); ok {
+		return alertRemedy(text)
+	}
+	var certificate x509.CertificateInvalidError
+	var identity *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	var name *net.DNSError
+	f, below := errors.AsType[*failure](e.err)
+	switch {
+	case errors.As(e.err, &certificate) && certificate.Reason == x509.Expired: // or not yet valid
+		return "have the owner renew its certificate, and compare the clocks of both machines"
+	case errors.As(e.err, &identity):
+		return "correct the owner's certificate, or owner_id, tls_servername and the CA file here"
+	case errors.As(e.err, &plain):
+		return "correct the address, unless something else answers for the owner just now: it does not speak TLS"
+	case below && !f.handshake && errors.As(e.err, &name):
+		return "correct the name in the address of the owner, or the resolver of this machine"
+	case below && !f.handshake && errors.Is(e.err, syscall.ECONNREFUSED):
+		return "start the owner; if it runs, compare where it listens with the address here"
+	case below && !f.handshake && (late(e.err) || errors.Is(e.err, syscall.EHOSTUNREACH) || errors.Is(e.err, syscall.ENETUNREACH)):
+		return "repair the network between here and the owner: an address, a firewall, a link, or its machine"
+	case below && late(e.err), errors.Is(e.err, errSilent), unanswered(e):
+		return "restart the owner if it hangs: its status page does not answer either; if it does, repair the network between"
+	case e.verdict == calm:
+		return "raise keepalive to what the owner allows"
+	case e.code == codes.Unauthenticated:
+		return "have the owner admit the certificate of this consumer, or use another one"
+	case e.code == codes.InvalidArgument, e.code == codes.Unimplemented:
+		return "compare api with the version that the owner speaks"
+	case unreadable(e.err):
+		return fmt.Sprintf("raise max_message, or have the owner split the service: what is %d times as large cannot be skipped", readFactor)
+	}
+	return ""
+}
+
+// late reports whether an error from below gRPC is that something took too long.
+func late(err error) bool {
+	limit, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && limit.Timeout()
+}
+
+// unanswered reports whether the owner has left a ping without an answer, which gRPC shows
+// only in the text.
+func unanswered(e end) bool {
+	return e.code == codes.Unavailable && strings.Contains(status.Convert(e.err).Message(), "keepalive ping failed")
+}
+
+// alertRemedy says what to do about an alert of the owner, or is empty.
+func alertRemedy(text string) string {
+	// RFC 8446 section 6.2
+	const (
+		protocolVersion       = tls.AlertError(70)
+		internalError         = tls.AlertError(80)
+		userCanceled          = tls.AlertError(90)
+		noApplicationProtocol = tls.AlertError(120)
+	)
+	switch text {
+	case internalError.Error(), userCanceled.Error(): // have nothing to do with this consumer
+		return ""
+	case protocolVersion.Error(), noApplicationProtocol.Error():
+		return "have the owner speak TLS 1.3 and HTTP/2"
+	}
+	return "have the owner admit the certificate of this consumer, or use another one"
+}

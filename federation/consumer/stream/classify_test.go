@@ -1,0 +1,137 @@
+package stream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// alerted is the error of a handshake that the peer ended with an alert.
+func alerted(alert tls.AlertError) error {
+	return &failure{true, &net.OpError{Op: "remote error", Err: alert}}
+}
+
+// What each end of a session calls for, says, and advises.
+func TestClassify(t *testing.T) {
+	const admit = "have the owner admit the certificate of this consumer, or use another one"
+	for name, tc := range map[string]struct {
+		err     error
+		verdict verdict
+		code    codes.Code
+		text    string
+		remedy  string // its beginning
+	}{
+		"refused connection": {&failure{false, syscall.ECONNREFUSED}, quick, codes.Unavailable, "connection refused", "start the owner"},
+		"dial too late": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, retry, codes.Unavailable, "dial tcp: i/o timeout", "repair the network",
+		},
+		"no route": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}},
+			quick, codes.Unavailable, "dial tcp: connect: no route to host", "repair the network",
+		},
+		"no name": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "o.example", IsNotFound: true}}},
+			quick, codes.Unavailable, "dial tcp: lookup o.example: no such host", "correct the name",
+		},
+		"late name": {
+			&failure{false, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "i/o timeout", Name: "o.example", IsTimeout: true}}},
+			retry, codes.Unavailable, "dial tcp: lookup o.example: i/o timeout", "correct the name",
+		},
+		"late handshake": {&failure{true, context.DeadlineExceeded}, slow, codes.Unavailable, "TLS handshake: context deadline exceeded", "restart the owner if it hangs"},
+		"no answer to a ping": {
+			status.Error(codes.Unavailable, "keepalive ping failed to receive ACK within timeout"), retry, codes.Unavailable, "Unavailable: ", "restart the owner if it hangs",
+		},
+		"handshake": {&failure{true, io.EOF}, slow, codes.Unavailable, "TLS handshake: EOF", ""},
+		"alert":     {alerted(42), slow, codes.Unavailable, "TLS handshake: remote error: tls: bad certificate", admit},
+		"alert 70":  {alerted(70), slow, codes.Unavailable, "TLS handshake: remote error: tls: protocol version not supported", "have the owner speak TLS 1.3 and HTTP/2"},
+		"alert 120": {alerted(120), slow, codes.Unavailable, "TLS handshake: remote error: tls: no application protocol", "have the owner speak TLS 1.3 and HTTP/2"},
+		"alert 80":  {alerted(80), slow, codes.Unavailable, "TLS handshake: remote error: tls: internal error", ""},
+		"alert 90":  {alerted(90), slow, codes.Unavailable, "TLS handshake: remote error: tls: user canceled", ""},
+		"plain text": {
+			&failure{true, tls.RecordHeaderError{Msg: "odd"}}, slow, codes.Unavailable, "TLS handshake: tls: odd", "correct the address",
+		},
+		"expired": {
+			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}},
+			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate has expired", "have the owner renew its certificate",
+		},
+		"no CA": {
+			&failure{true, &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}}},
+			slow, codes.Unavailable, "TLS handshake: tls: failed to verify certificate: x509: certificate is not authorized to sign", "correct the owner's certificate",
+		},
+		"silent":           {fmt.Errorf("wrapped: %w", errSilent), retry, codes.DeadlineExceeded, "wrapped: the owner says nothing", "restart the owner if it hangs"},
+		"closed":           {io.EOF, retry, codes.OK, "the owner closed the stream", ""},
+		"unauthenticated":  {status.Error(codes.Unauthenticated, "who?"), park, codes.Unauthenticated, `Unauthenticated: "who?"`, admit},
+		"invalid argument": {status.Error(codes.InvalidArgument, "no"), park, codes.InvalidArgument, `InvalidArgument: "no"`, "compare api"},
+		"unimplemented":    {status.Error(codes.Unimplemented, "no"), retry, codes.Unimplemented, `Unimplemented: "no"`, "compare api"},
+		"unavailable":      {status.Error(codes.Unavailable, "down"), retry, codes.Unavailable, `Unavailable: "down"`, ""},
+		"unreadable": {
+			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), slow, codes.ResourceExhausted, "ResourceExhausted: ", "raise max_message",
+		},
+		"exhausted":   {status.Error(codes.ResourceExhausted, "quota"), retry, codes.ResourceExhausted, `ResourceExhausted: "quota"`, ""},
+		"larger":      {status.Error(codes.Internal, "grpc: received message larger than max"), retry, codes.Internal, "Internal: ", ""},
+		"pings":       {status.Error(codes.Unavailable, `closing, debug data: "too_many_pings"`), calm, codes.Unavailable, "Unavailable: ", "raise keepalive"},
+		"other pings": {status.Error(codes.Internal, `debug data: "too_many_pings"`), retry, codes.Internal, "Internal: ", ""},
+		"local":       {&net.OpError{Op: "local error", Err: tls.AlertError(42)}, retry, codes.Unknown, "local error: ", ""},
+		"of the sink": {errors.New("full"), retry, codes.Unknown, "full", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := classify(tc.err)
+			if got.verdict != tc.verdict || got.code != tc.code || !errors.Is(got, tc.err) {
+				t.Errorf("classified as %d, %v", got.verdict, got.code)
+			}
+			if text := got.Error(); !strings.HasPrefix(text, tc.text) {
+				t.Errorf("the text is %q, want %q", text, tc.text)
+			}
+			if remedy := got.Remedy(); !strings.HasPrefix(remedy, tc.remedy) || tc.remedy == "" && remedy != "" {
+				t.Errorf("the remedy is %q, want %q", remedy, tc.remedy)
+			}
+		})
+	}
+}
+
+// The kind of an end tells apart what a reader of the log would, and nothing else.
+func TestKind(t *testing.T) {
+	certificate := func(reason x509.InvalidReason) error {
+		return &failure{true, x509.CertificateInvalidError{Reason: reason}}
+	}
+	kinds := make(map[string]string)
+	for name, err := range map[string]error{
+		"closed":      io.EOF,
+		"refused":     &failure{false, &net.OpError{Err: syscall.ECONNREFUSED}},
+		"unreachable": &failure{false, &net.OpError{Err: syscall.EHOSTUNREACH}},
+		"expired":     certificate(x509.Expired),
+		"no CA":       certificate(x509.NotAuthorizedToSign),
+		"alert 42":    alerted(42),
+		"alert 80":    alerted(80),
+		"unavailable": status.Error(codes.Unavailable, "down"),
+		"internal":    status.Error(codes.Internal, "down"),
+	} {
+		kind := classify(err).kind()
+		if other, ok := kinds[kind]; ok {
+			t.Errorf("%s and %s are of one kind: %s", name, other, kind)
+		}
+		kinds[kind] = name
+	}
+	for name, pair := range map[string][2]error{
+		"texts of the owner": {status.Error(codes.Unavailable, "down at 1"), status.Error(codes.Unavailable, "down at 2")},
+		"port numbers": {
+			&failure{false, &net.OpError{Addr: &net.TCPAddr{Port: 1}, Err: syscall.ECONNRESET}},
+			&failure{false, &net.OpError{Addr: &net.TCPAddr{Port: 2}, Err: syscall.ECONNRESET}},
+		},
+	} {
+		if a, b := classify(pair[0]).kind(), classify(pair[1]).kind(); a != b {
+			t.Errorf("%s make kinds: %s, %s", name, a, b)
+		}
+	}
+}

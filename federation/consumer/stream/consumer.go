@@ -1,0 +1,449 @@
+// Package stream keeps one owner's subscription alive: it connects, receives,
+// hands every update on, and answers it.
+//
+// Three functions hold the whole of it. Run is the retry loop, session the life
+// of one stream, and classify the only place where the end of a session becomes
+// a decision. What the updates mean is for the Sink to know.
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+const (
+	defaultKeepalive  = 60 * time.Second
+	minKeepalive      = 10 * time.Second // gRPC's own floor for the pings of a client
+	maxKeepalive      = 2 * time.Hour    // where doubling ends
+	defaultMaxMessage = 16 << 20
+
+	// readFactor times Config.MaxMessage is the size up to which a message is read,
+	// although it is refused. gRPC cannot skip a message that is larger than it may
+	// receive, and ends the stream: without this, one service that outgrew the limit
+	// would keep all others from being imported. A peer can make a consumer hold four
+	// times that size: a message as it arrives and as gRPC decodes it, one that waits
+	// in the inbox, and one that is applied. Of a message that is refused only its
+	// nonce and the reason are kept.
+	readFactor = 4
+)
+
+// MaxPatience bounds Config.Patience.
+const MaxPatience = 10 * time.Second
+
+// Config says what to subscribe to, and who learns of it.
+type Config struct {
+	Addresses []string // host:port of the owner's replicas, at least one; tried in turn
+
+	// Identity is who the consumer is, and which owners it trusts.
+	Identity Identity
+
+	// Accept, where it is set, takes the place of Addresses and Identity: the consumer
+	// opens no stream, but uses those that the owner has opened.
+	Accept *Acceptor
+
+	// Publisher, where it is set, answers the requests of the owner, which may be a
+	// consumer on the same stream. It needs v1alpha2. Without it they are passed over.
+	Publisher Publisher
+
+	Version    wire.Version // of the API; default v1alpha2
+	Policy     wire.Policy
+	Keepalive  time.Duration // interval of HTTP/2 pings, at least 10 s; default 60 s
+	MaxMessage int           // bytes of one message, of which four times as many are read; default 16 MiB
+
+	// Patience is how long a replica may send nothing while there is another one to
+	// try; default, and at most, 10 s. It doubles, up to a minute, with every round
+	// of attempts in which no replica sent anything: owners that are merely slow must
+	// not be given up again and again.
+	Patience time.Duration
+
+	Sink     Sink
+	Observer Observer // default: nobody
+
+	// Tracer returns what records a span of the updates that are applied together, or nil
+	// while nothing is traced; default: nothing ever is. The context of Sink.Apply has
+	// that span. It is called for every update, and must return at once.
+	Tracer func() trace.Tracer
+
+	Logger *slog.Logger // default: nothing is logged
+
+	// Dial opens a connection to an address; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Identity is who a consumer is, and which owners it trusts. It is one value so that
+// no part of it can be forgotten. mtls.Consumer implements it.
+type Identity interface {
+	// Credentials returns those for a connection to one of the addresses of Config.
+	Credentials(address string) credentials.TransportCredentials
+
+	// Changed returns a channel that is closed when the credentials have changed,
+	// which is when it makes sense to try an owner again that refused us, or that
+	// we refused. It never blocks. A nil channel says that they never change.
+	Changed() <-chan struct{}
+
+	// Run keeps the credentials current until ctx ends, and returns nil then. The
+	// consumer calls it when it runs itself, and waits for it.
+	Run(ctx context.Context) error
+}
+
+// Sink receives what the owner says. Its methods are called one at a time and
+// from one goroutine; the owner waits for each of them.
+type Sink interface {
+	// Holds returns the digests of what the Sink holds of the catalog, so that the owner
+	// need not send that again; nil where it shall send everything. It is called before
+	// each attempt to open a stream.
+	Holds(ctx context.Context) resume.Digests
+
+	// Opened says that a new stream is open. The owner may yet refuse it. An
+	// error ends the stream.
+	Opened(ctx context.Context) error
+
+	// Announced says what the owner has announced in the header of the stream. It is
+	// called before the first update. An error ends the stream: an UnwantedError for a
+	// while, and after any other one it is opened anew like one that was lost.
+	Announced(ctx context.Context, a Announcement) error
+
+	// Apply takes what came since the last call, in the order in which the owner
+	// sent it: one update, or as many as were waiting. It must not change or keep
+	// the slice. It returns why it refuses updates, index by index, or nil when it
+	// refuses none; of updates that are Invalid already it only learns which
+	// service the owner still has. All of them are answered when Apply returns
+	// without an error; an error ends the stream.
+	Apply(ctx context.Context, updates []Update) (refusals []*federation.InvalidError, err error)
+
+	// Answered says that all updates of the last Apply have been answered: what the
+	// Sink does now no longer delays an acknowledgement.
+	Answered(ctx context.Context)
+
+	// Lost says that the stream has ended, or that it could not be opened. The text
+	// of err is safe to show. Parked means that every replica has refused the consumer: no
+	// other attempt is made until the credentials change, or the time comes that they have
+	// said, see Observer.Waiting. Lost is called neither when the context of Run has ended
+	// nor for a stream that ends because of Renew.
+	Lost(ctx context.Context, err error, parked bool)
+}
+
+// Announcement is what an owner says of a stream at its beginning.
+type Announcement struct {
+	// Marked says that it will mark the end of its catalog: silence is not the end.
+	Marked bool
+
+	// Resumed says that the owner does not send all of its catalog: of what Holds has
+	// told, it sends only the buckets in Whole, and the end marker. Of them it sends
+	// everything: what is not sent is gone. It is false without Marked.
+	Resumed bool
+	Whole   resume.Selection
+
+	// Path is through which owners the services come; empty where that is not known, and
+	// where what the owner says of it cannot be read: PathErr is why.
+	Path    wire.Path
+	PathErr error
+}
+
+// Update is one response of the owner.
+type Update struct {
+	federation.Event // of an invalid response only the name, if that is known
+
+	Received time.Time                // when the response was whole, before it was decoded
+	Invalid  *federation.InvalidError // why the response is refused, whatever the Sink says; or nil
+
+	// Resource is the value of the resource of an Upsert, as it came: what digests are
+	// taken of. It must not be changed.
+	Resource []byte
+
+	nonce   string
+	room    int       // in the inbox
+	decoded time.Time // zero unless it is traced
+}
+
+// Observer counts. Its methods must return at once.
+type Observer interface {
+	Attempted() // a connection is tried
+	// Responded says that an event was applied; the name is that of its service, or empty.
+	Responded(op federation.Operation, name string)
+	Refused(*federation.InvalidError) // a response was refused
+	Ended(codes.Code)                 // a session ended with this code; OK: the owner closed it
+	Waiting(until time.Time)          // before the next attempt; zero: until something has changed
+}
+
+// Consumer is the subscription to one owner.
+type Consumer struct {
+	// read-only after New
+	config Config
+	direct bool          // connections are dialed by TCP, without anybody between
+	hurry  chan struct{} // has room for one value: somebody wants an attempt now
+
+	// atomic
+	pending atomic.Int64                            // responses that came and are not applied yet
+	current atomic.Pointer[context.CancelCauseFunc] // ends the session; nil before the first
+
+	// owned by Run
+	keepalive time.Duration
+	replicas  []*replica // the one that was of use last is the first
+	journal   journal
+	whole     map[string]time.Time // until when an address is asked for the whole catalog
+}
+
+// New checks the configuration and fills in its defaults. Its errors name the
+// field.
+func New(config Config) (*Consumer, error) {
+	switch {
+	case config.Accept != nil && (len(config.Addresses) > 0 || config.Identity != nil || config.Publisher != nil):
+		return nil, errors.New("a consumer that accepts streams has no addresses, identity and publisher")
+	case (config.Accept != nil || config.Publisher != nil) && config.Version != wire.V1Alpha2:
+		return nil, fmt.Errorf("api %v has no streams with both roles", config.Version)
+	case config.Accept == nil && len(config.Addresses) == 0:
+		return nil, errors.New("no address of the owner")
+	}
+	for _, address := range config.Addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return nil, fmt.Errorf("address %q of the owner is not host:port: %w", address, err)
+		}
+	}
+	if config.Identity == nil && config.Accept == nil {
+		return nil, errors.New("no identity: there is no unsecured mode")
+	}
+	if config.Sink == nil {
+		return nil, errors.New("no sink for the events")
+	}
+	if config.Keepalive == 0 {
+		config.Keepalive = defaultKeepalive
+	}
+	if config.Keepalive < minKeepalive {
+		return nil, fmt.Errorf("keepalive %v is shorter than %v", config.Keepalive, minKeepalive)
+	}
+	if config.MaxMessage == 0 {
+		config.MaxMessage = defaultMaxMessage
+	}
+	if config.MaxMessage < 0 {
+		return nil, fmt.Errorf("max_message %d is negative", config.MaxMessage)
+	}
+	config.Policy.MaxMessage = config.MaxMessage
+	if config.Patience == 0 {
+		config.Patience = MaxPatience
+	}
+	if config.Patience < 0 || config.Patience > MaxPatience {
+		return nil, fmt.Errorf("patience %v is not a duration up to %v", config.Patience, MaxPatience)
+	}
+	if config.Observer == nil {
+		config.Observer = nobody{}
+	}
+	if config.Tracer == nil {
+		config.Tracer = func() trace.Tracer { return nil }
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	direct := config.Dial == nil
+	if direct {
+		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	c := &Consumer{
+		config: config, direct: direct, hurry: make(chan struct{}, 1), keepalive: config.Keepalive, journal: newJournal(config.Logger),
+		whole: make(map[string]time.Time),
+	}
+	for _, address := range config.Addresses {
+		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
+	}
+	c.journal.accepts = config.Accept != nil
+	return c, nil
+}
+
+// Run keeps the subscription until ctx ends, and returns nil then, a second later
+// at most. An open stream is closed first, so that the owner sees its end, and not
+// that it was cut off. It must be called only once.
+func (c *Consumer) Run(ctx context.Context) error {
+	if c.config.Accept != nil {
+		return c.attend(ctx)
+	}
+	var identity sync.WaitGroup
+	defer identity.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	identity.Go(func() {
+		if err := c.config.Identity.Run(ctx); err != nil {
+			c.config.Logger.Error("credentials are not kept current", "error", err)
+		}
+	})
+
+	changed := c.config.Identity.Changed()
+	for {
+		c.round(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-c.hurry: // the attempts that have just been made are those that were wanted
+		default:
+		}
+		// New credentials end the parking, or a long delay after which they may
+		// help. They shorten no other: many consumers may see the same change.
+		var again <-chan time.Time
+		fixed := changed
+		next, ok := c.next()
+		if ok {
+			again = time.NewTimer(time.Until(next)).C
+		}
+		c.config.Observer.Waiting(next)
+		if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.fixable }) {
+			fixed = nil
+		}
+		select {
+		case <-again:
+		case <-fixed:
+		case <-c.hurry:
+			for _, r := range c.replicas {
+				r.hurry()
+			}
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-changed: // it was taken before the attempts, so a change during one of them counts
+			changed = c.config.Identity.Changed()
+			for _, r := range c.replicas {
+				r.forgive()
+			}
+		default:
+		}
+	}
+}
+
+// Renew ends the stream and opens a new one at once, which brings the whole
+// catalog. It is no loss of the owner, and the Sink learns of it only by Opened.
+// Without a stream it does nothing. A stream that the owner has opened is lost by it: the
+// owner has to open another one.
+func (c *Consumer) Renew() {
+	if end := c.current.Load(); end != nil {
+		(*end)(errRenewed)
+	}
+}
+
+// Retry makes attempts due now, whatever they wait for, or a second after the last ones
+// have ended. While there is a stream, and with Config.Accept, it does nothing.
+func (c *Consumer) Retry() {
+	select {
+	case c.hurry <- struct{}{}:
+	default: // somebody has said so already
+	}
+}
+
+// Pending reports whether responses have come that Sink.Apply has not returned for.
+func (c *Consumer) Pending() bool { return c.pending.Load() > 0 }
+
+// round holds a session with each replica that is due, in turn, until one of them was of
+// use.
+func (c *Consumer) round(ctx context.Context) {
+	for _, r := range slices.Clone(c.replicas) {
+		if r.final || time.Until(r.next()) > 0 {
+			continue
+		}
+		r.parked = false
+		patience := forever
+		if c.armed() > 1 {
+			patience = r.patience
+		}
+		c.config.Observer.Attempted()
+		sessionCtx, end := context.WithCancelCause(ctx)
+		c.current.Store(&end)
+		heard, err := c.session(sessionCtx, r.address, patience)
+		renewed := errors.Is(context.Cause(sessionCtx), errRenewed)
+		end(nil)
+		if ctx.Err() != nil {
+			return
+		}
+		if renewed {
+			c.prefer(r, 0)
+			return
+		}
+		ending := classify(err)
+		c.config.Observer.Ended(ending.code)
+		if ending.verdict == calm && c.keepalive < maxKeepalive {
+			// No fault of the owner, so no reason to let it wait for us.
+			c.keepalive = min(2*c.keepalive, maxKeepalive)
+			c.journal.calmed(r.address, c.keepalive)
+			c.config.Sink.Lost(ctx, ending, false)
+			c.prefer(r, minDelay)
+			return
+		}
+		useful := heard && ending.verdict != slow
+		if useful {
+			for _, other := range c.replicas {
+				other.reset(c.config.Patience)
+			}
+		}
+		delay := r.ended(ending)
+		parked := !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
+		c.journal.ended(r.address, ending, parked)
+		c.config.Sink.Lost(ctx, ending, parked)
+		if useful {
+			c.prefer(r, delay)
+			return
+		}
+	}
+}
+
+// armed returns how many replicas are not parked, or may be tried now all the same.
+func (c *Consumer) armed() (n int) {
+	for _, r := range c.replicas {
+		if !r.parked || !r.final && time.Until(r.next()) <= 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// next returns when the next attempt is due; false: when something has changed.
+func (c *Consumer) next() (at time.Time, ok bool) {
+	for _, r := range c.replicas {
+		if !r.final && (!ok || r.next().Before(at)) {
+			at, ok = r.next(), true
+		}
+	}
+	return at, ok
+}
+
+// prefer makes a replica the first of those that are due, and none is due before the
+// delay is over.
+func (c *Consumer) prefer(r *replica, delay time.Duration) {
+	c.replicas = rotate(c.replicas, slices.Index(c.replicas, r))
+	soonest := time.Now().Add(delay)
+	for _, other := range c.replicas {
+		other.due = later(other.due, soonest)
+	}
+}
+
+// errRenewed ends a session for the sake of a new one.
+var errRenewed = errors.New("the subscription is renewed")
+
+// forever is the patience with an owner when there is no other one to try.
+const forever = time.Duration(math.MaxInt64)
+
+// rotate returns s with its element i first.
+func rotate[S ~[]E, E any](s S, i int) S { return slices.Concat(s[i:], s[:i]) }
+
+type nobody struct{}
+
+func (nobody) Attempted()                             {}
+func (nobody) Responded(federation.Operation, string) {}
+func (nobody) Refused(*federation.InvalidError)       {}
+func (nobody) Ended(codes.Code)                       {}
+func (nobody) Waiting(time.Time)                      {}

@@ -1,0 +1,127 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+)
+
+// A consumer takes the services of an owner, all but one that it does not want.
+func Example() {
+	ctx, stop := context.WithCancel(context.Background())
+	certificates, address, stopped := exampleOwner(ctx, "shop.fed.example", "bank.example")
+
+	subscriber := must(stream.New(stream.Config{
+		Addresses: []string{address},
+		Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
+		Sink:      zone{origin: ".fed.example.", complete: stop},
+	}))
+	if err := subscriber.Run(ctx); err != nil {
+		panic(err)
+	}
+	stopped()
+	// Output:
+	// a stream is open
+	// refused bank.example.: not below .fed.example.
+	// shop.fed.example. is at 192.0.2.1
+	// the catalog is complete
+}
+
+// zone is a Sink that takes services below an origin.
+type zone struct {
+	origin   string
+	complete func()
+}
+
+func (zone) Opened(context.Context) error {
+	fmt.Println("a stream is open")
+	return nil
+}
+
+// Holds makes the owner send everything.
+func (zone) Holds(context.Context) resume.Digests { return nil }
+
+// Announced says whether the event End will come: without it, silence has to tell.
+func (zone) Announced(context.Context, stream.Announcement) error { return nil }
+
+func (z zone) Apply(_ context.Context, updates []stream.Update) ([]*federation.InvalidError, error) {
+	refusals := make([]*federation.InvalidError, len(updates))
+	for i := range updates {
+		switch u := &updates[i]; {
+		case u.Invalid != nil:
+			// It is malformed, and the owner will be told.
+		case u.Operation == federation.Upsert && !strings.HasSuffix(u.Service.FQDN.String(), z.origin):
+			refusals[i] = &federation.InvalidError{
+				Service: u.Name, Field: "fqdn", Reason: federation.ReasonOutOfZone, Rule: "not below " + z.origin,
+			}
+			fmt.Printf("refused %s: %s\n", u.Service.FQDN, refusals[i].Rule)
+		case u.Operation == federation.Upsert:
+			fmt.Printf("%s is at %s\n", u.Service.FQDN, u.Service.Endpoints[0].Address)
+		case u.Operation == federation.Delete:
+			fmt.Printf("%s is gone\n", u.Name)
+		case u.Operation == federation.End:
+			fmt.Println("the catalog is complete")
+			z.complete()
+		}
+	}
+	return refusals, nil
+}
+
+func (zone) Answered(context.Context) {}
+
+func (zone) Lost(_ context.Context, err error, parked bool) {
+	fmt.Printf("lost: %v (parked: %v)\n", err, parked)
+}
+
+// exampleOwner publishes a service for each name until ctx ends. It returns the
+// certificates of a consumer, the owner's address, and a function that waits for
+// its end.
+func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Source, address string, stopped func()) {
+	dir := must(os.MkdirTemp("", "example"))
+	defer os.RemoveAll(dir)
+	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
+	authority := must(mtls.NewAuthority("example", 24*time.Hour))
+	issued := must(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
+	if err := issued.WriteFiles(files); err != nil {
+		panic(err)
+	}
+	certificates = must(mtls.Load(files, nil))
+
+	registry := owner.NewRegistry()
+	for _, name := range names {
+		must(registry.Upsert(&federation.Service{
+			Name: name, FQDN: must(federation.ParseFQDN(name)),
+			Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+		}))
+	}
+	server := must(owner.New(owner.Config{Registry: registry, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)}))
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.Serve(ctx, listener); err != nil {
+			fmt.Println("the owner has failed:", err)
+		}
+	})
+	return certificates, listener.Addr().String(), running.Wait
+}
+
+// must returns v; an example does not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,108 @@
+package stream
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+const (
+	// maxUpdates is how many responses may wait to be applied, and so how many
+	// are applied, published and answered together.
+	maxUpdates = 64
+
+	// roomBytes is the part of the room that one of them may take by itself: a
+	// larger one takes that of several.
+	roomBytes = 16 << 10
+)
+
+// inbox holds the responses that arrive while earlier ones are applied. With an owner
+// that waits for each acknowledgement it never holds more than one. If the owner sends
+// ahead, a burst is decoded on one core while another core applies what came before,
+// and a whole burst costs one publication.
+//
+// Its room is bounded, and as much again may be in the hands of the Sink: an owner that
+// floods is slowed down by the flow control of its stream.
+type inbox struct {
+	updates chan Update   // in order; closed at the end of the stream
+	room    chan struct{} // a value for every part of the room that is taken
+	err     error         // why the stream ended; read-only once updates is closed
+	pending *atomic.Int64 // how many came that are not applied yet
+
+	// Owned by the caller of take.
+	taken []Update
+}
+
+func newInbox(pending *atomic.Int64) *inbox {
+	return &inbox{updates: make(chan Update, maxUpdates), room: make(chan struct{}, maxUpdates), pending: pending}
+}
+
+// fill puts in what receive returns, with its size in bytes, until receive fails or
+// ctx ends.
+func (in *inbox) fill(ctx context.Context, receive func() (Update, int, error)) {
+	defer close(in.updates)
+	for {
+		update, size, err := receive()
+		if err != nil {
+			if in.err = err; ctx.Err() != nil {
+				in.err = context.Cause(ctx)
+			}
+			return
+		}
+		in.pending.Add(1)
+		update.room = min(1+size/roomBytes, maxUpdates)
+		for range update.room {
+			select {
+			case in.room <- struct{}{}:
+			case <-ctx.Done():
+				in.err = context.Cause(ctx)
+				return
+			}
+		}
+		in.updates <- update // for which there is room
+	}
+}
+
+// take waits for an update until ctx ends, and returns it with those that wait behind
+// it, as many as there is room for. The slice is valid until the next call. After the
+// last update take returns the reason why the stream ended.
+func (in *inbox) take(ctx context.Context) ([]Update, error) {
+	clear(in.taken) // keeps no service that is gone
+	in.taken = in.taken[:0]
+	var update Update
+	var ok bool
+	select {
+	case update, ok = <-in.updates:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !ok {
+		return nil, in.err
+	}
+	for room := 0; ok; {
+		in.taken = append(in.taken, update)
+		for range update.room {
+			<-in.room
+		}
+		if room += update.room; room >= maxUpdates {
+			break
+		}
+		select {
+		case update, ok = <-in.updates:
+		default:
+			ok = false
+		}
+	}
+	return in.taken, nil
+}
+
+// applied says that the updates which take returned last were applied.
+func (in *inbox) applied() { in.pending.Add(int64(-len(in.taken))) }
+
+// drain waits for the end of the stream, and drops what arrives until then.
+func (in *inbox) drain() {
+	for update := range in.updates {
+		for range update.room {
+			<-in.room
+		}
+	}
+}

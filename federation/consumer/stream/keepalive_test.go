@@ -1,0 +1,145 @@
+package stream
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// cable is a connection that can be cut without either end being told.
+type cable struct {
+	net.Conn
+	cut    chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *cable) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.cut:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *cable) Write(p []byte) (int, error) {
+	select {
+	case <-c.cut:
+		return len(p), nil // into the void, as TCP does for a while
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+func (c *cable) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func TestHungOwnerIsFound(t *testing.T) {
+	for name, handler := range map[string]handler{"in use": good, "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, handler)
+				cut := make(chan struct{})
+				config := w.config()
+				config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+					conn, err := w.dial(ctx, address)
+					if err != nil {
+						return nil, err
+					}
+					return &cable{Conn: conn, cut: cut, closed: make(chan struct{})}, nil
+				}
+				w.run(config)
+				time.Sleep(time.Hour)
+				if lost := w.seen("lost"); lost != nil {
+					t.Fatalf("a healthy stream was lost: %v", lost)
+				}
+				close(cut)
+				time.Sleep(time.Hour)
+				lost := w.seen("lost")
+				if len(lost) == 0 || lost[0].at > time.Hour+2*defaultKeepalive+keepaliveTimeout {
+					t.Errorf("cut after %v, lost: %v", time.Hour, lost)
+				}
+			})
+		})
+	}
+}
+
+// An owner that allows a ping only every five minutes, which is gRPC's default,
+// is no failing owner: the interval doubles until it suits, and each time the
+// stream is back after the minimum delay.
+func TestTooManyPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, silent, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
+		w.run(w.config())
+		time.Sleep(24 * time.Hour)
+
+		opened, lost := w.seen("opened"), w.seen("lost")
+		if len(lost) != 3 || len(opened) != 4 {
+			t.Fatalf("opened %v, lost %v", opened, lost)
+		}
+		for i := range lost {
+			if delay := opened[i+1].at - lost[i].at; delay != minDelay {
+				t.Errorf("delay %d is %v, want %v", i, delay, minDelay)
+			}
+		}
+		lines := w.lines()
+		if len(lines) != 3 {
+			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		}
+		for i, want := range []string{"keepalive=2m0s", "keepalive=4m0s", "keepalive=8m0s"} {
+			if i < len(lines) && (!strings.Contains(lines[i], want) || !strings.Contains(lines[i], "set keepalive")) {
+				t.Errorf("line %d is %s, want %s", i, lines[i], want)
+			}
+		}
+	})
+}
+
+// An owner that complains of pings however few there are gets the ordinary
+// treatment in the end.
+func TestTooManyPingsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + // SETTINGS
+			"\x00\x00\x16\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x0btoo_many_pings" // GOAWAY, ENHANCE_YOUR_CALM
+		w.accept(ownerAddress, func(conn net.Conn) {
+			conn, _, err := w.owner.Server().ServerHandshake(conn)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			buffer := make([]byte, 4096)
+			if _, err := conn.Write([]byte(frames[:9])); err != nil {
+				return
+			}
+			for range 3 { // preface, acknowledgement, headers: the stream is open
+				if _, err := conn.Read(buffer); err != nil {
+					return
+				}
+			}
+			_, _ = conn.Write([]byte(frames[9:]))
+		})
+		w.run(w.config())
+		time.Sleep(time.Hour)
+		lines := strings.Join(w.lines(), "")
+		if n := strings.Count(lines, "interval doubled"); n != 7 || !strings.Contains(lines, "keepalive=2h0m0s") {
+			t.Errorf("logged %d times:\n%s", n, lines)
+		}
+		if n := len(w.seen("dialed")); n < 60 || n > 200 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package stream
+
+import (
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// An owner whose consumer goes on purpose sees the end of the stream, in both
+// versions of the API and whether it is busy or idle.
+func TestOwnerSeesTheEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version  wire.Version
+		services int
+		after    time.Duration
+	}{
+		"v1alpha2, idle":        {wire.V1Alpha2, 1, time.Hour},
+		"v1alpha2, no services": {wire.V1Alpha2, 0, time.Second},
+		"v1alpha2, at once":     {wire.V1Alpha2, 1000, 0},
+		"v1alpha1, idle":        {wire.V1Alpha1, 1, time.Hour},
+		"v1alpha1, at once":     {wire.V1Alpha1, 1000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				registry := owner.NewRegistry()
+				for i := range tc.services {
+					service := upsert("s" + strconv.Itoa(i)).Service
+					service.SANs = []string{"spiffe://owner.example/s"}
+					if _, err := registry.Upsert(service); err != nil {
+						t.Fatal(err)
+					}
+				}
+				server, err := owner.New(owner.Config{
+					Registry: registry, Credentials: w.owner.Server(), Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				listener, done := w.listen(ownerAddress), make(chan error, 1)
+				go func() { done <- server.Serve(t.Context(), listener) }()
+				t.Cleanup(func() {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				})
+				config := w.config()
+				config.Version = tc.version
+				stop := w.run(config)
+				for server.Stats().Catalogs[""].Consumers[tc.version] == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(tc.after)
+				stop()
+				synctest.Wait()
+				if ended := server.Stats().Catalogs[""].Ended; len(ended) != 1 || ended[codes.OK] != 1 {
+					t.Errorf("ended with %v", ended)
+				}
+				if w.seen("lost") != nil {
+					t.Errorf("lost: %v", w.details("lost"))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package stream
+
+import (
+	"cmp"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// A configuration is checked, and its defaults are filled in.
+func TestNew(t *testing.T) {
+	good := func() Config {
+		return Config{
+			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
+			Identity:  identity{},
+			Sink:      &world{},
+			Policy:    wire.Policy{},
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"defaults":             {func(*Config) {}, ""},
+		"no address":           {func(c *Config) { c.Addresses = nil }, "no address of the owner"},
+		"address without port": {func(c *Config) { c.Addresses = []string{"a"} }, `address "a" of the owner is not host:port: address a: missing port in address`},
+		"no identity":          {func(c *Config) { c.Identity = nil }, "no identity: there is no unsecured mode"},
+		"no sink":              {func(c *Config) { c.Sink = nil }, "no sink for the events"},
+		"short keepalive":      {func(c *Config) { c.Keepalive = 9 * time.Second }, "keepalive 9s is shorter than 10s"},
+		"negative size":        {func(c *Config) { c.MaxMessage = -1 }, "max_message -1 is negative"},
+		"shortest keepalive":   {func(c *Config) { c.Keepalive = 10 * time.Second }, ""},
+		"smallest size":        {func(c *Config) { c.MaxMessage = 1 }, ""},
+		"shortest patience":    {func(c *Config) { c.Patience = 1 }, ""},
+		"longest patience":     {func(c *Config) { c.Patience = 10 * time.Second }, ""},
+		"negative patience":    {func(c *Config) { c.Patience = -1 }, "patience -1ns is not a duration up to 10s"},
+		"long patience":        {func(c *Config) { c.Patience = 10*time.Second + 1 }, "patience 10.000000001s is not a duration up to 10s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := good()
+			tc.change(&config)
+			c, err := New(config)
+			if tc.want != "" {
+				if err == nil || err.Error() != tc.want {
+					t.Errorf("error is %v, want %s", err, tc.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Config{
+				Keepalive: cmp.Or(config.Keepalive, time.Minute), MaxMessage: cmp.Or(config.MaxMessage, 16<<20), Patience: cmp.Or(config.Patience, 10*time.Second),
+			}
+			if c.config.Keepalive != want.Keepalive || c.config.MaxMessage != want.MaxMessage || c.config.Patience != want.Patience ||
+				c.keepalive != want.Keepalive || c.replicas[0].patience != want.Patience || c.config.Policy.MaxMessage != want.MaxMessage {
+				t.Errorf("the configuration is %+v", c.config)
+			}
+			if c.Pending() {
+				t.Error("something is pending")
+			}
+			c.Renew() // does nothing without a stream
+		})
+	}
+}
+
+// A consumer needs no more than addresses, an identity and a sink. It dials with TCP.
+func TestDefaults(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	w := newWorld(t)
+	config := w.config()
+	w.run(Config{Addresses: []string{listener.Addr().String()}, Identity: config.Identity, Sink: w})
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was promised to owners and operators.
+func TestLimits(t *testing.T) {
+	for name, tc := range map[string]struct{ got, want time.Duration }{
+		"ping":                        {defaultKeepalive, time.Minute},
+		"shortest ping":               {minKeepalive, 10 * time.Second},
+		"longest ping":                {maxKeepalive, 2 * time.Hour},
+		"patience":                    {MaxPatience, 10 * time.Second},
+		"connection":                  {connectTimeout, 10 * time.Second},
+		"stream":                      {openTimeout, 15 * time.Second},
+		"answer to a ping":            {keepaliveTimeout, 20 * time.Second},
+		"room for an acknowledgement": {answerTimeout, 30 * time.Second},
+		"end of a stream":             {leaveTimeout, time.Second},
+		"delay":                       {minDelay, time.Second},
+		"longest delay":               {maxDelay, time.Minute},
+		"longest slow delay":          {maxSlowDelay, 5 * time.Minute},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("the time for %s is %v, want %v", name, tc.got, tc.want)
+		}
+	}
+	for name, tc := range map[string]struct{ got, want int }{
+		"size of a message":        {defaultMaxMessage, 16 << 20},
+		"factor that is read":      {readFactor, 4},
+		"waiting updates":          {maxUpdates, 64},
+		"room of one update":       {roomBytes, 16 << 10},
+		"size of the header":       {maxHeaderList, 64 << 10},
+		"refusals in the log once": {maxRefusals, 100},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("the %s is %d, want %d", name, tc.got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package stream
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// alone counts the streams that are open, and fails the test when there are two. An owner
+// sees the end of a stream a little later than the consumer that has ended it.
+func alone(t *testing.T, open *atomic.Int32, handler handler) handler {
+	t.Helper()
+	return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		time.Sleep(time.Millisecond)
+		if n := open.Add(1); n > 1 {
+			t.Errorf("%d streams are open", n)
+		}
+		defer open.Add(-1)
+		return handler(stream)
+	}
+}
+
+// slowly publishes as good does, after a while.
+func slowly(after time.Duration) handler {
+	return func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		select {
+		case <-time.NewTimer(after).C:
+			return good(stream)
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// announcing sends a header that announces a mark, and nothing else.
+func announcing(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+	if err := stream.SendHeader(metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked)); err != nil {
+		return err
+	}
+	return silent(stream)
+}
+
+// A replica that says nothing is left for one that has something to say, which
+// then keeps its stream.
+func TestSilentReplicaIsLeft(t *testing.T) {
+	for name, first := range map[string]handler{
+		"says nothing":     silent,
+		"announces a mark": announcing,
+		"is about to":      slowly(MaxPatience + time.Second),
+		"does not authenticate": func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Error(codes.Unauthenticated, "no")
+		},
+		"answers in another way": func(rdpb.DiscoveryService_EstablishStreamServer) error { return status.Error(codes.Internal, "no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var open atomic.Int32
+				w.serve("a:1", alone(t, &open, first))
+				w.serve("b:1", alone(t, &open, good))
+				config := w.config()
+				config.Addresses = []string{"a:1", "b:1"}
+				w.run(config)
+				time.Sleep(MaxPatience + time.Second)
+				if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
+					t.Fatalf("-want +got:\n%s", diff)
+				}
+				time.Sleep(24 * time.Hour)
+				if diff := cmp.Diff([]string{"a:1", "b:1"}, w.details("dialed")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if w.seen("parked") != nil {
+					t.Errorf("parked: %v", w.details("parked"))
+				}
+			})
+		})
+	}
+}
+
+// A stream on which something came is never given up, nor is the only one that can
+// be had.
+func TestSilenceIsPatientlyBorne(t *testing.T) {
+	alive := func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		session, err := subscription(stream)
+		if err != nil {
+			return err
+		}
+		time.Sleep(MaxPatience - time.Second)
+		if err := publish(stream, session, federation.Event{Operation: federation.End}); err != nil {
+			return err
+		}
+		return silent(stream)
+	}
+	refused := func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+		if _, err := subscription(stream); err != nil {
+			return err
+		}
+		if _, err := exchange(stream, &rdpb.StreamResponse{Operation: 77}); err != nil {
+			return err
+		}
+		return silent(stream)
+	}
+	for name, tc := range map[string]struct {
+		addresses []string
+		handler   handler // of a:1; b:1 says Unauthenticated
+		dialed    []string
+	}{
+		"the only address":           {[]string{"a:1"}, silent, []string{"a:1"}},
+		"the only one not parked":    {[]string{"b:1", "a:1"}, silent, []string{"b:1", "a:1"}},
+		"one with a heartbeat":       {[]string{"a:1", "b:1"}, alive, []string{"a:1"}},
+		"one whose word was refused": {[]string{"a:1", "b:1"}, refused, []string{"a:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve("a:1", tc.handler)
+				w.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
+					return status.Error(codes.Unauthenticated, "no")
+				})
+				config := w.config()
+				config.Addresses = tc.addresses
+				w.run(config)
+				time.Sleep(24 * time.Hour)
+				if diff := cmp.Diff(tc.dialed, w.details("dialed")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// Replicas that all take longer to begin than the patience lasts are heard in the
+// end.
+func TestSlowReplicasAreHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve("a:1", slowly(50*time.Second))
+		w.serve("b:1", slowly(50*time.Second))
+		config := w.config()
+		config.Addresses = []string{"a:1", "b:1"}
+		config.Patience = 3 * time.Second
+		w.run(config)
+		time.Sleep(20 * time.Minute)
+		if diff := cmp.Diff([]string{"upsert a"}, w.details("applied")); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		// The reason is said once for each, and no more than that.
+		lines := w.lines()
+		if len(lines) != 3 || strings.Count(strings.Join(lines, ""), "says nothing") != 2 {
+			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		}
+	})
+}
+
+// However long a replica has been away behind one that hangs, it is found within
+// two of our steps.
+func TestReplicaReturnsBehindSilentOne(t *testing.T) {
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("a:1", silent)
+			config := w.config()
+			config.Addresses = []string{"a:1", "b:1"}
+			w.run(config)
+			time.Sleep(time.Hour)
+			w.serve("b:1", good)
+			time.Sleep(2*maxDelay + time.Second)
+			if w.seen("applied") == nil {
+				t.Error("not found")
+			}
+		})
+	}
+}
+
+// What the header announces is known when the header comes, which may be long
+// before the first message.
+func TestHeaderIsReadWhenItArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			time.Sleep(time.Hour)
+			return announcing(stream)
+		})
+		w.run(w.config())
+		time.Sleep(24 * time.Hour)
+		marked := w.seen("marked")
+		if len(marked) != 1 || marked[0].at != time.Hour || w.seen("applied") != nil || w.seen("lost") != nil {
+			t.Errorf("marked %v, applied %v, lost %v", marked, w.details("applied"), w.details("lost"))
+		}
+	})
+}
+
+// What failed in the handshake and has been mended is noticed without a change on
+// this side, and at once with one.
+func TestHandshakeHeals(t *testing.T) {
+	t.Run("by itself", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			var mended atomic.Bool
+			w.serve(ownerAddress, good)
+			w.accept("balancer.example:8008", reply("HTTP/1.1 503 Service Unavailable\r\n\r\n"))
+			config := w.config()
+			config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+				if !mended.Load() {
+					address = "balancer.example:8008"
+				}
+				return w.dial(ctx, address)
+			}
+			w.run(config)
+			time.Sleep(3 * time.Hour)
+			mended.Store(true)
+			time.Sleep(maxSlowDelay + time.Second)
+			if len(w.seen("applied")) != 1 || w.seen("parked") != nil {
+				t.Errorf("applied %v, parked %v", w.details("applied"), w.details("parked"))
+			}
+			if n := len(w.seen("dialed")); n > 3*60*60/100 {
+				t.Errorf("%d attempts", n)
+			}
+		})
+	})
+	t.Run("with new files", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			right := w.consumer
+			w.consumer = w.source(foreignAuthority(t), "consumer.example")
+			w.serve(ownerAddress, good)
+			w.run(w.config())
+			time.Sleep(3 * time.Hour)
+			synctest.Wait() // for those who read it
+			w.consumer = right
+			w.change()
+			time.Sleep(time.Second)
+			if len(w.seen("applied")) != 1 {
+				t.Errorf("lost: %v", slices.Compact(w.details("lost")))
+			}
+		})
+	})
+}

@@ -1,0 +1,953 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// Every code with which an owner can end the stream. OK is a clean end.
+func TestCodes(t *testing.T) {
+	parks := map[codes.Code]bool{codes.Unauthenticated: true, codes.InvalidArgument: true}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		t.Run(code.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					if _, err := subscription(stream); err != nil {
+						return err
+					}
+					return status.Error(code, "because\n")
+				})
+				w.run(w.config())
+				time.Sleep(3 * time.Minute)
+
+				ended := w.details("ended")
+				if slices.ContainsFunc(ended, func(s string) bool { return s != code.String() }) {
+					t.Errorf("ended with %v", ended)
+				}
+				if !parks[code] {
+					if n := len(w.seen("dialed")); n < 6 || w.seen("parked") != nil {
+						t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+					}
+					return
+				}
+				if n := len(w.seen("dialed")); n != 1 {
+					t.Errorf("%d attempts, want 1", n)
+				}
+				want := fmt.Sprintf(`%v: "because\n"`, code)
+				if diff := cmp.Diff([]string{want}, w.details("parked")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
+					t.Errorf("logged: %v", lines)
+				}
+			})
+		})
+	}
+}
+
+// Parked means parked until the files change, however often.
+func TestParkedUntilIdentityChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var admitted atomic.Bool
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			if !admitted.Load() {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			}
+			return good(stream)
+		})
+		w.run(w.config())
+		for i := range 3 {
+			time.Sleep(24 * time.Hour)
+			if n := len(w.seen("dialed")); n != i+1 {
+				t.Fatalf("%d attempts after %d changes", n, i)
+			}
+			w.change()
+		}
+		admitted.Store(true)
+		time.Sleep(24 * time.Hour)
+		w.change()
+		time.Sleep(time.Second)
+		if applied := w.details("applied"); len(applied) != 1 {
+			t.Errorf("applied: %v", applied)
+		}
+	})
+}
+
+// The files may change while the attempt with the old ones is under way.
+func TestIdentityChangesDuringAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var once sync.Once
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			once.Do(w.change)
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		w.run(w.config())
+		time.Sleep(24 * time.Hour)
+		if n := len(w.seen("dialed")); n != 2 {
+			t.Errorf("%d attempts, want 2", n)
+		}
+	})
+}
+
+// A change is no reason to come back earlier to an owner that is only away.
+func TestChangeShortensNoDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.serve(ownerAddress, good)
+		w.run(w.config())
+		time.Sleep(time.Hour)
+		w.change()
+		time.Sleep(time.Hour)
+		stop()
+		w.timesOut(ownerAddress)
+		for range 100 {
+			time.Sleep(5 * time.Second)
+			w.change()
+		}
+		attempts := w.seen("dialed")
+		if n := len(attempts); n < 5 || n > 40 {
+			t.Errorf("%d attempts", n)
+		}
+		if back := attempts[1].at; back < 2*time.Hour+minDelay {
+			t.Errorf("lost after 2h, tried again after %v", back)
+		}
+	})
+}
+
+func TestIdentityThatNeverChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		config := w.config()
+		w.changed = nil
+		w.run(config)
+		time.Sleep(24 * time.Hour)
+		if n := len(w.seen("dialed")); n != 1 {
+			t.Errorf("%d attempts, want 1", n)
+		}
+	})
+}
+
+func TestReplicas(t *testing.T) {
+	unauthenticated := func(rdpb.DiscoveryService_EstablishStreamServer) error {
+		return status.Error(codes.Unauthenticated, "who are you?")
+	}
+	config := func(w *world) Config {
+		config := w.config()
+		config.Addresses = []string{"a:1", "b:1", "c:1"}
+		return config
+	}
+	dialed := func(w *world, from, to time.Duration) (found []string) {
+		for _, r := range w.seen("dialed") {
+			if from <= r.at && r.at <= to {
+				found = append(found, r.detail)
+			}
+		}
+		return found
+	}
+
+	t.Run("each has delays of its own", func(t *testing.T) {
+		n := make(map[string]int) // attempts, in ten outages: chance decides much of one
+		for range 10 {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.timesOut("b:1")
+				w.serve("c:1", silent)
+				w.run(config(w))
+				time.Sleep(quickFor)
+				if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, w.details("dialed")[:3]); diff != "" {
+					t.Errorf("at first, -want +got:\n%s", diff)
+				}
+				for _, address := range w.details("dialed") {
+					n[address]++
+				}
+				// a:1 waits while b:1 and c:1 are tried, and no longer than for each of them once.
+				for i, busy := 1, w.seen("dialed"); i < len(busy); i++ {
+					if d := busy[i].at - busy[i-1].at; d > maxDelay+maxQuickDelay {
+						t.Errorf("nothing is tried for %v", d)
+					}
+				}
+			})
+		}
+		if n["a:1"] < 2*n["b:1"] || n["b:1"] > 200 || n["c:1"] > 200 || n["b:1"] < 50 || n["c:1"] < 50 {
+			t.Errorf("attempts: %v", n)
+		}
+	})
+
+	t.Run("the next one takes over", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			stop := w.serve("b:1", good)
+			w.run(config(w))
+			time.Sleep(time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1"}, dialed(w, 0, time.Hour)); diff != "" {
+				t.Errorf("at first, -want +got:\n%s", diff)
+			}
+			w.serve("c:1", good)
+			stop()
+			time.Sleep(time.Hour)
+			// The one that was of use is tried first.
+			if diff := cmp.Diff([]string{"b:1", "c:1"}, dialed(w, time.Hour, 2*time.Hour)); diff != "" {
+				t.Errorf("after the loss, -want +got:\n%s", diff)
+			}
+		})
+	})
+
+	t.Run("parked when all are", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			for _, address := range []string{"a:1", "b:1", "c:1"} {
+				w.serve(address, unauthenticated)
+			}
+			w.run(config(w))
+			time.Sleep(24 * time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1", "c:1"}, dialed(w, 0, 24*time.Hour)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if lost, parked := len(w.seen("lost")), len(w.seen("parked")); lost != 2 || parked != 1 {
+				t.Errorf("%d lost, %d parked", lost, parked)
+			}
+			w.change()
+			time.Sleep(24 * time.Hour)
+			if n := len(w.seen("dialed")); n != 6 {
+				t.Errorf("%d attempts after a change, want 6", n)
+			}
+		})
+	})
+
+	t.Run("a refusal counts for its address", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("b:1", unauthenticated)
+			w.run(config(w))
+			time.Sleep(time.Hour)
+			if n := len(w.seen("dialed")); n < 2*60 || w.seen("parked") != nil {
+				t.Errorf("%d attempts, parked %v", n, w.seen("parked"))
+			}
+			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 1 {
+				t.Errorf("%d attempts with the one that refused, want 1", n)
+			}
+			w.change()
+			time.Sleep(time.Hour)
+			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 2 {
+				t.Errorf("%d attempts with the one that refused after a change, want 2", n)
+			}
+		})
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	for limit, ceilings := range map[time.Duration][]int{
+		maxDelay:     {2, 4, 8, 16, 32, 60, 60, 60},
+		maxSlowDelay: {2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
+	} {
+		var wait backoff
+		for range 3 {
+			for _, ceiling := range ceilings {
+				delay := wait.next(limit)
+				if delay < minDelay || delay > time.Duration(ceiling)*time.Second {
+					t.Errorf("delay %v, want between %v and %v s", delay, minDelay, ceiling)
+				}
+			}
+			wait.reset()
+		}
+	}
+	// Uniform: a tenth of many delays lies in each tenth of the range.
+	var tenths [10]int
+	const n = 100_000
+	for range n {
+		wait := backoff{ceiling: maxDelay}
+		tenths[(wait.next(maxDelay)-minDelay)*10/(maxDelay-minDelay+1)]++
+	}
+	for i, got := range tenths {
+		if got < n/10-1000 || got > n/10+1000 { // ten standard deviations
+			t.Errorf("tenth %d has %d of %d delays", i, got, n)
+		}
+	}
+}
+
+// The bounds hold for real attempts too: no backoff of gRPC's comes on top. Who refuses
+// connections is about to start, and is found soon.
+func TestOutage(t *testing.T) {
+	const (
+		outage = 12 * time.Minute
+		early  = quickFor / 2
+	)
+	refuses := func(*world) {}
+	for name, tc := range map[string]struct {
+		away                 func(w *world)
+		early, later, within time.Duration // the longest delays at first and later, and until it is found
+		takes                time.Duration // each attempt
+	}{
+		"refuses":   {refuses, maxQuickDelay, maxLaterDelay, maxLaterDelay, 0},
+		"times out": {func(w *world) { w.timesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
+		"ends streams": {func(w *world) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unavailable, "the catalog is not complete")
+			})
+		}, maxDelay, maxDelay, maxDelay, 0},
+		"refuses after it timed out": {func(w *world) {
+			w.timesOut(ownerAddress)
+			time.AfterFunc(outage-quickFor+time.Minute, func() { w.unlisten(ownerAddress) })
+		}, maxDelay, maxDelay, maxQuickDelay, connectTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 10 {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					tc.away(w)
+					w.run(w.config())
+					time.Sleep(outage)
+					w.serve(ownerAddress, good)
+					time.Sleep(time.Hour)
+
+					attempts := w.seen("dialed")
+					ceiling := time.Second
+					for i := 1; i < len(attempts); i++ {
+						limit := tc.early
+						if attempts[i-1].at > early {
+							limit = max(limit, tc.later)
+						}
+						ceiling = min(2*ceiling, limit)
+						if delay := attempts[i].at - attempts[i-1].at; delay < time.Second || delay > ceiling+tc.takes {
+							t.Errorf("delay %d, at %v, is %v, want 1s to %v", i, attempts[i].at, delay, ceiling)
+						}
+						if attempts[i-1].at > early {
+							ceiling = limit
+						}
+					}
+					if applied := w.seen("applied"); len(applied) != 1 || applied[0].at > outage+tc.within {
+						t.Errorf("owner came back after %v, applied %v", outage, applied)
+					}
+				})
+			}
+		})
+	}
+}
+
+// For ten minutes an address that refuses connections is tried every five seconds at
+// least, and every fifteen after that. The ten minutes begin anew after another end.
+func TestQuickDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused, lost := end{verdict: quick}, end{verdict: retry}
+		var r replica
+		for _, limit := range []time.Duration{2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+			if delay := r.ended(refused); delay < minDelay || delay > limit {
+				t.Errorf("the delay is %v, want 1s to %v", delay, limit)
+			}
+		}
+		longest := func() (d time.Duration) {
+			for range 1000 {
+				d = max(d, r.ended(refused))
+			}
+			return d.Round(time.Second)
+		}
+		time.Sleep(quickFor - 1)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after ten minutes the longest delay is %v", d)
+		}
+		time.Sleep(time.Nanosecond)
+		if d := longest(); d != maxLaterDelay {
+			t.Errorf("after more than ten minutes the longest delay is %v", d)
+		}
+		r.ended(lost)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after another end the longest delay is %v", d)
+		}
+		time.Sleep(quickFor)
+		r.reset(0)
+		if d := longest(); d != maxQuickDelay {
+			t.Errorf("after it was of use the longest delay is %v", d)
+		}
+	})
+}
+
+// However long the owner of a crowd has been away, fewer come at a moment than directly
+// after it was lost.
+func TestCrowdSpreads(t *testing.T) {
+	const crowd, bucket = 10_000, 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var buckets [200 * 10]int
+		for range crowd {
+			r := replica{refusing: start}
+			for at := time.Duration(0); ; {
+				at += r.ended(end{verdict: quick})
+				if int(at/bucket) >= len(buckets) {
+					break
+				}
+				buckets[at/bucket]++
+			}
+		}
+		first, later := slices.Max(buckets[:20]), slices.Max(buckets[100:])
+		if first > crowd/10+500 || later > first/2 {
+			t.Errorf("%d come at once at first, and %d later", first, later)
+		}
+	})
+}
+
+// A valid message makes the delays short again; an open stream does not, nor
+// does a message that is refused.
+func TestBackoffReset(t *testing.T) {
+	for name, tc := range map[string]struct {
+		event   federation.Event
+		refuse  bool
+		atLeast int // attempts in four minutes
+		atMost  int
+	}{
+		"valid message":   {event: upsert("a"), atLeast: 4 * 60 / 2, atMost: 4 * 60},
+		"refused message": {event: upsert("a"), refuse: true, atLeast: 7, atMost: 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				if tc.refuse {
+					w.apply = func(federation.Event) error { return &federation.InvalidError{Rule: "no"} }
+				}
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					session, err := subscription(stream)
+					if err != nil {
+						return err
+					}
+					_ = publish(stream, session, tc.event)
+					return nil
+				})
+				w.run(w.config())
+				time.Sleep(4 * time.Minute)
+				if n := len(w.seen("dialed")); n < tc.atLeast || n > tc.atMost {
+					t.Errorf("%d attempts in four minutes, want %d to %d", n, tc.atLeast, tc.atMost)
+				}
+			})
+		})
+	}
+}
+
+// oversized is a service whose message has that many bytes.
+func oversized(t *testing.T, name string, size int) *rdpb.StreamResponse {
+	t.Helper()
+	event := upsert(name)
+	response, err := wire.Encode(event, "n", "")
+	for err == nil && proto.Size(response) < size {
+		event.Service.Description += strings.Repeat("x", max(1, size-proto.Size(response)-10))
+		response, err = wire.Encode(event, "n", "")
+	}
+	if err != nil || proto.Size(response) != size {
+		t.Fatalf("%d bytes, want %d: %v", proto.Size(response), size, err)
+	}
+	return response
+}
+
+// A service over max_message is refused by its name and the rule, and nothing else
+// suffers.
+func TestOversizedServiceIsRefused(t *testing.T) {
+	const limit, envelope = 10_000, 4 // bytes of the message around the response
+	for name, tc := range map[string]struct {
+		size int
+		want string // the refusal
+	}{
+		"at the limit":        {limit, ""},
+		"one over":            {limit + 1, `service "big": message of 10001 bytes is larger than the 10000 that max_message allows`},
+		"as large as is read": {readFactor*limit - envelope, `service "big": message of 39996 bytes is larger than the 10000 that max_message allows`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+					session, err := subscription(stream)
+					if err != nil {
+						return err
+					}
+					if err := publish(stream, session, upsert("a")); err != nil {
+						return err
+					}
+					// The description is over a limit of its own, which comes later.
+					request, err := exchange(stream, oversized(t, "big", tc.size))
+					if err != nil {
+						return err
+					}
+					w.record("said", request.GetStatus().GetMessage())
+					if err := publish(stream, session, upsert("b")); err != nil {
+						return err
+					}
+					withdrawn := oversized(t, "big", readFactor*limit-envelope)
+					withdrawn.Operation = rdpb.StreamResponse_DELETE
+					if _, err = exchange(stream, withdrawn); err != nil {
+						return err
+					}
+					return silent(stream)
+				})
+				config := w.config()
+				config.MaxMessage = limit
+				w.run(config)
+				time.Sleep(time.Hour)
+				if diff := cmp.Diff([]string{"upsert a", "upsert b", "delete big"}, w.details("applied")); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if lost := w.details("lost"); lost != nil {
+					t.Errorf("the stream ended: %v", lost)
+				}
+				said := w.details("said")
+				if tc.want == "" {
+					tc.want = `service "big": description: `
+				}
+				if len(said) != 1 || !strings.HasPrefix(said[0], tc.want) || !slices.Equal(w.details("refused"), []string{"limit"}) {
+					t.Errorf("said %q, want %q; refused %v", said, tc.want, w.details("refused"))
+				}
+			})
+		})
+	}
+}
+
+// A message that is too large to be read comes again on the next stream. The whole
+// catalog before it must not be fetched every second, nor is there a reason to give
+// an owner up that can mend it.
+func TestUnreadableMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var mended atomic.Bool
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			session, err := subscription(stream)
+			if err != nil {
+				return err
+			}
+			if err := publish(stream, session, upsert("a")); err != nil {
+				return err
+			}
+			if mended.Load() {
+				return silent(stream)
+			}
+			return stream.Send(&rdpb.BidirectionalStream{Response: oversized(t, "big", readFactor*10_000)})
+		})
+		config := w.config()
+		config.MaxMessage = 10_000
+		w.run(config)
+		time.Sleep(time.Hour)
+		ended := w.details("ended")
+		if len(ended) < 13 || len(ended) > 50 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
+			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
+		}
+		lines := w.lines()
+		if len(lines) != 2 || !strings.Contains(lines[1], "raise max_message") {
+			t.Errorf("logged:\n%s", strings.Join(lines, ""))
+		}
+		mended.Store(true)
+		time.Sleep(maxSlowDelay + time.Second)
+		if n := len(w.seen("lost")); w.seen("parked") != nil || len(w.seen("applied")) != n+1 {
+			t.Errorf("%d streams were lost, and %d came to a service", n, len(w.seen("applied")))
+		}
+	})
+}
+
+// Consumers that lose their owner at one moment do not come back at one moment.
+func TestHerd(t *testing.T) {
+	const herd = 300
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for range herd {
+			w.run(w.config())
+		}
+		time.Sleep(7 * time.Second)
+		var buckets [70]int // of a tenth of a second
+		for _, r := range w.seen("dialed") {
+			if r.at > 0 && int(r.at/(100*time.Millisecond)) < len(buckets) {
+				buckets[r.at/(100*time.Millisecond)]++
+			}
+		}
+		// The first retries spread over a second, later ones over more.
+		for i, n := range buckets {
+			switch {
+			case i < 10 && n > 0:
+				t.Errorf("%d attempts in tenth %d, before the minimum delay", n, i)
+			case n > herd/10+40:
+				t.Errorf("%d attempts in tenth %d of a second", n, i)
+			}
+		}
+	})
+}
+
+// Over a thousand retries the log has one line for each change.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.serve(ownerAddress, good)
+		config := w.config()
+		config.Addresses = []string{ownerAddress, "other.example:8008"}
+		config.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		w.run(config)
+		time.Sleep(time.Hour)
+		stop()
+		time.Sleep(4 * time.Hour)
+		// Another reason, and one whose text changes each time.
+		stop = w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Errorf(codes.Unavailable, "it is %v", time.Now())
+		})
+		time.Sleep(time.Hour)
+		stop()
+		w.serve(ownerAddress, good)
+		time.Sleep(time.Hour)
+
+		if n := len(w.seen("attempted")); n < 1000 {
+			t.Errorf("only %d attempts", n)
+		}
+		want := []string{
+			"level=INFO msg=\"connected to owner\" address=owner.example:8008\n",
+			"level=WARN msg=\"owner is lost, trying to connect again\" address=owner.example:8008 error=\"Unavailable: ",
+			"level=WARN msg=\"not connected to owner, still trying\" address=owner.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
+			"level=WARN msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
+			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
+		}
+		lines := w.lines()
+		if len(lines) != len(want) {
+			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), strings.Join(lines, ""))
+		}
+		for i := range want {
+			if !strings.Contains(lines[i], want[i]) {
+				t.Errorf("line %d is\n%swant\n%s", i, lines[i], want[i])
+			}
+		}
+	})
+}
+
+// A catalog full of bad services is worth a line for each of the first, and a
+// count of the others.
+func TestLogOfRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			if _, err := subscription(stream); err != nil {
+				return err
+			}
+			for i := range 1000 {
+				id := fmt.Sprintf("service\x1b[31m %d", i)
+				for _, response := range []*rdpb.StreamResponse{{ResourceId: id, Operation: rdpb.StreamResponse_UPSERT}, {ResourceId: id, Operation: 77}} {
+					if _, err := exchange(stream, response); err != nil {
+						return err
+					}
+				}
+			}
+			return silent(stream)
+		})
+		w.run(w.config())
+		time.Sleep(2 * time.Minute)
+		text := strings.Join(w.lines(), "")
+		if n := strings.Count(text, "msg=\"message of owner refused\""); n != loglimit.PerMinute || len(w.seen("refused")) != 2000 ||
+			!strings.Contains(text, fmt.Sprintf("count=%d\n", 2000-loglimit.PerMinute)) || strings.Contains(text, "\x1b") {
+			t.Errorf("logged:\n%s", text)
+		}
+	})
+}
+
+// An owner that sends on and never reads an acknowledgement is lost in the end,
+// although its connection is well.
+func TestOwnerReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+			session, err := subscription(stream)
+			if err != nil {
+				return err
+			}
+			response, err := wire.Encode(upsert("a"), strings.Repeat("n", 500), session) // the nonce comes back in each acknowledgement
+			if err != nil {
+				return err
+			}
+			for stream.Context().Err() == nil {
+				if err := stream.Send(&rdpb.BidirectionalStream{Response: response}); err != nil {
+					return err
+				}
+			}
+			return stream.Context().Err()
+		})
+		w.run(w.config())
+		time.Sleep(answerTimeout + 10*time.Second)
+		lost := w.details("lost")
+		if len(lost) == 0 || !strings.Contains(lost[0], "no acknowledgement was read") {
+			t.Errorf("lost: %v", lost)
+		}
+	})
+}
+
+// Wherever it stands, Run ends at once, or soon where an owner has to end its
+// stream, leaves no goroutine (the bubble sees to that), and tells nobody of a loss.
+func TestStop(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(w *world, config *Config)
+		lost    int
+		within  time.Duration // 0: at once
+	}{
+		"dialing": {func(_ *world, config *Config) {
+			config.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}, 0, 0},
+		"in the handshake":   {func(w *world, _ *Config) { w.accept(ownerAddress, swallow) }, 0, 0},
+		"in a silent stream": {func(w *world, _ *Config) { w.serve(ownerAddress, silent) }, 0, leaveTimeout},
+		"in a stream in use": {func(w *world, _ *Config) { w.serve(ownerAddress, good) }, 0, leaveTimeout},
+		"of an owner that goes as well": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+				for {
+					if _, err := stream.Recv(); err != nil {
+						return nil //nolint:nilerr // the consumer is gone
+					}
+				}
+			})
+		}, 0, 0},
+		"in a flood": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
+				for {
+					if err := stream.Send(&rdpb.BidirectionalStream{Response: &rdpb.StreamResponse{}}); err != nil {
+						return err
+					}
+				}
+			})
+		}, 0, leaveTimeout},
+		"applying": {func(w *world, config *Config) {
+			w.serve(ownerAddress, good)
+			config.Sink = blockingSink{w}
+		}, 0, leaveTimeout},
+		"between attempts": {func(*world, *Config) {}, 1, 0},
+		"parked": {func(w *world, _ *Config) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+		}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				config := w.config()
+				tc.prepare(w, &config)
+				stop := w.run(config)
+				time.Sleep(500 * time.Millisecond)
+				before := time.Now()
+				stop()
+				if took := time.Since(before); took > tc.within+10*time.Millisecond {
+					t.Errorf("Run ended after %v", took)
+				}
+				if n := len(w.seen("lost")) + len(w.seen("parked")); n != tc.lost {
+					t.Errorf("%d losses told, want %d", n, tc.lost)
+				}
+			})
+		})
+	}
+}
+
+type blockingSink struct{ *world }
+
+func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.InvalidError, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// begin runs a consumer until the test ends.
+func (w *world) begin(config Config) *Consumer {
+	w.t.Helper()
+	c, err := New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	w.t.Cleanup(func() { cancel(); running.Wait() })
+	return c
+}
+
+// Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
+// two of them in a second.
+func TestRetry(t *testing.T) {
+	for name, prepare := range map[string]func(w *world){
+		"after a backoff": func(w *world) { w.timesOut(ownerAddress) },
+		"parked": func(w *world) {
+			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+		},
+		"slow": func(w *world) { w.accept(ownerAddress, reply("HTTP/1.1 503 Service Unavailable\r\n\r\n")) },
+		"busy": func(w *world) { w.serve(ownerAddress, busy(durationpb.New(4*time.Minute))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				prepare(w)
+				c := w.begin(w.config())
+				var before int
+				for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
+					time.Sleep(time.Second)
+					if idle += time.Second; len(w.seen("dialed")) != before || len(w.seen("waiting")) != before {
+						before, idle = len(w.seen("dialed")), 0
+					}
+				}
+				for range 1000 {
+					c.Retry()
+				}
+				synctest.Wait()
+				if n := len(w.seen("dialed")); n != before+1 {
+					t.Errorf("%d attempts, want one more than %d", n, before)
+				}
+				time.Sleep(connectTimeout + time.Millisecond)
+				attempts := len(w.seen("dialed"))
+				for range 30 {
+					c.Retry()
+					time.Sleep(100 * time.Millisecond)
+				}
+				if n := len(w.seen("dialed")); n > attempts+4 {
+					t.Errorf("%d attempts in three seconds", n-attempts)
+				}
+			})
+		})
+	}
+	t.Run("with a stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			stop := w.serve(ownerAddress, good)
+			c := w.begin(w.config())
+			time.Sleep(time.Minute)
+			c.Retry()
+			time.Sleep(time.Minute)
+			if n := len(w.seen("dialed")); n != 1 || w.seen("lost") != nil {
+				t.Errorf("%d attempts, lost %v", n, w.seen("lost"))
+			}
+			// What was asked for then is over when the stream is.
+			stop()
+			time.Sleep(maxQuickDelay)
+			if attempts := w.seen("dialed"); attempts[1].at < 2*time.Minute+minDelay {
+				t.Errorf("lost after 2m, tried again after %v", attempts[1].at)
+			}
+		})
+	})
+}
+
+// The observer learns of each wait, and of how long it is.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run(w.config())
+		time.Sleep(10 * time.Minute)
+		dialed, waiting := w.seen("dialed"), w.seen("waiting")
+		for i := 1; i < len(dialed); i++ {
+			if d, err := time.ParseDuration(waiting[i-1].detail); err != nil || waiting[i-1].at+d != dialed[i].at {
+				t.Errorf("at %v it waits for %s, and goes on at %v", waiting[i-1].at, waiting[i-1].detail, dialed[i].at)
+			}
+		}
+		w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
+			return status.Error(codes.Unauthenticated, "who are you?")
+		})
+		time.Sleep(time.Minute)
+		if waiting := w.details("waiting"); waiting[len(waiting)-1] != "" {
+			t.Errorf("parked, it waits for %s", waiting[len(waiting)-1])
+		}
+	})
+}
+
+// forbidding is an owner that refuses consumers, and says after what time they may come back.
+func forbidding(t *testing.T, code codes.Code, after time.Duration) handler {
+	t.Helper()
+	s, err := status.New(code, "who are you?").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(rdpb.DiscoveryService_EstablishStreamServer) error { return s.Err() }
+}
+
+// An owner that says that it may be tried again is, although it is parked: as often as it
+// says, and without a line in the log for each time.
+func TestParkedIsTriedAgain(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unauthenticated, codes.InvalidArgument} {
+		t.Run(code.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				stop := w.serve(ownerAddress, forbidding(t, code, 4*time.Minute))
+				w.run(w.config())
+				time.Sleep(10 * time.Hour)
+				attempts := w.seen("dialed")
+				for i := 1; i < len(attempts); i++ {
+					if d := attempts[i].at - attempts[i-1].at; d < 4*time.Minute || d > 6*time.Minute {
+						t.Errorf("attempt %d is after %v", i, d)
+					}
+				}
+				if n := len(w.seen("parked")); n != len(attempts) || n < 100 || w.seen("lost") != nil {
+					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, w.details("lost"))
+				}
+				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+					t.Errorf("logged: %v", lines)
+				}
+				w.change() // which is not made to wait
+				synctest.Wait()
+				if n := len(w.seen("dialed")); n != len(attempts)+1 {
+					t.Errorf("%d attempts at once after a change", n-len(attempts))
+				}
+				stop()
+				w.serve(ownerAddress, good)
+				time.Sleep(6 * time.Minute)
+				if applied := w.details("applied"); len(applied) != 1 {
+					t.Errorf("applied: %v", applied)
+				}
+			})
+		})
+	}
+	t.Run("of two", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			w.serve("b:1", func(rdpb.DiscoveryService_EstablishStreamServer) error {
+				return status.Error(codes.Unauthenticated, "who are you?")
+			})
+			config := w.config()
+			config.Addresses = []string{"a:1", "b:1"}
+			w.run(config)
+			time.Sleep(time.Hour)
+			n := make(map[string]int)
+			for _, address := range w.details("dialed") {
+				n[address]++
+			}
+			if n["b:1"] != 1 || n["a:1"] < 10 || n["a:1"] > 16 || len(w.seen("lost")) != 1 {
+				t.Errorf("attempts %v, lost %v", n, w.details("lost"))
+			}
+			if waiting := w.details("waiting"); waiting[len(waiting)-1] == "" {
+				t.Error("it waits for a change")
+			}
+		})
+	})
+	t.Run("beside one that is silent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.serve("a:1", forbidding(t, codes.Unauthenticated, 4*time.Minute))
+			w.serve("b:1", silent)
+			config := w.config()
+			config.Addresses = []string{"a:1", "b:1"}
+			w.run(config)
+			time.Sleep(24 * time.Hour)
+			if diff := cmp.Diff([]string{"a:1", "b:1"}, w.details("dialed")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	})
+}

@@ -1,0 +1,188 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+)
+
+// stream is an open stream with the owner, whatever the version of the API. One
+// goroutine receives, and another one answers.
+type stream interface {
+	// receive waits for the next response, and returns it with its size in bytes.
+	// Its error is the end of the stream; a response that must be refused is none.
+	receive() (Update, int, error)
+
+	// answer sends an ACK of the response with the nonce, or a NACK with the text
+	// of the refusal. It waits for room to send.
+	answer(nonce string, refusal *federation.InvalidError) error
+
+	// Header returns what the owner announced. It waits until it is there, and
+	// may be called beside answer.
+	Header() (metadata.MD, error)
+
+	// CloseSend tells the owner that nothing else is sent: that the subscription
+	// is over. It does not wait for anything, and follows the last answer.
+	CloseSend() error
+
+	// beside returns what has to run beside the stream, from its beginning on: an owner
+	// may send no header before it has read the request.
+	beside() []func()
+}
+
+// received returns a response that came at that time, with that resource as Decode has
+// it, and its size.
+func received(at time.Time, nonce string, resource []byte, event federation.Event, err error) (Update, int, error) {
+	u, size := Update{Event: event, Received: at, nonce: nonce}, len(nonce)+len(resource)
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		u.Name, u.Invalid = invalid.Service, invalid
+	} else if event.Operation == federation.Upsert {
+		u.Resource = resource
+	}
+	return u, size, nil
+}
+
+// open opens a stream of the configured version and subscribes.
+func (c *Consumer) open(ctx context.Context, cancel context.CancelCauseFunc, conn *grpc.ClientConn) (stream, error) {
+	if c.config.Version == wire.V1Alpha1 {
+		return openV1Alpha1(ctx, conn, c.config.Policy)
+	}
+	if c.config.Publisher != nil {
+		return c.openBoth(ctx, cancel, conn)
+	}
+	return openV1Alpha2(ctx, conn, c.config.Policy)
+}
+
+// sent is the error of a Send. That the owner has ended the stream is none here:
+// the next receive returns what it sent before, and then the reason.
+func sent(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// responses is the half of a stream of v1alpha2 on which the owner responds.
+type responses interface {
+	Recv() (*rdpb.StreamResponse, error)
+	Send(request *rdpb.StreamRequest) error
+	Header() (metadata.MD, error)
+	CloseSend() error
+}
+
+type v1alpha2 struct {
+	responses
+
+	policy  wire.Policy
+	session string // the context of the session
+	others  []func()
+}
+
+func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+	client, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return subscribeV1Alpha2(lone{client}, policy)
+}
+
+// subscribeV1Alpha2 begins a session on the half.
+func subscribeV1Alpha2(half responses, policy wire.Policy, others ...func()) (stream, error) {
+	// Hamlet: a fresh context for each session, which the owner echoes.
+	s := &v1alpha2{half, policy, rand.Text(), others}
+	return s, sent(s.Send(wire.Subscribe(s.session)))
+}
+
+func (s *v1alpha2) receive() (Update, int, error) {
+	m, err := s.Recv()
+	if err != nil {
+		return Update{}, 0, err
+	}
+	at := time.Now()
+	event, err := s.decode(m)
+	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
+}
+
+// decode returns what a response of this session says.
+func (s *v1alpha2) decode(m *rdpb.StreamResponse) (federation.Event, error) {
+	if got := m.GetContext(); got != "" && got != s.session {
+		return federation.Event{}, &federation.InvalidError{
+			Service: m.GetResourceId(),
+			Field:   "context",
+			Reason:  federation.ReasonUndecodable,
+			Rule:    federation.Quote(got) + " is not the context of this session",
+		}
+	}
+	return wire.Decode(m, s.policy)
+}
+
+func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error {
+	if refusal != nil {
+		return sent(s.Send(wire.Nack(nonce, s.session, refusal)))
+	}
+	return sent(s.Send(wire.Ack(nonce, s.session)))
+}
+
+func (s *v1alpha2) beside() []func() { return s.others }
+
+// lone is the half of a stream on whose other half nothing is published.
+type lone struct {
+	rdpb.DiscoveryService_EstablishStreamClient
+}
+
+// Recv passes over messages in which the owner asks for services of ours, of which there
+// are none.
+func (l lone) Recv() (*rdpb.StreamResponse, error) {
+	m, err := l.DiscoveryService_EstablishStreamClient.Recv()
+	for err == nil && m.GetResponse() == nil && m.GetRequest() != nil {
+		m, err = l.DiscoveryService_EstablishStreamClient.Recv()
+	}
+	return m.GetResponse(), err
+}
+
+func (l lone) Send(request *rdpb.StreamRequest) error {
+	return l.DiscoveryService_EstablishStreamClient.Send(&rdpb.BidirectionalStream{Request: request})
+}
+
+type v1alpha1 struct {
+	rdpb1.DiscoveryService_EstablishStreamClient
+
+	policy wire.Policy
+}
+
+func openV1Alpha1(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy) (stream, error) {
+	client, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &v1alpha1{client, policy}, sent(client.Send(wire.SubscribeV1Alpha1()))
+}
+
+func (s *v1alpha1) receive() (Update, int, error) {
+	m, err := s.Recv()
+	if err != nil {
+		return Update{}, 0, err
+	}
+	at := time.Now()
+	event, err := wire.DecodeV1Alpha1(m, s.policy)
+	return received(at, m.GetNonce(), m.GetResource().GetValue(), event, err)
+}
+
+func (s *v1alpha1) answer(nonce string, refusal *federation.InvalidError) error {
+	if refusal != nil {
+		return sent(s.Send(wire.NackV1Alpha1(nonce, refusal)))
+	}
+	return sent(s.Send(wire.AckV1Alpha1(nonce)))
+}
+
+func (*v1alpha1) beside() []func() { return nil }

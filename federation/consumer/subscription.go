@@ -1,0 +1,251 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Subscription is how the owner is reached, and where its catalog is kept.
+type Subscription struct {
+	Addresses  []string        // host:port of the owner's replicas, at least one; tried in turn
+	Identity   stream.Identity // mostly an mtls.Consumer
+	Version    wire.Version    // of the API; default v1alpha2
+	Keepalive  time.Duration   // see stream.Config
+	MaxMessage int             // octets; see stream.Config
+
+	// Dial opens a connection to an address; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Accept and Publisher are for a peer that is owner and consumer on one stream; see
+	// stream.Config. With Accept there are no Addresses and no Identity, and Config.Name
+	// says what the owner is called.
+	Accept    *stream.Acceptor
+	Publisher stream.Publisher
+
+	// File is the path of the file in which the catalog outlives the process;
+	// empty: none.
+	File string
+}
+
+// subscription is one Subscription on its way through Run.
+type subscription struct {
+	consumer *stream.Consumer
+	file     string
+	cancel   context.CancelFunc // ends it; nil until Run follows it
+}
+
+// Validate returns why there can be no such subscription, or nil. The error names
+// the field. Neither the owner nor the file is looked at.
+func (s Subscription) Validate() error {
+	_, err := stream.New(s.config())
+	return err
+}
+
+func (s Subscription) config() stream.Config {
+	return stream.Config{
+		Addresses:  s.Addresses,
+		Identity:   s.Identity,
+		Accept:     s.Accept,
+		Publisher:  s.Publisher,
+		Version:    s.Version,
+		Policy:     wire.AnyAddress(), // the rules of the catalog judge addresses
+		Keepalive:  s.Keepalive,
+		MaxMessage: s.MaxMessage,
+		Dial:       s.Dial,
+		Sink:       sink{},
+	}
+}
+
+func (m *Mirror) subscription(s Subscription) (*subscription, error) {
+	config := s.config()
+	config.Sink = sink{m, s.Version}
+	// A catalog that stays silent for so long counts as complete: a replica gets no more time.
+	config.Patience = min(max(m.config.Rules.Settle, time.Second), stream.MaxPatience)
+	config.Observer = observer{m}
+	config.Logger = m.logger
+	config.Tracer = m.config.Tracer
+	c, err := stream.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return &subscription{consumer: c, file: s.File}, nil
+}
+
+// Resubscribe replaces the subscription. The stream, if there is one, ends; what it
+// brought is stale until the new one is complete. A parked owner is tried again. An
+// error names the field, and changes nothing.
+func (m *Mirror) Resubscribe(s Subscription) error {
+	next, err := m.subscription(s)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = next
+	if m.current != nil {
+		m.current.cancel()
+	}
+	return nil
+}
+
+// take returns the next subscription. There is one when Run begins, and whenever
+// one has ended although the context of Run has not.
+func (m *Mirror) take() *subscription {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.next
+	m.next = nil
+	return s
+}
+
+// follow keeps one subscription until ctx ends or another one takes its place.
+func (m *Mirror) follow(ctx context.Context, s *subscription) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.mu.Lock()
+	s.cancel = cancel
+	if m.next != nil {
+		cancel() // it came when there was nothing to cancel yet
+	}
+	m.current = s
+	m.mu.Unlock()
+
+	var k *keeper
+	if s.file != "" {
+		k = m.newKeeper(s.file)
+		// The catalog is restored before the owner can say anything of it, unless
+		// the disk hangs.
+		k.load(ctx)
+		go k.run(ctx) // awaited by Run, as long as a disk is waited for
+	}
+	_ = s.consumer.Run(ctx) // it returns nil when ctx ends, and not before
+
+	m.nextAttempt.Store(0)
+	m.change(func(now time.Time) {
+		m.current = nil
+		m.setFailure(nil, false)
+		m.catalog.Lost(now)
+		if k != nil {
+			m.keeper.Store(nil)
+			k.last <- m.snapshot(now)
+		}
+	})
+	m.announce()
+}
+
+// setFailure notes why there is no stream; nil: there is one, or none is wanted.
+// m.mu is held.
+func (m *Mirror) setFailure(err error, parked bool) {
+	m.failure, m.parked, m.outdated = err, parked, true
+}
+
+// sink applies what the owner says.
+type sink struct {
+	*Mirror
+
+	version wire.Version
+}
+
+// Opened implements stream.Sink.
+func (m sink) Opened(context.Context) error {
+	m.change(func(now time.Time) {
+		m.setFailure(nil, false)
+		m.renewal.opened()
+		m.catalog.Opened(now)
+	})
+	m.announce()
+	return nil
+}
+
+// Apply implements stream.Sink.
+func (m sink) Apply(ctx context.Context, updates []stream.Update) (refusals []*federation.InvalidError, err error) {
+	steps := m.trace(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	steps.begin("federation.apply")
+	defer steps.end()
+	now := m.now()
+	for i := range updates {
+		u := &updates[i]
+		if u.Invalid != nil {
+			m.catalog.Refused(u.Name, u.ID, now)
+			continue
+		}
+		err := m.catalog.ApplySent(u.Event, u.Resource, now)
+		if refusal, ok := errors.AsType[*federation.InvalidError](err); ok {
+			if refusals == nil {
+				refusals = make([]*federation.InvalidError, len(updates))
+			}
+			refusals[i] = refusal
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	steps.begin("federation.publish")
+	m.publish(nil)
+	m.reschedule(now)
+	published := time.Now()
+	for i := range updates {
+		if updates[i].Invalid == nil && (refusals == nil || refusals[i] == nil) {
+			m.news = append(m.news, published.Sub(updates[i].Received))
+		}
+	}
+	return refusals, nil
+}
+
+// Answered implements stream.Sink. Only here is the Observer told of what was
+// published: keepTime may announce while the acknowledgements are still under way.
+func (m sink) Answered(context.Context) {
+	m.mu.Lock()
+	news := m.news
+	m.news = nil
+	m.mu.Unlock()
+	m.announce()
+	for _, d := range news {
+		m.config.Observer.Published(d)
+	}
+}
+
+// Lost implements stream.Sink.
+func (m sink) Lost(_ context.Context, err error, parked bool) {
+	m.change(func(now time.Time) {
+		m.setFailure(err, parked)
+		m.renewal.underWay = false
+		m.catalog.Lost(now)
+	})
+	m.announce()
+}
+
+// observer passes on what the consumer reports.
+type observer struct{ *Mirror }
+
+// Waiting implements stream.Observer.
+func (o observer) Waiting(until time.Time) {
+	if until.IsZero() {
+		o.nextAttempt.Store(0)
+		return
+	}
+	o.nextAttempt.Store(until.UnixNano())
+}
+
+// Attempted implements stream.Observer.
+func (o observer) Attempted() { o.lastAttempt.Store(time.Now().UnixNano()) }
+
+// Responded implements stream.Observer.
+func (o observer) Responded(op federation.Operation, name string) {
+	o.config.Observer.Responded(op, name)
+}
+
+// Refused implements stream.Observer.
+func (o observer) Refused(reason *federation.InvalidError) { o.config.Observer.Refused(reason) }
+
+// Ended implements stream.Observer.
+func (o observer) Ended(code codes.Code) { o.config.Observer.Ended(code) }

@@ -1,0 +1,163 @@
+package consumer_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+)
+
+// Silence ends a catalog of which something came, but not one whose end will be
+// marked; what says nothing of services is no catalog. No heartbeat comes at the very end
+// of a silence, which it would break.
+func TestSynced(t *testing.T) {
+	const never = 3 * time.Hour
+	for name, tc := range map[string]struct {
+		script string
+		synced time.Duration
+	}{
+		"slow":                {"upsert a a.fed.example 192.0.2.1\nwait 4s\nupsert b b.fed.example 192.0.2.2\nwait 4s\nupsert c c.fed.example 192.0.2.3", 13 * time.Second},
+		"slow and refused":    {"upsert a a.fed.example 192.0.2.1\nwait 4s\ntruncated b b.fed.example 192.0.2.2", 9 * time.Second},
+		"with heartbeats":     {"upsert a a.fed.example 192.0.2.1\nheartbeats 900ms", 5 * time.Second},
+		"silent, then loaded": {"wait 1h\nupsert a a.fed.example 192.0.2.1", time.Hour + 5*time.Second},
+		"alive, then loaded":  {"end\nwait 1h\nend\nupsert a a.fed.example 192.0.2.1", time.Hour + 5*time.Second},
+		"marked":              {"announce\nupsert a a.fed.example 192.0.2.1\nwait 1h\nend", time.Hour},
+		"marked and empty":    {"announce\nwait 1h\nheader\nend", time.Hour},
+		"header, then silent": {"announce\nheader\nwait 1h\nend", time.Hour},
+		"silent":              {"hang", never},
+		"only alive":          {"heartbeats 1s", never},
+		"header only":         {"announce\nheader\nhang", never},
+		"only refused":        {"truncated b b.fed.example 192.0.2.2\nhang", never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.misbehave(tc.script)
+				m, _ := w.run(w.config())
+				start := time.Now()
+				for m.Status().State != catalog.Synced && time.Since(start) < never {
+					if m.Status().Known {
+						t.Fatal("the catalog is known before it is complete")
+					}
+					time.Sleep(500 * time.Millisecond)
+					synctest.Wait()
+				}
+				if got := time.Since(start); got != tc.synced {
+					t.Errorf("synced after %v, want %v", got, tc.synced)
+				}
+			})
+		})
+	}
+}
+
+// The retention counts from the loss of the last stream that was complete, whatever
+// happens in between.
+func TestRetention(t *testing.T) {
+	const retention = 10 * time.Minute
+	for name, away := range map[string]string{
+		"nobody listens":           "",
+		"streams end at once":      "status Unavailable",
+		"streams say nothing":      "wait 3m\nstatus Unavailable",
+		"streams are only alive":   "end\nwait 1m\nstatus Unavailable",
+		"streams with a part":      "upsert api api.fed.example 192.0.2.2\nwait 1s\nreset",
+		"marked, without the mark": "announce\nupsert web web.fed.example 192.0.2.1\nwait 3m\nreset",
+		"one stream says nothing":  "hang",
+		"parked":                   "status Unauthenticated",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "db.fed.example", "192.0.2.3"))
+				config := w.config()
+				config.Rules.Retention = retention
+				m, _ := w.run(config)
+				w.await(m, "synced 2/0")
+				time.Sleep(3 * time.Hour)
+				stop()
+				synctest.Wait()
+				lost := time.Now()
+				if away != "" {
+					w.misbehave(away)
+				}
+				time.Sleep(retention)
+				if s := m.Status(); !s.Lost.Equal(lost) || !s.Expires.Equal(lost.Add(retention+time.Second)) || !strings.Contains(w.names(), "db") {
+					t.Errorf("lost %v and expires %v after the loss, with %s", s.Lost.Sub(lost), s.Expires.Sub(lost), w.names())
+				}
+				time.Sleep(time.Second)
+				if s := m.Status(); s.Lost.Equal(lost) && !s.Expired || strings.Contains(w.names(), "db") {
+					t.Errorf("after the retention the status is %+v with %s", s, w.names())
+				}
+			})
+		})
+	}
+}
+
+// An owner without an end marker that comes back with less than half is not believed.
+// What is held keeps its own time through another loss.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave("services 0 20 fed.example\nwait 1h\nreset\n---\nservices 0 5 fed.example\nwait 40m\ndelete s7\nwait 10m\nreset\n---\nstatus Unavailable")
+		m, _ := w.run(w.config())
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		lost := time.Now()
+		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=20 refused=0`, `WARN msg="owner is lost, trying to connect again"`)
+		time.Sleep(10 * time.Minute)
+		if got := state(m); got != "synced 20/15" || m.Status().Held != 15 {
+			t.Errorf("owner is %s, %d held", got, m.Status().Held)
+		}
+		w.wantLog(`WARN msg="owner is synced, but came back without most of its services; they are stale until the retention ends" services=20 held=15`)
+		time.Sleep(42 * time.Minute)
+		if s := m.Status(); s.Services != 19 || !s.Soonest.Equal(lost.Add(time.Hour+time.Second)) || !s.Expires.After(s.Soonest.Add(40*time.Minute)) {
+			t.Errorf("status is %+v", s)
+		}
+		time.Sleep(8*time.Minute + time.Second)
+		if got := state(m); got != "stale 5/5" || w.names() != "s0 s1 s2 s3 s4" {
+			t.Errorf("owner is %s with %s", got, w.names())
+		}
+	})
+}
+
+// The lines of a whole life: one for each change.
+func TestLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, _ := w.run(w.config())
+		time.Sleep(time.Hour)
+		w.wantLog(`WARN msg="not connected to owner, still trying"`)
+		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		time.Sleep(time.Hour)
+		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
+		stop()
+		time.Sleep(30 * time.Minute)
+		w.wantLog(`WARN msg="owner is lost, trying to connect again"`, `WARN msg="not connected to owner, still trying"`)
+		stop = w.misbehave("hang") // opens a stream behind which the services expire
+		time.Sleep(2 * time.Hour)
+		w.wantLog(`ERROR msg="owner is expired: the retention is over and its records are gone" services=0`)
+		if s := m.Status(); s.State != catalog.Syncing || !s.Expired {
+			t.Errorf("status is %+v", s)
+		}
+		stop()
+		w.misbehave("status Unauthenticated")
+		time.Sleep(2 * time.Hour)
+		if lines := w.logged(); strings.Count(lines, "owner is expired") != 0 || strings.Count(lines, "owner is parked") != 1 {
+			t.Errorf("logged is\n%s", lines)
+		}
+	})
+}
+
+// A flap is two lines.
+func TestLogOfFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")
+		w.run(w.config())
+		time.Sleep(time.Minute)
+		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
+		time.Sleep(time.Hour)
+		w.wantLog(`WARN msg="owner is lost, trying to connect again"`, `INFO msg="owner is synced" services=1 refused=0`)
+	})
+}
