@@ -58,9 +58,9 @@
 // with what is known about their age.
 //
 // To answer DNS queries, use
-// [github.com/hamlet-federation/coredns-federation/federation/zone], which compiles
+// [github.com/hamlet-federation/coredns-federation/federation/dns/zone], which compiles
 // catalogs into a zone. The package
-// [github.com/hamlet-federation/coredns-federation/federation/agent] does all of it:
+// [github.com/hamlet-federation/coredns-federation/federation/dns/agent] does all of it:
 // mirrors in, zones out.
 //
 // Certificates, and the identities in them, belong to

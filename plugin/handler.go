@@ -14,11 +14,11 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/hostname"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 )
 

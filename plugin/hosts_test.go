@@ -28,8 +28,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/hostname"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/coredns/coredns/plugin/transfer"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"

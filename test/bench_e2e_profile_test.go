@@ -224,7 +224,7 @@ Type: cpu
              github.com/miekg/dns.(*Server).serveUDP
 -----------+-------------------------------------------------------
    20000us   runtime.mallocgc
-             github.com/hamlet-federation/coredns-federation/federation/zone/reply.Answer
+             github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply.Answer
              github.com/coredns/coredns/core/dnsserver.(*Server).ServeDNS
              github.com/miekg/dns.(*Server).serveDNS
 -----------+-------------------------------------------------------

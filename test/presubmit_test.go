@@ -119,23 +119,23 @@ var allowed = map[string][]string{
 	},
 	"federation/consumer/catalog/leftout": {"federation/wire/resume"},
 	"federation/consumer/catalog":         {"federation", "federation/consumer/catalog/leftout", "federation/wire/packed", "federation/wire/resume"},
-	"federation/zone/trie":                nil,
-	"federation/zone/domain":              {"federation"},
-	"federation/zone/record":              nil,
-	"federation/zone/subtree": {
-		"federation", "federation/zone/domain", "federation/zone/record",
+	"federation/dns/zone/internal/trie":   nil,
+	"federation/dns/zone/domain":          {"federation"},
+	"federation/dns/zone/record":          nil,
+	"federation/dns/zone/internal/subtree": {
+		"federation", "federation/dns/zone/domain", "federation/dns/zone/record",
 	},
-	"federation/zone/precedence": {
-		"federation", "federation/wire/packed", "federation/zone/domain", "federation/zone/subtree", "federation/zone/trie",
+	"federation/dns/zone/internal/precedence": {
+		"federation", "federation/wire/packed", "federation/dns/zone/domain", "federation/dns/zone/internal/subtree", "federation/dns/zone/internal/trie",
 	},
-	"federation/zone/reach":   {"federation/zone/domain", "federation/zone/precedence"},
-	"federation/zone/history": nil,
-	"federation/zone": {
-		"federation", "federation/wire/packed", "federation/zone/domain", "federation/zone/record", "federation/zone/subtree",
-		"federation/zone/precedence", "federation/zone/reach", "federation/zone/history",
+	"federation/dns/zone/internal/reach":   {"federation/dns/zone/domain", "federation/dns/zone/internal/precedence"},
+	"federation/dns/zone/internal/history": nil,
+	"federation/dns/zone": {
+		"federation", "federation/wire/packed", "federation/dns/zone/domain", "federation/dns/zone/record", "federation/dns/zone/internal/subtree",
+		"federation/dns/zone/internal/precedence", "federation/dns/zone/internal/reach", "federation/dns/zone/internal/history",
 	},
-	"federation/zone/reply": {
-		"federation/zone", "federation/zone/domain", "federation/zone/record",
+	"federation/dns/zone/reply": {
+		"federation/dns/zone", "federation/dns/zone/domain", "federation/dns/zone/record",
 	},
 	"federation/consumer/snapshot": {
 		"federation", "federation/wire/packed", "federation/regularfile", "federation/wire", "proto/snapshot/",
@@ -147,26 +147,26 @@ var allowed = map[string][]string{
 		"federation", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer/stream", "federation/consumer/catalog", "federation/consumer/catalog/leftout",
 		"federation/wire/packed", "federation/regularfile", "federation/wire/resume", "federation/consumer/snapshot",
 	},
-	"federation/agent": {
-		"federation", "federation/agent/pages", "federation/agent/why", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer/stream", "federation/consumer/catalog",
-		"federation/policy/pattern", "federation/consumer", "federation/wire/packed", "federation/status", "federation/consumer/history", "federation/zone",
+	"federation/dns/agent": {
+		"federation", "federation/dns/agent/pages", "federation/dns/agent/why", "federation/loglimit", "federation/mtls", "federation/wire", "federation/consumer/stream", "federation/consumer/catalog",
+		"federation/policy/pattern", "federation/consumer", "federation/wire/packed", "federation/status", "federation/consumer/history", "federation/dns/zone",
 	},
 	"federation/status/recent":    {"federation/status"},
 	"federation/status/listing":   nil,
 	"federation/consumer/history": {"federation", "federation/consumer/catalog", "federation/consumer", "federation/status/recent", "federation/status"},
-	"federation/agent/pages":      {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/zone"},
-	"federation/agent/why":        {"federation", "federation/policy/pattern", "federation/status", "federation/consumer/history", "federation/zone", "federation/zone/domain"},
+	"federation/dns/agent/pages":  {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/dns/zone"},
+	"federation/dns/agent/why":    {"federation", "federation/policy/pattern", "federation/status", "federation/consumer/history", "federation/dns/zone", "federation/dns/zone/domain"},
 	"federation/status":           {"federation", "federation/problem", "federation/wire"},
 	"federation/status/page":      {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
-	"federation/hostname":         nil,
+	"federation/dns/hostname":     nil,
 	"plugin/corefile": {
-		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/status/page", "federation/wire", "federation/zone",
-		"federation/agent",
+		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/status/page", "federation/wire", "federation/dns/zone",
+		"federation/dns/agent",
 	},
 	"plugin/loopback": nil,
-	"plugin/status":   {"federation/agent", "federation/status", "federation/stamp", "federation/status/page", "plugin/corefile"},
+	"plugin/status":   {"federation/dns/agent", "federation/status", "federation/stamp", "federation/status/page", "plugin/corefile"},
 	"plugin": {
-		"federation", "federation/wire", "federation/hostname", "federation/zone", "federation/zone/reply", "federation/agent", "federation/status",
+		"federation", "federation/wire", "federation/dns/hostname", "federation/dns/zone", "federation/dns/zone/reply", "federation/dns/agent", "federation/status",
 		"federation/stamp", "federation/tracing", "plugin/corefile", "plugin/loopback", "plugin/status",
 	},
 	"cmd/coredns/":       {"cmd/coredns/", "federation/stamp", "plugin"},
@@ -195,7 +195,7 @@ type exception struct {
 // smaller one, or leaves the list.
 var larger = map[string]exception{
 	"federation":                           {limit{600, 33}, "the nouns that every package shares: many small types, each with its parser and its rules"},
-	"federation/agent":                     {limit{950, 15}, "what turns mirrors into zones and reports, with what it compiles beside the one writer, and what several blocks want of one owner"},
+	"federation/dns/agent":                 {limit{950, 15}, "what turns mirrors into zones and reports, with what it compiles beside the one writer, and what several blocks want of one owner"},
 	"federation/consumer/catalog":          {limit{1070, 15}, "one state machine: imports, admission, limits, retention, renewal, resumed streams, the guard and why a service is gone work on the same records"},
 	"federation/catalogfile":               {limit{830, 15}, "one file in three forms, whole or as a stream"},
 	"federation/consumer/stream":           {limit{1660, 17}, "one subscription, with what two versions of the protocol, both kinds of owner, short-lived certificates, resumed streams, streams that the owner opens and their spans need"},
@@ -220,7 +220,7 @@ var larger = map[string]exception{
 	"federation/status":           {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
 	"federation/status/page":      {limit{1132, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
 	"federation/wire":             {limit{1020, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
-	"federation/zone":             {limit{1360, 18}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
+	"federation/dns/zone":         {limit{1360, 18}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
 	"plugin":                      {limit{1015, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},
 	"cmd/federationctl/publisher": {limit{1380, 15}, "one owner as its configuration says: what a change keeps, replaces and leaves to a restart, for catalogs, five kinds of sources, their ports, rules and stores"},
 	"cmd/federationctl":           {limit{2180, 15}, "thirteen commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
@@ -312,9 +312,9 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		serves = s.path == "plugin/status/status.go" && function.Name.Name == "serve"
 		// A look-up that many queries wait for outlives the one that began it.
 		// The resolver bounds how many there are, and waits for them at its end.
-		looksUp = s.path == "federation/hostname/resolver.go" && function.Name.Name == "start"
+		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/agent", "federation/consumer", "federation/consumer/stream", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
+			s.in("federation/dns/agent", "federation/consumer", "federation/consumer/stream", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

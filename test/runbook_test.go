@@ -28,7 +28,7 @@ func TestRunbookRows(t *testing.T) {
 		}
 		return texts
 	}
-	consumer := read("testdata/why", "../federation/agent/testdata/outages")
+	consumer := read("testdata/why", "../federation/dns/agent/testdata/outages")
 	owner := read("../cmd/federationctl/testdata/why")
 	all, err := os.ReadFile("../docs/operating.md")
 	if err != nil {

@@ -24,12 +24,12 @@ import (
 	"github.com/coredns/coredns/plugin/pkg/fall"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
 )
 
 // Directive is the name of the plugin in a Corefile.

@@ -16,10 +16,10 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/zone"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/zone/reply"
 )
 
 // How DNS is asked.

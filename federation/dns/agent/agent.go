@@ -1,0 +1,472 @@
+// Package agent turns mirrors into zones: it runs one mirror for each owner, and
+// carries what changes in them into the zones of all server blocks that publish the
+// owner.
+//
+// An [Agent] lives as long as the process. Server blocks attach to it with the
+// owners that they name, and get a [Block] from whose Zone they answer. An owner
+// that several blocks name is one mirror, with one stream and one catalog. It runs
+// for as long as any block names it, so a reload, which attaches the new blocks
+// before it detaches the old ones, keeps streams and catalogs.
+//
+// One goroutine, the writer, makes all changes to zones. All owners share it, so
+// nothing is done there that takes long for one of them: a mirror applies updates,
+// judges services and waits for disks on goroutines of its own, and services that
+// are expensive to compile are compiled there, too.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/pages"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// Observer is told what happens, for metrics. Its methods are called from
+// several goroutines, must not block, and must not call the Agent.
+type Observer interface {
+	// Responded counts a response of an owner by its operation.
+	Responded(owner string, op federation.Operation)
+	// Refused counts a response that was answered with a NACK.
+	Refused(owner string, reason federation.Reason)
+	// Ended counts a session or an attempt by the gRPC code it ended with.
+	Ended(owner, code string)
+	// Visible reports how long it took from the receipt of an update until queries
+	// were answered by it.
+	Visible(d time.Duration)
+	// PersistFailed counts a catalog that could not be saved or restored.
+	PersistFailed(owner string)
+	// Forgotten reports that the owner has left the configuration.
+	Forgotten(owner string)
+}
+
+// Config is what an Agent needs.
+type Config struct {
+	Logger   *slog.Logger
+	Observer Observer
+	Tracer   func() trace.Tracer // see stream.Config; default: nothing is traced
+
+	// Dial opens a connection to an address of an owner; default: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	// Follow keeps the certificates of an owner up to date until ctx ends;
+	// default: (*mtls.Source).Run.
+	Follow func(ctx context.Context, source *mtls.Source) error
+
+	// Clock and Store are those of consumer.Config; default: those of the machine.
+	Clock func() (wall time.Time, elapsed time.Duration)
+	Store consumer.Store
+}
+
+// grace is how long answers wait for a new owner, and readiness for all of them
+// after the start of the process.
+const grace = 30 * time.Second
+
+// Agent holds all owners and blocks of a process.
+type Agent struct {
+	// Read-only after New.
+	config  Config
+	ops     chan op // to the writer
+	readyAt time.Time
+
+	// Atomic.
+	ready atomic.Bool // once true, always true
+
+	shown atomic.Pointer[[]*owner] // those of owners, for Status and Ready, which wait for nobody
+
+	catalogs pages.Catalogs // as they are read for reports
+
+	// Guarded by lifecycle, which makes Attach and Detach, which start and stop
+	// goroutines, run one at a time. It is not held while a disk is waited for.
+	lifecycle sync.Mutex
+	owners    map[string]*owner // by ID
+	blocks    []*Block          // in the order of attachment
+	ending    int               // owners whose mirrors have yet to end
+	stop      func()            // ends the writer and waits for it; nil when it does not run
+
+	// Owned by the writer.
+	attached []*Block
+	waiting  []chan<- struct{} // for the publication of what was applied
+}
+
+// op is work for the writer.
+type op struct {
+	run  func()
+	done chan<- struct{} // has room for a value; gets one when the zones that show the result are visible
+}
+
+// New returns an agent without blocks. It runs nothing yet.
+func New(config Config) *Agent {
+	config.Logger = loglimit.Logger(config.Logger)
+	if config.Store == nil {
+		config.Store = consumer.Files()
+	}
+	a := &Agent{
+		config: config, owners: make(map[string]*owner), ops: make(chan op), readyAt: time.Now().Add(grace),
+	}
+	a.show()
+	return a
+}
+
+// BlockConfig is one server block.
+type BlockConfig struct {
+	// Configuration is one value for all blocks that were read together. It
+	// is only compared.
+	Configuration any
+	Owners        []OwnerConfig // in the order of the Corefile
+	Zone          zone.Config   // its Owners belong to Owners, index by index; Imports follows from these
+}
+
+// OwnerError says why one of the owners of a block cannot be had.
+type OwnerError struct {
+	Index int // in BlockConfig.Owners
+	ID    string
+	Err   error
+}
+
+// Error returns the owner and the reason.
+func (e *OwnerError) Error() string { return fmt.Sprintf("owner %s: %v", e.ID, e.Err) }
+
+// Unwrap returns the reason.
+func (e *OwnerError) Unwrap() error { return e.Err }
+
+// Attach starts what the block needs and is not running yet, and returns the
+// block with a zone that holds what is known at this moment. It does not wait
+// for an owner. It fails with an *OwnerError, and changes nothing, when the files
+// of an owner cannot be used, when its catalog cannot be kept where Persist says,
+// or when two blocks of one configuration want one owner differently.
+//
+// Where a block of an earlier configuration names an owner, the owner's
+// settings stay what they are until that block is detached: a reload may still
+// fail.
+func (a *Agent) Attach(c BlockConfig) (*Block, error) {
+	var found []found // before the lock: a disk may be slow
+	for i := range c.Owners {
+		f, err := a.find(&c.Owners[i])
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+		}
+		found = append(found, f)
+	}
+
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	b := a.newBlock(c)
+	var claims []*claim
+	for i := range c.Owners {
+		cl, err := a.claim(b, i, found[i], claims)
+		if err != nil {
+			return nil, &OwnerError{Index: i, ID: c.Owners[i].ID(), Err: err}
+		}
+		claims = append(claims, cl)
+	}
+	if a.stop == nil {
+		a.start()
+	}
+	for _, cl := range claims {
+		a.owners[cl.owner.id] = cl.owner
+		cl.owner.claims = append(cl.owner.claims, cl)
+		b.owners = append(b.owners, cl.owner)
+	}
+	a.blocks = append(a.blocks, b)
+	a.show()
+	for i, o := range b.owners {
+		o.configure()
+		o.join(b, i)
+	}
+	a.do(func() {
+		a.attached = append(a.attached, b)
+		b.publish(a.now())
+	})
+	for _, o := range b.owners {
+		o.subscribe()
+	}
+	return b, nil
+}
+
+// Detach takes a block back. Owners that no other block names are left: their
+// streams have ended, their catalogs are saved and their records and metrics are
+// gone when it returns. For a disk it waits no longer than a few seconds.
+func (a *Agent) Detach(b *Block) { a.detachAll([]*Block{b}) }
+
+// Replace is Detach for a block in whose place a reload has put others. The log says
+// which owners are left whose services were answered: that may be a mistake.
+func (a *Agent) Replace(b *Block) {
+	for _, o := range a.detachAll([]*Block{b}) {
+		if n := o.mirror.Status().Services; n > 0 {
+			a.config.Logger.Warn("owner has left the configuration with a reload, and its records are gone", "owner", o.id, "services", n)
+		}
+	}
+}
+
+// Retain detaches every block whose configuration is not one of those given. A
+// configuration that failed to start leaves its blocks to this.
+func (a *Agent) Retain(configurations []any) {
+	a.lifecycle.Lock()
+	blocks := slices.Clone(a.blocks)
+	a.lifecycle.Unlock()
+	a.detachAll(slices.DeleteFunc(blocks, func(b *Block) bool {
+		return slices.Contains(configurations, b.config.Configuration)
+	}))
+}
+
+// detachAll returns the owners that are left.
+func (a *Agent) detachAll(blocks []*Block) (left []*owner) {
+	a.lifecycle.Lock()
+	for _, b := range blocks {
+		left = append(left, a.detach(b)...)
+	}
+	a.lifecycle.Unlock()
+
+	for _, o := range left {
+		<-o.done
+	}
+
+	a.lifecycle.Lock()
+	defer a.lifecycle.Unlock()
+	for _, o := range left {
+		if !slices.ContainsFunc(*a.shown.Load(), func(other *owner) bool { return other.id == o.id }) {
+			a.config.Observer.Forgotten(o.id) // now that nothing more is counted
+		}
+	}
+	a.ending -= len(left)
+	if len(a.blocks) == 0 && a.ending == 0 && a.stop != nil {
+		a.stop()
+		a.stop = nil
+	}
+	return left
+}
+
+// detach returns the owners that nobody names any more. Their mirrors are about to
+// end.
+func (a *Agent) detach(b *Block) (left []*owner) {
+	i := slices.Index(a.blocks, b)
+	if i < 0 {
+		return nil
+	}
+	a.blocks = slices.Delete(a.blocks, i, i+1)
+	var stay []*owner
+	for _, o := range b.owners {
+		if slices.Contains(left, o) || slices.Contains(stay, o) {
+			continue // it is named twice
+		}
+		o.claims = slices.DeleteFunc(o.claims, func(c *claim) bool { return c.block == b })
+		if len(o.claims) > 0 {
+			stay = append(stay, o)
+			continue
+		}
+		left = append(left, o)
+		delete(a.owners, o.id)
+		o.cancel()
+	}
+	a.ending += len(left)
+	a.show()
+	a.do(func() { a.attached = slices.DeleteFunc(a.attached, func(other *Block) bool { return other == b }) })
+	for _, o := range left {
+		o.withdraw(b)
+	}
+	for _, o := range stay {
+		o.withdraw(b)
+		o.configure()
+		o.subscribe()
+	}
+	close(b.detached)
+	return left
+}
+
+// show lets Status and Ready see the owners as they are now.
+func (a *Agent) show() {
+	owners := slices.Collect(maps.Values(a.owners))
+	a.shown.Store(&owners)
+}
+
+// Status returns the state of every owner, sorted by ID.
+func (a *Agent) Status() []OwnerStatus {
+	owners := a.inOrder()
+	all := make([]OwnerStatus, len(owners))
+	for i, o := range owners {
+		all[i] = o.report()
+	}
+	return all
+}
+
+// inOrder returns the owners sorted by their IDs.
+func (a *Agent) inOrder() []*owner {
+	owners := slices.Clone(*a.shown.Load())
+	slices.SortFunc(owners, func(x, y *owner) int { return strings.Compare(x.id, y.id) })
+	return owners
+}
+
+// Ready reports whether the server may be sent queries: there are owners and each of
+// them is known, or has had its time to become known. Once true, it stays true: a
+// reload must not take a server out of service that has answered so far.
+func (a *Agent) Ready() bool {
+	if a.ready.Load() {
+		return true
+	}
+	owners := *a.shown.Load()
+	known := len(owners) > 0
+	for _, o := range owners {
+		known = known && o.mirror.Status().Known
+	}
+	if !known && time.Now().Before(a.readyAt) {
+		return false
+	}
+	a.ready.Store(true)
+	return true
+}
+
+// serials returns the serials that the origins have in the blocks so far.
+func (a *Agent) serials(c zone.Config) map[string]uint32 {
+	serials := make(map[string]uint32)
+	for _, b := range a.blocks {
+		for i := range c.Owners {
+			for _, origin := range c.Owners[i].Origins {
+				if soa := b.Zone().SOA(origin.String()); soa != nil {
+					serials[origin.String()] = soa.Serial
+				}
+			}
+		}
+	}
+	return serials
+}
+
+// now returns the wall clock.
+func (a *Agent) now() time.Time {
+	if a.config.Clock == nil {
+		return time.Now()
+	}
+	wall, _ := a.config.Clock()
+	return wall
+}
+
+// do runs f on the writer, and returns when queries see what it did.
+func (a *Agent) do(f func()) {
+	done := make(chan struct{}, 1)
+	a.ops <- op{f, done}
+	<-done
+}
+
+// start starts the writer.
+func (a *Agent) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { a.write(ctx) })
+	a.stop = func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+const (
+	// maxBatch bounds the work between two publications, so that an owner
+	// that floods does not hide the updates of others.
+	maxBatch = 64
+
+	// idle is how long the writer sleeps when nothing is due.
+	idle = time.Hour
+)
+
+// write is the one writer: it applies what comes, the first at once and then what
+// is already waiting. Then it publishes all of that, lets those continue who wait
+// for it, and shows what else follows from it.
+//
+// It waits for nobody but for what comes to it, so Attach, Detach and the mirrors
+// may wait for it with their locks held.
+func (a *Agent) write(ctx context.Context) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case op := <-a.ops:
+			a.apply(op)
+			a.batch()
+		case <-timer.C:
+		}
+		wait := a.publish(a.now())
+		a.release()
+		a.announce()
+		timer.Reset(wait)
+	}
+}
+
+func (a *Agent) apply(op op) {
+	op.run()
+	a.waiting = append(a.waiting, op.done)
+}
+
+// batch applies what is waiting.
+func (a *Agent) batch() {
+	for range maxBatch {
+		select {
+		case op := <-a.ops:
+			a.apply(op)
+		default:
+			return
+		}
+	}
+}
+
+// publish makes the zones visible that have changed. It returns how long there is
+// nothing to do by itself.
+func (a *Agent) publish(now time.Time) time.Duration {
+	wait := idle
+	for _, b := range a.attached {
+		b.publish(now)
+		if due, ok := b.builder.Due(); ok {
+			wait = min(wait, due.Sub(now))
+		}
+	}
+	a.compete()
+	return max(wait, 0)
+}
+
+// compete tells the blocks of a configuration about those of another one, which
+// publish the same zones during a reload.
+func (a *Agent) compete() {
+	differ := func(b *Block) bool { return b.config.Configuration != a.attached[0].config.Configuration }
+	if !slices.ContainsFunc(a.attached, differ) {
+		return // as mostly
+	}
+	for _, b := range a.attached {
+		for _, other := range a.attached {
+			if b.config.Configuration != other.config.Configuration {
+				b.builder.Compete(other.Zone())
+			}
+		}
+	}
+}
+
+// release lets those continue who wait for what is published.
+func (a *Agent) release() {
+	for _, done := range a.waiting {
+		done <- struct{}{}
+	}
+	clear(a.waiting)
+	a.waiting = a.waiting[:0]
+}
+
+// announce shows in the status what the zones have found.
+func (a *Agent) announce() {
+	for _, b := range a.attached {
+		for _, o := range b.owners {
+			o.showConflicts()
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+)
+
+// Block is the agent's side of one server block.
+type Block struct {
+	// Read-only after Attach.
+	agent    *Agent
+	config   BlockConfig
+	owners   []*owner      // in the order of the Corefile
+	changed  chan struct{} // has room for one wake-up
+	detached chan struct{} // closed by Detach
+
+	// Atomic.
+	zone atomic.Pointer[zone.Zone]
+
+	// Owned by the writer.
+	builder *zone.Builder
+}
+
+// newBlock returns a block that has no zone yet.
+func (a *Agent) newBlock(c BlockConfig) *Block {
+	c.Zone.Owners = slices.Clone(c.Zone.Owners)
+	for i := range c.Owners {
+		if filter := c.Owners[i].Import; !filter.IsZero() {
+			c.Zone.Owners[i].Imports = filter.Matches
+		}
+	}
+	return &Block{
+		agent:    a,
+		config:   c,
+		changed:  make(chan struct{}, 1),
+		detached: make(chan struct{}),
+		builder:  zone.NewBuilder(c.Zone, a.serials(c.Zone)),
+	}
+}
+
+// Zone returns the newest version of the zone, never nil once Attach has returned.
+// Everything about one query must come from one version.
+func (b *Block) Zone() *zone.Zone { return b.zone.Load() }
+
+// Changed returns a channel that receives after the zone has changed, once for
+// any number of changes.
+func (b *Block) Changed() <-chan struct{} { return b.changed }
+
+// Detached returns a channel that is closed when the block is detached.
+func (b *Block) Detached() <-chan struct{} { return b.detached }
+
+// Ready is that of the Agent: it is about every owner of every block.
+func (b *Block) Ready() bool { return b.agent.Ready() }
+
+// publish makes the newest version visible.
+func (b *Block) publish(now time.Time) {
+	z := b.builder.Publish(now)
+	if z == b.zone.Load() {
+		return
+	}
+	b.zone.Store(z)
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}

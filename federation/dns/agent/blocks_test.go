@@ -1,0 +1,544 @@
+package agent_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+)
+
+// What a reload changes in the zones is there at once, and the stream goes on
+// unless there are names to be fetched.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress,
+			service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		if got := look(before, "api.other.example"); w.state() != "synced 1/0" || got != "kind 0" {
+			t.Fatalf("owner is %s, api is %s", w.state(), got)
+		}
+
+		config := w.block(2, w.owner(ownerAddress))
+		config.Zone.Owners[0].TTL = 10
+		config.Zone.Owners[0].Origins = append(config.Zone.Owners[0].Origins, fqdn(t, "other.example"))
+		after := w.attach(config)
+		if got := look(after, "web.fed.example"); got != "192.0.2.1 10" {
+			t.Errorf("web is %s with another TTL", got)
+		}
+		if got := look(after, "api.other.example"); got != "SERVFAIL" || w.attempts() != 1 {
+			t.Errorf("api is %s with its zone before the reload is over, after %d attempts", got, w.attempts())
+		}
+		if got := look(before, "web.fed.example"); got != "192.0.2.1 60" {
+			t.Errorf("web is %s in the old block", got)
+		}
+		w.agent.Detach(before)
+		time.Sleep(2 * time.Second)
+		if got := look(after, "api.other.example"); got != "192.0.2.2 10" || w.attempts() != 2 {
+			t.Errorf("api is %s with its zone after %d attempts", got, w.attempts())
+		}
+
+		// Back again: the name outside is gone.
+		last := w.attach(w.block(3, w.owner(ownerAddress)))
+		w.agent.Detach(after)
+		if got := look(last, "api.other.example"); got != "kind 0" || w.state() != "synced 1/0" {
+			t.Errorf("owner is %s, api is %s", w.state(), got)
+		}
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.3"))
+		time.Sleep(time.Second)
+		if got := look(last, "web.fed.example"); got != "192.0.2.3 60" || w.attempts() != 2 {
+			t.Errorf("web is %s after %d attempts", got, w.attempts())
+		}
+	})
+}
+
+// A reload that changes the connection makes a new one, and what was known is
+// served meanwhile.
+func TestReloadOfConnection(t *testing.T) {
+	for name, change := range map[string]func(*agent.OwnerConfig){
+		"message":   func(c *agent.OwnerConfig) { c.MaxMessage = 1 << 20 },
+		"keepalive": func(c *agent.OwnerConfig) { c.Keepalive = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				before := w.attach(w.block(1, w.owner(ownerAddress)))
+				time.Sleep(time.Minute)
+				c := w.owner(ownerAddress)
+				change(&c)
+				after := w.attach(w.block(2, c))
+				if w.attempts() != 1 {
+					t.Errorf("%d attempts before the reload is over", w.attempts())
+				}
+				w.agent.Detach(before)
+				if got := look(after, "web.fed.example"); !strings.HasPrefix(got, "192.0.2.1 ") {
+					t.Errorf("web is %s", got)
+				}
+				time.Sleep(time.Second)
+				if got := look(after, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 2 || w.state() != "synced 1/0" {
+					t.Errorf("web is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
+				}
+			})
+		})
+	}
+}
+
+// A reload that changes how long records live, or how many there may be, keeps
+// the stream.
+func TestReloadOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		c := w.owner(ownerAddress)
+		c.Retention, c.Settle, c.MaxServices = 90*time.Minute, time.Minute, 1
+		after := w.attach(w.block(2, c))
+		w.agent.Detach(before)
+		mustUpsert(t, registry, service(t, "one.too.many.fed.example", "192.0.2.2"))
+		time.Sleep(time.Minute)
+		if got := look(after, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 || w.counted("refused "+ownerAddress+" limit") != 1 {
+			t.Errorf("web is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
+		}
+	})
+}
+
+// One file cannot keep two catalogs.
+func TestFileOfTwoOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := filepath.Join(t.TempDir(), "catalog")
+		w.attach(w.block(1, w.kept(file)))
+		other := w.owner("other.example:8008")
+		other.Persist = file
+		if _, err := w.agent.Attach(w.block(1, other)); err == nil || !strings.Contains(err.Error(), "is the file of owner "+ownerAddress) {
+			t.Errorf("error is %v", err)
+		}
+		w.attach(w.block(2, other)) // a reload may change who has it
+	})
+}
+
+// Another retention counts from the loss as well, also when the owner is away
+// for long already.
+func TestReloadOfRetention(t *testing.T) {
+	for name, tc := range map[string]struct {
+		retention time.Duration
+		left      time.Duration // after half an hour
+	}{
+		"shorter":        {45 * time.Minute, 15 * time.Minute},
+		"over already":   {10 * time.Minute, 0},
+		"longer":         {2 * time.Hour, 90 * time.Minute},
+		"without limits": {0, 24 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				c := w.owner(ownerAddress)
+				c.Retention = time.Hour
+				before := w.attach(w.block(1, c))
+				time.Sleep(time.Minute)
+				stop()
+				synctest.Wait()
+				time.Sleep(30 * time.Minute)
+				c.Retention = tc.retention
+				b := w.attach(w.block(2, c))
+				if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
+					t.Errorf("web is %s before the reload is over", got)
+				}
+				w.agent.Detach(before)
+				synctest.Wait()
+				if got := w.agent.Status()[0].Retention; got != tc.retention {
+					t.Errorf("the status says %v, want %v", got, tc.retention)
+				}
+				start := time.Now()
+				for look(b, "web.fed.example") == "192.0.2.1 30 stale" && time.Since(start) < tc.left-time.Minute {
+					time.Sleep(time.Minute)
+				}
+				if time.Since(start) < tc.left-time.Minute {
+					t.Fatalf("web is %s %v after the reload", look(b, "web.fed.example"), time.Since(start))
+				}
+				if tc.retention == 0 {
+					return
+				}
+				time.Sleep(tc.left - time.Since(start) + time.Second)
+				if got := look(b, "web.fed.example"); got != "NXDOMAIN" {
+					t.Errorf("web is %s %v after the reload", got, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// Reloads neither prolong a life nor complete a catalog, wherever an owner
+// stands.
+func TestReloadsChangeNothing(t *testing.T) {
+	const retention = 20 * time.Minute
+	for name, tc := range map[string]struct {
+		script string // of the owner that comes after the loss
+		state  string // in the middle, with 12 services before
+		end    string // of s11, after the retention
+	}{
+		"stale":             {"status Unavailable", "stale 12/12", "NXDOMAIN"},
+		"part of a catalog": {"announce\nservices 0 2 fed.example\nhang", "syncing 12/10", "NXDOMAIN"},
+		"silent":            {"hang", "syncing 12/12", "NXDOMAIN"},
+		"held":              {"services 0 2 fed.example\nhang", "synced 12/10", "NXDOMAIN"},
+		"synced":            {"services 0 12 fed.example\nhang", "synced 12/0", "10.0.0.11 60"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				_, stop := w.misbehave(ownerAddress, "services 0 12 fed.example\nhang")
+				c := w.owner(ownerAddress)
+				c.Retention = retention
+				b := w.attach(w.block(0, c))
+				time.Sleep(time.Minute)
+				stop()
+				synctest.Wait()
+				lost := time.Now()
+				w.misbehave(ownerAddress, tc.script)
+				for i := 1; time.Since(lost) < retention-time.Second; i++ {
+					time.Sleep(30 * time.Second)
+					next := w.attach(w.block(i, c))
+					w.agent.Detach(b)
+					b = next
+					if got := w.state(); time.Since(lost) == retention/2 && got != tc.state {
+						t.Errorf("owner is %s, want %s", got, tc.state)
+					}
+					if got := look(b, "s11.fed.example"); time.Since(lost) < retention && !strings.HasPrefix(got, "10.0.0.11 ") {
+						t.Fatalf("s11 is %s %v after the loss", got, time.Since(lost))
+					}
+				}
+				time.Sleep(time.Second)
+				if got := look(b, "s11.fed.example"); got != tc.end {
+					t.Errorf("s11 is %s %v after the loss, want %s", got, time.Since(lost), tc.end)
+				}
+			})
+		})
+	}
+}
+
+// A new connection that cannot be made is the loss of the old one.
+func TestReloadWithoutOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		c := w.owner(ownerAddress)
+		c.Retention = time.Hour
+		before := w.attach(w.block(1, c))
+		time.Sleep(time.Minute)
+		w.listen(ownerAddress) // where nobody answers
+		c.MaxMessage++
+		b := w.attach(w.block(2, c))
+		w.agent.Detach(before)
+		synctest.Wait() // for the end of the old stream
+		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
+			t.Errorf("web is %s", got)
+		}
+		time.Sleep(time.Hour + time.Second)
+		if got := look(b, "web.fed.example"); got != "NXDOMAIN" || w.state() != "expired 0/0" {
+			t.Errorf("web is %s after the retention, owner is %s", got, w.state())
+		}
+	})
+}
+
+// Several server blocks with one owner are one stream.
+func TestSharedOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+		first := w.attach(w.block(1, w.owner(ownerAddress)))
+		config := w.block(1, w.owner(ownerAddress))
+		config.Zone.Owners[0].Origins[0] = fqdn(t, "other.example")
+		second := w.attach(config)
+		time.Sleep(time.Minute)
+		// Where the owner was faster than the second block, the service that it was
+		// refused is fetched by one more subscription.
+		attempts := w.attempts()
+		if attempts > 2 || w.state() != "synced 2/0" {
+			t.Fatalf("%d attempts, owner is %s", attempts, w.state())
+		}
+		if one, two := look(first, "web.fed.example"), look(second, "api.other.example"); one != "192.0.2.1 60" || two != "192.0.2.2 60" {
+			t.Errorf("web is %s, api is %s", one, two)
+		}
+		if one, two := look(first, "api.other.example"), look(second, "web.fed.example"); one != "kind 0" || two != "kind 0" {
+			t.Errorf("a block answers for the zone of the other: %s, %s", one, two)
+		}
+
+		other := w.owner(ownerAddress)
+		other.Settle = time.Second
+		_, err := w.agent.Attach(w.block(1, other))
+		if err == nil || !strings.Contains(err.Error(), "two blocks with different properties") {
+			t.Errorf("error of another wish for the same owner: %v", err)
+		}
+
+		// Also within one server block.
+		config = w.block(1, w.owner(ownerAddress), w.owner(ownerAddress))
+		config.Zone.Owners[1].Origins[0] = fqdn(t, "other.example")
+		both := w.attach(config)
+		if one, two := look(both, "web.fed.example"), look(both, "api.other.example"); one != "192.0.2.1 60" || two != "192.0.2.2 60" {
+			t.Errorf("web is %s, api is %s", one, two)
+		}
+		w.agent.Detach(both)
+
+		w.agent.Detach(first)
+		mustUpsert(t, registry, service(t, "api.other.example", "192.0.2.3"))
+		time.Sleep(time.Second)
+		if got := look(second, "api.other.example"); got != "192.0.2.3 60" || w.attempts() != attempts {
+			t.Errorf("api is %s after %d attempts", got, w.attempts())
+		}
+	})
+}
+
+// Behind one address, different server names are different owners. Under one name
+// different identities are not, and no name stands for two owners.
+func TestSharedAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		plain, named, pinned := w.owner(ownerAddress), w.owner(ownerAddress), w.owner(ownerAddress)
+		named.ServerName = "owner.example"
+		id, err := federation.ParseID("owner.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pinned.Name, pinned.IDs = ownerAddress, []federation.ID{id}
+		b := w.attach(w.block(1, plain, named))
+		time.Sleep(time.Minute)
+		ids := func() (ids []string) {
+			for _, o := range w.agent.Status() {
+				ids = append(ids, o.ID)
+			}
+			return ids
+		}
+		want := []string{"owner.example:8008", "owner.example:8008/owner.example"}
+		if diff := cmp.Diff(want, ids()); diff != "" || w.attempts() != 2 {
+			t.Errorf("%d attempts, owners (-want +got):\n%s", w.attempts(), diff)
+		}
+		if _, err := w.agent.Attach(w.block(1, pinned)); err == nil || !strings.Contains(err.Error(), "different properties") {
+			t.Errorf("another identity behind one address and name: %v", err)
+		}
+		reloaded := w.attach(w.block(2, pinned, named))
+		if diff := cmp.Diff(want, ids()); diff != "" {
+			t.Errorf("owners in a reload (-want +got):\n%s", diff)
+		}
+		w.agent.Detach(b)
+		time.Sleep(time.Minute)
+		if got := look(reloaded, "web.fed.example"); got != "192.0.2.1 60" || len(ids()) != 2 {
+			t.Errorf("web is %s, owners are %v", got, ids())
+		}
+	})
+}
+
+// A block that cannot be attached leaves everything as it was.
+func TestAttachFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		broken := w.owner("b.example:8008")
+		broken.Identity.Files.Key = w.files.CA
+		if _, err := w.agent.Attach(w.block(1, w.owner(ownerAddress), broken)); err == nil {
+			t.Fatal("attached with a broken key")
+		}
+		time.Sleep(time.Hour)
+		if n := len(w.agent.Status()); n != 0 || w.attempts() != 0 {
+			t.Fatalf("%d owners, %d attempts", n, w.attempts())
+		}
+
+		b := w.attach(w.block(2, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		lines := w.lines()
+		_, err := w.agent.Attach(w.block(3, w.owner(ownerAddress), w.owner("c.example:8008"), broken))
+		if want := "owner b.example:8008: key " + w.files.CA; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+		time.Sleep(time.Hour)
+		if got := look(b, "web.fed.example"); w.state() != "synced 1/0" || w.attempts() != 1 || got != "192.0.2.1 60" {
+			t.Errorf("owner is %s after %d attempts, web is %s", w.state(), w.attempts(), got)
+		}
+		if diff := cmp.Diff(lines, w.lines()); diff != "" {
+			t.Errorf("logged (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// A configuration that failed to start leaves its blocks behind. They go, and
+// what they alone had.
+func TestRetain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve("b.example:8008", service(t, "api.fed.example", "192.0.2.2"))
+		running := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		abandoned := w.attach(w.block(2, w.owner("b.example:8008"), w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		if n := len(w.agent.Status()); n != 2 {
+			t.Fatalf("%d owners", n)
+		}
+		w.agent.Retain([]any{1, nil})
+		<-abandoned.Detached()
+		time.Sleep(time.Minute)
+		if got := look(running, "web.fed.example"); w.state() != "synced 1/0" || got != "192.0.2.1 60" || w.attempts() != 2 {
+			t.Errorf("owner is %s after %d attempts, web is %s", w.state(), w.attempts(), got)
+		}
+		if diff := cmp.Diff([]string{"b.example:8008"}, w.forgotten); diff != "" {
+			t.Errorf("forgotten (-want +got):\n%s", diff)
+		}
+		w.agent.Detach(abandoned) // a second time changes nothing
+	})
+}
+
+// Wherever an owner stands, it is gone with the last block that names it, at once
+// or after the second that it has to end its stream, and leaves no goroutine: the
+// bubble sees to that.
+func TestDetach(t *testing.T) {
+	for name, prepare := range map[string]func(w *world){
+		"between attempts":  func(*world) {},
+		"in the handshake":  func(w *world) { w.listen(ownerAddress) },
+		"in a stream":       func(w *world) { w.misbehave(ownerAddress, "hang") },
+		"in a part":         func(w *world) { w.misbehave(ownerAddress, "announce\nservices 0 20 fed.example") },
+		"refusing for ever": func(w *world) { w.misbehave(ownerAddress, "wait 1s\nresend a a.other.example 192.0.2.1") },
+		"parked":            func(w *world) { w.misbehave(ownerAddress, "status Unauthenticated") },
+		"synced":            func(w *world) { w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.t = t
+				prepare(w)
+				b, err := w.agent.Attach(w.block(1, w.owner(ownerAddress)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(900 * time.Millisecond)
+				before := time.Now()
+				w.agent.Detach(b)
+				if took := time.Since(before); took > 1100*time.Millisecond {
+					t.Errorf("took %v", took)
+				}
+				if n := len(w.agent.Status()); n != 0 || !slices.Equal(w.forgotten, []string{ownerAddress}) {
+					t.Errorf("%d owners are left, forgotten are %v", n, w.forgotten)
+				}
+				attempts := w.attempts()
+				time.Sleep(time.Hour)
+				if w.attempts() != attempts {
+					t.Errorf("%d attempts after the end", w.attempts()-attempts)
+				}
+			})
+		})
+	}
+}
+
+func TestReady(t *testing.T) {
+	const second = "b.example:8008"
+	for name, tc := range map[string]struct {
+		run   func(w *world) (blocks []*agent.Block)
+		after time.Duration // when all blocks are ready
+	}{
+		"owner is there": {func(w *world) []*agent.Block {
+			w.serve(ownerAddress)
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
+		}, 0},
+		"owner is silent": {func(w *world) []*agent.Block {
+			w.misbehave(ownerAddress, "hang")
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
+		}, 30 * time.Second},
+		"owner is away": {func(w *world) []*agent.Block {
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
+		}, 30 * time.Second},
+		"one of two is away": {func(w *world) []*agent.Block {
+			w.serve(ownerAddress)
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress), w.owner(second)))}
+		}, 30 * time.Second},
+		"one of two blocks waits": {func(w *world) []*agent.Block {
+			w.serve(ownerAddress)
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress))), w.attach(w.block(1, w.owner(second)))}
+		}, 30 * time.Second},
+		"owner is parked": {func(w *world) []*agent.Block {
+			w.misbehave(ownerAddress, "status Unauthenticated")
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
+		}, 30 * time.Second},
+		"reload while waiting": {func(w *world) []*agent.Block {
+			old := w.attach(w.block(1, w.owner(ownerAddress)))
+			time.Sleep(10 * time.Second)
+			reloaded := w.attach(w.block(2, w.owner(ownerAddress)))
+			w.agent.Detach(old)
+			return []*agent.Block{reloaded}
+		}, 30 * time.Second},
+		"reload with a new owner": {func(w *world) []*agent.Block {
+			w.serve(ownerAddress)
+			old := w.attach(w.block(1, w.owner(ownerAddress)))
+			time.Sleep(10 * time.Second)
+			if !old.Ready() {
+				w.t.Error("not ready")
+			}
+			reloaded := w.attach(w.block(2, w.owner(ownerAddress), w.owner(second)))
+			w.agent.Detach(old)
+			return []*agent.Block{reloaded}
+		}, 10 * time.Second},
+		"first block with a reload": {func(w *world) []*agent.Block {
+			time.Sleep(time.Hour)
+			return []*agent.Block{w.attach(w.block(1, w.owner(ownerAddress)))}
+		}, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				start := time.Now()
+				blocks := tc.run(w)
+				ready := func() bool {
+					all := true
+					for _, b := range blocks {
+						all = b.Ready() && all
+					}
+					return all
+				}
+				for synctest.Wait(); !ready(); synctest.Wait() {
+					time.Sleep(time.Second)
+				}
+				if took := time.Since(start).Truncate(time.Second); took != tc.after {
+					t.Errorf("ready after %v, want %v", took, tc.after)
+				}
+				// Whatever happens later.
+				for range 100 {
+					time.Sleep(time.Minute)
+					if !ready() {
+						t.Fatal("not ready any more")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A new block goes on with the serials of the blocks before it: secondaries that
+// hold a zone must not find an older one after a reload, whatever the clock says.
+func TestReloadTakesSerialsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		serial := before.Zone().SOA("fed.example.").Serial
+		w.setClock(-time.Hour)
+		after := w.attach(w.block(2, w.owner(ownerAddress)))
+		if got := after.Zone().SOA("fed.example.").Serial; got < serial {
+			t.Errorf("serial is %d after the reload and %d before it", got, serial)
+		}
+		w.agent.Detach(before)
+		time.Sleep(time.Minute)
+		if got := after.Zone().SOA("fed.example.").Serial; got < serial {
+			t.Errorf("serial is %d a minute after the reload and %d before it", got, serial)
+		}
+	})
+}

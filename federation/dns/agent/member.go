@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// member is a block that publishes an owner, which is its index-th.
+type member struct {
+	block *Block
+	index int
+
+	// complete is the first generation whose complete catalog has all names of the
+	// block: names that it publishes may have been left out or refused before it came, so
+	// one that is not in the catalog may exist all the same. 0: every generation has.
+	// It is the writer's.
+	complete uint64
+}
+
+// lacks reports whether names of the block may be missing from the catalog.
+func (m *member) lacks(s *catalog.Status) bool {
+	if s.State == catalog.Synced && s.Generation >= m.complete {
+		m.complete = 0
+	}
+	return m.complete != 0
+}
+
+// tell passes the state of the owner on to the block.
+func (m *member) tell(o *owner) {
+	s := &o.status
+	lost := s.State != catalog.Synced && !s.Lost.IsZero()
+	m.block.builder.SetStatus(m.index, zone.Status{
+		Live: s.Live, Expires: s.Expires, Soonest: s.Soonest, Known: s.Known && !m.lacks(s), Lost: lost, Grace: o.grace,
+	})
+}
+
+// publish carries the changes of a catalog into the zones. It returns when queries
+// see them. The mirror calls it on the goroutine that received the changes, so
+// services that are expensive to compile cost their owner's time.
+func (o *owner) publish(changes consumer.Changes) {
+	ready := o.prepare(changes)
+	o.agent.do(func() {
+		o.status = changes.Status.Status
+		for _, m := range *o.members.Load() {
+			compiled := restored(changes.Prepared)
+			for _, change := range changes.Services {
+				if change.Service.IsZero() {
+					m.block.builder.Remove(m.index, change.Name)
+				} else if p := compiled.take(m, change.Service); p != nil {
+					m.block.builder.PutPrepared(p, change.Generation, change.Updated)
+				} else {
+					ready.put(m, change.Service, catalog.Announced{Generation: change.Generation, Updated: change.Updated})
+				}
+			}
+			m.tell(o)
+		}
+	})
+	o.log.Published(changes.Services, o.agent.now())
+}
+
+// join makes a block publish the owner: it gets the whole catalog, and all changes
+// from there on.
+func (o *owner) join(b *Block, index int) {
+	m := &member{block: b, index: index}
+	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
+		ready := make(prepared)
+		for service := range services {
+			ready.add(m, service)
+		}
+		o.agent.do(func() {
+			o.status = s
+			if s.Refused > s.Addresses || s.NotImported > 0 {
+				m.complete = o.completeFor(m, s.Generation+1)
+			}
+			for service, announced := range services {
+				ready.put(m, service, announced)
+			}
+			o.setMembers(append(slices.Clone(*o.members.Load()), m))
+			m.tell(o)
+		})
+	})
+}
+
+// withdraw makes a block no longer publish the owner.
+func (o *owner) withdraw(b *Block) {
+	o.agent.do(func() {
+		o.setMembers(slices.DeleteFunc(slices.Clone(*o.members.Load()), func(m *member) bool { return m.block == b }))
+	})
+}
+
+// showConflicts shows in the status what the zones cannot publish of the owner: by
+// kind, the most in any block.
+func (o *owner) showConflicts() {
+	var most map[zone.Fault]int
+	for _, m := range *o.members.Load() {
+		for kind, n := range m.block.builder.Faults(m.index) {
+			if n > most[kind] {
+				if most == nil {
+					most = make(map[zone.Fault]int)
+				}
+				most[kind] = n
+			}
+		}
+	}
+	if !maps.Equal(most, *o.conflicts.Load()) {
+		o.conflicts.Store(&most)
+	}
+}
+
+func (o *owner) setMembers(members []*member) { o.members.Store(&members) }
+
+// completeFor returns member.complete for a block that comes when services were left out or
+// refused: the next generation, unless a block that is there publishes the same.
+func (o *owner) completeFor(m *member, next uint64) uint64 {
+	published := m.block.config.published(m.index)
+	for _, other := range *o.members.Load() {
+		if reflect.DeepEqual(other.block.config.published(other.index), published) {
+			return other.complete
+		}
+	}
+	return next
+}
+
+// published returns what decides which services of the owner at an index are imported and
+// admitted: two blocks for which it is equal publish the same ones.
+func (c *BlockConfig) published(index int) any {
+	own := &c.Zone.Owners[index]
+	var others [][]federation.FQDN
+	for i := range c.Zone.Owners {
+		others = append(others, c.Zone.Owners[i].Origins) // which may be inside of its own
+	}
+	return []any{c.Owners[index].Import, own.Origins, own.Renames, others}
+}
+
+// renew has the owner send its services again where a block publishes more of them than
+// those before it, maybe: what was left out or refused is not kept. All that is held stays
+// live meanwhile.
+func (o *owner) renew() {
+	wanted := false
+	o.agent.do(func() {
+		for _, m := range *o.members.Load() {
+			wanted = wanted || m.complete > o.status.Generation // a stream that is open already brings all
+		}
+	})
+	if wanted {
+		o.mirror.Renew()
+	}
+}

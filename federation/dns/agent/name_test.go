@@ -1,0 +1,246 @@
+package agent_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+func ids(t *testing.T, names ...string) (ids []federation.ID) {
+	t.Helper()
+	for _, name := range names {
+		id, err := federation.ParseID(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// gone are the log lines on owners that a reload has dropped.
+func (w *world) gone() (lines []string) {
+	for _, line := range w.lines() {
+		if strings.Contains(line, "has left the configuration") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// A reload keeps the records of an owner that is away while its name stays, whatever else
+// of it changes, and for no longer than the retention. Another name is another owner, and
+// the log says what that takes away.
+func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
+	const other = "other.example:8008"
+	const dropped = `level=WARN msg="owner has left the configuration with a reload, and its records are gone" owner=`
+	for name, tc := range map[string]struct {
+		before, after func(c *agent.OwnerConfig)
+		gone          string // the log line; empty where the records stay
+	}{
+		"second address": {after: func(c *agent.OwnerConfig) { c.Addresses = append(c.Addresses, other) }},
+		"name that it has": {after: func(c *agent.OwnerConfig) {
+			c.Name, c.Addresses = ownerAddress, []string{other, ownerAddress}
+		}},
+		"timers": {after: func(c *agent.OwnerConfig) { c.Keepalive, c.Settle = time.Hour, time.Minute }},
+		"certificate": {after: func(c *agent.OwnerConfig) {
+			c.Identity.Files.Cert, c.Grace = filepath.Dir(c.Identity.Files.Cert)+"/./tls.crt", time.Hour
+		}},
+		"other address with a name": {
+			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.Addresses = "shop", []string{other} },
+		},
+		"other address with an identity": {
+			before: func(c *agent.OwnerConfig) { c.IDs = ids(t, "owner.example") },
+			after:  func(c *agent.OwnerConfig) { c.IDs, c.Addresses = ids(t, "owner.example"), []string{other} },
+		},
+		"other identity with a name": {
+			before: func(c *agent.OwnerConfig) { c.Name, c.IDs = "shop", ids(t, "owner.example") },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.IDs = "shop", ids(t, "other.example") },
+		},
+		"other server name with a name": {
+			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
+			after:  func(c *agent.OwnerConfig) { c.Name, c.ServerName = "shop", "other.example" },
+		},
+
+		"another name": {
+			before: func(c *agent.OwnerConfig) { c.Name = "shop" },
+			after:  func(c *agent.OwnerConfig) { c.Name = "store" },
+			gone:   dropped + "shop services=2",
+		},
+		"another first address": {
+			after: func(c *agent.OwnerConfig) { c.Addresses = []string{other, ownerAddress} },
+			gone:  dropped + ownerAddress + " services=2",
+		},
+		"another identity": {
+			before: func(c *agent.OwnerConfig) { c.IDs = ids(t, "owner.example") },
+			after:  func(c *agent.OwnerConfig) { c.IDs = ids(t, "spiffe://owner.example/hamlet") },
+			gone:   dropped + "owner.example services=2",
+		},
+		"another server name": {
+			before: func(c *agent.OwnerConfig) { c.ServerName = "owner.example" },
+			after:  func(c *agent.OwnerConfig) { c.ServerName = "other.example" },
+			gone:   dropped + ownerAddress + "/owner.example services=2",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+				before := w.owner(ownerAddress)
+				before.Retention = time.Hour
+				if tc.before != nil {
+					tc.before(&before)
+				}
+				old := w.attach(w.block(1, before))
+				time.Sleep(time.Minute)
+				stop()
+				synctest.Wait()
+				time.Sleep(10 * time.Minute)
+
+				after := w.owner(ownerAddress)
+				after.Retention = time.Hour
+				tc.after(&after)
+				b := w.attach(w.block(2, after))
+				w.agent.Replace(old)
+				synctest.Wait()
+				if tc.gone != "" {
+					if got := look(b, "web.fed.example"); got != "SERVFAIL" {
+						t.Errorf("web is %s", got)
+					}
+					if got := w.gone(); !slices.Equal(got, []string{tc.gone}) {
+						t.Errorf("logged is %q, want %q", got, tc.gone)
+					}
+					return
+				}
+				for _, wait := range []time.Duration{0, 49 * time.Minute} {
+					time.Sleep(wait)
+					if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
+						t.Errorf("web is %s, owner is %s", got, w.state())
+					}
+				}
+				time.Sleep(2 * time.Minute)
+				if got := look(b, "web.fed.example"); got != "NXDOMAIN" {
+					t.Errorf("web is %s after the retention", got)
+				}
+				if got := w.gone(); got != nil {
+					t.Errorf("logged is %q", got)
+				}
+			})
+		})
+	}
+}
+
+// Another identity under the same name leaves the records stale until an owner with that
+// identity has said what its catalog is.
+func TestReloadWithAnotherIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "old.fed.example", "192.0.2.2"))
+		c := w.owner(ownerAddress)
+		c.Name, c.IDs = "shop", ids(t, "owner.example")
+		before := w.attach(w.block(1, c))
+		time.Sleep(time.Minute)
+
+		c.IDs, c.Addresses = ids(t, "next.example"), []string{ownerAddress, "next.example:8008"}
+		b := w.attach(w.block(2, c))
+		if got := look(b, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 {
+			t.Errorf("web is %s before the reload is over, after %d attempts", got, w.attempts())
+		}
+		w.agent.Replace(before)
+		time.Sleep(10 * time.Minute)
+		if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
+			t.Errorf("web is %s while only the old identity is there, owner is %s", got, w.state())
+		}
+		if w.attempts() < 3 {
+			t.Errorf("%d attempts", w.attempts())
+		}
+		w.serve("next.example:8008", service(t, "web.fed.example", "192.0.2.3"))
+		time.Sleep(2 * time.Minute)
+		if web, old := look(b, "web.fed.example"), look(b, "old.fed.example"); web != "192.0.2.3 60" || old != "NXDOMAIN" {
+			t.Errorf("web is %s and old is %s, owner is %s", web, old, w.state())
+		}
+		if got := w.gone(); got != nil {
+			t.Errorf("logged is %q", got)
+		}
+	})
+}
+
+// Two blocks of one name are one owner, and must say the same of it.
+func TestTwoBlocksOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		unnamed := w.owner(ownerAddress, "b.example:8008")
+		w.attach(w.block(1, unnamed))
+		named := unnamed
+		named.Name = ownerAddress // the default of the other
+		w.attach(w.block(1, named))
+		time.Sleep(time.Minute)
+		if w.state() != "synced 1/0" || w.attempts() != 1 {
+			t.Errorf("owner is %s after %d attempts", w.state(), w.attempts())
+		}
+		for name, c := range map[string]agent.OwnerConfig{"addresses": w.owner(ownerAddress), "another owner": {Name: ownerAddress, Addresses: []string{"c.example:8008"}, Identity: unnamed.Identity}} {
+			_, err := w.agent.Attach(w.block(1, c))
+			if err == nil || !strings.HasPrefix(err.Error(), "owner "+ownerAddress+": is named by two blocks with different properties") {
+				t.Errorf("%s: error is %v", name, err)
+			}
+		}
+	})
+}
+
+// The file of an owner is found that a version wrote which knew owners by all of their
+// addresses and identities, and the one from before the owner was given a name.
+func TestFormerNamesOfFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		owner string
+		found bool
+	}{
+		"before names":             {`["owner.example:8008" "b.example:8008"] "shop.example" ["owner.example"]`, true},
+		"default":                  {"owner.example/shop.example", true},
+		"name":                     {"shop", true},
+		"other addresses":          {`["owner.example:8008"] "shop.example" ["owner.example"]`, false},
+		"other identity":           {`["owner.example:8008" "b.example:8008"] "shop.example" ["other.example"]`, false},
+		"default without the rest": {"owner.example", false},
+		"another name":             {"store", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				file := filepath.Join(t.TempDir(), "catalog")
+				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}}
+				if err := snapshot.Save(file, s); err != nil {
+					t.Fatal(err)
+				}
+				c := w.kept(file)
+				c.Name, c.Addresses, c.ServerName, c.IDs = "shop", append(c.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
+				b := w.attach(w.block(1, c))
+				synctest.Wait()
+				want, aside := "192.0.2.1 30 stale", 0
+				if !tc.found {
+					want, aside = "SERVFAIL", 1
+				}
+				if got := look(b, "web.fed.example"); got != want {
+					t.Errorf("web is %s, want %s", got, want)
+				}
+				if n := strings.Count(strings.Join(w.lines(), ""), "snapshot of another owner"); n != aside {
+					t.Errorf("the file was refused %d times, want %d", n, aside)
+				}
+
+				// What is saved from now on has the name.
+				w.agent.Detach(b)
+				if _, err := snapshot.Load(file, snapshot.Options{Owner: "shop"}); tc.found && err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// writer runs an agent with one block and its owners, which are not subscribed to,
+// until the test ends.
+func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
+	tb.Helper()
+	a := New(Config{Logger: slog.New(slog.DiscardHandler)})
+	var config BlockConfig
+	origin, err := federation.ParseFQDN("fed.example")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, name := range names {
+		config.Owners = append(config.Owners, OwnerConfig{Addresses: []string{name + ":8008"}, Retention: time.Hour, Settle: 5 * time.Second})
+		config.Zone.Owners = append(config.Zone.Owners, zone.Owner{ID: name, Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
+	}
+	a.start()
+	tb.Cleanup(a.stop)
+	b := a.newBlock(config)
+	for i := range config.Owners {
+		c := &config.Owners[i]
+		o, err := a.newOwner(c, consumer.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		b.owners = append(b.owners, o)
+		o.join(b, i)
+	}
+	a.do(func() {
+		a.attached = []*Block{b}
+		b.publish(a.now())
+	})
+	return a, b, b.owners
+}
+
+// large returns a service with as many endpoints and labels of them as an owner may
+// publish, all of which change with the number.
+func large(tb testing.TB, name string, n int) *federation.Service {
+	tb.Helper()
+	fqdn, err := federation.ParseFQDN(name + ".fed.example")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &federation.Service{Name: name, FQDN: fqdn}
+	for i := range 1000 {
+		address, err := federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", n%200, i/250, i%250+1))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443, Labels: []string{fmt.Sprint("l", i)}})
+		s.Instances = append(s.Instances, federation.Instance{
+			ID: fmt.Sprint("v", i), Protocol: federation.HTTPS, EndpointSelector: []string{fmt.Sprint("l", i)},
+		})
+	}
+	return s
+}
+
+// upsert returns the change of a mirror that has one service, or a new version of it.
+func upsert(services ...*federation.Service) consumer.Changes {
+	changes := consumer.Changes{Status: consumer.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
+	for _, s := range services {
+		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: packed.Of(s), Generation: 1})
+	}
+	return changes
+}
+
+// firstAddress returns the first address of a name.
+func firstAddress(b *Block, name string) string {
+	result := b.Zone().Lookup(name, dns.TypeA, time.Now())
+	if result.Kind != zone.Success {
+		return ""
+	}
+	var all []string
+	for _, rr := range reply.Answer(nil, &result, name, 0) {
+		all = append(all, rr.(*dns.A).A.String())
+	}
+	slices.Sort(all)
+	return all[0]
+}
+
+// TestPublishReturnsWhenQueriesSee: what the mirror acknowledges next is visible.
+func TestPublishReturnsWhenQueriesSee(t *testing.T) {
+	_, b, owners := writer(t, "a")
+	for i := range 50 {
+		owners[0].publish(upsert(large(t, "web", i)))
+		if got, want := firstAddress(b, "web.fed.example."), fmt.Sprintf("10.%d.0.1", i); got != want {
+			t.Fatalf("web is %q when %q is acknowledged", got, want)
+		}
+	}
+}
+
+// TestReadWhileAttaching reads a catalog when another block has joined its owner, and has
+// not been published yet.
+func TestReadWhileAttaching(t *testing.T) {
+	a, b, owners := writer(t, "a")
+	owners[0].publish(upsert(large(t, "web", 0)))
+	owners[0].join(a.newBlock(b.config), 0)
+	services, _, err := a.catalogs.Page("a", owners[0].parts(), 1, "", 10)
+	if err != nil || len(services) != 1 {
+		t.Errorf("%d services, %v; want 1", len(services), err)
+	}
+}
+
+// TestBatchIsPublishedThenReleasedThenAnnounced holds the writer up while it
+// releases those who wait: all of the batch is published by then, and no conflict is
+// in the status yet.
+func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, owners := writer(t, "a", "b")
+		synctest.Wait()
+		// Releases that nobody takes stop the writer.
+		held := make([]chan struct{}, len(owners))
+		waiting := make(chan struct{})
+		for i, o := range owners {
+			held[i] = make(chan struct{})
+			go func() {
+				a.ops <- op{func() {
+					if i == 0 {
+						<-waiting
+					}
+					o.status = upsert().Status.Status
+					for _, name := range []string{"same", string(rune('c' + i))} {
+						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), catalog.Announced{Generation: 1})
+					}
+				}, held[i]}
+			}()
+			synctest.Wait()
+		}
+		close(waiting) // the other op is there for the same batch
+		for i, h := range held {
+			synctest.Wait()
+			for _, name := range []string{"c", "d"} {
+				if firstAddress(b, name+".fed.example.") == "" {
+					t.Errorf("%s is not published before release %d", name, i)
+				}
+			}
+			if conflicts := owners[1].report().Conflicts; len(conflicts) > 0 {
+				t.Errorf("conflicts %v are announced before release %d", conflicts, i)
+			}
+			<-h
+		}
+		synctest.Wait()
+		if conflicts := owners[1].report().Conflicts; len(conflicts) != 1 {
+			t.Errorf("conflicts in the end: %v", conflicts)
+		}
+	})
+}
+
+// TestLargeServicesAreCompiledBesideTheWriter compiles a service while the writer is
+// held up, for every block that publishes it, and once only.
+func TestLargeServicesAreCompiledBesideTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, owners := writer(t, "a")
+		held := make(chan struct{})
+		a.ops <- op{func() {}, held}
+		web, tiny := large(t, "web", 1), large(t, "tiny", 1)
+		tiny.Endpoints, tiny.Instances = tiny.Endpoints[:1], tiny.Instances[:1]
+		ready := owners[0].prepare(upsert(web, tiny))
+		if len(ready) != 1 || ready[target{b, packed.Of(web)}] == nil {
+			t.Fatalf("prepared without the writer: %v", ready)
+		}
+		<-held
+		owners[0].publish(upsert(web))
+		if got := firstAddress(b, "web.fed.example."); got != "10.1.0.1" {
+			t.Errorf("web is %q", got)
+		}
+		again := *web
+		if ready := owners[0].prepare(upsert(&again)); len(ready) > 0 {
+			t.Error("prepared what is there already")
+		}
+	})
+}
+
+// TestRestoredServicesAreCompiledBesideTheWriter compiles services, large ones as well,
+// while the writer is held up. Of those that the catalog has refused nothing is
+// published, and one that was not compiled is published all the same.
+func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, owners := writer(t, "a")
+		held := make(chan struct{})
+		a.ops <- op{func() {}, held}
+		changes := upsert(large(t, "web", 1), large(t, "refused", 2), large(t, "api", 3), large(t, "late", 4))
+		for i := range changes.Services[:3] {
+			p := changes.Services[i].Service
+			changes.Prepared = append(changes.Prepared, owners[0].compile(p, p.Unpack()))
+		}
+		changes.Services = slices.Delete(changes.Services, 1, 2)
+		late := target{b, changes.Services[2].Service}
+		if again := owners[0].prepare(changes); len(again) != 1 || again[late] == nil {
+			t.Errorf("%d services are compiled once more", len(again))
+		}
+		<-held
+		owners[0].publish(changes)
+		for name, want := range map[string]string{"web": "10.1.0.1", "refused": "", "api": "10.3.0.1", "late": "10.4.0.1"} {
+			if got := firstAddress(b, name+".fed.example."); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/pages"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/why"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// Upstreams returns the reports of all owners, sorted by ID, each ID once. It waits for
+// nobody.
+func (a *Agent) Upstreams(now time.Time) []status.Upstream {
+	owners := a.inOrder()
+	all := make([]status.Upstream, len(owners))
+	for i, o := range owners {
+		all[i] = o.upstream(now)
+	}
+	return all
+}
+
+func (o *owner) upstream(now time.Time) status.Upstream {
+	s := o.report()
+	u := history.Report(o.id, &s.Status, s.Retention, &o.log, now)
+	u.Conflicts = why.Faults(s.Conflicts)
+	u.Certificate, u.Authority = s.CertExpiry.UTC(), s.CAExpiry.UTC()
+	return u
+}
+
+// follows returns the owner with an ID. The error is a *status.UnknownError.
+func (a *Agent) follows(id string) (*owner, error) {
+	unknown := &status.UnknownError{Of: id}
+	for _, o := range *a.shown.Load() {
+		if o.id == id {
+			return o, nil
+		}
+		unknown.Known = append(unknown.Known, o.id)
+	}
+	slices.Sort(unknown.Known)
+	return nil, unknown
+}
+
+// Services returns up to limit services of an owner, in the order of their names, from the
+// first on that comes after a name. The error is a *status.UnknownError if there is no
+// owner with that ID. It reads what is published, or was so a few seconds ago, and waits for
+// nobody but others who read services.
+func (a *Agent) Services(of, after string, limit int) (status.Services, error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return status.Services{}, err
+	}
+	page := status.Services{Of: of, Total: o.mirror.Status().Services}
+	page.Services, page.Next, err = a.catalogs.Page(o.id, o.parts(), page.Total, after, limit)
+	return page, err
+}
+
+// Catalog yields all services of an owner, in the order of their names, each once. The error
+// is a *status.UnknownError if there is no owner with that ID. It reads and waits as Services
+// does.
+func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return nil, err
+	}
+	return a.catalogs.Services(o.id, o.parts(), o.mirror.Status().Services), nil
+}
+
+// Retry tries at once to open a stream with an owner that has none, and returns the report
+// of that moment. The error is a *status.UnknownError if there is no owner with that ID.
+func (a *Agent) Retry(of string, now time.Time) (status.Upstream, error) {
+	o, err := a.follows(of)
+	if err != nil {
+		return status.Upstream{}, err
+	}
+	u := o.upstream(now)
+	o.mirror.Retry()
+	return u, nil
+}
+
+// parts returns what the zones have of the owner, which together is its catalog. A block
+// that is being attached has none yet.
+func (o *owner) parts() (parts []pages.Part) {
+	for _, m := range *o.members.Load() {
+		if z := m.block.Zone(); z != nil {
+			parts = append(parts, pages.Part{Zone: z, Owner: m.index})
+		}
+	}
+	return parts
+}
+
+// Refused returns the owners that have been refused a name, lower case and absolute, but for
+// those that are in the answers. It waits for nobody.
+func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (parts []status.Part) {
+	for _, o := range a.inOrder() {
+		if slices.ContainsFunc(answers, func(a status.Answer) bool {
+			return slices.ContainsFunc(a.Owners, func(p status.Part) bool { return p.ID == o.id })
+		}) {
+			continue
+		}
+		if p, ok := why.Elsewhere(&why.Owner{Upstream: o.upstream(now), Log: &o.log}, name); ok {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// Explain says why the block answers a query for a name, lower case and absolute, as it
+// does from a zone that Zone has returned: everything but what only those know who answer,
+// which are the reply and the hosts. It changes nothing and waits for nobody. A name outside
+// of the zones has an Answer without a Zone.
+func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
+	owners := make([]why.Owner, len(b.owners))
+	for i, o := range b.owners {
+		owners[i] = why.Owner{Upstream: o.upstream(now), Log: &o.log, Import: b.config.Owners[i].Import}
+	}
+	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
+}

@@ -1,0 +1,305 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// explain returns why the block answers for the addresses of a name.
+func explain(b *agent.Block, name string) status.Answer {
+	return b.Explain(b.Zone(), dns.Fqdn(name), dns.TypeA, time.Now())
+}
+
+// TestExplain asks why a name is answered as it is, through the life of its service.
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		b := w.attach(w.block("one", w.owner(ownerAddress)))
+		synctest.Wait()
+		if a := explain(b, "web.fed.example"); a.Verdict != status.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
+			t.Errorf("without an owner: %+v", a)
+		}
+		registry, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		time.Sleep(time.Minute)
+		w.state()
+		a := explain(b, "web.fed.example")
+		came := a.Holder.Updated
+		if a.Verdict != status.Live || a.Zone != "fed.example." || a.Is != "service" || a.Holder.Owner != ownerAddress || time.Since(came) > time.Minute {
+			t.Errorf("with a service: %+v %+v", a, a.Holder)
+		}
+
+		// A version that is refused, and one that is accepted after it.
+		moved := service(t, "web.elsewhere.example", "192.0.2.1")
+		mustUpsert(t, registry, moved)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		a = explain(b, "web.elsewhere.example")
+		if a.Zone != "" {
+			t.Errorf("outside: %+v", a)
+		}
+		refusals := w.agent.Upstreams(time.Now())[0].Refusals
+		if len(refusals) != 1 || refusals[0].FQDN != "web.elsewhere.example." || refusals[0].Reason != "out_of_zone" {
+			t.Errorf("refusals: %+v", refusals)
+		}
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if refusals := w.agent.Upstreams(time.Now())[0].Refusals; len(refusals) != 0 {
+			t.Errorf("after it was accepted again: %+v", refusals)
+		}
+		if a := explain(b, "web.fed.example"); !a.Holder.Updated.Equal(came) {
+			t.Errorf("the same version came at %v, and again at %v", came, a.Holder.Updated)
+		}
+
+		// Lost, back, withdrawn.
+		stop()
+		synctest.Wait()
+		a = explain(b, "web.fed.example")
+		if a.Verdict != status.Stale || !a.Holder.Stale || a.Holder.StaleFrom.IsZero() || a.Holder.Expires.Sub(a.Holder.StaleFrom) != 24*time.Hour+time.Second {
+			t.Errorf("stale: %+v %+v", a, a.Holder)
+		}
+		if a := explain(b, "other.fed.example"); a.Verdict != status.NoNameLost {
+			t.Errorf("missing, with a lost owner: %+v", a)
+		}
+		if u := w.agent.Upstreams(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != "24h" || u.Expires.IsZero() || u.Updates.LastHour == 0 {
+			t.Errorf("stale: %+v", u)
+		}
+		registry, _ = w.serve(ownerAddress)
+		time.Sleep(time.Minute)
+		w.state()
+		a = explain(b, "v1.web.fed.example")
+		if a.Verdict != status.NoName || len(a.Owners) != 1 || len(a.Owners[0].Gone) != 1 || a.Owners[0].Gone[0].Cause != "absent" || a.Owners[0].Gone[0].FQDN != "web.fed.example." {
+			t.Errorf("gone: %+v", a)
+		}
+		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
+		mustUpsert(t, registry, service(t, "dns.fed.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		registry.Delete("web")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if gone := explain(b, "web.fed.example").Owners[0].Gone; len(gone) != 2 || gone[0].Cause != "withdrawn" {
+			t.Errorf("withdrawn: %+v", gone)
+		}
+		a = explain(b, "dns.fed.example")
+		if a.Owners[0].NotAdmitted == "" || len(a.Owners[0].Refusals) != 1 || a.Is != "empty" {
+			t.Errorf("reserved: %+v", a)
+		}
+		mustUpsert(t, registry, service(t, "web.other.example", "192.0.2.1"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for name, want := range map[string]int{
+			"web.other.example.": 1, "_https._tcp.web.other.example.": 1, "v1.web.other.example.": 1,
+			"a.v1.web.other.example.": 0, "other.example.": 0, "web.example.": 0,
+		} {
+			if parts := w.agent.Refused(name, nil, time.Now()); len(parts) != want || want > 0 && (parts[0].ID != ownerAddress || parts[0].State != "synced" || len(parts[0].Refusals) != 1) {
+				t.Errorf("refused of %s: %+v", name, parts)
+			}
+		}
+		if parts := w.agent.Refused("web.other.example.", []status.Answer{{Owners: []status.Part{{ID: ownerAddress}}}}, time.Now()); parts != nil {
+			t.Errorf("refused of an owner that has been heard: %+v", parts)
+		}
+	})
+}
+
+// TestExplainRivals has two owners of one name, one behind a rename and an import filter.
+func TestExplainRivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const other = "other.example:8008"
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(other, service(t, "web.remote.example", "192.0.2.2"), service(t, "private.remote.example", "192.0.2.3"))
+		second := w.owner(other)
+		second.Import = filter(t, "web.remote.example *.shop.remote.example")
+		c := w.block("one", w.owner(ownerAddress), second)
+		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: fqdn(t, "remote.example"), To: fqdn(t, "fed.example")})
+		b := w.attach(c)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		a := explain(b, "web.fed.example")
+		want := []status.Rival{{
+			Owner: other, Service: "web", FQDN: "web.fed.example.",
+			Rule: `its owner comes later in the Corefile than owner.example:8008, of which service "web" has the fqdn`,
+		}}
+		if d := cmp.Diff(want, a.Rivals); d != "" || a.Holder.Owner != ownerAddress {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		a = explain(b, "private.fed.example")
+		if got, want := a.Owners[1].NotImported, "import_names web.remote.example *.shop.remote.example does not match private.remote.example."; got != want {
+			t.Errorf("not imported: %s, want %s", got, want)
+		}
+		if a.Verdict != status.NoName || a.Owners[0].NotImported != "" {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// TestServices reads a catalog in pages of every size.
+func TestServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var want []string
+		registry, _ := w.serve(ownerAddress)
+		for i := range 50 {
+			name := fmt.Sprintf("s%02d", i)
+			want = append(want, name)
+			mustUpsert(t, registry, service(t, name+".fed.example", "192.0.2.1"))
+		}
+		w.attach(w.block("one", w.owner(ownerAddress)))
+		w.attach(w.block("one", w.owner(ownerAddress))) // each service once, all the same
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, limit := range []int{1, 2, 7, 49, 50, 51, 1000} {
+			var got []string
+			for after := ""; ; {
+				page, err := w.agent.Services(ownerAddress, after, limit)
+				if err != nil || page.Total != len(want) || len(page.Services) > limit {
+					t.Fatalf("%d of %d services in a page of %d, %v", len(page.Services), page.Total, limit, err)
+				}
+				for _, s := range page.Services {
+					got = append(got, s.Name)
+				}
+				if after = page.Next; after == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("in pages of %d: %q", limit, got)
+			}
+		}
+		all, err := w.agent.Catalog(ownerAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for s, err := range all {
+			if err != nil || s.Updated.IsZero() || s.Stale || s.FQDN != s.Name+".fed.example." {
+				t.Errorf("%+v, %v", s, err)
+			}
+			got = append(got, s.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("the catalog is %q", got)
+		}
+		_, err = w.agent.Services("nobody", "", 1)
+		if unknown, ok := errors.AsType[*status.UnknownError](err); !ok || !slices.Contains(unknown.Known, ownerAddress) {
+			t.Errorf("an owner that is not followed: %v", err)
+		}
+		if _, err = w.agent.Catalog("nobody"); err == nil {
+			t.Error("an owner that is not followed has a catalog")
+		}
+	})
+}
+
+// TestReportsWhileCatalogsChange reads all reports while an owner changes its services: it is
+// for the race detector, and for what must be there in each of them.
+func TestReportsWhileCatalogsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "stays.fed.example", "192.0.2.1"))
+		b := w.attach(w.block("one", w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					time.Sleep(time.Millisecond) // with the changes
+					page, err := w.agent.Services(ownerAddress, "stays", 10)
+					if err != nil || slices.ContainsFunc(page.Services, func(s status.Service) bool { return s.Name <= "stays" }) {
+						t.Errorf("%+v, %v", page, err)
+						return
+					}
+					all, err := w.agent.Catalog(ownerAddress)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					found := false
+					for s, err := range all {
+						found = found || err == nil && s.Name == "stays"
+					}
+					if a := explain(b, "stays.fed.example"); !found || a.Verdict != status.Live || a.Holder.Service != "stays" {
+						t.Errorf("%v %+v", found, a)
+						return
+					}
+					w.agent.Upstreams(time.Now())
+				}
+			})
+		}
+		for i := range 300 {
+			mustUpsert(t, registry, service(t, fmt.Sprintf("t%d.fed.example", i%20), fmt.Sprintf("192.0.2.%d", 1+i%200)))
+			if i%3 == 0 {
+				registry.Delete(fmt.Sprintf("t%d", i%7))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		readers.Wait()
+	})
+}
+
+// TestParkedOwner has an owner that refuses this consumer, and is tried again by itself once
+// it does not, or at once when somebody wants it.
+func TestParkedOwner(t *testing.T) {
+	for name, byHand := range map[string]bool{"by itself": false, "by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				other, err := federation.ParseID("other.example")
+				self, err2 := federation.ParseID("consumer.example")
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				s, err := owner.New(owner.Config{
+					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.run(ownerAddress, s)
+				w.attach(w.block("one", w.owner(ownerAddress)))
+				for range 60 {
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if u := w.agent.Upstreams(time.Now())[0]; u.State != "parked" || u.NextAttempt.Before(time.Now()) || u.NextAttempt.After(u.LastAttempt.Add(6*time.Minute+time.Second)) {
+						t.Fatalf("%+v", u)
+					}
+				}
+				s.SetAllow([]federation.ID{other, self})
+				if byHand {
+					if u, err := w.agent.Retry(ownerAddress, time.Now()); err != nil || u.State != "parked" {
+						t.Errorf("%+v, %v", u, err)
+					}
+				} else {
+					time.Sleep(6 * time.Minute)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if u := w.agent.Upstreams(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
+					t.Errorf("%+v", u)
+				}
+				if _, err := w.agent.Retry("other", time.Now()); err == nil {
+					t.Error("there is another owner")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package agent_test
+
+import (
+	"io/fs"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// partDisk is a store with one catalog, whose parts it reads when the test says so.
+type partDisk struct {
+	lastUp time.Time
+	parts  []part
+
+	mu    sync.Mutex
+	loads int // guarded by mu
+}
+
+// part is some services, after which the disk hangs until more is closed.
+type part struct {
+	services []packed.Service
+	more     chan struct{}
+}
+
+// newPartDisk returns a store with parts of one service each.
+func newPartDisk(services ...*federation.Service) *partDisk {
+	d := &partDisk{lastUp: time.Now()}
+	for _, s := range services {
+		d.parts = append(d.parts, part{[]packed.Service{packed.Of(s)}, make(chan struct{})})
+	}
+	return d
+}
+
+// next lets the disk go on after the i-th part, and waits for what comes of it.
+func (d *partDisk) next(i int) {
+	close(d.parts[i].more)
+	synctest.Wait()
+}
+
+func (*partDisk) Check(path string) (string, error)      { return path, nil }
+func (*partDisk) Save(string, *snapshot.Snapshot) error  { return nil }
+func (*partDisk) SetAside(string) (name string, _ error) { return "", fs.ErrNotExist }
+
+func (d *partDisk) Load(_ string, o snapshot.Options) (*snapshot.Snapshot, error) {
+	d.mu.Lock()
+	d.loads++
+	d.mu.Unlock()
+	for _, p := range d.parts {
+		if !o.Part(&snapshot.Snapshot{Owner: o.Owner, LastUp: d.lastUp, Saved: d.lastUp, Services: p.services}) {
+			return nil, snapshot.ErrStopped
+		}
+		<-p.more
+	}
+	return &snapshot.Snapshot{Owner: o.Owner, LastUp: d.lastUp, Saved: d.lastUp}, nil
+}
+
+// restoredNames are those that restored looks up: of three services, and of none.
+var restoredNames = []string{"a.fed.example", "b.fed.example", "c.fed.example", "nope.fed.example"}
+
+// restored is what the block says of restoredNames.
+func restored(b *agent.Block) (all []string) {
+	for _, name := range restoredNames {
+		all = append(all, look(b, name))
+	}
+	return all
+}
+
+// restoring starts an agent on a disk with the services a, b and c.
+func restoring(t *testing.T) (*world, *partDisk) {
+	t.Helper()
+	w := newWorld(t)
+	d := newPartDisk(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+	w.store = d
+	w.start()
+	return w, d
+}
+
+// A catalog is restored in parts: a name is answered as soon as it is there, and one
+// that is not is not denied before the end, whatever is asked for.
+func TestRestoredPartly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, d := restoring(t)
+		b := w.attach(w.block(1, w.kept("catalog")))
+		synctest.Wait()
+		for i, want := range [][]string{
+			{"192.0.2.1 30 stale", "SERVFAIL", "SERVFAIL", "SERVFAIL"},
+			{"192.0.2.1 30 stale", "192.0.2.2 30 stale", "SERVFAIL", "SERVFAIL"},
+			{"192.0.2.1 30 stale", "192.0.2.2 30 stale", "192.0.2.3 30 stale", "SERVFAIL"},
+		} {
+			if d := cmp.Diff(want, restored(b)); d != "" {
+				t.Errorf("with %d parts (-want +got):\n%s", i+1, d)
+			}
+			for n, name := range restoredNames {
+				for _, missing := range []string{name, "v1." + name, "_https._tcp." + name, "other." + name} {
+					for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeMX} {
+						kind := b.Zone().Lookup(dns.Fqdn(missing), qtype, time.Now()).Kind
+						if n > i && kind != zone.Unsynced || kind == zone.NameError {
+							t.Errorf("with %d parts, %s %s is of kind %d", i+1, missing, dns.Type(qtype), kind)
+						}
+					}
+				}
+			}
+			if _, synced := b.Zone().Synced("fed.example.", time.Now()); synced || b.Ready() {
+				t.Errorf("with %d parts, the zone is synced: %t, ready: %t", i+1, synced, b.Ready())
+			}
+			d.next(i)
+		}
+		if d := cmp.Diff([]string{"192.0.2.1 30 stale", "192.0.2.2 30 stale", "192.0.2.3 30 stale", "NXDOMAIN"}, restored(b)); d != "" || !b.Ready() {
+			t.Errorf("in the end, ready: %t (-want +got):\n%s", b.Ready(), d)
+		}
+	})
+}
+
+// A reload in the midst of a restoration loses nothing, and nothing comes twice: in
+// the new block is what was restored before it came and what is after that.
+func TestReloadWhileRestoring(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*agent.BlockConfig)
+		ttl    string
+		loads  int
+	}{
+		"nothing":     {func(*agent.BlockConfig) {}, "60", 1},
+		"another TTL": {func(c *agent.BlockConfig) { c.Zone.Owners[0].TTL = 20 }, "20", 1},
+		"retention":   {func(c *agent.BlockConfig) { c.Owners[0].Retention = 2 * time.Hour }, "60", 1},
+		"limit":       {func(c *agent.BlockConfig) { c.Owners[0].MaxServices = 3 }, "60", 1},
+		"another zone": {func(c *agent.BlockConfig) {
+			c.Zone.Owners[0].Origins = append(c.Zone.Owners[0].Origins, fqdn(t, "more.example"))
+		}, "60", 1},
+		"the keepalive": {func(c *agent.BlockConfig) { c.Owners[0].Keepalive = time.Hour }, "60", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, d := restoring(t)
+				before := w.attach(w.block(1, w.kept("catalog")))
+				synctest.Wait()
+				config := w.block(2, w.kept("catalog"))
+				tc.change(&config)
+				after := w.attach(config)
+				synctest.Wait()
+				stale := min(tc.ttl, "30") + " stale"
+				want := []string{"192.0.2.1 " + stale, "SERVFAIL", "SERVFAIL", "SERVFAIL"}
+				if diff := cmp.Diff(want, restored(after)); diff != "" {
+					t.Errorf("when the block has come (-want +got):\n%s", diff)
+				}
+				d.next(0)
+				want[1] = "192.0.2.2 " + stale
+				if diff := cmp.Diff(want, restored(after)); diff != "" {
+					t.Errorf("with both blocks (-want +got):\n%s", diff)
+				}
+				w.agent.Detach(before)
+				synctest.Wait()
+				if diff := cmp.Diff(want, restored(after)); diff != "" {
+					t.Errorf("when the reload is over (-want +got):\n%s", diff)
+				}
+				d.next(1)
+				d.next(2)
+				want[2], want[3] = "192.0.2.3 "+stale, "NXDOMAIN"
+				if diff := cmp.Diff(want, restored(after)); diff != "" {
+					t.Errorf("in the end (-want +got):\n%s", diff)
+				}
+				s := w.agent.Status()[0]
+				if s.Services != 3 || s.Stale != 3 || !s.Known || len(s.Conflicts) > 0 || d.loads != tc.loads {
+					t.Errorf("%d services, %d stale, known: %t, conflicts %v, %d loads", s.Services, s.Stale, s.Known, s.Conflicts, d.loads)
+				}
+
+				w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "c.fed.example", "192.0.2.4"))
+				time.Sleep(time.Minute)
+				want = []string{"192.0.2.1 " + tc.ttl, "NXDOMAIN", "192.0.2.4 " + tc.ttl, "NXDOMAIN"}
+				if diff := cmp.Diff(want, restored(after)); diff != "" || w.state() != "synced 2/0" {
+					t.Errorf("the owner is %s (-want +got):\n%s", w.state(), diff)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,412 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+// client asks for a name that lives and one that does not, twice a second, and
+// remembers each answer that is none of the right ones.
+type client struct {
+	mu    sync.Mutex
+	block *agent.Block
+	live  []string // right answers for web, without TTL
+	dead  []string // right answers for nope
+	asked int
+	wrong map[string]int
+}
+
+// ask begins to ask, until the test ends or the returned function is called, which
+// reports what was wrong.
+func (w *world) ask(b *agent.Block, live, dead []string) (c *client, stop func()) {
+	c = &client{block: b, live: live, dead: dead, wrong: make(map[string]int)}
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			c.once()
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		close(done)
+		running.Wait()
+		if c.asked == 0 || len(c.wrong) > 0 {
+			w.t.Errorf("of %d questions these got a wrong answer: %v", c.asked, c.wrong)
+		}
+	})
+	w.t.Cleanup(stop)
+	return c, stop
+}
+
+func (c *client) once() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, right := range map[string][]string{"web.fed.example": c.live, "nope.fed.example": c.dead} {
+		c.asked++
+		// The TTL is for other tests.
+		words := strings.Fields(look(c.block, name))
+		if len(words) > 1 {
+			words = slices.Delete(words, 1, 2)
+		}
+		if got := strings.Join(words, " "); !slices.Contains(right, got) {
+			c.wrong[name+" is "+got]++
+		}
+	}
+}
+
+// expect changes what is right from now on, once what is under way has come to
+// rest.
+func (c *client) expect(live, dead []string) {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live, c.dead = live, dead
+}
+
+const (
+	settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	ping     = "\x00\x00\x08\x06\x00\x00\x00\x00\x00........"
+	goAway   = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x00" // that stream may be finished
+	// The header of a response, and a message of 100 bytes of which one comes.
+	header = "\x00\x00\x14\x01\x04\x00\x00\x00\x01\x88\x0f\x10\x10application/grpc"
+	begun  = "\x00\x00\x05\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x64"
+	byte1  = "\x00\x00\x01\x00\x00\x00\x00\x00\x01\x0a"
+)
+
+// frames runs an owner that has no more than a TLS stack. It writes the frames of
+// HTTP/2 at first, and the others once a second.
+func (w *world) frames(address, first, then string) {
+	w.t.Helper()
+	listener, source := w.listen(address), w.source(address)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			raw, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer raw.Close()
+				defer context.AfterFunc(ctx, func() { raw.Close() })()
+				conn, _, err := source.Server().ServerHandshake(raw)
+				if err != nil {
+					return
+				}
+				running.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+				for _, frames := range []string{settings, first} {
+					if _, err := io.WriteString(conn, frames); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+				for err == nil {
+					_, err = io.WriteString(conn, then)
+					time.Sleep(time.Second)
+				}
+			})
+		}
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		listener.Close()
+		running.Wait()
+	})
+}
+
+// silentOwners are owners that open a stream and say nothing of their services.
+var silentOwners = map[string]func(w *world, address string){
+	"hangs":            func(w *world, address string) { w.misbehave(address, "hang") },
+	"announces only":   func(w *world, address string) { w.misbehave(address, "announce\nheader\nhang") },
+	"is alive":         func(w *world, address string) { w.misbehave(address, strings.Repeat("end\nwait 1s\n", 100)+"hang") },
+	"marks not":        func(w *world, address string) { w.misbehave(address, "announce\nheader\nwait 1m\nstatus Unavailable") },
+	"sends bad ones":   func(w *world, address string) { w.misbehave(address, "upsert a a.other.example 192.0.2.9\nhang") },
+	"pings":            func(w *world, address string) { w.frames(address, ping, ping) },
+	"changes its mind": func(w *world, address string) { w.frames(address, settings, settings) },
+	"is going away":    func(w *world, address string) { w.frames(address, goAway, ping) },
+	"drips":            func(w *world, address string) { w.frames(address, header+begun, byte1) },
+}
+
+var (
+	servfail = []string{"SERVFAIL"}
+	nxdomain = []string{"NXDOMAIN"}
+)
+
+// Of an owner that says nothing, nothing is known: no name is denied, nothing is
+// kept for the next process, and silence makes nobody ready.
+func TestSilenceIsNoEmptiness(t *testing.T) {
+	for name, run := range silentOwners {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				run(w, ownerAddress)
+				file := filepath.Join(t.TempDir(), "catalog")
+				for process := range 2 {
+					w.start()
+					b := w.attach(w.block(process, w.kept(file)))
+					_, stop := w.ask(b, servfail, servfail)
+					time.Sleep(20 * time.Second)
+					if b.Ready() {
+						t.Error("ready by silence")
+					}
+					time.Sleep(time.Hour)
+					s := w.agent.Status()[0]
+					if s.Known || !s.LastSync.IsZero() || s.Services != 0 || s.State.String() == "synced" {
+						t.Errorf("status is %+v", s)
+					}
+					stop()
+					w.agent.Detach(b)
+					if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+						t.Errorf("something is kept: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What was complete before such a stream is stale while it lasts, and the clock of
+// its retention goes on; so it is in the next process.
+func TestSilenceAfterCatalog(t *testing.T) {
+	for name, run := range silentOwners {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", name, restart), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					file := filepath.Join(t.TempDir(), "catalog")
+					_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+					b := w.attach(w.block(1, w.kept(file))) // for an hour
+					time.Sleep(time.Minute)
+					c, silence := w.ask(b, []string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
+					stop()
+					lost := time.Now()
+					run(w, ownerAddress)
+					time.Sleep(10 * time.Minute)
+					if restart {
+						silence()
+						w.agent.Detach(b)
+						w.start()
+						b = w.attach(w.block(2, w.kept(file)))
+						synctest.Wait()
+						c, silence = w.ask(b, []string{"192.0.2.1 stale"}, nxdomain)
+					}
+					time.Sleep(time.Hour - time.Since(lost) - time.Second)
+					c.expect([]string{"192.0.2.1 stale", "NXDOMAIN"}, nxdomain)
+					time.Sleep(5 * time.Second)
+					c.expect(nxdomain, nxdomain)
+					time.Sleep(time.Hour)
+					if s := w.agent.Status()[0]; !s.Expired || s.Services != 0 {
+						t.Errorf("status is %+v", s)
+					}
+					if n := strings.Count(strings.Join(w.lines(), ""), "owner is expired"); n != 1 {
+						t.Errorf("expiry is logged %d times", n)
+					}
+					silence()
+				})
+			})
+		}
+	}
+}
+
+// A replica that hangs is left for one that does not, at the start and after a
+// loss, before anything expires.
+func TestHungReplicaIsLeft(t *testing.T) {
+	const second = "b.example:8008"
+	for name, run := range map[string]func(w *world, address string){
+		"hangs":                 silentOwners["hangs"],
+		"announces only":        silentOwners["announces only"],
+		"pings":                 silentOwners["pings"],
+		"drips":                 silentOwners["drips"],
+		"hangs in handshake":    func(w *world, address string) { w.listen(address) },
+		"does not authenticate": func(w *world, address string) { w.misbehave(address, "status Unauthenticated") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				run(w, ownerAddress)
+				good := func() func() {
+					_, stop := w.serve(second, service(t, "web.fed.example", "192.0.2.1"))
+					return stop
+				}
+				stop := good()
+				config := w.owner(ownerAddress, second)
+				config.Retention = 10 * time.Minute
+				b := w.attach(w.block(1, config))
+				c, _ := w.ask(b, []string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
+				time.Sleep(16 * time.Second)
+				c.expect([]string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
+				for range 2 {
+					time.Sleep(3 * time.Hour)
+					if got := w.state(); got != "synced 1/0" {
+						t.Fatalf("owner is %s", got)
+					}
+					stop()
+					time.Sleep(4 * time.Minute)
+					stop = good()
+					time.Sleep(5 * time.Minute)
+				}
+			})
+		})
+	}
+}
+
+// serveWith runs a good owner with a certificate, which it has had for some time,
+// until the test ends or the returned function is called.
+func (w *world) serveWith(issued mtls.Issued, had time.Duration) (stop func()) {
+	w.t.Helper()
+	files := w.issue("owner.example")
+	issued.CA = w.authority.PEM()
+	if err := issued.WriteFiles(files); err != nil {
+		w.t.Fatal(err)
+	}
+	source, err := mtls.Load(files, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := owner.New(owner.Config{
+		Registry: owner.NewRegistry(), Credentials: source.Server(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	time.Sleep(had)
+	return w.run(ownerAddress, s)
+}
+
+// What fails in a handshake and cures itself parks nobody: the owner is found again
+// without a hand on this side.
+func TestHandshakeCuresItself(t *testing.T) {
+	web := func(t *testing.T) *federation.Service {
+		t.Helper()
+		return service(t, "web.fed.example", "192.0.2.1")
+	}
+	for name, tc := range map[string]struct {
+		fail   func(w *world) (mend func())
+		reason string // that the status shows meanwhile
+	}{
+		"a balancer answers in plain text": {func(w *world) func() {
+			w.t.Helper()
+			_, stop := w.misbehaveWith(ownerAddress, faultowner.Config{Script: w.parse("hang")})
+			return stop
+		}, "TLS handshake: tls: first record does not look like a TLS handshake"},
+		"the owner's certificate is expired": {func(w *world) func() {
+			issued, err := w.authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}, Lifetime: time.Hour + time.Minute})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return w.serveWith(issued, time.Minute+time.Second)
+		}, "TLS handshake: tls: failed to verify certificate: "},
+		"the owner is somebody else": {func(w *world) func() {
+			issued, err := w.authority.Issue(mtls.Leaf{DNSNames: []string{"other.example"}})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return w.serveWith(issued, 0)
+		}, "TLS handshake: tls: failed to verify certificate: "},
+		"a proxy ends the connection": {func(w *world) func() {
+			listener := w.listen(ownerAddress)
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					conn.Close()
+				}
+			}()
+			return func() { listener.Close() }
+		}, "TLS handshake: "},
+	} {
+		for _, earlier := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, synced before %v", name, earlier), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					b := w.attach(w.block(1, w.owner(ownerAddress)))
+					c, _ := w.ask(b, servfail, servfail)
+					if earlier {
+						c.expect([]string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
+						_, stop := w.serve(ownerAddress, web(t))
+						time.Sleep(time.Hour)
+						c.expect([]string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
+						stop()
+					}
+					mend := tc.fail(w)
+					time.Sleep(3 * time.Hour)
+					if s := w.agent.Status()[0]; s.Parked || !strings.HasPrefix(fmt.Sprint(s.Failure), tc.reason) {
+						t.Errorf("parked %v, reason is %q", s.Parked, fmt.Sprint(s.Failure))
+					}
+					if n := w.attempts(); n < 30 || n > 300 {
+						t.Errorf("%d attempts in 3 h", n)
+					}
+					mend()
+					if !earlier {
+						c.expect([]string{"SERVFAIL", "192.0.2.1"}, []string{"SERVFAIL", "NXDOMAIN"})
+					}
+					w.serve(ownerAddress, web(t))
+					time.Sleep(5*time.Minute + time.Second)
+					if got := w.state(); got != "synced 1/0" {
+						t.Errorf("owner is %s: %v", got, w.agent.Status()[0].Failure)
+					}
+					if n := strings.Count(strings.Join(w.lines(), ""), `error="TLS handshake`); n != 1 {
+						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.lines(), ""))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A flap is two lines, and an owner that flaps all the time has few of them.
+func TestLogOfFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")
+		w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		before := len(w.lines())
+		time.Sleep(time.Hour)
+		lines := w.lines()[before:]
+		if len(lines) != 2 || !strings.Contains(lines[0], "owner is lost") || !strings.Contains(lines[1], "owner is synced") {
+			t.Errorf("a flap is logged as\n%s", strings.Join(lines, ""))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.1\nend\nupsert x x.other.example 192.0.2.1\nstatus Unavailable")
+		w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Hour)
+		flaps := w.attempts()
+		// Two kinds of lines with their counts, and what is logged once.
+		if n := len(w.lines()); flaps < 1000 || n > 60*2*(10+1)+5 {
+			t.Errorf("%d lines of %d flaps", n, flaps)
+		}
+		if text := strings.Join(w.lines(), ""); !strings.Contains(text, `line="owner is synced" count=`) || !strings.Contains(text, `line="owner is lost`) {
+			t.Error("what was left out is not counted")
+		}
+	})
+}

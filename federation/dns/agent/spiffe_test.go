@@ -1,0 +1,88 @@
+package agent_test
+
+import (
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+)
+
+// Without a certificate from its SPIFFE agent, an owner is one that cannot be reached:
+// nothing waits for it. Owners and reloads share what the agent sends.
+func TestSPIFFEAgentIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve("files.example:8008", service(t, "web.fed.example", "192.0.2.1"))
+		id, err := federation.ParseID("spiffe://owner.example/hamlet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := w.owner(ownerAddress)
+		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
+		c.IDs = []federation.ID{id}
+		other := c
+		other.Name, other.Addresses = "other", []string{"other.example:8008"} // with the same identity
+		start := time.Now()
+		block := w.block(1, w.owner("files.example:8008"), c, other)
+		block.Zone.Owners[1].Origins[0] = fqdn(t, "a.example")
+		block.Zone.Owners[2].Origins[0] = fqdn(t, "b.example")
+		before := w.attach(block)
+		if time.Since(start) > 0 || before.Ready() {
+			t.Errorf("the start took %v, ready is %v", time.Since(start), before.Ready())
+		}
+		time.Sleep(10 * time.Second)
+		if own, foreign := look(before, "web.fed.example"), look(before, "web.a.example"); own != "192.0.2.1 60" || foreign != "SERVFAIL" {
+			t.Errorf("the name of another owner is %s, that of this one %s", own, foreign)
+		}
+		for _, s := range w.agent.Status() {
+			if spiffe := s.Identity.SPIFFE.Socket != ""; spiffe != s.CertExpiry.IsZero() || spiffe != s.CAExpiry.IsZero() {
+				t.Errorf("the certificates of %s expire at %v and %v", s.ID, s.CertExpiry, s.CAExpiry)
+			} else if spiffe && (s.StateName() != "connecting" || s.Failure == nil) {
+				t.Errorf("owner %s is %s: %v", s.ID, s.StateName(), s.Failure)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		if !before.Ready() {
+			t.Error("not ready after the time that an owner has")
+		}
+
+		c.MaxMessage = 1 << 20 // another subscription
+		block = w.block(2, w.owner("files.example:8008"), c, other)
+		w.attach(block)
+		w.agent.Detach(before)
+		time.Sleep(time.Second)
+		if n := w.distinctSources(); n != 2 {
+			t.Errorf("%d sources of certificates are followed, want 2", n)
+		}
+
+		// Another grace, or another bundle to accept, is another source.
+		for i, change := range []func(*agent.OwnerConfig){
+			func(c *agent.OwnerConfig) { c.Grace = time.Hour },
+			func(c *agent.OwnerConfig) { c.Identity.SPIFFE.TrustDomains = []string{"partner.example"} },
+		} {
+			c := other
+			change(&c)
+			c.Name = []string{"x", "y"}[i]
+			w.attach(w.block(2, c))
+			time.Sleep(time.Second)
+			if n := w.distinctSources(); n != 3+i {
+				t.Errorf("%d sources of certificates are followed, want %d", n, 3+i)
+			}
+		}
+	})
+}
+
+// distinctSources returns how many sources of certificates are followed.
+func (w *world) distinctSources() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	distinct := make(map[*mtls.Source]bool)
+	for _, s := range w.sources {
+		distinct[s] = true
+	}
+	return len(distinct)
+}

@@ -1,0 +1,232 @@
+// Package why says why a server block answers a query as it does. It brings together what
+// the zone says of the name, what the configuration says of it, and what happened lately to
+// services that had it.
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// Owner is an owner of the server block.
+type Owner struct {
+	Upstream status.Upstream
+	Log      *history.Log
+	Import   pattern.Filter
+}
+
+// block is a server block with the owners of its zone.Config.
+type block struct {
+	config *zone.Config
+	owners []Owner
+}
+
+// Answer says why a name, lower case and absolute, is answered as it is, but for what only
+// those know who answer. The owners are those of the configuration, index by index.
+func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtype uint16, now time.Time) status.Answer {
+	e := z.Explain(name, qtype, now)
+	if e.Result.Kind == zone.Outside {
+		return status.Answer{}
+	}
+	b := block{config, owners}
+	a := status.Answer{
+		Zone: e.Result.Origin(), Serial: e.Result.SOA("").Serial, Is: e.Role.String(), Verdict: verdict(e), MoreRivals: e.More,
+	}
+	if e.Holder != nil {
+		a.Holder = b.holder(e.Holder)
+	}
+	for _, r := range e.Rivals {
+		a.Rivals = append(a.Rivals, status.Rival{Owner: owners[r.Owner].Upstream.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+	}
+	for _, i := range e.Owners {
+		a.Owners = append(a.Owners, b.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
+	}
+	return a
+}
+
+// verdict returns why a look-up has that result. Hosts may still change it.
+func verdict(e *zone.Explanation) status.Verdict {
+	r := &e.Result
+	switch r.Kind {
+	case zone.Success, zone.Indirect:
+		switch {
+		case r.Stale():
+			return status.Stale
+		case e.Holder == nil || r.Type == dns.TypeSOA || r.Type == dns.TypeNS:
+			return status.OwnData
+		}
+		return status.Live
+	case zone.NoData:
+		if r.Denied() {
+			return status.Denied
+		}
+		return status.NoData
+	case zone.NameError:
+		if r.Lost() {
+			return status.NoNameLost
+		}
+		return status.NoName
+	case zone.Unsynced, zone.Unheard, zone.Outside:
+	}
+	return status.NotKnownYet
+}
+
+func (b *block) holder(h *zone.Holder) *status.Holder {
+	u := &b.owners[h.Owner].Upstream
+	holder := &status.Holder{
+		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: Faults(h.Faults),
+	}
+	if h.Original != h.FQDN {
+		holder.Original = h.Original
+	}
+	if h.Stale {
+		holder.StaleFrom, holder.Expires = u.Lost, h.Expires.UTC()
+	}
+	return holder
+}
+
+// part returns what there is to say of an owner, whatever the name.
+func part(u *status.Upstream) status.Part {
+	return status.Part{
+		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
+	}
+}
+
+// part returns what the owner at an index has to do with a name. Taken says that one of its
+// services has it, or the zone itself, so that nothing is left out.
+func (b *block) part(i int, name string, taken bool) status.Part {
+	u, log := &b.owners[i].Upstream, b.owners[i].Log
+	p := part(u)
+	if !taken {
+		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
+	}
+	for _, r := range log.Refusals() {
+		if b.names(i, r.Service, r.FQDN, name) {
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	for _, g := range log.Gone() {
+		if b.names(i, g.Service, g.FQDN, name) {
+			p.Gone = append(p.Gone, g)
+		}
+	}
+	return p
+}
+
+// Elsewhere returns what an owner has to do with a name that is in none of the zones that it
+// was given, and false if it has not been refused that name.
+func Elsewhere(o *Owner, name string) (p status.Part, ok bool) {
+	p = part(&o.Upstream)
+	for _, r := range o.Log.Refusals() {
+		if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
+			p.Refusals = append(p.Refusals, r)
+		}
+	}
+	return p, len(p.Refusals) > 0
+}
+
+// called reports whether a service is called by a name.
+func called(service, name string) bool {
+	return strings.EqualFold(strings.TrimSuffix(service, "."), strings.TrimSuffix(name, "."))
+}
+
+// names reports whether a service of the owner at an index has the name, as its own or
+// above it, or is called by it.
+func (b *block) names(i int, service, fqdn, name string) bool {
+	if called(service, name) {
+		return true
+	}
+	f, err := federation.ParseFQDN(fqdn)
+	if err != nil {
+		return false
+	}
+	f, _ = b.config.Admit(i, f)
+	if name == f.String() {
+		return true
+	}
+	// Below an fqdn are the names of its instances, protocols and addresses. Below a whole
+	// zone is everything.
+	return !slices.Contains(b.config.Owners[i].Origins, f) && strings.HasSuffix(name, "."+f.String())
+}
+
+// leavesOut says which import filter leaves services at a name out, and which rule does not
+// admit them, from the owner at an index. Either is empty where none does.
+func (b *block) leavesOut(i int, name string) (notImported, notAdmitted string) {
+	fqdn, err := federation.ParseFQDN(above(name))
+	if err != nil {
+		return "", "" // no service can have it
+	}
+	originals := b.config.Originals(i, fqdn)
+	if len(originals) == 0 {
+		return "", fmt.Sprintf("rename publishes what this owner has at %s under another name", fqdn)
+	}
+	for _, of := range originals {
+		if notImported = filtered(&b.owners[i].Import, of); notImported != "" {
+			continue
+		}
+		_, invalid := b.config.Admit(i, of)
+		if invalid == nil {
+			return b.labels(i), ""
+		}
+		notAdmitted = invalid.Rule
+	}
+	return notImported, notAdmitted
+}
+
+// above returns the name of the service or instance that a name with the labels of a
+// protocol before it, such as _http._tcp, is of.
+func above(name string) string {
+	for strings.HasPrefix(name, "_") {
+		name = name[strings.IndexByte(name, '.')+1:]
+	}
+	return name
+}
+
+// filtered says which patterns leave out services at an fqdn, whatever their labels, or is
+// empty.
+func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
+	if f.MatchesName(fqdn) {
+		return ""
+	}
+	return fmt.Sprintf("import_names %s does not match %s", join(f.Names), fqdn)
+}
+
+// labels says that the import filter of the owner at an index leaves services out because of
+// their labels, if it does. Which ones they are is not kept.
+func (b *block) labels(i int) string {
+	o := &b.owners[i]
+	if len(o.Import.Labels) == 0 || o.Upstream.NotImported == 0 {
+		return ""
+	}
+	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(o.Import.Labels))
+}
+
+func join[P fmt.Stringer](patterns []P) string {
+	texts := make([]string, len(patterns))
+	for i, p := range patterns {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// Faults returns what is not published, by reason.
+func Faults(faults map[zone.Fault]int) map[string]int {
+	all := make(map[string]int, len(faults))
+	for kind, n := range faults {
+		if n > 0 {
+			all[string(kind)] = n
+		}
+	}
+	return all
+}

@@ -1,0 +1,426 @@
+package agent_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+)
+
+const ownerAddress = "owner.example:8008"
+
+// world is an agent and its owners on a network in memory. It must be made
+// inside a bubble.
+type world struct {
+	t         *testing.T
+	authority *mtls.Authority
+	agent     *agent.Agent
+	files     mtls.Files // of the consumer
+	wrap      func(net.Conn) net.Conn
+	nowhere   error          // of a dial to an address where nobody listens; default: it is refused
+	store     consumer.Store // default: files
+	set       time.Duration  // by which the wall-clock is set forward, or back
+	stopped   time.Duration  // for which the process was stopped: both clocks went on
+	began     time.Time
+
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+	dialed    []time.Time
+	log       bytes.Buffer
+	counts    map[string]int // what the observer was told
+	visible   []time.Duration
+	forgotten []string
+	sources   []*mtls.Source // that are followed
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), counts: make(map[string]int), began: time.Now()}
+	w.files = w.issue("consumer.example")
+	w.start()
+	return w
+}
+
+// start makes a new agent, as the start of a process does.
+func (w *world) start() {
+	w.agent = agent.New(agent.Config{
+		Logger:   slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Observer: observer{w},
+		Dial:     w.dial,
+		Follow:   w.follow,
+		Store:    w.store,
+		Clock: func() (time.Time, time.Duration) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.wall(), time.Since(w.began) + w.stopped
+		},
+	})
+}
+
+// wall is the wall-clock.
+func (w *world) wall() time.Time { return time.Now().Round(0).Add(w.set + w.stopped) }
+
+// setClock sets the wall-clock forward, or back. As the other clock stands still,
+// it is a suspension as well.
+func (w *world) setClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.set += by
+}
+
+// stop lets time pass in which the process does not run.
+func (w *world) stop(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped += d
+}
+
+// look is look by the wall-clock.
+func (w *world) look(b *agent.Block, name string) string { return lookAt(b, name, w.wall()) }
+
+func withoutTime(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// issue returns files with a certificate for the name.
+func (w *world) issue(name string) mtls.Files {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	w.write(w.authority, name, files)
+	return files
+}
+
+func (w *world) write(authority *mtls.Authority, name string, files mtls.Files) {
+	w.t.Helper()
+	issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	issued.CA = w.authority.PEM()
+	if err := issued.WriteFiles(files); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// follow knows the source, so that rotate can have it read its files.
+func (w *world) follow(ctx context.Context, source *mtls.Source) error {
+	w.mu.Lock()
+	w.sources = append(w.sources, source)
+	w.mu.Unlock()
+	<-ctx.Done()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sources = slices.DeleteFunc(w.sources, func(s *mtls.Source) bool { return s == source })
+	return nil
+}
+
+// rotate replaces the consumer's certificate.
+func (w *world) rotate() {
+	w.t.Helper()
+	w.write(w.authority, "consumer.example", w.files)
+	w.mu.Lock()
+	sources := slices.Clone(w.sources)
+	w.mu.Unlock()
+	for _, s := range sources {
+		s.Reload()
+	}
+}
+
+func (w *world) listen(address string) *bufconn.Listener {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listeners[address] = bufconn.Listen(256 << 10)
+	return w.listeners[address]
+}
+
+func (w *world) unlisten(address string, l *bufconn.Listener) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listeners[address] == l {
+		delete(w.listeners, address)
+	}
+}
+
+func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
+	w.mu.Lock()
+	w.dialed = append(w.dialed, time.Now())
+	listener := w.listeners[address]
+	w.mu.Unlock()
+	if listener == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: cmp.Or(w.nowhere, error(syscall.ECONNREFUSED))}
+	}
+	conn, err := listener.DialContext(ctx)
+	if err != nil || w.wrap == nil {
+		return conn, err
+	}
+	return w.wrap(conn), nil
+}
+
+// attempts returns how often owners were dialed so far.
+func (w *world) attempts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.dialed)
+}
+
+// source is the certificate of the owner at the address.
+func (w *world) source(address string) *mtls.Source {
+	w.t.Helper()
+	host, _, _ := net.SplitHostPort(address)
+	source, err := mtls.Load(w.issue(host), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return source
+}
+
+// server is what both kinds of owners are.
+type server interface {
+	Serve(ctx context.Context, listener net.Listener) error
+}
+
+// run runs an owner until the test ends or the returned function is called.
+func (w *world) run(address string, s server) (stop func()) {
+	listener := w.listen(address)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, listener) }()
+	stop = sync.OnceFunc(func() {
+		w.unlisten(address, listener)
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("owner failed: %v", err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// serve runs a good owner.
+func (w *world) serve(address string, services ...*federation.Service) (registry *owner.Registry, stop func()) {
+	w.t.Helper()
+	registry = owner.NewRegistry()
+	if _, err := registry.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := owner.New(owner.Config{
+		Registry: registry, Credentials: w.source(address).Server(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return registry, w.run(address, s)
+}
+
+// misbehave runs an owner that follows the script.
+func (w *world) misbehave(address, script string) (o *faultowner.Owner, stop func()) {
+	w.t.Helper()
+	return w.misbehaveWith(address, faultowner.Config{Script: w.parse(script), Credentials: w.source(address).Server()})
+}
+
+func (w *world) misbehaveWith(address string, config faultowner.Config) (o *faultowner.Owner, stop func()) {
+	w.t.Helper()
+	config.Event = func(what string) {
+		if strings.HasPrefix(what, "wrong ") {
+			w.t.Error(what)
+		}
+	}
+	o = faultowner.New(config)
+	return o, w.run(address, o)
+}
+
+func (w *world) parse(script string) faultowner.Script {
+	w.t.Helper()
+	parsed, err := faultowner.Parse(script)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return parsed
+}
+
+// owner is what a federation block says by default.
+func (w *world) owner(addresses ...string) agent.OwnerConfig {
+	return agent.OwnerConfig{
+		Addresses: addresses, Identity: mtls.Origin{Files: w.files}, Grace: mtls.DefaultGrace, Retention: 24 * time.Hour, Settle: 5 * time.Second,
+		Keepalive: time.Minute, MaxServices: 1_000_000, MaxMessage: 16 << 20,
+	}
+}
+
+// block is a server block of fed.example with the owners.
+func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.BlockConfig {
+	w.t.Helper()
+	c := agent.BlockConfig{Configuration: configuration, Owners: owners}
+	for i := range owners {
+		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
+			ID: owners[i].ID(), Origins: []federation.FQDN{fqdn(w.t, "fed.example")},
+			TTL: 60, NegativeTTL: 5, Retention: owners[i].Retention,
+		})
+	}
+	return c
+}
+
+// attach attaches a block until the test ends.
+func (w *world) attach(c agent.BlockConfig) *agent.Block {
+	w.t.Helper()
+	b, err := w.agent.Attach(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := w.agent
+	w.t.Cleanup(func() { a.Detach(b) })
+	return b
+}
+
+// state is the state of the only owner, with its services and how many of them
+// are stale, once what is under way has come to rest: the writer announces a state
+// after the change that led to it.
+func (w *world) state() string {
+	w.t.Helper()
+	synctest.Wait()
+	all := w.agent.Status()
+	if len(all) != 1 {
+		w.t.Fatalf("%d owners, want 1", len(all))
+	}
+	return fmt.Sprintf("%s %d/%d", all[0].StateName(), all[0].Services, all[0].Stale)
+}
+
+// lines returns what was logged.
+func (w *world) lines() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(strings.Lines(w.log.String()))
+}
+
+// counted returns what the observer was told under the name.
+func (w *world) counted(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[what]
+}
+
+type lockedWriter struct{ w *world }
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.log.Write(p)
+}
+
+type observer struct{ w *world }
+
+func (o observer) count(what ...string) {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	o.w.counts[strings.Join(what, " ")]++
+}
+
+func (o observer) Responded(owner string, op federation.Operation) {
+	o.count("responded", owner, op.String())
+}
+
+func (o observer) Refused(owner string, r federation.Reason) { o.count("refused", owner, string(r)) }
+func (o observer) Ended(owner, code string)                  { o.count("ended", owner, code) }
+func (o observer) PersistFailed(owner string)                { o.count("persist", owner) }
+
+func (o observer) Visible(d time.Duration) {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	o.w.visible = append(o.w.visible, d)
+}
+
+func (o observer) Forgotten(owner string) {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	o.w.forgotten = append(o.w.forgotten, owner)
+}
+
+// look is what the block says of the addresses of a name: the address, the TTL
+// and whether it is stale, or a code.
+func look(b *agent.Block, name string) string { return lookAt(b, name, time.Now()) }
+
+func lookAt(b *agent.Block, name string, now time.Time) string {
+	name = dns.Fqdn(name)
+	result := b.Zone().Lookup(name, dns.TypeA, now)
+	switch result.Kind {
+	case zone.NameError:
+		return "NXDOMAIN"
+	case zone.Unsynced, zone.Unheard:
+		return "SERVFAIL"
+	case zone.NoData:
+		return "NODATA"
+	case zone.Success:
+	default:
+		return fmt.Sprintf("kind %d", result.Kind)
+	}
+	var said string
+	for _, rr := range reply.Answer(nil, &result, name, 0) {
+		said += fmt.Sprintf("%s %d", rr.(*dns.A).A, rr.Header().Ttl)
+	}
+	if result.Stale() {
+		said += " stale"
+	}
+	return said
+}
+
+func fqdn(t *testing.T, name string) federation.FQDN {
+	t.Helper()
+	n, err := federation.ParseFQDN(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// service is a service with one endpoint, named after the first label of its
+// fqdn.
+func service(t *testing.T, name, address string) *federation.Service {
+	t.Helper()
+	a, err := federation.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, _, _ := strings.Cut(name, ".")
+	return &federation.Service{
+		Name: label, FQDN: fqdn(t, name),
+		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}
+}
+
+// mustUpsert publishes a service. The test fails if the registry refuses it.
+func mustUpsert(t *testing.T, registry *owner.Registry, s *federation.Service) {
+	t.Helper()
+	if _, err := registry.Upsert(s); err != nil {
+		t.Fatal(err)
+	}
+}

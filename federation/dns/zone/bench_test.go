@@ -1,0 +1,283 @@
+package zone_test
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// catalogSizes are what costs must not depend on.
+var catalogSizes = []int{1_000, 100_000}
+
+// plain is a service as most are: two endpoints, two instances, some metadata.
+func plain(n int) *federation.Service {
+	s := service(fmt.Sprintf("service-%d s%d.team%d.fed.example 192.0.2.%d@8080[v1] 2001:db8::%x@8443[v2] v1/HTTP[v1] v2/GRPC[v2]",
+		n, n, n%100, n%250, n%65536))
+	s.Description, s.Tags = "one of many", []string{"bench"}
+	s.SANs = []string{"spiffe://owner.example/" + s.Name}
+	s.Instances[0].Metadata = []federation.Pair{{Key: "SNI", Value: s.FQDN.String()}, {Key: "version", Value: "1"}}
+	return s
+}
+
+// filled returns a builder with n plain services.
+func filled(n int) *zone.Builder {
+	b := builder(owner("o", "fed.example"))
+	for i := range n {
+		b.Put(0, plain(i), 1)
+	}
+	b.Publish(now)
+	return b
+}
+
+// answered keeps the records from being optimized away.
+var answered []dns.RR
+
+func BenchmarkLookup(b *testing.B) {
+	queries := []struct {
+		name  string
+		asked string
+		qtype uint16
+	}{
+		{"A", "s7.team7.fed.example.", dns.TypeA},
+		{"A-instance", "v1.s7.team7.fed.example.", dns.TypeA},
+		{"A-address", "192-0-2-7.addr.s7.team7.fed.example.", dns.TypeA},
+		{"NODATA", "s7.team7.fed.example.", dns.TypeMX},
+		{"NXDOMAIN", "nope.team7.fed.example.", dns.TypeA},
+		{"SRV", "s7.team7.fed.example.", dns.TypeSRV},
+		{"TXT", "s7.team7.fed.example.", dns.TypeTXT},
+	}
+	for _, size := range catalogSizes {
+		builder := filled(size)
+		z := builder.Publish(now)
+		for _, q := range queries {
+			b.Run(fmt.Sprintf("%s/%d", q.name, size), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if r := z.Lookup(q.asked, q.qtype, now); r.Kind == zone.Success {
+						answered = reply.Answer(nil, &r, q.asked, 0)
+						reply.Glue(nil, &r, answered, 0, now)
+					} else {
+						answered = reply.Authority(nil, &r)
+					}
+				}
+			})
+		}
+	}
+}
+
+// largest is a service as large as the limits of package wire allow, and as
+// expensive in every other respect as one can be that still fits a message.
+func largest() *federation.Service {
+	const most, strings = 1000, 64 // federation.MaxEndpoints, federation.MaxMetadata and others
+	s := &federation.Service{Name: "largest", FQDN: origin("largest.fed.example")}
+	for i := range strings {
+		s.Tags = append(s.Tags, fmt.Sprintf("tag-%d", i))
+		s.SANs = append(s.SANs, fmt.Sprintf("spiffe://owner.example/%d", i))
+		s.Labels = append(s.Labels, federation.Pair{Key: fmt.Sprintf("Label-%02d", i), Value: "value"})
+	}
+	for i := range most {
+		ep := federation.Endpoint{Address: address(fmt.Sprintf("198.18.%d.%d", i/256, i%256)), Port: uint16(1 + i)}
+		in := federation.Instance{ID: fmt.Sprintf("i%d", i), Protocol: federation.HTTP}
+		for j := range strings {
+			ep.Labels = append(ep.Labels, fmt.Sprintf("label-%d-%d", i, j))
+			in.EndpointSelector = append(in.EndpointSelector, fmt.Sprintf("label-%d-%d", (i+j)%most, j))
+			in.Metadata = append(in.Metadata, federation.Pair{Key: fmt.Sprintf("K%02d", (strings-j)%strings), Value: "value"})
+		}
+		slices.SortFunc(in.Metadata, func(a, b federation.Pair) int { return cmp.Compare(a.Key, b.Key) })
+		s.Endpoints, s.Instances = append(s.Endpoints, ep), append(s.Instances, in)
+	}
+	return s
+}
+
+// BenchmarkLargest measures what clients can ask of the largest service, over
+// UDP with the buffer that most have, and over TCP.
+func BenchmarkLargest(b *testing.B) {
+	builder := builder(owner("o", "fed.example"))
+	builder.Put(0, largest(), 1)
+	z := builder.Publish(now)
+	for _, q := range []struct {
+		name  string
+		asked string
+		qtype uint16
+	}{
+		{"A", "largest.fed.example.", dns.TypeA},
+		{"AAAA", "largest.fed.example.", dns.TypeAAAA},
+		{"SRV", "largest.fed.example.", dns.TypeSRV},
+		{"TXT", "largest.fed.example.", dns.TypeTXT},
+		{"TXT-instance", "i500.largest.fed.example.", dns.TypeTXT},
+		{"ANY", "largest.fed.example.", dns.TypeANY},
+		{"NXDOMAIN", "nope.largest.fed.example.", dns.TypeA},
+		{"NXDOMAIN-address", "192-0-2-1.addr.largest.fed.example.", dns.TypeA},
+	} {
+		for _, room := range []int{1232, dns.MaxMsgSize} {
+			b.Run(fmt.Sprintf("%s/%d", q.name, room), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					r := z.Lookup(q.asked, q.qtype, now)
+					if r.Kind == zone.Success {
+						answered = reply.Answer(nil, &r, q.asked, room)
+						reply.Glue(nil, &r, answered, room, now)
+					} else {
+						answered = reply.Authority(nil, &r)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPutLargest measures how long the writer takes for the most expensive
+// service.
+func BenchmarkPutLargest(b *testing.B) {
+	builder := builder(owner("o", "fed.example"))
+	versions := []*federation.Service{largest(), largest()}
+	versions[1].Description = "changed"
+	b.Run("Put", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			builder.Put(0, versions[i%2], 1)
+		}
+	})
+	b.Run("PutPrepared", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			b.StopTimer()
+			prepared := builder.Prepare(nil, 0, packed.Of(versions[i%2]), versions[i%2])
+			b.StartTimer()
+			builder.PutPrepared(prepared, 1, 0)
+		}
+	})
+}
+
+// BenchmarkPublish measures one change and the version that holds it.
+func BenchmarkPublish(b *testing.B) {
+	for _, size := range catalogSizes {
+		builder := filled(size)
+		b.Run(fmt.Sprintf("update/%d", size), func(b *testing.B) {
+			changed := plain(7)
+			changed.Description = "changed"
+			versions := []packed.Service{packed.Of(plain(7)), packed.Of(changed)}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				builder.PutPacked(0, versions[i%2], 1, 0)
+				builder.Publish(now)
+			}
+		})
+		b.Run(fmt.Sprintf("confirm/%d", size), func(b *testing.B) {
+			s := packed.Of(plain(7)) // as the catalog has it, from what the owner has sent
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				builder.PutPacked(0, s, uint64(2+i%2), 0)
+				builder.Publish(now)
+			}
+		})
+		b.Run(fmt.Sprintf("insert+delete/%d", size), func(b *testing.B) {
+			s := packed.Of(plain(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				builder.PutPacked(0, s, 1, 0)
+				builder.Publish(now)
+				builder.Remove(0, s.Name())
+				builder.Publish(now)
+			}
+		})
+	}
+}
+
+// BenchmarkHistory is one update of 1,000 a second, all of them of different services,
+// with the history that incremental transfers are made of: the time of an update,
+// what the history holds in the end, and a difference of a second beside the whole zone.
+func BenchmarkHistory(b *testing.B) {
+	const size, rate, seconds = 100_000, 1000, 60
+	builder := filled(size)
+	at, n := now, 0
+	change := func() *zone.Zone {
+		s := plain(n * 7919 % size)
+		n++
+		s.Endpoints[0].Port = uint16(1 + n%60_000)
+		if n%rate == 0 {
+			at = at.Add(time.Second)
+		}
+		builder.Put(0, s, 1)
+		return builder.Publish(at)
+	}
+	b.Run("update", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			change()
+		}
+	})
+	for range seconds * rate {
+		change()
+	}
+	z := change()
+	for _, run := range []struct {
+		name   string
+		serial uint32
+	}{{"difference", z.SOA("fed.example.").Serial - 1}, {"whole", 0}} {
+		b.Run(run.name, func(b *testing.B) {
+			b.ReportAllocs()
+			octets := 0
+			for b.Loop() {
+				for rrs := range reply.Update(z, "fed.example.", run.serial, at) {
+					for _, rr := range rrs {
+						octets += dns.Len(rr) // CoreDNS does not compress transfers
+					}
+				}
+			}
+			b.ReportMetric(float64(octets)/float64(b.N), "octets")
+		})
+	}
+	with := heap()
+	builder.Compete(z) // which ends the history
+	for range 3 * rate {
+		z = change()
+	}
+	b.Run("memory", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric((float64(with)-float64(heap()))/(1<<20), "MiB")
+	})
+	runtime.KeepAlive(z)
+}
+
+// BenchmarkFill measures the first version of a whole catalog, in time and in
+// live memory for each service beside the services themselves.
+func BenchmarkFill(b *testing.B) {
+	const size = 100_000
+	services := make([]*federation.Service, size)
+	for i := range services {
+		services[i] = plain(i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		before := heap()
+		builder := builder(owner("o", "fed.example"))
+		builder.Publish(now) // as a server block does before it has services
+		for _, s := range services {
+			builder.Put(0, s, 1)
+		}
+		z := builder.Publish(now)
+		b.ReportMetric(float64(heap()-before)/size, "bytes/service")
+		runtime.KeepAlive(z)
+		runtime.KeepAlive(builder)
+	}
+	runtime.KeepAlive(services)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/size, "ns/service")
+}
+
+// heap returns the live bytes.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,267 @@
+package zone
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// Builder holds the offers of all owners of one server block and publishes
+// versions of the zone. It belongs to one goroutine.
+type Builder struct {
+	config  Config
+	origins origins
+	serials []change // by origin
+	owners  []contributor
+	tree    *precedence.Writer // with what is not yet published
+	current *Zone
+	changed bool // since current: the status of an owner, or the tree
+
+	unpacker   packed.Unpacker
+	refuseName subtree.Refuse // read-only after NewBuilder
+}
+
+// contributor is one owner's part beside its offers.
+type contributor struct {
+	view
+	refused map[string]Fault // services that this server block does not admit
+}
+
+// Fault is a kind of name or record that a catalog asks for and that cannot be
+// published, or not by this owner. It is the value of a metric label. The kinds
+// stand in packages subtree and precedence; a service that Config.Admit refuses
+// counts under the reason of its error.
+type Fault = subtree.Fault
+
+// NewBuilder returns a builder without services. The serials continue after
+// those in the map, which is by origin.
+func NewBuilder(config Config, serials map[string]uint32) *Builder {
+	b := &Builder{config: config, changed: true}
+	for i := range config.Owners {
+		o := &config.Owners[i]
+		b.owners = append(b.owners, contributor{
+			view: view{
+				id: o.ID, fullTTL: o.TTL, ttl: liveTTL(o.TTL, o.Retention), admits: o.Admits,
+			},
+			refused: make(map[string]Fault),
+		})
+		for _, name := range o.Origins {
+			b.addOrigin(name.String(), i, serials[name.String()])
+		}
+	}
+	slices.SortFunc(b.origins, func(x, y origin) int {
+		return cmp.Or(cmp.Compare(len(y.name), len(x.name)), strings.Compare(x.name, y.name))
+	})
+	b.refuseName = b.origins.refuse
+	for range b.origins {
+		b.serials = append(b.serials, change{pending: true, recent: history.NewRecent(), followers: followers{counts: make(map[string]int)}})
+	}
+	b.tree = precedence.NewWriter(len(b.owners), func(name string) string { return b.origins.of(name).name })
+	for i := range b.origins {
+		// A zone within another is no part of it, but what is between the two is
+		// (RFC 8020).
+		name := b.origins[i].name
+		if outer := b.origins.of(domain.Parent(name)); name != "." && outer != nil {
+			b.tree.Link(name, outer.name)
+		}
+	}
+	return b
+}
+
+// addOrigin lets an owner publish in a zone. The first owner of a zone decides its
+// negative TTL.
+func (b *Builder) addOrigin(name string, owner int, serial uint32) {
+	i := slices.IndexFunc(b.origins, func(o origin) bool { return o.name == name })
+	if i < 0 {
+		i = len(b.origins)
+		b.origins = append(b.origins, newOrigin(name, b.config.NameServer, b.config.Owners[owner].NegativeTTL, serial))
+	}
+	b.origins[i].owners = append(b.origins[i].owners, owner)
+}
+
+// Put offers a service. It replaces what the owner offered under the same service name,
+// also where it is itself not imported. If the fqdn has changed, the next version has the
+// old one no longer.
+func (b *Builder) Put(owner int, s *federation.Service, generation uint64) {
+	b.PutPacked(owner, packed.Of(s), generation, 0)
+}
+
+// PutPacked is Put for a service that is packed, whose memory the zone shares. Updated is
+// when this version came, in seconds since 1970, for Explain; 0: it is not known.
+func (b *Builder) PutPacked(owner int, p packed.Service, generation uint64, updated uint32) {
+	b.put(owner, p, generation, updated, nil)
+}
+
+func (b *Builder) put(owner int, p packed.Service, generation uint64, updated uint32, prepared *Prepared) {
+	name := p.Name()
+	old := b.tree.Offer(owner, name)
+	if old != nil && old.Service == p {
+		// The owner has confirmed it on a new stream: nothing but its life changes.
+		if old.Generation() != generation {
+			b.exchange(old.FQDN(), old, old.Confirmed(generation))
+		}
+		return
+	}
+	offer := prepared.take()
+	if offer == nil {
+		s := b.unpacker.Unpack(p)
+		if !b.config.imports(owner, s) {
+			b.Remove(owner, name)
+			return
+		}
+		fqdn, invalid := b.config.Admit(owner, s.FQDN)
+		if invalid != nil {
+			b.Remove(owner, name)
+			b.refuse(owner, strings.Clone(name), Fault(invalid.Reason))
+			return
+		}
+		offer = b.compile(owner, p, s, fqdn.String())
+	}
+	offer.Announced(generation, updated)
+	b.admit(owner, name)
+	if old != nil && old.FQDN() != offer.FQDN() {
+		b.exchange(old.FQDN(), old, nil)
+		old = nil
+	}
+	b.exchange(offer.FQDN(), old, offer)
+}
+
+// compile makes the offer of the service s, packed as p, that is published at the
+// fqdn. Of the Builder it reads only what never changes.
+func (b *Builder) compile(owner int, p packed.Service, s *federation.Service, fqdn string) *precedence.Offer {
+	return precedence.NewOffer(p, s, fqdn, owner, b.refuseName)
+}
+
+// exchange puts an offer in the place of another one of the same service, both of
+// them at the fqdn. Either may be nil.
+func (b *Builder) exchange(fqdn string, old, offer *precedence.Offer) {
+	b.changed = true
+	i := b.origins.index(fqdn)
+	c := &b.serials[i]
+	b.count(i, old, -1)
+	b.count(i, offer, +1)
+	if !b.tree.Exchange(fqdn, old, offer) {
+		return
+	}
+	c.pending = true
+	if confirmed := old != nil && offer != nil && old.Service == offer.Service; !confirmed || b.owners[offer.Owner].ages() {
+		c.recent.Note(fqdn)
+	}
+}
+
+// Remove takes back what the owner offered under the name of a service.
+func (b *Builder) Remove(owner int, name string) {
+	b.admit(owner, name)
+	if old := b.tree.Offer(owner, name); old != nil {
+		b.exchange(old.FQDN(), old, nil)
+	}
+}
+
+// SetStatus sets what answers need to know of an owner.
+func (b *Builder) SetStatus(owner int, s Status) {
+	v := &b.owners[owner].view
+	if v.Status == s {
+		return
+	}
+	var changed func(string) bool // notes that a TTL changes, and with it the RRsets
+	if b.clean(owner) {
+		changed = func(fqdn string) bool {
+			c := &b.serials[b.origins.index(fqdn)]
+			c.pending = true
+			if v.ages() {
+				c.recent.Cut()
+			}
+			return b.clean(owner)
+		}
+	}
+	b.tree.SetLife(owner, precedence.Life{Live: s.Live, Expires: s.Expires}, changed)
+	v.Status = s
+	b.changed = true
+}
+
+// clean reports whether the serial of some zone of the owner does not yet have to
+// move, or its history to begin anew.
+func (b *Builder) clean(owner int) bool {
+	for i := range b.origins {
+		c := &b.serials[i]
+		done := c.pending && (c.recent.IsCut() || !b.owners[owner].ages())
+		if !done && slices.Contains(b.origins[i].owners, owner) {
+			return true
+		}
+	}
+	return false
+}
+
+// Publish returns the version with all changes so far. Without changes, it is the
+// version that the last call returned.
+//
+// The serial of every origin whose RRsets changed becomes the time in seconds.
+// A second change within one second is published with the serial of the first, and
+// gets its own when that second is over. If the serial grew by one with each
+// change, a burst would take it ahead of the clock. A restart would then begin
+// with a smaller serial, which no secondary follows (RFC 1982). When the clock is
+// set back, the serial grows by one, once a second at most, so that it gets no
+// further ahead. Due returns when a serial that has to wait can move.
+//
+// The version in which a serial moves is what that serial stands for in transfers:
+// Update of package reply.
+func (b *Builder) Publish(now time.Time) *Zone {
+	var moved []int // origins
+	for i := range b.origins {
+		if c := &b.serials[i]; c.pending && c.move(&b.origins[i], now) {
+			b.changed = true
+			moved = append(moved, i)
+		}
+	}
+	if !b.changed {
+		return b.current
+	}
+	z := &Zone{tree: b.tree.Publish(), owners: make([]view, len(b.owners))}
+	for i := range b.owners {
+		z.owners[i] = b.owners[i].view
+		z.timed = z.timed || !z.owners[i].Known || !z.owners[i].Expires.IsZero()
+	}
+	b.remember(z, moved, now)
+	z.origins = slices.Clone(b.origins)
+	b.current, b.changed = z, false
+	return z
+}
+
+// Due returns when Publish can move a serial that it could not move yet. It
+// reports false when no serial waits.
+func (b *Builder) Due() (time.Time, bool) {
+	var due time.Time
+	for i := range b.serials {
+		if c := &b.serials[i]; c.pending && !c.due.IsZero() && (due.IsZero() || c.due.Before(due)) {
+			due = c.due
+		}
+	}
+	return due, !due.IsZero()
+}
+
+// Faults returns how many names and records of the owner are not published, by
+// kind. The caller must not change it.
+func (b *Builder) Faults(owner int) map[Fault]int { return b.tree.Faults(owner) }
+
+// refuse counts a service that this server block does not admit.
+func (b *Builder) refuse(owner int, service string, f Fault) {
+	b.owners[owner].refused[service] = f
+	b.tree.Fault(owner, f, 1)
+}
+
+// admit is the reverse of refuse, if the service was refused.
+func (b *Builder) admit(owner int, service string) {
+	refused := b.owners[owner].refused
+	if f, ok := refused[service]; ok {
+		delete(refused, service)
+		b.tree.Fault(owner, f, -1)
+	}
+}

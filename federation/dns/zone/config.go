@@ -1,0 +1,132 @@
+package zone
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+)
+
+// Config is what one server block publishes. It is read-only after NewBuilder.
+type Config struct {
+	// Owners in the order of the Corefile, which is their precedence: of two
+	// owners that want one name, the first has it.
+	Owners []Owner
+
+	// NameServer holds the addresses of ns.dns.<origin>, the name server of
+	// every origin.
+	NameServer []netip.Addr
+}
+
+// Owner is one federation block.
+type Owner struct {
+	ID          string            // as metrics, logs and metadata show the owner
+	Origins     []federation.FQDN // the zones in which this owner may publish
+	Renames     []Rename          // applied in order, the first that matches, before the zones are checked
+	TTL         uint32            // seconds
+	NegativeTTL uint32            // seconds; TTL and MINIMUM of the SOA. The first block of an origin decides
+	Retention   time.Duration     // 0 is unlimited
+
+	// Imports reports whether a service is published at all, if its name is one of the
+	// origins. It must not keep the service. Nil takes every service.
+	Imports func(*federation.Service) bool
+
+	// Admits reports whether the owner may publish an address, which is unmapped.
+	// The owner's own endpoints were judged when they arrived. This is for the
+	// addresses of hosts in our zones that its endpoints name. Nil admits every
+	// address.
+	Admits func(netip.Addr) bool
+}
+
+// Rename publishes the names under From as the same names under To.
+type Rename struct{ From, To federation.FQDN }
+
+// Admit returns the name under which the owner at index i publishes fqdn, or
+// why it may not. It is a function of the configuration and of the name alone,
+// so the owner can be told at once.
+func (c *Config) Admit(i int, fqdn federation.FQDN) (federation.FQDN, *federation.InvalidError) {
+	owner := &c.Owners[i]
+	name := fqdn
+	if r := owner.rename(fqdn); r != nil {
+		var err error
+		if name, err = fqdn.Rename(r.From, r.To); err != nil {
+			return name, refuse(federation.ReasonName, "%s renamed under %s: %v", federation.Quote(fqdn.String()), r.To, err)
+		}
+	}
+	origin, ok := c.origin(name)
+	if !ok || !slices.Contains(owner.Origins, origin) {
+		return name, refuse(federation.ReasonOutOfZone, "%s is outside the zones given to this owner (%s)",
+			federation.Quote(name.String()), joinOrigins(owner.Origins))
+	}
+	if rule := domain.Reserved(name.String(), origin.String()); rule != "" {
+		return name, refuse(federation.ReasonReservedName, "%s is reserved: %s", federation.Quote(name.String()), rule)
+	}
+	return name, nil
+}
+
+// rename returns the rule by which the owner's fqdn is published as another name, or nil.
+func (o *Owner) rename(fqdn federation.FQDN) *Rename {
+	for i := range o.Renames {
+		if fqdn.Within(o.Renames[i].From) {
+			return &o.Renames[i]
+		}
+	}
+	return nil
+}
+
+// Originals returns the fqdns under which the owner at index i publishes a name here: mostly
+// the name itself.
+func (c *Config) Originals(i int, name federation.FQDN) (originals []federation.FQDN) {
+	owner := &c.Owners[i]
+	if owner.rename(name) == nil {
+		originals = append(originals, name)
+	}
+	for j := range owner.Renames {
+		r := &owner.Renames[j]
+		if !name.Within(r.To) {
+			continue
+		}
+		if of, err := name.Rename(r.To, r.From); err == nil && owner.rename(of) == r {
+			originals = append(originals, of)
+		}
+	}
+	return originals
+}
+
+// imports reports whether the owner at index i publishes the service here, if its name
+// is admitted.
+func (c *Config) imports(i int, s *federation.Service) bool {
+	imports := c.Owners[i].Imports
+	return imports == nil || imports(s)
+}
+
+// origin returns the longest origin of any owner that name is in. An owner
+// that was given a zone cannot publish in a longer one that was given to
+// another.
+func (c *Config) origin(name federation.FQDN) (federation.FQDN, bool) {
+	var longest federation.FQDN
+	for i := range c.Owners {
+		for _, o := range c.Owners[i].Origins {
+			if name.Within(o) && (longest.IsZero() || o.Within(longest)) {
+				longest = o
+			}
+		}
+	}
+	return longest, !longest.IsZero()
+}
+
+func refuse(reason federation.Reason, format string, args ...any) *federation.InvalidError {
+	return &federation.InvalidError{Field: "fqdn", Reason: reason, Rule: fmt.Sprintf(format, args...)}
+}
+
+func joinOrigins(origins []federation.FQDN) string {
+	s := make([]string, len(origins))
+	for i, o := range origins {
+		s[i] = o.String()
+	}
+	return strings.Join(s, " ")
+}

@@ -1,0 +1,213 @@
+package domain_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+)
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct{ labels, above, name, parent string }{
+		{"web", "fed.example.", "web.fed.example.", "fed.example."},
+		{"a.b", "fed.example.", "a.b.fed.example.", "b.fed.example."},
+		{"web", ".", "web.", "."},
+		{"a.b", ".", "a.b.", "b."},
+	} {
+		if got := domain.Below(tt.labels, tt.above); got != tt.name {
+			t.Errorf("%s below %s is %s, want %s", tt.labels, tt.above, got, tt.name)
+		}
+		if got := domain.Relative(tt.name, tt.above); got != tt.labels {
+			t.Errorf("%s relative to %s is %s, want %s", tt.name, tt.above, got, tt.labels)
+		}
+		if got := domain.Parent(tt.name); got != tt.parent {
+			t.Errorf("the parent of %s is %s, want %s", tt.name, got, tt.parent)
+		}
+		if !domain.Within(tt.name, tt.above) || !domain.Within(tt.name, tt.name) || domain.Within(tt.above, tt.name) {
+			t.Errorf("%s and %s: not within each other as they are", tt.name, tt.above)
+		}
+	}
+	if domain.Within("xfed.example.", "fed.example.") {
+		t.Error("xfed.example. is within fed.example.")
+	}
+}
+
+func TestCutLabels(t *testing.T) {
+	for _, tt := range []struct {
+		name, first, rest string
+		ok                bool
+	}{
+		{"_http._tcp", "_http._tcp", "", true},
+		{"_http._tcp.v1.eu", "_http._tcp", "v1.eu", true},
+		{"_http._tcpx", "_http._tcp", "", false},
+		{"_tcp", "_http._tcp", "", false},
+	} {
+		rest, ok := domain.CutLabels(tt.name, tt.first)
+		if ok != tt.ok || ok && rest != tt.rest {
+			t.Errorf("%s from %s: %q, %v", tt.first, tt.name, rest, ok)
+		}
+	}
+}
+
+func TestReserved(t *testing.T) {
+	for _, tt := range []struct {
+		name, origin string
+		want         bool
+	}{
+		{"dns.fed.example.", "fed.example.", true},
+		{"ns.dns.fed.example.", "fed.example.", true},
+		{"x.y.dns.fed.example.", "fed.example.", true},
+		{"xdns.fed.example.", "fed.example.", false},
+		{"dns.web.fed.example.", "fed.example.", false},
+		{"dns.", ".", true},
+		{"ns.dns.example.", "dns.example.", true},
+		{"ns.dns.example.", "ns.dns.example.", true},
+		{"ns.fed.example.", "fed.example.", false},
+		{"192-0-2-1.addr.web.fed.example.", "fed.example.", true},
+		{"192-0-2-256.addr.web.fed.example.", "fed.example.", false},
+		{"web.addr.fed.example.", "fed.example.", false},
+		{"fed.example.", "fed.example.", false},
+	} {
+		if got := domain.Reserved(tt.name, tt.origin); (got != "") != tt.want {
+			t.Errorf("%s in %s: %q, want a reason: %v", tt.name, tt.origin, got, tt.want)
+		}
+	}
+}
+
+// TestServiceLabels checks that every protocol has labels of its own.
+func TestServiceLabels(t *testing.T) {
+	seen := make(map[string]federation.Protocol)
+	for p := federation.HTTP; int(p) < domain.Protocols; p++ {
+		labels := domain.ServiceLabels(p)
+		if len(labels) == 0 {
+			t.Errorf("%s has no labels", p)
+		}
+		for _, l := range labels {
+			if other, ok := seen[l]; ok || !strings.HasSuffix(l, "."+domain.TCP) {
+				t.Errorf("%s has the labels %s, as %s has", p, l, other)
+			}
+			seen[l] = p
+		}
+	}
+	if _, ok := federation.ParseProtocol(federation.Protocol(domain.Protocols).String()); ok {
+		t.Error("a protocol has no place among the labels")
+	}
+}
+
+// TestAddress has the labels of addresses with octets of every length.
+func TestAddress(t *testing.T) {
+	for ip, want := range map[string]string{
+		"0.9.10.99":            "0-9-10-99",
+		"100.101.199.255":      "100-101-199-255",
+		"::":                   "0000-0000-0000-0000-0000-0000-0000-0000",
+		"2001:db8:a0:f::9:cb1": "2001-0db8-00a0-000f-0000-0000-0009-0cb1",
+	} {
+		addr := netip.MustParseAddr(ip)
+		if got := string(domain.AppendAddress([]byte("x"), addr)); got != "x"+want {
+			t.Errorf("%s is %s behind x, want %s", ip, got, want)
+		}
+		if got := domain.AddressLen(addr); got != len(want) {
+			t.Errorf("%s has the length %d, want %d", ip, got, len(want))
+		}
+		if back, ok := domain.ParseAddress(want); !ok || back != addr {
+			t.Errorf("%s is %s, %v", want, back, ok)
+		}
+	}
+	for _, label := range []string{"", "1-2-3", "1-2-3-4-5", "01-2-3-4", "1-2-3-256", "2001-0DB8-0000-0000-0000-0000-0000-0001", strings.Repeat("0000-", 8) + "0000"} {
+		if ip, ok := domain.ParseAddress(label); ok {
+			t.Errorf("%s is %s", label, ip)
+		}
+	}
+}
+
+// FuzzAddress goes from an address to its label and back, and checks that a label
+// that stands for an address is the only one.
+func FuzzAddress(f *testing.F) {
+	for _, ip := range []string{"0.0.0.0", "192.0.2.7", "255.255.255.255", "::", "2001:db8::1", "fd00::1:0:0:1"} {
+		f.Add(netip.MustParseAddr(ip).AsSlice(), ip)
+	}
+	f.Add([]byte(nil), "192-0-2-07")
+	f.Add([]byte(nil), "2001-db8--1")
+	f.Add([]byte(nil), "1-2-3-4")
+	f.Fuzz(func(t *testing.T, octets []byte, label string) {
+		if ip, ok := netip.AddrFromSlice(octets); ok {
+			own := string(domain.AppendAddress(nil, ip))
+			if len(own) != domain.AddressLen(ip) || len(own) > domain.MaxAddress {
+				t.Errorf("%s is %s, whose length is not %d", ip, own, domain.AddressLen(ip))
+			}
+			if back, ok := domain.ParseAddress(own); !ok || back != ip {
+				t.Errorf("%s is %s, which is %s, %v", ip, own, back, ok)
+			}
+		}
+		if ip, ok := domain.ParseAddress(label); ok && string(domain.AppendAddress(nil, ip)) != label {
+			t.Errorf("%s is %s, whose label it is not", label, ip)
+		}
+	})
+}
+
+// TestQueueStops checks that Pop leaves names after the limit where they are, and
+// that a name and the limit itself may be equal.
+func TestQueueStops(t *testing.T) {
+	var queue domain.Queue
+	for _, name := range []string{"b.example.", "example.", "a.example."} {
+		queue.Push(name)
+	}
+	for _, tt := range []struct {
+		until string
+		want  []string
+	}{
+		{"a.example.", []string{"example.", "a.example."}},
+		{"x.a.example.", nil},
+		{"z.example.", []string{"b.example."}},
+	} {
+		until := domain.Order(tt.until)
+		var got []string
+		for name, ok := queue.Pop(&until); ok; name, ok = queue.Pop(&until) {
+			got = append(got, name)
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("until %s (-want +got):\n%s", tt.until, d)
+		}
+	}
+}
+
+// TestCanonicalOrder has the example of RFC 4034 section 6.1 without its escapes,
+// sorted at once and through a queue.
+func TestCanonicalOrder(t *testing.T) {
+	want := []string{"example.", "a.example.", "yljkjljk.a.example.", "z.a.example.", "zabc.a.example.", "z.example.", "*.z.example."}
+	shuffled := slices.Clone(want)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(want), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	var ordered []domain.Ordered
+	var queue domain.Queue
+	for _, name := range shuffled {
+		ordered = append(ordered, domain.Order(name))
+		queue.Push(name)
+	}
+	domain.Sort(ordered)
+	var sorted, popped []string
+	for i := range ordered {
+		sorted = append(sorted, ordered[i].Name)
+		for { // what is in the queue up to this name is this name
+			name, ok := queue.Pop(&ordered[i])
+			if !ok {
+				break
+			}
+			popped = append(popped, name)
+		}
+	}
+	if d := cmp.Diff(want, sorted); d != "" {
+		t.Errorf("sorted (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(want, popped); d != "" {
+		t.Errorf("popped (-want +got):\n%s", d)
+	}
+	if name, ok := queue.Pop(nil); ok {
+		t.Errorf("%s is left", name)
+	}
+}

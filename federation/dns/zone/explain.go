@@ -1,0 +1,150 @@
+package zone
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// maxRivals bounds the rivals of an Explanation: an owner can offer all of its services
+// under one name.
+const maxRivals = 100
+
+// Explanation is why Lookup finds what it finds. Unless Result is Outside, the other
+// fields are set.
+type Explanation struct {
+	Result Result // of Lookup
+	Role   domain.Role
+	Owners []int // those that may publish in the zone, by index in Config.Owners, in order
+
+	Holder *Holder // nil: no service has the name
+	Rivals []Rival // the other services that want the name, in order of precedence, 100 at most
+	More   int     // how many others there are
+}
+
+// Holder is the service that has a name.
+type Holder struct {
+	Owner    int    // by index in Config.Owners
+	Service  string // its name
+	FQDN     string // where it is published
+	Original string // the fqdn as the owner says it
+	Instance string // the ID of the instance that has the name, if one has
+	Updated  time.Time
+	Stale    bool
+	Expires  time.Time     // when it goes, if it is stale; zero: it stays
+	Faults   map[Fault]int // names and records of the service that are not published
+}
+
+// Rival is a service that wants a name and does not have it.
+type Rival struct {
+	Owner   int // by index in Config.Owners
+	Service string
+	FQDN    string // where it would be published
+	Rule    string // why it does not have the name, a clause
+}
+
+// Explain says why Lookup finds what it finds for a name, lower case and absolute, and a
+// type. It changes nothing, and is not for queries: it takes as long as there are services
+// that want the name.
+func (z *Zone) Explain(name string, qtype uint16, now time.Time) *Explanation {
+	e := &Explanation{Result: z.Lookup(name, qtype, now)}
+	if e.Result.Kind == Outside {
+		return e
+	}
+	o, m := e.Result.origin, &e.Result.match
+	e.Role, e.Owners = m.Role, slices.Clone(o.owners)
+	e.Holder = z.explainHolder(m)
+	if domain.Within(name, o.dns) {
+		return e // no service can have it
+	}
+	for of := range z.tree.Wanting(o.name, name) {
+		switch {
+		case of == m.offer:
+		case len(e.Rivals) == maxRivals:
+			e.More++
+		default:
+			e.Rivals = append(e.Rivals, Rival{
+				Owner: int(of.Owner), Service: of.Service.Name(), FQDN: of.FQDN(), Rule: z.explainLoss(o, name, of, m, now),
+			})
+		}
+	}
+	slices.SortStableFunc(e.Rivals, func(x, y Rival) int { return x.Owner - y.Owner })
+	return e
+}
+
+// explainHolder returns what there is to say of the service of a match, if it has one.
+func (z *Zone) explainHolder(m *match) *Holder {
+	if m.offer == nil {
+		return nil
+	}
+	of := m.offer
+	s := of.Service.Unpack()
+	h := &Holder{
+		Owner: int(of.Owner), Service: s.Name, FQDN: of.FQDN(), Original: s.FQDN.String(), Updated: of.Updated(), Stale: z.tree.Stale(of), Faults: z.tree.Faults(of),
+	}
+	if m.Instance != nil {
+		h.Instance = s.Instances[m.Instance.Index].ID
+	}
+	if h.Stale {
+		h.Expires = z.owners[of.Owner].end()
+	}
+	return h
+}
+
+// explainLoss returns why an offer that wants a name of the origin, where the match is, does
+// not have it.
+func (z *Zone) explainLoss(o *origin, name string, of *precedence.Offer, m *match, now time.Time) string {
+	switch loss, by := z.tree.Loss(o.name, of, now); loss {
+	case precedence.Expired:
+		return "it was stale for the whole retention and has expired"
+	case precedence.OwnerLater:
+		return fmt.Sprintf("its owner comes later in the Corefile than %s, of which service %s has the fqdn",
+			z.owners[by.Owner].id, federation.Quote(by.Service.Name()))
+	case precedence.NameLarger:
+		return fmt.Sprintf("service %s of the same owner has the fqdn, as its name is the smaller one", federation.Quote(by.Service.Name()))
+	case precedence.TakenAbove:
+		return fmt.Sprintf("its fqdn is a name that service %s at %s has, of owner %s, which comes first in the Corefile",
+			federation.Quote(by.Service.Name()), by.FQDN(), z.owners[by.Owner].id)
+	case precedence.NoLoss:
+	}
+	// The service is published, further up.
+	if m.offer == nil {
+		return "a service closer to the name, whose owner comes first in the Corefile, has it as a name without records"
+	}
+	by, at := federation.Quote(m.offer.Service.Name()), m.offer.FQDN()
+	switch {
+	case at == name:
+		return fmt.Sprintf("the name is the fqdn of service %s of owner %s, and an instance does not get it", by, z.owners[m.offer.Owner].id)
+	case len(at) > len(of.FQDN()):
+		return fmt.Sprintf("service %s of owner %s is closer to the name, at %s", by, z.owners[m.offer.Owner].id, at)
+	}
+	return fmt.Sprintf("service %s of owner %s has the name of its instance, or a name above it, at %s", by, z.owners[m.offer.Owner].id, at)
+}
+
+// Offer is a service that an owner publishes, or would where others come first.
+type Offer struct {
+	Service packed.Service
+	Updated time.Time // when this version came; zero: it is not known
+	Stale   bool
+}
+
+// Offers yields the services of the owner at an index that are admitted and imported, in
+// no order.
+func (z *Zone) Offers(owner int) iter.Seq[Offer] {
+	return func(yield func(Offer) bool) {
+		var buf [4]*precedence.Offer
+		for _, n := range z.tree.All() {
+			for _, of := range n.Offers(buf[:0]) {
+				if int(of.Owner) == owner && !yield(Offer{of.Service, of.Updated(), z.tree.Stale(of)}) {
+					return
+				}
+			}
+		}
+	}
+}

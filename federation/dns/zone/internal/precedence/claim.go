@@ -1,0 +1,78 @@
+package precedence
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+)
+
+// claim returns the mark of a node for the services above that have its name,
+// alive or not, published or not: lookups look closer where there is one.
+func (w *Writer) claim(name, origin string) uint32 {
+	claim := uint32(0)
+	for above := range w.wants(name, origin) {
+		if above.claims > 0 && (claim == 0 || above.owner < claim) {
+			claim = above.owner + 1
+		}
+	}
+	return claim
+}
+
+// reclaim marks the nodes below n anew whose names the services had, or have
+// now, beside their fqdn. Either may be nil.
+func (w *Writer) reclaim(n *Node, origin string, services ...*Offer) {
+	if !n.Above() {
+		return // nothing is below, as mostly
+	}
+	for _, o := range services {
+		if o == nil {
+			continue
+		}
+		for labels := range o.Subtree.Claims() {
+			name := domain.Below(labels, o.FQDN())
+			at := w.index.Get(name)
+			if at == nil || at.first == nil || w.origin(name) != origin {
+				continue
+			}
+			if claim := w.claim(name, origin); claim != at.claim() {
+				w.countNode(name, origin, at, -1)
+				w.countNode(name, origin, w.assign(name, origin, at, at.first, at.rest(), claim), +1)
+			}
+		}
+	}
+}
+
+// countOffer adds or takes away, n times, what an offer leaves unpublished by
+// itself, and those of its instances whose names are taken. Its fqdn has the node
+// at, if any.
+func (w *Writer) countOffer(o *Offer, at *Node, n int) {
+	own := &w.owners[o.Owner]
+	for kind, k := range o.Subtree.Faults() {
+		own.faults.Add(kind, n*k)
+	}
+	if !at.Above() {
+		return
+	}
+	instances := o.Subtree.Instances()
+	for i := range instances {
+		if w.index.Get(domain.Below(instances[i].Label, o.FQDN())).taken(o) {
+			own.faults.Add(subtree.FaultInstanceName, n)
+		}
+	}
+}
+
+// countNode adds or takes away, n times, what is unpublished because of the first offer at
+// a node: that offer when an earlier owner has the name already, and the instances of
+// services above that have it no more.
+func (w *Writer) countNode(name, origin string, at *Node, n int) {
+	if at == nil || at.first == nil {
+		return
+	}
+	if at.claimed(at.first) {
+		w.Fault(int(at.first.Owner), subtree.FaultInstanceName, n)
+	}
+	for above := range w.wants(name, origin) {
+		if at.first.Owner <= above.owner {
+			w.Fault(int(above.owner), subtree.FaultInstanceName, n*above.instances)
+		}
+	}
+}

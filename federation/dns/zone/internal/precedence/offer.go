@@ -1,0 +1,173 @@
+package precedence
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// Offer is one service as one owner offers it, compiled. It is immutable. What
+// most queries need comes first, in one piece of memory.
+type Offer struct {
+	home       item   // that of its fqdn, while nothing else is there or below
+	generation uint32 // in which the owner has confirmed it last; a stream each second is 136 years
+	updated    uint32 // when this version came, in seconds since 1970; 0: it is not known
+
+	Owner   uint32 // its place in the order of precedence
+	HasHost bool   // an endpoint is a host, so addresses must be looked up
+	Subtree subtree.Subtree
+	Service packed.Service
+}
+
+// NewOffer compiles the service s, packed as p, that is published at the fqdn.
+func NewOffer(p packed.Service, s *federation.Service, fqdn string, owner int, refuse subtree.Refuse) *Offer {
+	o := &Offer{Service: p, Owner: uint32(owner)} //nolint:gosec // a small index
+	o.home = item{Name: fqdn, Value: Node{first: o}}
+	o.Subtree.Compile(s, fqdn, refuse)
+	o.HasHost = o.Subtree.HasHost()
+	return o
+}
+
+// Confirmed returns the same offer in another generation: the owner has sent it
+// again on a new stream.
+func (o *Offer) Confirmed(generation uint64) *Offer {
+	c := &Offer{generation: uint32(generation), updated: o.updated, Owner: o.Owner, HasHost: o.HasHost, Service: o.Service} //nolint:gosec // see the field
+	c.home = item{Name: o.home.Name, Value: Node{first: c}}
+	c.Subtree.Copy(&o.Subtree)
+	return c
+}
+
+// Announced sets the generation of an offer that is not yet part of a tree, and when its
+// version came, in seconds since 1970; 0: it is not known.
+func (o *Offer) Announced(generation uint64, updated uint32) {
+	o.generation, o.updated = uint32(generation), updated //nolint:gosec // see the field
+}
+
+// Updated returns when this version of the service came; zero: it is not known.
+func (o *Offer) Updated() time.Time {
+	if o.updated == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(o.updated), 0).UTC()
+}
+
+// FQDN returns where the service is published.
+func (o *Offer) FQDN() string { return o.home.Name }
+
+// Generation returns the generation in which the owner has confirmed the offer
+// last.
+func (o *Offer) Generation() uint64 { return uint64(o.generation) }
+
+// Weight estimates the memory of the offer, in octets.
+func (o *Offer) Weight() int {
+	const (
+		perOffer = 512
+		perPart  = 64 // an endpoint or an instance
+	)
+	endpoints, instances := o.Service.Count()
+	return perOffer + len(o.Service.Octets()) + perPart*(endpoints+instances) + 2*instances*endpoints // 2: one that an instance selects
+}
+
+// compare orders the offers of one name: by owner, then by the name of the
+// service. It does not depend on who came first.
+func compare(x, y *Offer) int {
+	return cmp.Or(cmp.Compare(x.Owner, y.Owner), strings.Compare(x.Service.Name(), y.Service.Name()))
+}
+
+// Node stands for a name that is the fqdn of a service, or above one. A nil Node
+// is a name that is neither.
+type Node struct {
+	first *Offer // the one that comes first; nil when there is none
+	more  *more  // nil where there is nothing more, as mostly
+}
+
+// more is what a node has beside its first offer.
+type more struct {
+	others   *ranking // the other ones
+	children uint32   // nodes one label below
+	claim    uint32   // 1 + the first owner with a service above that has the name as well; 0 when none has
+}
+
+func (n *Node) children() uint32 {
+	if n.more == nil {
+		return 0
+	}
+	return n.more.children
+}
+
+func (n *Node) claim() uint32 {
+	if n.more == nil {
+		return 0
+	}
+	return n.more.claim
+}
+
+// item is a node with its name, as the index has it.
+type item = trie.Item[Node]
+
+// leader returns the offer that comes first, or nil.
+func (n *Node) leader() *Offer {
+	if n == nil {
+		return nil
+	}
+	return n.first
+}
+
+// Above reports whether there are nodes below the name.
+func (n *Node) Above() bool { return n != nil && n.children() > 0 }
+
+// Offers appends all offers at the node, in order of precedence.
+func (n *Node) Offers(list []*Offer) []*Offer {
+	return slices.AppendSeq(list, n.all())
+}
+
+// all yields all offers at the node, in order of precedence.
+func (n *Node) all() iter.Seq[*Offer] {
+	return func(yield func(*Offer) bool) {
+		if n != nil && n.first != nil && yield(n.first) {
+			n.rest().each(yield)
+		}
+	}
+}
+
+// Offer returns what an owner offers at the node under the name of a service, or nil.
+func (n *Node) Offer(owner int, service string) *Offer {
+	if n == nil || n.first == nil {
+		return nil
+	}
+	if int(n.first.Owner) == owner && n.first.Service.Name() == service {
+		return n.first
+	}
+	return n.rest().find(uint32(owner), service) //nolint:gosec // a small index
+}
+
+// Weight estimates the memory of the offers at the node, in octets.
+func (n *Node) Weight() int {
+	if n == nil || n.first == nil {
+		return 0
+	}
+	return n.first.Weight() + n.rest().size()
+}
+
+// rest returns the offers after the first.
+func (n *Node) rest() *ranking {
+	if n.more == nil {
+		return nil
+	}
+	return n.more.others
+}
+
+// claimed reports whether a service above, of an owner that comes before that of
+// the offer, may have the name of the node: if it is published.
+func (n *Node) claimed(o *Offer) bool { return n.claim() != 0 && n.claim() <= o.Owner }
+
+// taken reports whether the name of an instance of the offer, which has the node
+// n, if any, is that of a service instead.
+func (n *Node) taken(o *Offer) bool { return n != nil && n.first != nil && n.first.Owner <= o.Owner }

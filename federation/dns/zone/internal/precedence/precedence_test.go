@@ -1,0 +1,600 @@
+package precedence_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+const origin = "fed.example."
+
+var now = time.Unix(1_800_000_000, 0)
+
+// world is a writer for three owners of one zone.
+type world struct{ *precedence.Writer }
+
+func newWorld() world {
+	return world{precedence.NewWriter(3, func(string) string { return origin })}
+}
+
+// put offers a service with one endpoint and one instance, instead of what the
+// owner offered under its name before, and reports whether answers change.
+func (w world) put(owner int, name, fqdn, id string) bool {
+	endpoint, err := federation.ParseAddress("192.0.2.1")
+	if err != nil {
+		panic(err)
+	}
+	s := &federation.Service{
+		Name:      name,
+		Endpoints: []federation.Endpoint{{Address: endpoint, Port: 80}},
+		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
+	}
+	offer := precedence.NewOffer(packed.Of(s), s, fqdn+"."+origin, owner, func(_, _ string) subtree.Fault { return "" })
+	offer.Announced(1, 0)
+	return w.Exchange(offer.FQDN(), w.Offer(owner, name), offer)
+}
+
+// remove takes an offer back, and reports whether answers change.
+func (w world) remove(owner int, name string) bool {
+	old := w.Offer(owner, name)
+	return w.Exchange(old.FQDN(), old, nil)
+}
+
+// holders returns who has each name, as owner/service, at a time.
+func holders(t *precedence.Tree, at time.Time) map[string]string {
+	all := make(map[string]string)
+	for name, n := range t.All() {
+		if o := t.Holder(origin, name, n, at); o != nil {
+			all[strings.TrimSuffix(name, "."+origin)] = fmt.Sprintf("%d/%s", o.Owner, o.Service.Name())
+		}
+	}
+	return all
+}
+
+// expect compares who has each name, and what the owners have not got.
+func (w world) expect(t *testing.T, at time.Time, want map[string]string, faults ...subtree.Faults) {
+	t.Helper()
+	tree := w.Publish()
+	if d := cmp.Diff(want, holders(&tree, at)); d != "" {
+		t.Errorf("holders (-want +got):\n%s", d)
+	}
+	for i, want := range faults {
+		got := maps.Clone(w.Faults(i))
+		maps.DeleteFunc(got, func(_ subtree.Fault, n int) bool { return n == 0 })
+		if len(got) != len(want) || cmp.Diff(want, got) != "" && len(want) > 0 {
+			t.Errorf("owner %d has the faults %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestFirstOwnerHasTheName puts three offers of one fqdn in every order, and
+// takes them back one by one.
+func TestFirstOwnerHasTheName(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		w := newWorld()
+		best := 3
+		for _, owner := range order {
+			if changed := w.put(owner, "s", "web", "i"); changed != (owner < best) {
+				t.Errorf("order %v: owner %d changes answers: %v", order, owner, changed)
+			}
+			best = min(best, owner)
+		}
+		shadowed := subtree.Faults{precedence.FaultFQDN: 1}
+		w.expect(t, now, map[string]string{"web": "0/s"}, nil, shadowed, shadowed)
+		if w.remove(1, "s") {
+			t.Errorf("order %v: removing what is not published changes answers", order)
+		}
+		if !w.remove(0, "s") {
+			t.Errorf("order %v: removing what is published changes no answer", order)
+		}
+		w.expect(t, now, map[string]string{"web": "2/s"}, nil, nil, nil)
+		w.remove(2, "s")
+		w.expect(t, now, map[string]string{})
+	}
+}
+
+// TestSmallerServiceNameHasTheName has two services of one owner.
+func TestSmallerServiceNameHasTheName(t *testing.T) {
+	w := newWorld()
+	w.put(0, "b", "web", "i")
+	w.put(0, "a", "web", "i")
+	w.expect(t, now, map[string]string{"web": "0/a"}, subtree.Faults{precedence.FaultFQDN: 1})
+}
+
+// TestInstanceAgainstService has a service at the name of an instance of a service
+// further up: of one owner, of a later one and of an earlier one.
+func TestInstanceAgainstService(t *testing.T) {
+	conflict := subtree.Faults{subtree.FaultInstanceName: 1}
+	for _, tt := range []struct {
+		upper, lower int
+		want         map[string]string
+		faults       []subtree.Faults
+	}{
+		{0, 0, map[string]string{"web": "0/upper", "v1.web": "0/lower"}, []subtree.Faults{conflict, nil}},
+		{0, 1, map[string]string{"web": "0/upper"}, []subtree.Faults{nil, conflict}},
+		{1, 0, map[string]string{"web": "1/upper", "v1.web": "0/lower"}, []subtree.Faults{nil, conflict}},
+	} {
+		for _, upperFirst := range []bool{true, false} {
+			w := newWorld()
+			puts := []func(){
+				func() { w.put(tt.upper, "upper", "web", "v1") },
+				func() { w.put(tt.lower, "lower", "v1.web", "i") },
+			}
+			if !upperFirst {
+				slices.Reverse(puts)
+			}
+			for _, put := range puts {
+				put()
+			}
+			w.expect(t, now, tt.want, tt.faults...)
+			w.put(tt.upper, "upper", "web", "v2") // and the name is free
+			w.expect(t, now, map[string]string{
+				"web": fmt.Sprint(tt.upper, "/upper"), "v1.web": fmt.Sprint(tt.lower, "/lower"),
+			}, nil, nil)
+		}
+	}
+}
+
+// TestExpiredOfferGivesWay checks that a stale offer keeps its names until less
+// than a second of its life is left.
+func TestExpiredOfferGivesWay(t *testing.T) {
+	w := newWorld()
+	w.put(0, "upper", "web", "v1")
+	w.put(1, "same", "web", "i")
+	w.put(1, "lower", "v1.web", "i")
+	expires := now.Add(time.Minute)
+	var changed []string
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, func(fqdn string) bool {
+		changed = append(changed, fqdn)
+		return true
+	})
+	if d := cmp.Diff([]string{"web." + origin}, changed); d != "" {
+		t.Errorf("changed (-want +got):\n%s", d)
+	}
+	w.expect(t, expires.Add(-time.Second), map[string]string{"web": "0/upper"})
+	w.expect(t, expires.Add(-time.Second+1), map[string]string{"web": "1/same", "v1.web": "1/lower"})
+
+	// The owner is back and confirms its service.
+	old := w.Offer(0, "upper")
+	if tree := w.Publish(); !tree.Stale(old) {
+		t.Error("the offer is not stale")
+	}
+	if !w.Exchange(old.FQDN(), old, old.Confirmed(2)) {
+		t.Error("a TTL changes, and no answer does")
+	}
+	w.expect(t, expires, map[string]string{"web": "0/upper"})
+}
+
+// TestNodesGoWithTheirOffers checks that the names above an offer exist as long as
+// it does.
+func TestNodesGoWithTheirOffers(t *testing.T) {
+	w := newWorld()
+	w.put(0, "deep", "deep.a.b", "i")
+	w.put(0, "web", "web.b", "i")
+	nodes := func() (names []string) {
+		tree := w.Publish()
+		for name, n := range tree.All() {
+			names = append(names, fmt.Sprint(name, " ", n.Above()))
+		}
+		slices.Sort(names)
+		return names
+	}
+	want := []string{
+		"a.b.fed.example. true", "b.fed.example. true", "deep.a.b.fed.example. false", "fed.example. true", "web.b.fed.example. false",
+	}
+	if d := cmp.Diff(want, nodes()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	w.remove(0, "deep")
+	if d := cmp.Diff([]string{"b.fed.example. true", "fed.example. true", "web.b.fed.example. false"}, nodes()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	w.remove(0, "web")
+	if got := nodes(); len(got) > 0 {
+		t.Errorf("%v are left", got)
+	}
+}
+
+// TestAllStopsEarly leaves the iteration at each name.
+func TestAllStopsEarly(t *testing.T) {
+	w := newWorld()
+	w.put(0, "deep", "deep.a.b", "i")
+	tree := w.Publish()
+	for stop := 1; stop <= 4; stop++ {
+		n := 0
+		for range tree.All() {
+			if n++; n == stop {
+				break
+			}
+		}
+		if n != stop {
+			t.Errorf("%d names, want %d", n, stop)
+		}
+	}
+}
+
+// TestLinkedNamesStay has the names above a zone within another: they exist
+// without an offer, and stay when offers there come and go.
+func TestLinkedNamesStay(t *testing.T) {
+	w := newWorld()
+	w.Link("inner.x."+origin, origin)
+	names := func() (names []string) {
+		tree := w.Publish()
+		for name, n := range tree.All() {
+			names = append(names, fmt.Sprint(strings.TrimSuffix(name, "."+origin), " ", n.Above()))
+		}
+		slices.Sort(names)
+		return names
+	}
+	want := names()
+	if d := cmp.Diff([]string{origin + " true", "x true"}, want); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for _, fqdn := range []string{"x", "y.x", "z.y.x", "x"} {
+		w.put(0, "s", fqdn, "i")
+		w.expect(t, now, map[string]string{fqdn: "0/s"})
+		w.remove(0, "s")
+		if d := cmp.Diff(want, names()); d != "" {
+			t.Errorf("after an offer at %s (-want +got):\n%s", fqdn, d)
+		}
+	}
+}
+
+// TestChainOfClaims has three services one below the other, each at the name of
+// the instance of the one above. The one in the middle is published nowhere while
+// the first is alive, and so has no claim to the name of the third.
+func TestChainOfClaims(t *testing.T) {
+	w := newWorld()
+	w.put(0, "top", "web", "a")
+	w.put(1, "middle", "a.web", "b")
+	w.put(2, "bottom", "b.a.web", "i")
+	conflict := subtree.Faults{subtree.FaultInstanceName: 1}
+	expires := now.Add(time.Minute)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, conflict, conflict)
+	w.expect(t, expires, map[string]string{"a.web": "1/middle"}, nil, conflict, conflict)
+	w.remove(1, "middle")
+	w.expect(t, now, map[string]string{"web": "0/top", "b.a.web": "2/bottom"}, nil, nil, nil)
+	w.remove(0, "top")
+	w.expect(t, now, map[string]string{"b.a.web": "2/bottom"}, nil, nil, nil)
+}
+
+// TestClaimOfTheFirstOwner has two services above a name that both have it. What
+// keeps a third from being published there is whichever of them comes first, and
+// the claim of the other is there when that one goes.
+func TestClaimOfTheFirstOwner(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		w := newWorld()
+		puts := []func(){
+			func() { w.put(0, "upper", "b", "v1.a") }, // has v1.a.b and a.b
+			func() { w.put(1, "lower", "a.b", "v1") }, // has v1.a.b; a.b is the upper one's
+			func() { w.put(2, "third", "v1.a.b", "i") },
+		}
+		for _, i := range order {
+			puts[i]()
+		}
+		conflict := subtree.Faults{subtree.FaultInstanceName: 1}
+		w.expect(t, now, map[string]string{"b": "0/upper"}, nil, conflict, conflict)
+		w.remove(0, "upper")
+		w.expect(t, now, map[string]string{"a.b": "1/lower"}, nil, nil, conflict)
+		w.remove(1, "lower")
+		w.expect(t, now, map[string]string{"v1.a.b": "2/third"}, nil, nil, nil)
+		if t.Failed() {
+			t.Fatalf("in the order %v", order)
+		}
+	}
+}
+
+// TestStaleChangesAreTold checks for which offers SetLife calls back: those that
+// are published and become stale or live, until it is told to stop.
+func TestStaleChangesAreTold(t *testing.T) {
+	w := newWorld()
+	w.put(0, "web", "web", "i")
+	w.put(1, "web", "web", "i") // shadowed
+	w.put(1, "a", "a", "i")
+	w.put(1, "b", "b", "i")
+	for _, tt := range []struct {
+		live uint64
+		stop int
+		want []string
+	}{
+		{1, 0, []string{}}, // generation 1 was not stale, and is not
+		{2, 0, []string{"a", "b"}},
+		{3, 0, []string{}}, // it is stale already
+		{2, 0, []string{}},
+		{1, 0, []string{"a", "b"}},
+		{2, 1, []string{"one of them"}},
+	} {
+		told := []string{}
+		w.SetLife(1, precedence.Life{Live: tt.live}, func(fqdn string) bool {
+			told = append(told, strings.TrimSuffix(fqdn, "."+origin))
+			return len(told) != tt.stop
+		})
+		slices.Sort(told)
+		if tt.stop > 0 && len(told) == tt.stop {
+			told = tt.want
+		}
+		if d := cmp.Diff(tt.want, told); d != "" {
+			t.Errorf("live from %d on (-want +got):\n%s", tt.live, d)
+		}
+	}
+}
+
+// TestExchangeTellsChanges has every change of an offer with what Exchange says of
+// it.
+func TestExchangeTellsChanges(t *testing.T) {
+	w := newWorld()
+	if !w.put(0, "s", "web", "i") || !w.put(0, "s", "web", "j") {
+		t.Error("another service changes no answer")
+	}
+	old := w.Offer(0, "s")
+	if w.Exchange(old.FQDN(), old, old.Confirmed(7)) {
+		t.Error("another live generation changes answers")
+	}
+	if got := w.Offer(0, "s"); got == old || got.Generation() != 7 || got.Service != old.Service {
+		t.Errorf("the offer is of generation %d", got.Generation())
+	}
+	w.SetLife(0, precedence.Life{Live: 8}, nil)
+	old = w.Offer(0, "s")
+	if w.Exchange(old.FQDN(), old, old.Confirmed(3)) {
+		t.Error("another stale generation changes answers")
+	}
+	old = w.Offer(0, "s")
+	if !w.Exchange(old.FQDN(), old, old.Confirmed(8)) {
+		t.Error("a stale offer that becomes live changes no answer")
+	}
+}
+
+// TestWeight compares the estimate of an offer's memory with what many of them take:
+// at least half of it, so that a bound by weight bounds memory.
+func TestWeight(t *testing.T) {
+	for name, size := range map[string]int{"one": 1, "many": 100} {
+		t.Run(name, func(t *testing.T) {
+			const n = 200
+			offers := make([]*precedence.Offer, n)
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for i := range offers {
+				s := &federation.Service{Name: fmt.Sprint("service-", i), Description: strings.Repeat("x", size)}
+				for j := range size {
+					address := netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)})
+					endpoint, err := federation.ParseAddress(address.String())
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: endpoint, Port: 80})
+					s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprint("i", j), Protocol: federation.HTTP})
+				}
+				offers[i] = precedence.NewOffer(packed.Of(s), s, s.Name+"."+origin, 0, func(_, _ string) subtree.Fault { return "" })
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			taken, weight := int(after.HeapAlloc-before.HeapAlloc), 0
+			for _, o := range offers {
+				weight += o.Weight()
+			}
+			t.Logf("%d octets an offer, estimated as %d", taken/n, weight/n)
+			if weight < taken/2 || weight > 8*taken {
+				t.Errorf("%d octets are estimated as %d", taken, weight)
+			}
+		})
+	}
+}
+
+// crowd offers n services of one fqdn, in random order, and takes them all back.
+func crowd(w world, n int) {
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	for _, i := range r.Perm(n) {
+		w.put(i%3, fmt.Sprint("s", i), "web", "i")
+	}
+	w.put(2, "below", "i.web", "i")
+	for _, i := range r.Perm(n) {
+		w.remove(i%3, fmt.Sprint("s", i))
+	}
+}
+
+// What one more service costs at an fqdn grows with the logarithm of how many there are: in
+// memory, which is counted here, as in time.
+func TestManyServicesOfOneFQDN(t *testing.T) {
+	cost := func(n int) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		crowd(newWorld(), n)
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	}
+	few, many := cost(64), cost(4096)
+	if many > 4*few { // the logarithm is twice as large, the number 64 times
+		t.Errorf("a service takes %.0f octets among 64, and %.0f among 4096", few, many)
+	}
+}
+
+// However many services there are above a name, a change there looks at no more than one
+// want of each owner.
+func TestManyServicesAbove(t *testing.T) {
+	w := newWorld()
+	for i := range 2000 {
+		w.put(i%3, fmt.Sprint("s", i), "web", fmt.Sprint("i", i%1000))
+		w.put(i%3, fmt.Sprint("b", i), fmt.Sprint("i", i, ".web"), "i")
+	}
+	for _, name := range []string{"i1.web.", "i1500.web.", "addr.web."} {
+		if n := w.Looked(name+origin, origin); n > 3 {
+			t.Errorf("a change at %s looks at %d", name, n)
+		}
+	}
+}
+
+// TestCrowd has services come, change and go at an fqdn, of which there are sometimes many,
+// and below it. What is not published is as if all of them were looked at.
+func TestCrowd(t *testing.T) {
+	w, r := newWorld(), rand.New(rand.NewPCG(3, 4))
+	below := func() string {
+		return []string{"a", "b", "c", "d", "e.a", "e.b", "e.c", "f.d", "f.e.a", "addr"}[r.IntN(10)]
+	}
+	offered := make(map[[2]int]string) // fqdn
+	for step := range 6000 {
+		key := [2]int{r.IntN(3), r.IntN(40)}
+		name, growing := fmt.Sprint("s", key[1]), step/1000%2 == 0
+		switch fqdn, ok := offered[key]; {
+		case ok && r.IntN(4) == 0:
+			w.put(key[0], name, fqdn, below())
+		case !ok && growing == (r.IntN(8) > 0):
+			if fqdn = "web"; r.IntN(3) == 0 {
+				fqdn = below() + ".web"
+			}
+			w.put(key[0], name, fqdn, below())
+			offered[key] = fqdn
+		case ok && growing == (r.IntN(8) == 0):
+			w.remove(key[0], name)
+			delete(offered, key)
+		}
+		if step%10 == 0 {
+			w.compare(t, step)
+		}
+	}
+}
+
+// compare compares the conflicts of instances that are counted with those that are found one
+// by one.
+func (w world) compare(t *testing.T, step int) {
+	t.Helper()
+	tree, want := w.Publish(), [3]int{}
+	for name, n := range tree.All() {
+		offers := n.Offers(nil)
+		for _, o := range offers {
+			faults := tree.Faults(o)
+			want[o.Owner] += faults[subtree.FaultInstanceName]
+		}
+		if len(offers) == 0 {
+			continue
+		}
+		first := offers[0]
+		for up := name; up != origin; {
+			up = domain.Parent(up)
+			if slices.ContainsFunc(tree.Node(up).Offers(nil), func(o *precedence.Offer) bool {
+				return o.Owner < first.Owner && o.Subtree.Has(domain.Relative(name, up))
+			}) {
+				want[first.Owner]++
+				break
+			}
+		}
+	}
+	for owner, n := range want {
+		if got := w.Faults(owner)[subtree.FaultInstanceName]; got != n {
+			t.Fatalf("step %d: owner %d has %d conflicts of instances, want %d", step, owner, got, n)
+		}
+	}
+}
+
+// below offers n services of one fqdn and as many below it, in random order, and takes
+// them all back. Every second name below is also that of an instance above.
+func below(w world, n int) {
+	type service struct{ name, fqdn, id string }
+	var all []service
+	for i := range n {
+		all = append(all, service{fmt.Sprint("s", i), "web", fmt.Sprint("i", i)})
+		all = append(all, service{fmt.Sprint("b", i), fmt.Sprint("i", 2*i, ".web"), "i"})
+	}
+	r := rand.New(rand.NewPCG(2, uint64(n)))
+	for _, i := range r.Perm(2 * n) {
+		w.put(i%3, all[i].name, all[i].fqdn, all[i].id)
+	}
+	for _, i := range r.Perm(2 * n) {
+		w.remove(i%3, all[i].name)
+	}
+}
+
+func BenchmarkServicesOfOneFQDN(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		of   func(w world, n int)
+	}{{"alone", crowd}, {"below", below}} {
+		for _, n := range []int{1000, 10_000, 100_000} {
+			b.Run(fmt.Sprint(c.name, "/", n), func(b *testing.B) {
+				for range b.N {
+					c.of(newWorld(), n)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/service")
+			})
+		}
+	}
+}
+
+// A name with many services is as one with few: whoever comes first has it, and each of the
+// others counts.
+func TestRanking(t *testing.T) {
+	w, r := newWorld(), rand.New(rand.NewPCG(1, 2))
+	offered := make(map[[2]int]bool)
+	for step := range 2000 {
+		key := [2]int{r.IntN(3), r.IntN(40)}
+		name := fmt.Sprintf("s%02d", key[1])
+		if offered[key] && r.IntN(2) == 0 {
+			w.remove(key[0], name)
+			delete(offered, key)
+		} else {
+			w.put(key[0], name, "web", "i")
+			offered[key] = true
+		}
+		keys := slices.SortedFunc(maps.Keys(offered), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+		var want, got []string
+		counts, weight := [3]int{}, 0
+		for _, k := range keys {
+			want = append(want, fmt.Sprintf("%d/s%02d", k[0], k[1]))
+			counts[k[0]]++
+		}
+		if len(keys) > 0 {
+			counts[keys[0][0]]--
+		}
+		tree := w.Publish()
+		n := tree.Node("web." + origin)
+		for _, o := range n.Offers(nil) {
+			got = append(got, fmt.Sprintf("%d/%s", o.Owner, o.Service.Name()))
+			weight += o.Weight()
+			if found := n.Offer(int(o.Owner), o.Service.Name()); found != o {
+				t.Fatalf("step %d: %v is not found", step, got)
+			}
+		}
+		if !slices.Equal(got, want) || n.Weight() != weight || n.Offer(1, "other") != nil {
+			t.Fatalf("step %d: the offers are %v, want %v; they weigh %d, want %d", step, got, want, n.Weight(), weight)
+		}
+		for owner, count := range counts {
+			if got := w.Faults(owner)[precedence.FaultFQDN]; got != count {
+				t.Fatalf("step %d: owner %d has %d conflicts, want %d", step, owner, got, count)
+			}
+		}
+	}
+}
+
+// TestExpiredClaim has an owner that has expired, whose instance has the name of a service.
+// The owner that comes next has that service, and an instance of the same name: its own
+// instance does not take the name from its service.
+func TestExpiredClaim(t *testing.T) {
+	w := newWorld()
+	w.put(0, "upper", "web", "a")
+	w.put(1, "lower", "web", "a")
+	w.put(1, "inner", "a.web", "i")
+	expires := now.Add(time.Minute)
+	w.SetLife(0, precedence.Life{Live: 2, Expires: expires}, nil)
+	tree := w.Publish()
+	if d := cmp.Diff(map[string]string{"web": "0/upper"}, holders(&tree, now)); d != "" {
+		t.Errorf("before the end (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(map[string]string{"web": "1/lower", "a.web": "1/inner"}, holders(&tree, expires)); d != "" {
+		t.Errorf("after the end (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,101 @@
+package precedence
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/trie"
+)
+
+// Tree is one version of who has which name. It is immutable, and many
+// goroutines may use it at once.
+type Tree struct {
+	index trie.Map[Node]
+	lives []Life // by owner
+}
+
+// Life is how long the offers of an owner last.
+type Life struct {
+	// Live is the first generation that is not stale.
+	Live uint64
+	// Expires is when stale offers are gone; zero is never. An offer whose
+	// remaining life is under a second is gone, for no TTL is left to give it.
+	Expires time.Time
+}
+
+// gone reports whether the stale offers of the owner have expired.
+func (l *Life) gone(now time.Time) bool {
+	return !l.Expires.IsZero() && l.Expires.Sub(now) < time.Second
+}
+
+// Node returns the node of a name, or nil.
+func (t *Tree) Node(name string) *Node { return t.index.Get(name) }
+
+// All yields every name that has a node, in no particular order.
+func (t *Tree) All() iter.Seq2[string, *Node] {
+	return func(yield func(string, *Node) bool) {
+		for at := range t.index.All() {
+			if !yield(at.Name, &at.Value) {
+				return
+			}
+		}
+	}
+}
+
+// Stale reports whether the owner of an offer has not confirmed it since it was
+// lost.
+func (t *Tree) Stale(o *Offer) bool { return o.Generation() < t.lives[o.Owner].Live }
+
+// alive reports whether an offer has not expired.
+func (t *Tree) alive(o *Offer, now time.Time) bool {
+	return !t.Stale(o) || !t.lives[o.Owner].gone(now)
+}
+
+// First returns the first offer at the node that is alive, or nil. It has the
+// name unless a service above has it: see Holder.
+func (t *Tree) First(n *Node, now time.Time) *Offer {
+	if n == nil || n.first == nil {
+		return nil
+	}
+	if t.alive(n.first, now) {
+		return n.first
+	}
+	for o := range n.rest().offers() {
+		if t.alive(o, now) {
+			return o
+		}
+	}
+	return nil
+}
+
+// Holder returns the offer that is published at a name in the zone of the origin,
+// or nil. N is the node of the name.
+func (t *Tree) Holder(origin, name string, n *Node, now time.Time) *Offer {
+	o := t.First(n, now)
+	if o == nil || !n.claimed(o) {
+		return o // as mostly
+	}
+	all := t.holders(nil, origin, name, now)
+	if len(all) > 0 && all[len(all)-1] == o {
+		return o
+	}
+	return nil
+}
+
+// holders appends the offers that are published at the name and above it, the
+// uppermost first.
+func (t *Tree) holders(list []*Offer, origin, name string, now time.Time) []*Offer {
+	if name != origin {
+		list = t.holders(list, origin, domain.Parent(name), now)
+	}
+	n := t.index.Get(name)
+	o := t.First(n, now)
+	if o == nil || n.claimed(o) && slices.ContainsFunc(list, func(above *Offer) bool {
+		return above.Owner < o.Owner && above.Subtree.Has(domain.Relative(name, above.FQDN()))
+	}) {
+		return list
+	}
+	return append(list, o)
+}

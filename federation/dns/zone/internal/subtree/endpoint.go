@@ -1,0 +1,102 @@
+package subtree
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+)
+
+// All selects every endpoint.
+func (t *Subtree) All() Selection { return everything[:len(t.endpoints)] }
+
+// Endpoint returns an endpoint by its index. The caller must not change it.
+func (t *Subtree) Endpoint(i uint16) *Endpoint { return &t.endpoints[i] }
+
+// HasHost reports whether one of the endpoints is a host.
+func (t *Subtree) HasHost() bool {
+	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool { return ep.IsHost() })
+}
+
+// order fills endpoints with those of the service, by SRV target and port, each
+// pair once: RFC 2181 section 5 allows no record twice in an RRset, and the order
+// is a function of the content so that signatures over a set can be cached. It
+// returns for every endpoint of the service the index of the one that has its
+// target and port.
+func (c *compiler) order() []uint16 {
+	own := c.service.Endpoints
+	if len(own) == 1 {
+		c.endpoints = append(c.oneEndpoint[:0], Endpoint{own[0].Address, own[0].Port})
+		return c.All()
+	}
+	order, targets := make([]uint16, len(own)), make([]string, len(own))
+	var text strings.Builder
+	for i := range own {
+		order[i], targets[i] = uint16(i), target(&text, own[i].Address, c.fqdn) // federation.MaxEndpoints is far below 1<<16
+	}
+	compare := func(a, b uint16) int {
+		return cmp.Or(strings.Compare(targets[a], targets[b]), cmp.Compare(own[a].Port, own[b].Port))
+	}
+	// A host can be the name of an IP address of this service, which then stands
+	// for both.
+	isHost := func(i uint16) int {
+		if _, ok := own[i].Address.Host(); ok {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(order, func(a, b uint16) int {
+		return cmp.Or(compare(a, b), cmp.Compare(isHost(a), isHost(b)), cmp.Compare(a, b))
+	})
+	c.endpoints = make([]Endpoint, 0, len(own))
+	places := make([]uint16, len(own))
+	for n, i := range order {
+		if n == 0 || compare(order[n-1], i) != 0 {
+			c.endpoints = append(c.endpoints, Endpoint{own[i].Address, own[i].Port})
+		}
+		places[i] = uint16(len(c.endpoints) - 1) //nolint:gosec // as above
+	}
+	return places
+}
+
+// Target returns the SRV target of an endpoint: its host, or the name below the
+// fqdn that has its IP address and no other. Such a name is written to b: for many
+// endpoints, a builder with room for all of them saves an allocation for each.
+func (t *Subtree) Target(b *strings.Builder, i uint16, fqdn string) string {
+	return target(b, t.endpoints[i].Address, fqdn)
+}
+
+// TargetLen returns the length of Target. One that is above domain.MaxName is no
+// name of DNS, so that the endpoint has no SRV record.
+func (t *Subtree) TargetLen(i uint16, fqdn string) int {
+	return targetLen(t.endpoints[i].Address, fqdn)
+}
+
+// HasTarget reports whether an endpoint has an SRV record.
+func (t *Subtree) HasTarget(i uint16, fqdn string) bool {
+	return t.TargetLen(i, fqdn) <= domain.MaxName
+}
+
+func target(b *strings.Builder, address federation.Address, fqdn string) string {
+	if host, ok := address.Host(); ok {
+		return host.String()
+	}
+	ip, _ := address.IP()
+	begin := b.Len()
+	b.Grow(targetLen(address, fqdn))
+	var label [domain.MaxAddress]byte
+	b.Write(domain.AppendAddress(label[:0], ip))
+	b.WriteString("." + domain.Addr + ".")
+	b.WriteString(strings.TrimPrefix(fqdn, "."))
+	return b.String()[begin:]
+}
+
+func targetLen(address federation.Address, fqdn string) int {
+	if host, ok := address.Host(); ok {
+		return len(host.String())
+	}
+	ip, _ := address.IP()
+	return domain.AddressLen(ip) + len("."+domain.Addr+".") + len(strings.TrimPrefix(fqdn, "."))
+}

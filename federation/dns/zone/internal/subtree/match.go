@@ -1,0 +1,99 @@
+package subtree
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+)
+
+// Match is what a name at or below the fqdn stands for.
+type Match struct {
+	Role      domain.Role
+	Instance  *Instance           // of an instance, and of the labels of its protocol
+	Endpoints Selection           // of a service, an instance or a protocol
+	Protocol  federation.Protocol // of an instance or a protocol
+	Address   netip.Addr          // of an address
+}
+
+// Has reports whether the labels in front of the fqdn stand for something:
+// records, or an empty non-terminal.
+func (t *Subtree) Has(labels string) bool { return t.Match(labels).Role != domain.Missing }
+
+// Match finds what the labels in front of the fqdn stand for.
+func (t *Subtree) Match(labels string) Match {
+	if strings.HasPrefix(labels, "_") {
+		return t.matchService(labels)
+	}
+	if first, ok := strings.CutSuffix(labels, "."+domain.Addr); ok {
+		if ip, ok := domain.ParseAddress(first); ok && t.hasAddress(ip) {
+			return Match{Role: domain.Address, Address: ip}
+		}
+	}
+	if in, ok := t.Instance(labels); ok {
+		return Match{Role: domain.Instance, Instance: in, Endpoints: in.endpoints, Protocol: in.protocol}
+	}
+	if labels == domain.Addr && t.hasIP() || t.isAboveInstance(labels) {
+		return Match{Role: domain.Empty}
+	}
+	return Match{}
+}
+
+// matchService finds _<protocol>._tcp[.<instance>] and the empty non-terminal
+// _tcp[.<instance>].
+func (t *Subtree) matchService(labels string) Match {
+	for p := range t.protocols.each {
+		for _, s := range domain.ServiceLabels(p) {
+			label, ok := domain.CutLabels(labels, s)
+			if !ok {
+				continue
+			}
+			if label == "" {
+				return Match{Role: domain.Protocol, Endpoints: t.speaking(p), Protocol: p}
+			}
+			if in, ok := t.Instance(label); ok && in.protocol == p {
+				return Match{Role: domain.Protocol, Instance: in, Endpoints: in.endpoints, Protocol: p}
+			}
+			return Match{}
+		}
+	}
+	if label, ok := domain.CutLabels(labels, domain.TCP); ok {
+		if in, ok := t.Instance(label); ok || label == "" {
+			return Match{Role: domain.EmptyAlways, Instance: in}
+		}
+	}
+	return Match{}
+}
+
+// Instance returns the instance whose own name has the labels in front of the
+// fqdn.
+func (t *Subtree) Instance(labels string) (*Instance, bool) {
+	i, ok := slices.BinarySearchFunc(t.instances, labels, func(in Instance, l string) int { return strings.Compare(in.Label, l) })
+	if !ok {
+		return nil, false
+	}
+	return &t.instances[i], true
+}
+
+// isAboveInstance reports whether the labels stand for an empty non-terminal
+// between the fqdn and an instance whose name has several labels (RFC 8020).
+func (t *Subtree) isAboveInstance(labels string) bool {
+	return slices.ContainsFunc(t.instances, func(in Instance) bool {
+		return len(in.Label) > len(labels) && domain.Within(in.Label, labels)
+	})
+}
+
+// hasAddress reports whether one of the endpoints has the address.
+func (t *Subtree) hasAddress(ip netip.Addr) bool {
+	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool {
+		own, ok := ep.Address.IP()
+		return ok && own == ip
+	})
+}
+
+// hasIP reports whether one of the endpoints is an IP address.
+func (t *Subtree) hasIP() bool {
+	return slices.ContainsFunc(t.endpoints, func(ep Endpoint) bool { return !ep.IsHost() })
+}

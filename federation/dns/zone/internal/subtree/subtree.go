@@ -1,0 +1,300 @@
+package subtree
+
+import (
+	"cmp"
+	"iter"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+)
+
+// Subtree is a compiled service. It is immutable once Compile or Copy has filled
+// it. It points to itself, so it must not be assigned: Copy copies it.
+//
+// What most queries need comes first: in a large catalog a lookup takes as long
+// as the memory that it touches.
+type Subtree struct {
+	endpoints   []Endpoint  // sorted by SRV target and port, each pair once
+	oneEndpoint [1]Endpoint // endpoints when there is one, as there mostly is
+	instances   []Instance  // those with a name of their own, sorted by label
+	oneInstance [1]Instance // instances when there is one
+	texts       string      // the RDATA of the TXT records of the service and of each instance
+	textEnd     uint32      // where that of the service ends in texts
+	protocols   protocols   // that are spoken
+	rare        *rare       // nil for a service with one instance and nothing of the rest
+}
+
+// rare is what most services do not have.
+type rare struct {
+	faults      Faults
+	selected    []selected // the protocols that are not spoken at every endpoint, in order
+	textEnds    []uint32   // where the text of each instance ends in texts; nil when there is one instance
+	describedBy []uint16   // the instances with a TXT record at the fqdn, by index in Service.Instances; likewise
+}
+
+// none is what a Subtree without a rare has.
+var none rare //nolint:gochecknoglobals // a constant that Go has no word for
+
+// some returns what is rare of the service. It must not be changed.
+func (t *Subtree) some() *rare {
+	if t.rare == nil {
+		return &none
+	}
+	return t.rare
+}
+
+// Endpoint is what answers show of an endpoint.
+type Endpoint struct {
+	Address federation.Address
+	Port    uint16
+}
+
+// IsHost reports whether the endpoint is a host, whose addresses must be looked
+// up, and no IP address.
+func (ep *Endpoint) IsHost() bool {
+	_, ok := ep.Address.Host()
+	return ok
+}
+
+// Instance is an instance with a name of its own.
+type Instance struct {
+	Label     string // relative to the fqdn; several labels for an ID with dots
+	Index     uint16 // in Service.Instances
+	protocol  federation.Protocol
+	endpoints Selection
+}
+
+// protocols is a set of protocols.
+type protocols uint16
+
+// each yields the protocols in order.
+func (s protocols) each(yield func(federation.Protocol) bool) {
+	for ; s != 0; s &= s - 1 {
+		if !yield(federation.Protocol(bits.TrailingZeros16(uint16(s)))) { //nolint:gosec // at most 15
+			return
+		}
+	}
+}
+
+// selected is the set of endpoints that speak one protocol.
+type selected struct {
+	protocol  federation.Protocol
+	endpoints Selection
+}
+
+// speaking returns the endpoints that speak a protocol of the service.
+func (t *Subtree) speaking(p federation.Protocol) Selection {
+	for _, s := range t.some().selected {
+		if s.protocol == p {
+			return s.endpoints
+		}
+	}
+	return t.All()
+}
+
+// compiler is one call of Compile.
+type compiler struct {
+	*Subtree
+
+	service *federation.Service
+	fqdn    string
+	refuse  Refuse
+}
+
+// Refuse returns why an instance of the service at the fqdn cannot have a name, or
+// "".
+type Refuse func(fqdn, name string) Fault
+
+// Compile fills the zero Subtree for a service that is published at the fqdn. Of the
+// service it keeps nothing but strings.
+func (t *Subtree) Compile(s *federation.Service, fqdn string, refuse Refuse) {
+	c := compiler{Subtree: t, service: s, fqdn: fqdn, refuse: refuse}
+	c.name(c.selections(c.order()))
+	c.describe()
+	c.check()
+}
+
+// more returns where the rare things go.
+func (c *compiler) more() *rare {
+	if c.rare == nil {
+		c.rare = new(rare)
+	}
+	return c.rare
+}
+
+// fault counts what is not published.
+func (c *compiler) fault(kind Fault, n int) {
+	if n != 0 {
+		c.more().faults.Add(kind, n)
+	}
+}
+
+// Copy fills the zero Subtree with the content of another one, of which it holds
+// nothing alive.
+func (t *Subtree) Copy(of *Subtree) {
+	*t = *of
+	if len(of.endpoints) == 1 {
+		t.endpoints = append(t.oneEndpoint[:0], of.endpoints...)
+	}
+	if len(of.instances) == 1 {
+		t.instances = append(t.oneInstance[:0], of.instances...)
+	}
+}
+
+// Faults returns what of the service is not published. The caller must not change
+// it.
+func (t *Subtree) Faults() Faults { return t.some().faults }
+
+// Instances returns the instances with a name of their own, by label. The caller
+// must not change them.
+func (t *Subtree) Instances() []Instance { return t.instances }
+
+// name fills instances and protocols. Of each instance, selections has the
+// endpoints; nil: every instance has all of them.
+func (c *compiler) name(selections []Selection) {
+	s := c.service
+	c.instances = c.oneInstance[:0]
+	if len(s.Instances) > 1 {
+		c.instances = make([]Instance, 0, len(s.Instances))
+	}
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		c.protocols |= 1 << in.Protocol
+		endpoints := c.All()
+		if selections != nil {
+			endpoints = selections[i]
+		}
+		if in.Unnamed {
+			continue
+		}
+		label, fault := c.label(in)
+		if fault != "" {
+			c.fault(fault, 1)
+			continue
+		}
+		c.instances = append(c.instances, Instance{label, uint16(i), in.Protocol, endpoints}) // federation.MaxInstances is far below 1<<16
+	}
+	// Of IDs that are one name, the smallest has it, in whatever order they came.
+	slices.SortFunc(c.instances, func(a, b Instance) int {
+		return cmp.Or(strings.Compare(a.Label, b.Label), strings.Compare(s.Instances[a.Index].ID, s.Instances[b.Index].ID))
+	})
+	n := len(c.instances)
+	c.instances = slices.Clip(slices.CompactFunc(c.instances, func(a, b Instance) bool { return a.Label == b.Label }))
+	c.fault(FaultInstanceName, n-len(c.instances))
+
+	if selections != nil {
+		c.speak(selections)
+	}
+}
+
+// speak fills selected.
+func (c *compiler) speak(selections []Selection) {
+	for p := range c.protocols.each {
+		set := newBitset(len(c.endpoints))
+		for i := range selections {
+			if c.service.Instances[i].Protocol == p {
+				for _, at := range selections[i] {
+					set.add(at)
+				}
+			}
+		}
+		if endpoints := c.pick(set); len(endpoints) < len(c.endpoints) {
+			c.more().selected = append(c.more().selected, selected{p, endpoints})
+		}
+	}
+}
+
+// label returns the name of an instance relative to the fqdn, or why it has
+// none.
+func (c *compiler) label(in *federation.Instance) (string, Fault) {
+	label, err := federation.ParseLabel(in.ID)
+	if err != nil {
+		return "", FaultInstanceID
+	}
+	name := domain.Below(label.String(), c.fqdn)
+	if len(name) > domain.MaxName {
+		return "", FaultNameTooLong
+	}
+	return label.String(), c.refuse(c.fqdn, name)
+}
+
+// Claims yields the labels of the names below the fqdn that the subtree has and
+// that a service could be offered at: those of instances, and the empty
+// non-terminals above them and above addresses. Some come more than once.
+func (t *Subtree) Claims() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range t.instances {
+			for labels := t.instances[i].Label; labels != ""; _, labels, _ = strings.Cut(labels, ".") {
+				if !yield(labels) {
+					return
+				}
+			}
+		}
+		if t.hasIP() {
+			yield(domain.Addr)
+		}
+	}
+}
+
+// Names yields the labels of all names below the fqdn that have records.
+func (t *Subtree) Names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for p := range t.protocols.each {
+			for _, l := range domain.ServiceLabels(p) {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+		for i := range t.instances {
+			in := &t.instances[i]
+			if !yield(in.Label) {
+				return
+			}
+			for _, l := range domain.ServiceLabels(in.protocol) {
+				if !yield(l + "." + in.Label) {
+					return
+				}
+			}
+		}
+		last := netip.Addr{}
+		var buf [domain.MaxAddress]byte
+		for i := range t.endpoints {
+			if ip, ok := t.endpoints[i].Address.IP(); ok && ip != last {
+				last = ip
+				if !yield(string(domain.AppendAddress(buf[:0], ip)) + "." + domain.Addr) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// check counts what answers leave out. Names and sets that are far from the
+// limits are not looked at one by one.
+func (c *compiler) check() {
+	room := domain.MaxName - len(c.fqdn) - domain.MaxAddress - len("."+domain.Addr+".")
+	if room < 0 || slices.ContainsFunc(c.instances, func(in Instance) bool { return len(in.Label) > room }) {
+		for labels := range c.Names() {
+			if len(domain.Below(labels, c.fqdn)) > domain.MaxName {
+				c.fault(FaultNameTooLong, 1)
+			}
+		}
+	}
+	if len(c.endpoints) > record.MaxSet/(record.SRVHeader+domain.MaxName) {
+		size := 0
+		for i := range c.endpoints {
+			if n := targetLen(c.endpoints[i].Address, c.fqdn); n <= domain.MaxName {
+				size += record.SRVHeader + n
+			}
+		}
+		if size > record.MaxSet {
+			c.fault(FaultSize, 1)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package zone
+
+import (
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+)
+
+// Lookup returns what the zone has for a name, lower case and absolute, and a
+// type. It allocates only for names of addresses, and for services whose endpoints
+// are hosts.
+func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
+	r.Look(z, name, qtype, now)
+	return r
+}
+
+// Look fills the zero Result with what Lookup returns. A caller whose stack is
+// short saves a copy.
+func (r *Result) Look(z *Zone, name string, qtype uint16, now time.Time) {
+	o := z.origins.ofQuery(name)
+	if o == nil {
+		return
+	}
+	r.zone, r.origin, r.Type = z, o, qtype
+	r.match.find(z, o, name, now)
+	r.resolve(now, false)
+}
+
+// resolve decides what the match means for the type. With alone, hosts in our
+// other zones count as hosts elsewhere.
+func (r *Result) resolve(now time.Time, alone bool) {
+	m := &r.match
+	// One test of existence for all types, before any look at the type.
+	switch m.Role {
+	case domain.Missing:
+		r.Kind = [...]Kind{complete: NameError, awaited: Unsynced, unheard: Unheard}[r.zone.extent(r.origin, now)]
+	case domain.Empty:
+		if r.Kind = NoData; r.zone.extent(r.origin, now) != complete {
+			r.Kind = Unsynced
+		}
+	case domain.EmptyAlways:
+		r.Kind = NoData
+	default:
+		if m.Role == domain.Apex && (r.Type == dns.TypeSOA || m.offer == nil) && r.zone.extent(r.origin, now) != complete {
+			r.Kind = Unsynced // a secondary must not see an empty zone with a new serial
+			return
+		}
+		r.TTL = r.origin.negativeTTL
+		if m.offer != nil {
+			r.TTL = r.zone.ttl(m.offer, now)
+			r.age(m.offer)
+		}
+		r.Kind = r.kind(now, alone)
+	}
+}
+
+// kind returns whether the name, which exists, has records of the type.
+func (r *Result) kind(now time.Time, alone bool) Kind {
+	m := &r.match
+	has := false
+	switch r.Type {
+	case dns.TypeANY:
+		has = m.Role != domain.NameServer || len(r.origin.addresses) > 0
+	case dns.TypeSOA, dns.TypeNS:
+		if has = m.Role == domain.Apex; has {
+			r.stale = nil // they are the zone's own
+		}
+	case dns.TypeA, dns.TypeAAAA:
+		if m.offer != nil && m.offer.HasHost && m.Role != domain.Protocol && m.Role != domain.Address {
+			return r.follow(now, alone)
+		}
+		has = r.hasAddress()
+	case dns.TypeSRV:
+		has = m.Role != domain.Address && m.offer != nil && m.hasTarget()
+		if has && m.offer.HasHost {
+			return r.aim(now, alone)
+		}
+	case dns.TypeTXT:
+		has = m.offer != nil && (m.Role == domain.Apex || m.Role == domain.Service || m.Role == domain.Instance)
+	}
+	if has {
+		return Success
+	}
+	return NoData
+}
+
+// hasTarget reports whether an endpoint of the match has an SRV record.
+func (m *match) hasTarget() bool {
+	t, fqdn := &m.offer.Subtree, m.offer.FQDN()
+	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool { return t.HasTarget(i, fqdn) })
+}
+
+// hasAddress reports whether the match itself has an address of the type.
+func (r *Result) hasAddress() bool {
+	m := &r.match
+	switch m.Role {
+	case domain.NameServer:
+		return len(r.origin.addressesOf(r.Type)) > 0
+	case domain.Address:
+		return record.Holds(r.Type, m.Address)
+	case domain.Protocol:
+		return false
+	}
+	return slices.ContainsFunc(m.Endpoints, func(i uint16) bool {
+		ip, ok := m.offer.Subtree.Endpoint(i).Address.IP()
+		return ok && record.Holds(r.Type, ip)
+	})
+}
+
+// match returns what the name, which is in the origin, stands for.
+func (z *Zone) match(o *origin, name string, now time.Time) (m match) {
+	m.find(z, o, name, now)
+	return m
+}
+
+// find fills the zero match with what the name, which is in the origin, stands
+// for. Most queries ask for a service, so that is looked for first.
+func (m *match) find(z *Zone, o *origin, name string, now time.Time) {
+	n := z.tree.Node(name)
+	if n != nil && name != o.name {
+		if p := z.tree.Holder(o.name, name, n, now); p != nil {
+			m.Role, m.offer, m.Endpoints = domain.Service, p, p.Subtree.All()
+			return
+		}
+	}
+	switch {
+	case name == o.name:
+		m.Role = domain.Apex
+		if m.offer = z.tree.First(n, now); m.offer != nil { // nothing is above
+			m.Endpoints = m.offer.Subtree.All()
+		}
+	case name == o.dns:
+		m.Role = domain.EmptyAlways
+	case name == o.ns:
+		m.Role = domain.NameServer
+	case !domain.Within(name, o.dns):
+		m.derive(z, o, name, n, now)
+	}
+}
+
+// derive finds a name that is no service's fqdn, with the node n, if any, among the
+// names that the services above derive.
+//
+// Of these services, the lowest that derives records from the name has it, and else
+// it is an empty non-terminal if it is one of any of them. A service further up
+// whose owner comes first would have kept the lower one from being published
+// (package precedence), so only its empty non-terminals must be kept here.
+func (m *match) derive(z *Zone, o *origin, name string, n *precedence.Node, now time.Time) {
+	empty := domain.Missing
+	if n.Above() {
+		empty = domain.Empty
+	}
+	first := ^uint32(0) // the owner of the empty non-terminal
+	deeper := false
+	for at := name; at != o.name; {
+		at = domain.Parent(at)
+		p := z.holder(o, at, now)
+		if p == nil {
+			continue
+		}
+		m.Match, m.offer = p.Subtree.Match(domain.Relative(name, at)), p
+		switch {
+		case m.Role == domain.Missing || deeper && z.shadowed(o, m, now):
+		case m.Role == domain.Empty || m.Role == domain.EmptyAlways:
+			empty, first = m.Role, min(first, p.Owner)
+		case p.Owner <= first:
+			return
+		}
+		deeper = true
+	}
+	*m = match{}
+	m.Role = empty
+}
+
+// holder returns the offer that is published at a name of the origin, or nil.
+func (z *Zone) holder(o *origin, name string, now time.Time) *precedence.Offer {
+	n := z.tree.Node(name)
+	if n == nil {
+		return nil
+	}
+	return z.tree.Holder(o.name, name, n, now)
+}
+
+// shadowed reports whether another service has the name of the instance that
+// service labels stand before: it has everything below that name as well.
+func (z *Zone) shadowed(o *origin, m *match, now time.Time) bool {
+	return m.Instance != nil && (m.Role == domain.Protocol || m.Role == domain.EmptyAlways) &&
+		z.match(o, domain.Below(m.Instance.Label, m.offer.FQDN()), now).offer != m.offer
+}

@@ -1,0 +1,285 @@
+package zone_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+)
+
+// TestInstanceNames has rows 5.11 and 5.13 of the decision table: which IDs are
+// names. What is none still counts for the fqdn and its protocols.
+func TestInstanceNames(t *testing.T) {
+	long := strings.Repeat("x", 63)
+	tests := []struct {
+		id    string
+		name  string // below the fqdn
+		fault zone.Fault
+	}{
+		{id: "v1", name: "v1"},
+		{id: "V1", name: "v1"},
+		{id: "v1.", name: "v1"},
+		{id: "DB.r1", name: "db.r1"},
+		{id: "a_b", name: "a_b"},
+		{id: "0", name: "0"},
+		{id: "b\u00fccher", name: "xn--bcher-kva"},
+		{id: long, name: long},
+		{id: "addr", name: "addr"},
+		{id: "addr.x", name: "addr.x"},
+		{id: "x.addr", fault: subtree.FaultInstanceID},
+		{id: "192-0-2-1.addr", fault: subtree.FaultInstanceID},
+		{id: long + "x", fault: subtree.FaultInstanceID},
+		{id: "_x", fault: subtree.FaultInstanceID},
+		{id: "x._y", fault: subtree.FaultInstanceID},
+		{id: "-x", fault: subtree.FaultInstanceID},
+		{id: "x-", fault: subtree.FaultInstanceID},
+		{id: "a..b", fault: subtree.FaultInstanceID},
+		{id: ".a", fault: subtree.FaultInstanceID},
+		{id: ".", fault: subtree.FaultInstanceID},
+		{id: "a b", fault: subtree.FaultInstanceID},
+		{id: "a\x00", fault: subtree.FaultInstanceID},
+		{id: "a/b", fault: subtree.FaultInstanceID},
+		{id: "*", fault: subtree.FaultInstanceID},
+		{id: `a\.b`, fault: subtree.FaultInstanceID},
+		{id: strings.Repeat(long+".", 3) + strings.Repeat("x", 45), fault: subtree.FaultNameTooLong},
+	}
+	for _, tt := range tests {
+		t.Run(tt.id, func(t *testing.T) {
+			b := builder(owner("o", "fed.example"))
+			s := service("s s.fed.example 192.0.2.1@80 id/HTTP")
+			s.Instances[0].ID = tt.id
+			b.Put(0, s, 1)
+			z := b.Publish(now)
+			expect(t, z, now,
+				"s A | NOERROR | 30 A 192.0.2.1",
+				"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+			)
+			want := faultCount{tt.fault: 1}
+			if tt.name != "" {
+				expect(t, z, now,
+					tt.name+".s A | NOERROR | 30 A 192.0.2.1",
+					"_http._tcp."+tt.name+".s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+					"_tcp."+tt.name+".s A | NODATA",
+				)
+				want = nil
+			}
+			if d := cmp.Diff(want, faults(b, 0)); d != "" {
+				t.Errorf("faults (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestInstanceIDsThatAreOneName has row 5.14: of IDs that are one name, the smallest has
+// it.
+func TestInstanceIDsThatAreOneName(t *testing.T) {
+	for _, order := range permutations(3) {
+		b := builder(owner("o", "fed.example"))
+		s := service("s s.fed.example 192.0.2.1@80[one] 192.0.2.2@80[two] 192.0.2.3@80[three] v1/HTTP[one] V1/TCP[two] v1./TLS[three]")
+		instances := slices.Clone(s.Instances)
+		for i, at := range order {
+			s.Instances[i] = instances[at]
+		}
+		b.Put(0, s, 1)
+		expect(t, b.Publish(now), now,
+			"v1.s A | NOERROR | 30 A 192.0.2.2",
+			`v1.s TXT | NOERROR | 30 TXT "txtvers=1" "id=V1" "protocol=TCP"`,
+			"_tcp._tcp.v1.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
+			"_http._tcp.v1.s SRV | NXDOMAIN",
+			"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+		)
+		if d := cmp.Diff(faultCount{subtree.FaultInstanceName: 2}, faults(b, 0)); d != "" {
+			t.Errorf("faults in order %v (-want +got):\n%s", order, d)
+		}
+	}
+}
+
+// TestUnnamedInstances holds what v1alpha1 implies: a protocol without a name.
+func TestUnnamedInstances(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	s := service("s s.fed.example 192.0.2.1@80 s/HTTP s/TCP")
+	s.Instances[0].Unnamed, s.Instances[1].Unnamed = true, true
+	b.Put(0, s, 1)
+	expect(t, b.Publish(now), now,
+		"s.s A | NXDOMAIN",
+		"_http._tcp.s _tcp._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+		`s TXT | NOERROR | 30 TXT "txtvers=1" "name=s" | 30 TXT "txtvers=1" "protocol=HTTP" | 30 TXT "txtvers=1" "protocol=TCP"`,
+	)
+	if f := faults(b, 0); f != nil {
+		t.Errorf("faults %v", f)
+	}
+}
+
+// TestServiceLabelsOfProtocols has row 2.1: the service labels, of which MongoDB has two.
+func TestServiceLabelsOfProtocols(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	b.Put(0, service("s s.fed.example 192.0.2.1@80 1/HTTP 2/HTTPS 3/GRPC 4/HTTP2 5/MONGO 6/TCP 7/TLS 8/MTLS"), 1)
+	z := b.Publish(now)
+	for label := range strings.FieldsSeq("_http _https _grpc _http2 _mongo _mongodb _tcp _tls _mtls") {
+		expect(t, z, now, label+"._tcp.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.")
+	}
+	expect(t, z, now,
+		"_mongo._tcp.5.s _mongodb._tcp.5.s SRV | NOERROR | 30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.",
+		"_mongodb._tcp.6.s _tcp._tcp.5.s _tcp._tcp._tcp.s SRV | NXDOMAIN",
+		"_tcp.5.s _tcp.s A | NODATA",
+	)
+}
+
+// TestEndpointSelectors has row 1.4.
+func TestEndpointSelectors(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	b.Put(0, service("s s.fed.example 192.0.2.1@1[a,b] 192.0.2.2@2[b] 192.0.2.3@3 one/HTTP[a] two/HTTP[x,b] all/TCP none/TLS[x]"), 1)
+	all := "| NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2 | 30 A 192.0.2.3"
+	expect(t, b.Publish(now), now,
+		"s all.s none.s A "+all,
+		"one.s A | NOERROR | 30 A 192.0.2.1",
+		"two.s A | NOERROR | 30 A 192.0.2.1 | 30 A 192.0.2.2",
+		"_http._tcp.s SRV | NOERROR | 30 SRV 0 100 1 192-0-2-1.addr.s.fed.example. | 30 SRV 0 100 2 192-0-2-2.addr.s.fed.example.",
+	)
+}
+
+// longName returns a name of n characters below fed.example.
+func longName(n int) string {
+	name := "fed.example"
+	for len(name) < n {
+		label := min(63, n-len(name)-1)
+		if n-len(name)-1-label == 1 {
+			label--
+		}
+		name = strings.Repeat("l", label) + "." + name
+	}
+	return name
+}
+
+// TestLongNames has rows 5.12 and 5.15: at most 254 characters with the final
+// dot, and only what would be longer is left out.
+func TestLongNames(t *testing.T) {
+	const v4, v6, mongo, mongodb, tcp = len("192-0-2-1.addr."), len("0000-0000-0000-0000-0000-0000-0000-0000.addr."),
+		len("_mongo._tcp."), len("_mongodb._tcp."), len("_tcp._tcp.")
+	for n := 254 - v6 - len("i.") - 2; n <= 253; n++ {
+		name := longName(n)
+		if len(name) != n {
+			t.Fatalf("name of %d characters, want %d", len(name), n)
+		}
+		b := builder(owner("o", "fed.example"))
+		b.Put(0, service("s "+name+" 192.0.2.1@1 2001:db8::1@2 gw.example.net@3 2001:db8::1@4 i/MONGO j/TCP"), 1)
+		z := b.Publish(now)
+
+		var srv []string
+		add := func(fits bool, record string) {
+			if fits {
+				srv = append(srv, record)
+			}
+		}
+		fits := func(prefix int) bool { return prefix+n+1 <= 254 }
+		add(fits(v4), "30 SRV 0 100 1 192-0-2-1.addr."+name+".")
+		add(fits(v6), "30 SRV 0 100 2 2001-0db8-0000-0000-0000-0000-0000-0001.addr."+name+".")
+		add(fits(v6), "30 SRV 0 100 4 2001-0db8-0000-0000-0000-0000-0000-0001.addr."+name+".")
+		srv = append(srv, "30 SRV 0 100 3 gw.example.net.")
+		expect(t, z, now, name+". SRV | INDIRECT | "+strings.Join(srv, " | ")+" | host gw.example.net.", name+". A | INDIRECT | 30 A 192.0.2.1 | host gw.example.net.")
+
+		prefixes := []int{v4, v6, mongo, mongodb, tcp, len("i."), len("j.")}
+		if fits(len("i.")) {
+			prefixes = append(prefixes, mongo+len("i."), mongodb+len("i."), tcp+len("j."))
+		}
+		want := 0
+		for _, prefix := range prefixes {
+			if !fits(prefix) {
+				want++
+			}
+		}
+		if got := faults(b, 0)[subtree.FaultNameTooLong]; got != want {
+			t.Errorf("%d characters: %d names are too long, want %d", n, got, want)
+		}
+		for rrs := range reply.Transfer(z, "fed.example.", now) {
+			for _, rr := range rrs {
+				checkPacks(t, rr)
+			}
+		}
+		r := z.Lookup(name+".", dns.TypeSRV, now)
+		for _, rr := range reply.Glue(nil, &r, reply.Answer(nil, &r, name+".", 0), 0, now) {
+			checkPacks(t, rr)
+			if rr.Header().Name[0] == '1' != (rr.Header().Rrtype == dns.TypeA) {
+				t.Errorf("address of another target: %s", rr)
+			}
+		}
+	}
+}
+
+// checkPacks sends a record through the wire format.
+func checkPacks(t testing.TB, rr dns.RR) {
+	t.Helper()
+	m := new(dns.Msg)
+	m.Answer = []dns.RR{rr}
+	wire, err := m.Pack()
+	if err != nil {
+		t.Fatalf("%s: %v", rr, err)
+	}
+	if err := m.Unpack(wire); err != nil {
+		t.Fatalf("%s: %v", rr, err)
+	}
+	if !dns.IsDuplicate(m.Answer[0], rr) || m.Answer[0].String() != rr.String() && rr.Header().Rrtype != dns.TypeTXT {
+		t.Fatalf("%s came back as %s", rr, m.Answer[0])
+	}
+}
+
+// TestFQDNTooLongForTargets has an fqdn so long that no endpoint has a target: the
+// service is there, with addresses, and without SRV records.
+func TestFQDNTooLongForTargets(t *testing.T) {
+	name := longName(245)
+	b := builder(owner("o", "fed.example"))
+	b.Put(0, service("s "+name+" 192.0.2.1@1 i/HTTP"), 1)
+	z := b.Publish(now)
+	expect(t, z, now,
+		name+". A | NOERROR | 30 A 192.0.2.1",
+		fmt.Sprintf("i.%s. A | NOERROR | 30 A 192.0.2.1", name),
+		fmt.Sprintf("%s. i.%s. SRV | NODATA", name, name),
+	)
+}
+
+// TestQueryCase has row 5.10: the name of every record is, byte for
+// byte, the one that was asked for; everything else is in lower case.
+func TestQueryCase(t *testing.T) {
+	b := builder(owner("o", "fed.example"))
+	b.Put(0, service("s S.Fed.Example 192.0.2.1@80 192.0.2.2@80 Host.Example@80 V1/HTTP"), 1)
+	z := b.Publish(now)
+	r := z.Lookup("v1.s.fed.example.", dns.TypeSRV, now)
+	want := []string{
+		"30 SRV 0 100 80 192-0-2-1.addr.s.fed.example.", "30 SRV 0 100 80 192-0-2-2.addr.s.fed.example.",
+		"30 SRV 0 100 80 host.example.",
+	}
+	answer := reply.Answer(nil, &r, "v1.S.fEd.ExAmPlE.", 0)
+	if d := cmp.Diff(want, data("v1.S.fEd.ExAmPlE.", answer)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for _, rr := range append(reply.Glue(nil, &r, answer, 0, now), reply.Authority(nil, &r)...) {
+		if name := rr.Header().Name; name != strings.ToLower(name) {
+			t.Errorf("%s, want it in lower case", rr)
+		}
+	}
+}
+
+// TestHasName asks a service for the names that it would have alone.
+func TestHasName(t *testing.T) {
+	s := &federation.Service{
+		Name: "web", FQDN: must(federation.ParseFQDN("Web.example")),
+		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
+	}
+	for name, want := range map[string]bool{
+		"web.example": true, "v1.web.example": true, "_tcp.web.example": true, "_http._tcp.web.example": true,
+		"v2.web.example": false, "example": false, "xweb.example": false, "": false,
+	} {
+		if got := zone.HasName(s, name); got != want {
+			t.Errorf("the service has the name %q: %v, want %v", name, got, want)
+		}
+	}
+}

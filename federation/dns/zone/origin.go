@@ -1,0 +1,134 @@
+package zone
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+)
+
+// origin is the apex of one zone.
+type origin struct {
+	name        string
+	dns         string       // dns.<name>, an empty non-terminal
+	ns          string       // ns.dns.<name>, the name server
+	addresses   []netip.Addr // of the name server
+	mailbox     string       // of the SOA
+	serial      uint32
+	negativeTTL uint32
+	owners      []int // those that may publish here, by index
+
+	past      history.Log[*Zone] // up to the version that the serial has
+	followers []string           // fqdns of services with a host of this zone as an endpoint
+}
+
+func newOrigin(name string, nameServer []netip.Addr, negativeTTL, serial uint32) origin {
+	below := domain.Below("dns", name)
+	return origin{
+		name: name, dns: below, ns: domain.Below("ns", below), mailbox: domain.Below("hostmaster", name),
+		addresses: nameServer, serial: serial, negativeTTL: negativeTTL,
+	}
+}
+
+// soa returns the start of authority, with the name as the client spelled it. It
+// has one TTL everywhere (RFC 2308 section 5).
+func (o *origin) soa(name string) *dns.SOA {
+	return record.SOA(name, o.ns, o.mailbox, o.serial, o.negativeTTL)
+}
+
+// addressesOf returns the addresses of the name server that are of the type.
+func (o *origin) addressesOf(qtype uint16) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(o.addresses), func(ip netip.Addr) bool { return !record.Holds(qtype, ip) })
+}
+
+// origins are the apexes of all zones, longest first, so that the first match is
+// the right one.
+type origins []origin
+
+// of returns the longest origin that name is in, or nil.
+func (os origins) of(name string) *origin {
+	if i := os.index(name); i >= 0 {
+		return &os[i]
+	}
+	return nil
+}
+
+// index returns where of finds the origin of a name, or -1.
+func (os origins) index(name string) int {
+	for i := range os {
+		if domain.Within(name, os[i].name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// ofQuery returns the longest origin that the name of a query is in, or nil.
+func (os origins) ofQuery(name string) *origin {
+	// An escaped dot is not the end of a label. None of our names has one, so only
+	// the choice of the zone has to deal with them.
+	if strings.IndexByte(name, '\\') < 0 {
+		return os.of(name)
+	}
+	for i := range os {
+		if dns.IsSubDomain(os[i].name, name) {
+			return &os[i]
+		}
+	}
+	return nil
+}
+
+// refuse returns why an instance of the service at the fqdn cannot have a name, or
+// "".
+func (os origins) refuse(fqdn, name string) Fault {
+	switch o := os.of(fqdn); {
+	case os.of(name) != o:
+		return subtree.FaultOutOfZone
+	case domain.Reserved(name, o.name) != "":
+		return subtree.FaultReservedName
+	}
+	return ""
+}
+
+// change is what the Builder keeps of an origin between two serials.
+type change struct {
+	pending bool      // RRsets have changed since the serial moved
+	moved   time.Time // when the serial moved
+	due     time.Time // when it can move, if it could not yet
+
+	recent    history.Recent
+	followers followers
+}
+
+// move gives the origin its next serial and reports whether it could. If not, due
+// is when it can.
+func (c *change) move(o *origin, now time.Time) bool {
+	serial := uint32(now.Unix()) //nolint:gosec // serial arithmetic wraps (RFC 1982)
+	if c.moved.IsZero() {
+		c.moved = now // an earlier builder may have moved the serial; when, is not known
+	}
+	switch ahead := int32(o.serial - serial); { //nolint:gosec // RFC 1982 section 3.2
+	case o.serial == 0 || ahead < 0:
+		o.serial = serial
+	case ahead == 0:
+		c.due = now.Truncate(time.Second).Add(time.Second)
+		return false
+	default:
+		// The clock is behind the serial. The time since the last move is that of
+		// the monotonic clock; without one it may be negative.
+		if since := now.Sub(c.moved); 0 <= since && since < time.Second {
+			c.due = c.moved.Add(time.Second)
+			return false
+		}
+		o.serial++
+	}
+	c.pending, c.moved, c.due = false, now, time.Time{}
+	return true
+}

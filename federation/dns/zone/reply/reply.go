@@ -1,0 +1,233 @@
+package reply
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+)
+
+// limit returns how many octets an RRset may have when so many octets of a reply
+// can reach the client. Zero is no limit.
+func limit(room int) int {
+	if room > 0 {
+		return min(room, record.MaxSet)
+	}
+	return record.MaxSet
+}
+
+// Answer appends the records of a Success, or of an Indirect with the addresses
+// that were found here, or with all targets that are not barred. They all have the name as the client spelled it
+// (RFC 4343).
+//
+// Room is how many octets of a reply can reach the client; zero is no limit. The
+// records end with the first that does not fit: the server must see that it has
+// to truncate, and the rest would be made for nothing.
+func Answer(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+	switch r.Type {
+	case dns.TypeA, dns.TypeAAAA:
+		return addresses(rrs, r, name, limit(room))
+	case dns.TypeSRV:
+		return srv(rrs, r, name, limit(room))
+	case dns.TypeTXT:
+		return txt(rrs, r, name, limit(room))
+	}
+	return otherTypes(rrs, r, name)
+}
+
+// otherTypes appends the records of types that few ask for.
+func otherTypes(rrs []dns.RR, r *zone.Result, name string) []dns.RR {
+	switch r.Type {
+	case dns.TypeSOA:
+		return append(rrs, r.SOA(name))
+	case dns.TypeNS:
+		ns, ttl := r.NameServer()
+		return append(rrs, record.NS(name, ns, ttl))
+	}
+	return append(rrs, record.Any(name, r.TTL))
+}
+
+// addresses appends A or AAAA records.
+func addresses(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+	m := r.Match()
+	switch m.Role {
+	case domain.NameServer:
+		return record.Addresses(rrs, name, r.NameServerAddresses(r.Type), r.TTL)
+	case domain.Address:
+		return append(rrs, record.Address(name, m.Address, r.TTL))
+	}
+	most := room/record.MinAddress + 1
+	if ips, ok := r.Followed(); ok {
+		return record.Addresses(rrs, name, ips[:min(len(ips), most)], r.TTL)
+	}
+	// The endpoints are in the order of their SRV targets, so equal addresses are
+	// neighbours.
+	t, _ := r.Subtree()
+	ips := make([]netip.Addr, 0, 4)
+	for _, i := range m.Endpoints {
+		if len(ips) == most {
+			break
+		}
+		ip, ok := t.Endpoint(i).Address.IP()
+		if ok && record.Holds(r.Type, ip) && (len(ips) == 0 || ips[len(ips)-1] != ip) {
+			ips = append(ips, ip)
+		}
+	}
+	return record.Addresses(rrs, name, ips, r.TTL)
+}
+
+// srv appends the SRV records of the endpoints that have a target, in their
+// order: as many as fit a message, and until there is one more than fits room.
+func srv(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+	t, fqdn := r.Subtree()
+	endpoints := r.Match().Endpoints
+	n, size, text := 0, 0, 0
+	for _, i := range endpoints {
+		length := t.TargetLen(i, fqdn)
+		if length > domain.MaxName || r.Barred(i) {
+			continue
+		}
+		if size += record.SRVHeader + length; size > record.MaxSet {
+			break
+		}
+		n, text = n+1, text+length
+		if size > room {
+			break
+		}
+	}
+	var targets strings.Builder
+	targets.Grow(text)
+	records := make([]dns.SRV, n)
+	rrs = slices.Grow(rrs, n)
+	n = 0
+	for _, i := range endpoints {
+		if n == len(records) {
+			break
+		}
+		if t.HasTarget(i, fqdn) && !r.Barred(i) {
+			records[n] = record.SRV(name, t.Target(&targets, i, fqdn), t.Endpoint(i).Port, r.TTL)
+			rrs = append(rrs, &records[n])
+			n++
+		}
+	}
+	return rrs
+}
+
+// txt appends the TXT record of an instance, or those of the service.
+func txt(rrs []dns.RR, r *zone.Result, name string, room int) []dns.RR {
+	t, _ := r.Subtree()
+	if in := r.Match().Instance; in != nil {
+		return record.TXT(rrs, name, r.TTL, []string{t.InstanceText(in)})
+	}
+	return record.TXT(rrs, name, r.TTL, t.Texts(room))
+}
+
+// Resolved appends the records of an Indirect result once its hosts are looked
+// up: its own addresses and the others, each once, with one TTL, the smallest
+// (RFC 2181 section 5.2).
+func Resolved(rrs []dns.RR, r *zone.Result, name string, others []netip.Addr, ttl uint32) []dns.RR {
+	found, _ := r.Followed()
+	all := make([]netip.Addr, 0, len(found)+len(others))
+	all = append(all, found...)
+	for _, ip := range others {
+		if record.Holds(r.Type, ip) {
+			all = append(all, ip)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return record.Addresses(rrs, name, slices.Compact(all), min(r.TTL, ttl))
+}
+
+// Authority appends the SOA of a negative answer: exactly one record (RFC 2308
+// section 3).
+func Authority(rrs []dns.RR, r *zone.Result) []dns.RR { return append(rrs, r.SOA(r.Origin())) }
+
+// Glue appends the addresses of the targets in an SRV answer of this result, in
+// the order of the answer, and of the name server in an NS answer. RRsets are
+// whole and stand one behind the other. It makes no more than fits the room.
+//
+// A target that is a host has glue when it is in the same zone and its endpoints
+// are no hosts in turn.
+func Glue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+	switch r.Type {
+	case dns.TypeNS:
+		ns, ttl := r.NameServer()
+		rrs = record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeA), ttl)
+		return record.Addresses(rrs, ns, r.NameServerAddresses(dns.TypeAAAA), ttl)
+	case dns.TypeSRV:
+		return targetGlue(rrs, r, answer, room, now)
+	}
+	return rrs
+}
+
+func targetGlue(rrs []dns.RR, r *zone.Result, answer []dns.RR, room int, now time.Time) []dns.RR {
+	t, fqdn := r.Subtree()
+	endpoints := r.Match().Endpoints
+	rrs = slices.Grow(rrs, len(answer))
+	most := len(rrs) + limit(room)/record.MinAddress
+	block := glueBlock(r, len(answer))
+	last, n := "", 0
+	for _, i := range endpoints {
+		if n == len(answer) || len(rrs) > most {
+			break
+		}
+		if !t.HasTarget(i, fqdn) || r.Barred(i) {
+			continue
+		}
+		target := answer[n].(*dns.SRV).Target
+		n++
+		if target == last { // with several ports it has one set of addresses
+			continue
+		}
+		last = target
+		if ip, ok := t.Endpoint(i).Address.IP(); ok {
+			rrs = append(rrs, block.Address(target, ip, r.TTL))
+		} else {
+			rrs = hostGlue(rrs, r, target, room, now)
+		}
+	}
+	return rrs
+}
+
+// glueBlock returns room for the addresses of the first endpoints of a result, n at
+// most.
+func glueBlock(r *zone.Result, n int) record.Block {
+	t, _ := r.Subtree()
+	endpoints := r.Match().Endpoints
+	v4, v6 := 0, 0
+	for _, i := range endpoints[:min(len(endpoints), n)] {
+		switch ip, ok := t.Endpoint(i).Address.IP(); {
+		case !ok:
+		case ip.Is4():
+			v4++
+		default:
+			v6++
+		}
+	}
+	return record.NewBlock(v4, v6)
+}
+
+// hostGlue appends the addresses of a host in the zone of the result: all of them
+// or, when there is one that the owner of the answer may not publish, none.
+func hostGlue(rrs []dns.RR, r *zone.Result, host string, room int, now time.Time) []dns.RR {
+	found, ok := r.Target(host, now)
+	if !ok {
+		return rrs
+	}
+	glue := rrs
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		if found.As(qtype, now); found.Kind == zone.Success {
+			glue = Answer(glue, &found, host, room)
+		}
+	}
+	if slices.ContainsFunc(glue[len(rrs):], func(rr dns.RR) bool { return !r.Admits(&found, record.AddressOf(rr)) }) {
+		return rrs
+	}
+	return glue
+}

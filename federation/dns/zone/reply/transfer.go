@@ -1,0 +1,37 @@
+package reply
+
+import (
+	"iter"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+)
+
+// Transfer yields the records of an origin for AXFR (RFC 5936), a name or less
+// at a time: SOA, NS and the name server, then all names as zone.Zone.Walk yields
+// them, then the SOA again. It yields nothing for a name that is not an origin.
+func Transfer(z *zone.Zone, origin string, now time.Time) iter.Seq[[]dns.RR] {
+	return func(yield func([]dns.RR) bool) {
+		soa, ns := z.SOA(origin), z.NS(origin)
+		if soa == nil || !yield([]dns.RR{soa}) || !yield([]dns.RR{ns}) {
+			return
+		}
+		var rrs []dns.RR // of one name
+		last := ""
+		for name, r := range z.Walk(origin, now) {
+			if name != last {
+				if len(rrs) > 0 && !yield(rrs) {
+					return
+				}
+				rrs, last = nil, name
+			}
+			rrs = Answer(rrs, r, name, 0)
+		}
+		if len(rrs) > 0 && !yield(rrs) {
+			return
+		}
+		yield([]dns.RR{z.SOA(origin)})
+	}
+}

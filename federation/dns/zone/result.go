@@ -1,0 +1,238 @@
+package zone
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
+)
+
+// Kind is what Lookup found.
+type Kind uint8
+
+// The kinds of a Result.
+const (
+	// Outside: the name is in none of the zones.
+	Outside Kind = iota
+	// Unsynced: the name is not known, and may be once an owner's catalog is.
+	Unsynced
+	// Unheard: as Unsynced, but no owner ever had a catalog and the grace of all is
+	// over, so another plugin may have the name. It is neither an apex nor an empty
+	// non-terminal.
+	Unheard
+	// NameError: the name does not exist, and nothing below it (RFC 8020).
+	NameError
+	// NoData: the name exists and has no records of the type (RFC 2308
+	// section 2.2).
+	NoData
+	// Success: there is an RRset.
+	Success
+	// Indirect: addresses of Hosts belong to the RRset, beside those that were
+	// found here, or decide on Targets of it.
+	Indirect
+)
+
+// Result is what one Lookup found, in one version of the zone. Package reply
+// makes records of it.
+type Result struct {
+	Kind Kind
+	Type uint16 // that was asked for
+	TTL  uint32 // of the RRset, in seconds
+
+	zone   *Zone
+	origin *origin
+	match  match
+	stale  *view // of an owner that is lost and has a part in the answer
+	denied bool  // a host in our zones leads to an address that the owner may not publish
+
+	// Of services with endpoints that are hosts.
+	addresses []netip.Addr
+	hosts     []Host
+	targets   []Target
+	barred    map[string]bool // hosts that are no targets of SRV records
+}
+
+// match is what a name stands for.
+type match struct {
+	subtree.Match
+
+	offer *precedence.Offer // that has the name, or nil
+}
+
+// Host is an endpoint that must be looked up elsewhere.
+type Host struct {
+	Name     string // lower case, absolute
+	InZone   bool   // in one of the zones, where it does not exist
+	Unsynced bool   // InZone, but the catalog is not known, so it may exist
+	Unheard  bool   // Unsynced, and the grace of all owners is over
+}
+
+// Target is a host to which SRV records of an Indirect result point, if the addresses that
+// it leads to elsewhere may be published.
+type Target struct {
+	Name  string
+	Hosts []Host // where it leads to
+}
+
+// Targets returns the targets of an Indirect SRV result that are to be decided on. Their
+// hosts are those of Hosts.
+func (r *Result) Targets() []Target { return r.targets }
+
+// Bar leaves a host out of the SRV records.
+func (r *Result) Bar(host string) {
+	if r.barred == nil {
+		r.barred = make(map[string]bool)
+	}
+	r.barred[host] = true
+}
+
+// Barred reports whether the endpoint at an index is a host that was left out.
+func (r *Result) Barred(i uint16) bool {
+	return r.barred != nil && r.barred[r.match.offer.Subtree.Endpoint(i).Address.String()]
+}
+
+// Hosts returns the hosts whose addresses belong to an Indirect result, or decide on it.
+func (r *Result) Hosts() []Host { return r.hosts }
+
+// Match returns what the name stands for.
+func (r *Result) Match() *subtree.Match { return &r.match.Match }
+
+// Subtree returns the service that has the name, with the fqdn at which it is
+// published. There may be none.
+func (r *Result) Subtree() (t *subtree.Subtree, fqdn string) {
+	if r.match.offer == nil {
+		return nil, ""
+	}
+	return &r.match.offer.Subtree, r.match.offer.FQDN()
+}
+
+// Followed returns the addresses, each once and in order, of a service that has a
+// host as an endpoint, and reports whether it has: its own and those behind hosts
+// in our zones.
+func (r *Result) Followed() ([]netip.Addr, bool) {
+	return r.addresses, r.match.offer != nil && r.match.offer.HasHost
+}
+
+// Origin returns the name of the zone.
+func (r *Result) Origin() string { return r.origin.name }
+
+// SOA returns the start of authority of the zone. The record is the caller's.
+func (r *Result) SOA(name string) *dns.SOA { return r.origin.soa(name) }
+
+// NameServer returns the name of the zone's name server, and the TTL of its
+// records.
+func (r *Result) NameServer() (name string, ttl uint32) { return r.origin.ns, r.origin.negativeTTL }
+
+// NameServerAddresses returns the addresses of the name server that are of the
+// type, A or AAAA.
+func (r *Result) NameServerAddresses(qtype uint16) []netip.Addr { return r.origin.addressesOf(qtype) }
+
+// Target looks up a host that is the target of an SRV record of the result. The
+// result has no type yet: see As. It reports false when the host is in another
+// zone, as resolvers drop data of other zones (RFC 2181 section 5.4.1), or has
+// endpoints that are hosts in turn.
+func (r *Result) Target(host string, now time.Time) (target Result, ok bool) {
+	if r.zone.origins.ofQuery(host) != r.origin {
+		return Result{}, false
+	}
+	target.zone, target.origin = r.zone, r.origin
+	target.match.find(r.zone, r.origin, host, now)
+	offer := target.match.offer
+	return target, offer == nil || !offer.HasHost || !slices.ContainsFunc(target.match.Endpoints, func(i uint16) bool { return offer.Subtree.Endpoint(i).IsHost() })
+}
+
+// As makes the result that of a query for another type of the same name.
+func (r *Result) As(qtype uint16, now time.Time) {
+	*r = Result{zone: r.zone, origin: r.origin, match: r.match, Type: qtype}
+	r.resolve(now, false)
+}
+
+// Admits reports whether the owner of the result may publish an address of
+// another result.
+func (r *Result) Admits(of *Result, ip netip.Addr) bool { return r.admits(of.match.offer, ip) }
+
+// admits reports whether the owner of the result may publish an address that it
+// has from an offer. No owner gets one in behind a host that it could not publish
+// as an endpoint; its own addresses were judged when they arrived.
+func (r *Result) admits(from *precedence.Offer, ip netip.Addr) bool {
+	owner := r.match.offer.Owner
+	admits := r.zone.owners[owner].admits
+	return admits == nil || from != nil && from.Owner == owner || admits(ip)
+}
+
+// Stale reports whether the answer comes from an owner that is lost.
+func (r *Result) Stale() bool { return r.stale != nil }
+
+// Lost reports whether an owner of the zone is lost, so that names which are not
+// in the zone may exist nevertheless.
+func (r *Result) Lost() bool {
+	return slices.ContainsFunc(r.origin.owners, func(i int) bool { return r.zone.owners[i].Lost })
+}
+
+// Denied reports whether the answer lacks an address of a host in our zones that
+// the owner may not publish, or a target that leads to one.
+func (r *Result) Denied() bool { return r.denied }
+
+// StaleOwner returns the ID of the lost owner of a stale answer, or "". When the
+// answer has addresses of several owners, it need not be the owner that Source
+// returns.
+func (r *Result) StaleOwner() string {
+	if r.stale == nil {
+		return ""
+	}
+	return r.stale.id
+}
+
+// age notes that an offer has a part in the answer, which is stale if the offer
+// is.
+func (r *Result) age(p *precedence.Offer) {
+	if r.stale == nil && r.zone.tree.Stale(p) {
+		r.stale = &r.zone.owners[p.Owner]
+	}
+}
+
+// Owner returns the ID of the owner that has the name, or "".
+func (r *Result) Owner() string {
+	if r.match.offer == nil {
+		return ""
+	}
+	return r.zone.owners[r.match.offer.Owner].id
+}
+
+// Service returns the name of the service that has the name, or "".
+func (r *Result) Service() string {
+	if r.match.offer == nil {
+		return ""
+	}
+	return r.match.offer.Service.Name()
+}
+
+// Source returns where the answer to a name comes from: the owner's ID, the
+// service and, for a name of an instance, the instance. The service is nil when
+// no owner has the name.
+func (r *Result) Source() (owner string, s *federation.Service, in *federation.Instance) {
+	m := &r.match
+	if m.offer == nil {
+		return "", nil, nil
+	}
+	s = m.offer.Service.Unpack()
+	if m.Instance != nil {
+		in = &s.Instances[m.Instance.Index]
+	}
+	return r.Owner(), s, in
+}
+
+// FQDN returns where the service of Source is published, or "".
+func (r *Result) FQDN() string {
+	_, fqdn := r.Subtree()
+	return fqdn
+}
+
+// Protocol returns what the instance of Source speaks, or what the service
+// labels of the name say; zero for other names.
+func (r *Result) Protocol() federation.Protocol { return r.match.Protocol }

@@ -1,0 +1,250 @@
+package zone_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+)
+
+// TestSerialMovesWithRecords has row 5.2 of the decision table: the serial of a zone is when
+// its records last changed, and not when anything else did.
+func TestSerialMovesWithRecords(t *testing.T) {
+	const outer, inner, other = "fed.example.", "in.fed.example.", "other.example."
+	lost := zone.Status{Live: 2, Known: true}
+	tests := []struct {
+		name   string
+		change func(b *zone.Builder)
+		want   []string // the zones whose serial moves
+	}{
+		{"nothing", func(*zone.Builder) {}, nil},
+		{"the same service again", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
+		{"the same service on a new stream", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 2) }, nil},
+		{"a changed service", func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{outer}},
+		{"a new service", func(b *zone.Builder) { b.Put(1, service("new new.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
+		{"a service removed", func(b *zone.Builder) { b.Remove(0, "web") }, []string{outer}},
+		{"a service removed that there is not", func(b *zone.Builder) { b.Remove(1, "web") }, nil},
+		{"a nested zone", func(b *zone.Builder) { b.Remove(0, "in") }, []string{inner}},
+		{"a service that moves", func(b *zone.Builder) { b.Put(0, service("web moved.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer, inner}},
+		{"a service that is refused", func(b *zone.Builder) { b.Put(1, service("new web.in.fed.example 192.0.2.1@80 i/TCP"), 1) }, nil},
+		{"a service that moves where it is refused", func(b *zone.Builder) { b.Put(0, service("web web.example 192.0.2.1@80 i/TCP"), 1) }, []string{outer}},
+		{"a shadowed service changed", func(b *zone.Builder) { b.Put(1, service("dup dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
+		{"a shadowed service removed", func(b *zone.Builder) { b.Remove(1, "dup") }, nil},
+		{"a shadowed service added", func(b *zone.Builder) { b.Put(1, service("more dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, nil},
+		{"a takeover", func(b *zone.Builder) { b.Remove(0, "dup") }, []string{outer}},
+		{"a name taken from another", func(b *zone.Builder) { b.Put(0, service("a dup.fed.example 192.0.2.3@80 i/TCP"), 1) }, []string{outer}},
+		{"an owner lost", func(b *zone.Builder) { b.SetStatus(0, lost) }, []string{outer, inner}},
+		{"an owner lost that has the names of none", func(b *zone.Builder) { b.SetStatus(1, lost) }, nil},
+		{"an owner lost that had confirmed everything", func(b *zone.Builder) {
+			for _, s := range []string{"web web.fed.example 192.0.2.1@80 i/TCP", "in web.in.fed.example 192.0.2.1@80 i/TCP", "dup dup.fed.example 192.0.2.1@80 i/TCP"} {
+				b.Put(0, service(s), 2)
+			}
+			b.SetStatus(0, lost)
+		}, nil},
+		{"an end of life that moves", func(b *zone.Builder) { b.SetStatus(2, zone.Status{Live: 2, Known: true, Expires: now.Add(time.Hour)}) }, nil},
+		{"an owner that is not known", func(b *zone.Builder) { b.SetStatus(0, zone.Status{Live: 1, Grace: now}) }, nil},
+		{"a stale service confirmed", func(b *zone.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 2) }, []string{other}},
+		{"a stale service announced again, and lost", func(b *zone.Builder) { b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 0) }, nil},
+		{"an owner found", func(b *zone.Builder) { b.SetStatus(2, zone.Status{Live: 1, Known: true}) }, []string{other}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := builder(owner("o1", "fed.example", "in.fed.example"), owner("o2", "fed.example"), owner("o3", "other.example"))
+			b.Put(0, service("web web.fed.example 192.0.2.1@80 i/TCP"), 1)
+			b.Put(0, service("in web.in.fed.example 192.0.2.1@80 i/TCP"), 1)
+			b.Put(0, service("dup dup.fed.example 192.0.2.1@80 i/TCP"), 1)
+			b.Put(1, service("dup dup.fed.example 192.0.2.2@80 i/TCP"), 1)
+			b.Put(2, service("old old.other.example 192.0.2.1@80 i/TCP"), 1)
+			b.SetStatus(2, zone.Status{Live: 2, Known: true, Expires: now.Add(time.Minute)})
+			before := b.Publish(now)
+			tt.change(b)
+			later := now.Add(10 * time.Second)
+			after := b.Publish(later)
+			var moved []string
+			for _, name := range []string{outer, inner, other} {
+				switch serial := after.SOA(name).Serial; serial {
+				case before.SOA(name).Serial:
+				case uint32(later.Unix()):
+					moved = append(moved, name)
+				default:
+					t.Errorf("%s: serial %d at %d", name, serial, later.Unix())
+				}
+			}
+			if d := cmp.Diff(tt.want, moved); d != "" {
+				t.Errorf("serials that moved (-want +got):\n%s", d)
+			}
+			if at, ok := b.Due(); ok {
+				t.Errorf("a serial is due at %s", at)
+			}
+			if again := b.Publish(later.Add(time.Hour)); again != after {
+				t.Error("a new version of nothing new")
+			}
+		})
+	}
+}
+
+// TestSerialStaysWithTheClock shows that a serial neither runs ahead of the clock nor goes
+// back, and that a second change within one second gets its own serial later.
+func TestSerialStaysWithTheClock(t *testing.T) {
+	const name = "fed.example."
+	b := builder(owner("o", "fed.example"))
+	ports := 0
+	change := func() {
+		ports++
+		s := service("s s.fed.example 192.0.2.1@80 i/TCP")
+		s.Endpoints[0].Port += uint16(ports)
+		b.Put(0, s, 1)
+	}
+	publish := func(at time.Time, serial int64, due time.Time) {
+		t.Helper()
+		if got := b.Publish(at).SOA(name).Serial; got != uint32(serial) {
+			t.Errorf("serial %d, want %d", got, serial)
+		}
+		if got, ok := b.Due(); ok != !due.IsZero() || !got.Equal(due) {
+			t.Errorf("due at %v, %t, want %v", got, ok, due)
+		}
+	}
+	never, s := time.Time{}, now.Unix()
+	change()
+	publish(now, s, never)
+	change()
+	publish(now.Add(300*time.Millisecond), s, now.Add(time.Second))
+	change()
+	publish(now.Add(600*time.Millisecond), s, now.Add(time.Second))
+	publish(now.Add(time.Second), s+1, never)
+	publish(now.Add(time.Minute), s+1, never)
+
+	// The clock is set back, and is right again later.
+	change()
+	publish(now.Add(-time.Minute), s+2, never)
+	change()
+	publish(now.Add(-time.Minute+300*time.Millisecond), s+2, now.Add(-59*time.Second))
+	change()
+	publish(now.Add(-time.Minute+999*time.Millisecond), s+2, now.Add(-59*time.Second))
+	publish(now.Add(-59*time.Second), s+3, never)
+	change()
+	publish(now.Add(time.Minute), s+60, never)
+}
+
+// TestSerialAfterClockStep sets the clock back by an hour in the middle of a
+// second, then lets it run on with a change every 100 ms: serials go on growing,
+// by one a second, and none is due later than a second from now. The serials are
+// then those of a new block, whose clock is still behind.
+func TestSerialAfterClockStep(t *testing.T) {
+	const name = "fed.example."
+	changes := 0
+	change := func(b *zone.Builder) {
+		changes++
+		b.Put(0, service(fmt.Sprintf("s s.fed.example 192.0.2.1@%d i/TCP", 1+changes)), 1)
+	}
+	b := builder(owner("o", "fed.example"))
+	change(b)
+	last := b.Publish(now.Add(400 * time.Millisecond)).SOA(name).Serial
+	run := func(b *zone.Builder, from time.Time) {
+		t.Helper()
+		began := last
+		for at := from; at.Before(from.Add(20 * time.Second)); at = at.Add(100 * time.Millisecond) {
+			change(b)
+			serial := b.Publish(at).SOA(name).Serial
+			if serial-last > 1 {
+				t.Fatalf("serial %d after %d", serial, last)
+			}
+			if due, ok := b.Due(); ok && (!due.After(at) || due.After(at.Add(time.Second))) {
+				t.Fatalf("due %s after the change", due.Sub(at))
+			} else if !ok && serial == last {
+				t.Fatalf("serial %d stays, and none is due", serial)
+			}
+			last = serial
+		}
+		if moved := last - began; moved < 19 || moved > 21 {
+			t.Errorf("%d serials in 20 s", moved)
+		}
+	}
+	run(b, now.Add(-time.Hour+500*time.Millisecond))
+
+	next := zone.NewBuilder(config(owner("o", "fed.example")), map[string]uint32{name: last})
+	next.SetStatus(0, zone.Status{Live: 1, Known: true})
+	run(next, now.Add(-time.Hour+21*time.Second))
+	change(next)
+	if got, want := next.Publish(now.Add(time.Hour)).SOA(name).Serial, uint32(now.Add(time.Hour).Unix()); got != want {
+		t.Errorf("serial %d when the clock is right again, want %d", got, want)
+	}
+}
+
+// TestSerialsContinue starts builders where others have ended.
+func TestSerialsContinue(t *testing.T) {
+	tests := []struct {
+		name   string
+		before uint32
+		now    int64
+		want   uint32
+	}{
+		{"none", 0, 1_800_000_000, 1_800_000_000},
+		{"an earlier one", 1_799_999_999, 1_800_000_000, 1_800_000_000},
+		{"the same", 1_800_000_000, 1_800_000_000, 1_800_000_000},
+		{"a later one", 1_800_000_005, 1_800_000_000, 1_800_000_005},
+		{"past the wrap", math.MaxUint32 - 3, math.MaxUint32 + 3, 2},
+		{"before the wrap, behind it", 2, math.MaxUint32 - 3, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := zone.NewBuilder(config(owner("o", "fed.example", "other.example")), map[string]uint32{"fed.example.": tt.before})
+			z := b.Publish(time.Unix(tt.now, 0))
+			if got := z.SOA("fed.example.").Serial; got != tt.want {
+				t.Errorf("serial %d, want %d", got, tt.want)
+			}
+			if got := z.SOA("other.example.").Serial; got != uint32(tt.now) {
+				t.Errorf("serial of the other zone %d, want %d", got, uint32(tt.now))
+			}
+		})
+	}
+}
+
+// TestDueIsTheFirst has two zones whose serials are ahead of the clock, and wait
+// since different times.
+func TestDueIsTheFirst(t *testing.T) {
+	zones := []string{"a.example", "b.example"}
+	for _, first := range []int{0, 1} {
+		ahead := uint32(now.Unix()) + 100
+		b := zone.NewBuilder(config(owner("o", zones...)), map[string]uint32{"a.example.": ahead, "b.example.": ahead})
+		ports := 0
+		change := func(i int) {
+			ports++
+			b.Put(0, service(fmt.Sprintf("s%d s.%s 192.0.2.1@%d i/TCP", i, zones[i], ports)), 1)
+		}
+		due := func() time.Duration {
+			at, ok := b.Due()
+			if !ok {
+				return 0
+			}
+			return at.Sub(now)
+		}
+		b.Publish(now)
+		b.Publish(now.Add(2 * time.Second)) // both move
+		change(first)
+		b.Publish(now.Add(3 * time.Second)) // one moves
+		change(1 - first)
+		b.Publish(now.Add(3500 * time.Millisecond)) // the other one moves
+		if got := due(); got != 0 {
+			t.Errorf("due %s, want never", got)
+		}
+		change(0)
+		change(1)
+		b.Publish(now.Add(3600 * time.Millisecond))
+		if got := due(); got != 4*time.Second {
+			t.Errorf("due %s, want 4s", got)
+		}
+		b.Publish(now.Add(4 * time.Second))
+		if got := due(); got != 4500*time.Millisecond {
+			t.Errorf("due %s, want 4.5s", got)
+		}
+		b.Publish(now.Add(4500 * time.Millisecond))
+		if got := due(); got != 0 {
+			t.Errorf("due %s, want never", got)
+		}
+	}
+}

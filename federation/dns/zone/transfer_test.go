@@ -1,0 +1,313 @@
+package zone_test
+
+import (
+	gocmp "cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+)
+
+// transfer returns a whole zone, after it has checked its form: between two
+// equal SOA one NS, the name server, and then every name once, in canonical
+// order.
+func transfer(t *testing.T, z *zone.Zone, origin string) []dns.RR {
+	t.Helper()
+	var all []dns.RR
+	for rrs := range reply.Transfer(z, origin, now) {
+		all = append(all, rrs...)
+	}
+	if len(all) < 3 || all[0].Header().Rrtype != dns.TypeSOA || all[0].String() != all[len(all)-1].String() || all[1].Header().Rrtype != dns.TypeNS {
+		t.Fatalf("transfer of %s: %v", origin, all)
+	}
+	body, last := all[2:len(all)-1], ""
+	for len(body) > 0 && body[0].Header().Name == all[1].(*dns.NS).Ns {
+		body = body[1:]
+	}
+	seen := make(map[string]bool)
+	for _, rr := range body {
+		h := rr.Header()
+		switch {
+		case h.Rrtype == dns.TypeSOA || h.Rrtype == dns.TypeNS && z.SOA(h.Name) == nil:
+			t.Errorf("within the transfer of %s: %s", origin, rr)
+		case last != "" && strings.Join(reversed(last), "\x00") > strings.Join(reversed(h.Name), "\x00"):
+			t.Errorf("%s comes after %s", h.Name, last)
+		case seen[rr.String()]:
+			t.Errorf("twice: %s", rr)
+		}
+		seen[rr.String()], last = true, h.Name
+	}
+	return all
+}
+
+// reversed returns the labels of a name, the last one first.
+func reversed(name string) []string {
+	labels := dns.SplitDomainName(name)
+	slices.Reverse(labels)
+	return labels
+}
+
+// TestTransferContent has rows 8.2 and 8.4.
+func TestTransferContent(t *testing.T) {
+	b := fixture()
+	b.Put(0, service("alias alias.fed.example gw.example.net@443 edge.fed.example@443 i/TLS"), 1)
+	b.Put(1, service("shadowed web.fed.example 192.0.2.99@80 i/TCP"), 2)
+	var got []string
+	for _, line := range data("", transfer(t, b.Publish(now), "fed.example.")) {
+		if !strings.Contains(line, " TXT ") {
+			got = append(got, strings.ReplaceAll(strings.ReplaceAll(line, "fed.example.", "@"), "2001-0db8-0000-0000-0000-0000-0000-0001", "V6"))
+		}
+	}
+	want := strings.Split(strings.TrimSpace(`
+@ 5 SOA ns.dns.@ hostmaster.@ 1800000000 300 60 86400 5
+@ 5 NS ns.dns.@
+ns.dns.@ 5 A 192.0.2.53
+ns.dns.@ 5 AAAA 2001:db8::53
+@ 30 A 192.0.2.80
+@ 30 SRV 0 100 443 192-0-2-80.addr.@
+_tls._tcp.@ 30 SRV 0 100 443 192-0-2-80.addr.@
+192-0-2-80.addr.@ 30 A 192.0.2.80
+alias.@ 30 A 192.0.2.80
+alias.@ 30 SRV 0 100 443 edge.@
+alias.@ 30 SRV 0 100 443 gw.example.net.
+_tls._tcp.alias.@ 30 SRV 0 100 443 edge.@
+_tls._tcp.alias.@ 30 SRV 0 100 443 gw.example.net.
+i.alias.@ 30 A 192.0.2.80
+i.alias.@ 30 SRV 0 100 443 edge.@
+i.alias.@ 30 SRV 0 100 443 gw.example.net.
+_tls._tcp.i.alias.@ 30 SRV 0 100 443 edge.@
+_tls._tcp.i.alias.@ 30 SRV 0 100 443 gw.example.net.
+deep.a.b.@ 30 A 192.0.2.9
+deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
+_tcp._tcp.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
+192-0-2-9.addr.deep.a.b.@ 30 A 192.0.2.9
+db.r1.deep.a.b.@ 30 A 192.0.2.9
+db.r1.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
+_tcp._tcp.db.r1.deep.a.b.@ 30 SRV 0 100 5432 192-0-2-9.addr.deep.a.b.@
+edge.@ 30 A 192.0.2.80
+edge.@ 30 SRV 0 100 443 192-0-2-80.addr.@
+_tls._tcp.edge.@ 30 SRV 0 100 443 192-0-2-80.addr.@
+old.@ 12 A 203.0.113.5
+old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
+_mtls._tcp.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
+203-0-113-5.addr.old.@ 12 A 203.0.113.5
+i1.old.@ 12 A 203.0.113.5
+i1.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
+_mtls._tcp.i1.old.@ 12 SRV 0 100 443 203-0-113-5.addr.old.@
+web.@ 30 A 192.0.2.1
+web.@ 30 AAAA 2001:db8::1
+web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+web.@ 30 SRV 0 100 8443 V6.addr.web.@
+web.@ 30 SRV 0 100 443 gw.example.net.
+_http._tcp.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+_https._tcp.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+_https._tcp.web.@ 30 SRV 0 100 8443 V6.addr.web.@
+_https._tcp.web.@ 30 SRV 0 100 443 gw.example.net.
+192-0-2-1.addr.web.@ 30 A 192.0.2.1
+V6.addr.web.@ 30 AAAA 2001:db8::1
+v1.web.@ 30 A 192.0.2.1
+v1.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+_http._tcp.v1.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+v2.web.@ 30 A 192.0.2.1
+v2.web.@ 30 AAAA 2001:db8::1
+v2.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+v2.web.@ 30 SRV 0 100 8443 V6.addr.web.@
+v2.web.@ 30 SRV 0 100 443 gw.example.net.
+_https._tcp.v2.web.@ 30 SRV 0 100 8080 192-0-2-1.addr.web.@
+_https._tcp.v2.web.@ 30 SRV 0 100 8443 V6.addr.web.@
+_https._tcp.v2.web.@ 30 SRV 0 100 443 gw.example.net.
+@ 5 SOA ns.dns.@ hostmaster.@ 1800000000 300 60 86400 5`), "\n")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestTransferOfNoOriginAndEarlyStop has what a transfer must not do: know a name that is no
+// origin, and go on after its reader has stopped.
+func TestTransferOfNoOriginAndEarlyStop(t *testing.T) {
+	z := fixture().Publish(now)
+	for _, name := range []string{"web.fed.example.", "example.", "."} {
+		for rrs := range reply.Transfer(z, name, now) {
+			t.Errorf("transfer of %s: %v", name, rrs)
+		}
+		if z.SOA(name) != nil {
+			t.Errorf("SOA of %s", name)
+		}
+	}
+	whole := 0
+	for range reply.Transfer(z, "fed.example.", now) {
+		whole++
+	}
+	for n := range whole {
+		for range reply.Transfer(z, "fed.example.", now) {
+			if n--; n < 0 {
+				break
+			}
+		}
+	}
+}
+
+// TestTransferIsWhatIsAnswered compares transfers of random catalogs with what
+// Lookup says of every name.
+func TestTransferIsWhatIsAnswered(t *testing.T) {
+	catalogs := 200
+	if testing.Short() {
+		catalogs = 30
+	}
+	for seed := range catalogs {
+		c := newChaos(uint64(seed))
+		b := zone.NewBuilder(c.config, nil)
+		for range 20 {
+			c.step(b)
+		}
+		z := b.Publish(now)
+		for origin := range c.origins() {
+			transferred := make(map[string][]string)
+			for i, rr := range transfer(t, z, origin) {
+				if key := setKey(rr.Header().Name, rr.Header().Rrtype); i == 0 || rr.Header().Rrtype != dns.TypeSOA {
+					transferred[key] = append(transferred[key], rr.String())
+				}
+			}
+			for name, at := range c.written() {
+				if c.originOf(name) != origin {
+					continue
+				}
+				for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeSOA, dns.TypeNS} {
+					r := z.Lookup(name, qtype, now)
+					var want []string
+					if r.Kind == zone.Success || r.Kind == zone.Indirect {
+						want = lines(reply.Answer(nil, &r, name, 0))
+					}
+					got := transferred[setKey(name, qtype)]
+					delete(transferred, setKey(name, qtype))
+					if r.Kind == zone.Unsynced || r.Kind == zone.Unheard {
+						continue // never asked for: it is not transferred then
+					}
+					if at.addressed && (qtype == dns.TypeA || qtype == dns.TypeAAAA) && c.leaves(at.endpoints) {
+						got, want = own(got, want, at.endpoints, qtype)
+					}
+					if qtype == dns.TypeSRV && c.leaves(at.endpoints) { // a target may be denied by what another zone has
+						got = slices.DeleteFunc(got, func(rr string) bool { return !slices.Contains(want, rr) })
+					}
+					if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+						t.Fatalf("seed %d: %s %s (-answered +transferred):\n%s\n%s", seed, name, dns.Type(qtype), d, c)
+					}
+				}
+			}
+			for key, rrs := range c.delegations(origin) {
+				if d := cmp.Diff(rrs, transferred[key]); d != "" {
+					t.Fatalf("seed %d: delegation %s (-want +transferred):\n%s\n%s", seed, key, d, c)
+				}
+				delete(transferred, key)
+			}
+			for key, rrs := range transferred {
+				t.Fatalf("seed %d: transfer of %s has %s, which is not answered: %v\n%s", seed, origin, key, rrs, c)
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%s", seed, c)
+		}
+	}
+}
+
+func setKey(name string, qtype uint16) string { return name + " " + dns.Type(qtype).String() }
+
+// delegations has row 8.3: what the transfer of an origin has of those right
+// below it.
+func (o *oracle) delegations(origin string) map[string][]string {
+	all := make(map[string][]string)
+	for inner := range o.origins() {
+		if inner == origin || !isBelow(inner, origin) {
+			continue
+		}
+		if _, above, _ := strings.Cut(inner, "."); o.originOf(gocmp.Or(above, ".")) != origin {
+			continue
+		}
+		ns, ttl := join("ns.dns", inner), o.negativeTTL(inner)
+		all[setKey(inner, dns.TypeNS)] = []string{fmt.Sprintf("%s\t%d\tIN\tNS\t%s", inner, ttl, ns)}
+		for _, ip := range o.config.NameServer {
+			all[setKey(ns, addressType(ip))] = []string{fmt.Sprintf("%s\t%d\tIN\t%s\t%s", ns, ttl, dns.Type(addressType(ip)), ip)}
+		}
+	}
+	return all
+}
+
+// leaves reports whether hosts among the endpoints may lead out of a zone and
+// into another of ours.
+func (o *oracle) leaves(endpoints []federation.Endpoint) bool {
+	return len(o.origins()) > 1 && slices.ContainsFunc(endpoints, func(ep federation.Endpoint) bool {
+		_, ok := ep.Address.Host()
+		return ok
+	})
+}
+
+// own checks that what was transferred is among what is answered, and has the
+// endpoints that are addresses; it returns one thing twice then.
+func own(transferred, answered []string, endpoints []federation.Endpoint, qtype uint16) (got, want []string) {
+	data := func(rrs []string) map[string]bool {
+		all := make(map[string]bool)
+		for _, rr := range rrs {
+			all[rr[strings.LastIndexByte(rr, '\t')+1:]] = true
+		}
+		return all
+	}
+	in, among := data(transferred), data(answered)
+	for ip := range in {
+		if !among[ip] {
+			return transferred, answered
+		}
+	}
+	for _, ep := range endpoints {
+		if ip, ok := ep.Address.IP(); ok && addressType(ip) == qtype && !in[ip.String()] {
+			return transferred, answered
+		}
+	}
+	return answered, answered
+}
+
+// TestChangesMoveSerials takes random catalogs through changes: a transfer that
+// differs from the last one has another serial.
+func TestChangesMoveSerials(t *testing.T) {
+	catalogs := 100
+	if testing.Short() {
+		catalogs = 20
+	}
+	moved := 0
+	for seed := range catalogs {
+		c := newChaos(uint64(seed))
+		c.lasting = true
+		b := zone.NewBuilder(c.config, nil)
+		var before map[string]string
+		for step := range 30 {
+			z := b.Publish(now.Add(time.Duration(step) * time.Second))
+			after := make(map[string]string)
+			for origin := range c.origins() {
+				serial := z.SOA(origin).Serial
+				content := strings.Join(lines(transfer(t, z, origin)), "\n")
+				content = strings.ReplaceAll(content, fmt.Sprint(serial), "SERIAL")
+				after[origin] = content
+				if before != nil && before[origin] != content {
+					moved++
+					if want := uint32(now.Unix()) + uint32(step); serial != want {
+						t.Fatalf("seed %d: %s changed and has serial %d, want %d (-before +after)\n%s\n%s",
+							seed, origin, serial, want, cmp.Diff(before[origin], content), c)
+					}
+				}
+			}
+			before = after
+			c.step(b)
+		}
+	}
+	if moved == 0 {
+		t.Error("nothing changed")
+	}
+}

@@ -1,0 +1,524 @@
+package zone_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+)
+
+// refreshed returns what a secondary with the serial gets, and whether that is a
+// difference.
+func refreshed(z *zone.Zone, origin string, serial uint32, at time.Time) (rrs []dns.RR, incremental bool) {
+	for some := range reply.Update(z, origin, serial, at) {
+		rrs = append(rrs, some...)
+	}
+	if len(rrs) < 2 {
+		return rrs, false
+	}
+	_, incremental = rrs[1].(*dns.SOA)
+	return rrs, incremental
+}
+
+// content returns the records of a whole zone, its SOA once.
+func content(t *testing.T, whole []dns.RR) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	for _, rr := range whole[:len(whole)-1] {
+		if all[rr.String()] {
+			t.Fatalf("twice in a transfer: %s", rr)
+		}
+		all[rr.String()] = true
+	}
+	return all
+}
+
+// patched returns the content with a difference applied to it, as strictly as a
+// secondary can (RFC 1995 section 4): what goes must be there, and what comes must
+// not.
+func patched(t *testing.T, before map[string]bool, rrs []dns.RR) map[string]bool {
+	t.Helper()
+	after := maps.Clone(before)
+	soas := 0
+	for i, rr := range rrs[1 : len(rrs)-1] {
+		if _, ok := rr.(*dns.SOA); ok {
+			soas++
+		}
+		text := rr.String()
+		switch {
+		case soas == 1 && !after[text]:
+			t.Fatalf("record %d, which goes, is not there: %s", i, text)
+		case soas == 1:
+			delete(after, text)
+		case after[text]:
+			t.Fatalf("record %d, which comes, is there: %s", i, text)
+		default:
+			after[text] = true
+		}
+	}
+	if first, last := rrs[0].String(), rrs[len(rrs)-1].String(); soas != 2 || !after[first] || first != last {
+		t.Fatalf("%d SOA within a difference from %s to %s", soas, first, last)
+	}
+	return after
+}
+
+// secondaries keep, for every serial that they were given, all that they were
+// given with it.
+type secondaries struct {
+	zones       map[string]map[uint32][]map[string]bool // by origin and serial
+	differences int                                     // that changed something
+}
+
+// refresh lets a new secondary transfer each zone, and those with earlier serials
+// get what they lack.
+func (s *secondaries) refresh(t *testing.T, z *zone.Zone, origins []string, at time.Time) {
+	t.Helper()
+	for _, origin := range origins {
+		if _, synced := z.Synced(origin, at); !synced {
+			continue
+		}
+		if s.zones[origin] == nil {
+			s.zones[origin] = make(map[uint32][]map[string]bool)
+		}
+		bySerial := s.zones[origin]
+		serial := z.SOA(origin).Serial
+		whole, incremental := refreshed(z, origin, 0, at)
+		want := content(t, whole)
+		if got := whole[0].(*dns.SOA).Serial; got != serial || incremental {
+			t.Fatalf("%s: transfer of serial %d instead of %d, incremental %t", origin, got, serial, incremental)
+		}
+		for before, all := range bySerial {
+			if int32(serial-before) <= 0 {
+				continue
+			}
+			rrs, incremental := refreshed(z, origin, before, at)
+			if !incremental {
+				if got := content(t, rrs); !maps.Equal(got, want) {
+					t.Fatalf("%s: two transfers of serial %d:\n%s", origin, serial, cmp.Diff(want, got))
+				}
+				continue
+			}
+			if len(rrs) > 4 {
+				s.differences++
+			}
+			for _, had := range all {
+				if got := patched(t, had, rrs); !maps.Equal(got, want) {
+					t.Fatalf("%s: from serial %d to %d (-whole +patched):\n%s", origin, before, serial, cmp.Diff(want, got))
+				}
+			}
+		}
+		if !slices.ContainsFunc(bySerial[serial], func(has map[string]bool) bool { return maps.Equal(has, want) }) {
+			bySerial[serial] = append(bySerial[serial], want)
+		}
+	}
+}
+
+// follow publishes a version after every few changes of the chaos, at various times.
+func (s *secondaries) follow(t *testing.T, c *chaos, versions int) {
+	t.Helper()
+	b := zone.NewBuilder(c.config, nil)
+	origins := slices.Sorted(maps.Keys(c.origins()))
+	at := now
+	defer func() {
+		if t.Failed() {
+			t.Log(c)
+		}
+	}()
+	for range versions {
+		for range 1 + c.IntN(3) {
+			c.step(b)
+		}
+		at = at.Add(time.Duration(c.IntN(5)) * 300 * time.Millisecond)
+		s.refresh(t, b.Publish(at), origins, at)
+	}
+}
+
+// TestUpdateIsTheDifference takes random catalogs through histories: whatever a
+// secondary was given with a serial, the difference from there makes the newest
+// zone of it.
+func TestUpdateIsTheDifference(t *testing.T) {
+	catalogs := 150
+	if testing.Short() {
+		catalogs = 60
+	}
+	differences := 0
+	for seed := range catalogs {
+		c := newChaos(uint64(seed))
+		c.lasting = seed%2 == 0
+		s := secondaries{zones: make(map[string]map[uint32][]map[string]bool)}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { s.follow(t, c, 25) })
+		differences += s.differences
+	}
+	if differences < 5*catalogs {
+		t.Errorf("%d differences", differences)
+	}
+	t.Logf("%d differences", differences)
+}
+
+// FuzzUpdate is TestUpdateIsTheDifference for a history made of bytes.
+func FuzzUpdate(f *testing.F) {
+	for seed := range uint64(8) {
+		history := make([]byte, 1024)
+		random := rand.New(rand.NewPCG(seed, 1))
+		for i := range history {
+			history[i] = byte(random.Uint32())
+		}
+		f.Add(history)
+	}
+	f.Fuzz(func(t *testing.T, history []byte) {
+		c := newChaosFrom(bytesSource{&history})
+		s := secondaries{zones: make(map[string]map[uint32][]map[string]bool)}
+		s.follow(t, c, 12)
+	})
+}
+
+// kept returns a builder with 40 services beside those given, whose serial of a
+// minute ago is in the history.
+func kept(services ...string) *zone.Builder {
+	o1 := owner("o1", "fed.example")
+	o1.TTL = 60
+	b := builder(o1, owner("o2", "fed.example"))
+	for i := range 40 {
+		b.Put(0, service(fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.1@80 i/TCP", i, i)), 1)
+	}
+	b.Publish(now.Add(-time.Hour))
+	b.Put(0, service("last last.fed.example 192.0.2.1@80 i/TCP"), 1)
+	for i, s := range services {
+		b.Put(i%2, service(s), 1)
+	}
+	b.Publish(now.Add(-time.Minute))
+	return b
+}
+
+// minuteAgo is the serial of kept.
+var minuteAgo = uint32(now.Add(-time.Minute).Unix())
+
+// TestUpdateRecords has the records of differences: no more than what has changed.
+// The services of kept belong to the two owners in turn.
+func TestUpdateRecords(t *testing.T) {
+	web := "web web.fed.example 192.0.2.1@80 i/TCP"
+	tests := []struct {
+		name     string
+		services []string
+		change   func(b *zone.Builder)
+		want     []string // without SOA and TXT
+	}{
+		{"another port", []string{web}, func(b *zone.Builder) { b.Put(0, service("web web.fed.example 192.0.2.1@81 i/TCP"), 1) }, []string{
+			"- web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"+ web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
+			"+ _tcp._tcp.web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
+			"+ i.web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
+			"+ _tcp._tcp.i.web.@ 60 SRV 0 100 81 192-0-2-1.addr.web.@",
+		}},
+		{"one more endpoint", []string{"web web.fed.example 192.0.2.1@80[a] i/TCP[a]"}, func(b *zone.Builder) {
+			b.Put(0, service("web web.fed.example 192.0.2.1@80[a] 192.0.2.2@80 i/TCP[a]"), 1)
+		}, []string{
+			"+ web.@ 60 A 192.0.2.2",
+			"+ web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
+			"+ 192-0-2-2.addr.web.@ 60 A 192.0.2.2",
+		}},
+		{"there and back", []string{web}, func(b *zone.Builder) {
+			b.Remove(0, "web")
+			b.Publish(now.Add(-time.Second))
+			b.Put(0, service(web), 1)
+		}, nil},
+		{"a name that a host of another service points to", []string{web, "alias alias.fed.example web.fed.example@80 -/TCP"}, func(b *zone.Builder) {
+			b.Put(0, service("web web.fed.example 192.0.2.2@80 i/TCP"), 1)
+		}, []string{
+			"- web.@ 60 A 192.0.2.1",
+			"- web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- i.web.@ 60 A 192.0.2.1",
+			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- 192-0-2-1.addr.web.@ 60 A 192.0.2.1",
+			"- alias.@ 30 A 192.0.2.1",
+			"+ web.@ 60 A 192.0.2.2",
+			"+ web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
+			"+ _tcp._tcp.web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
+			"+ i.web.@ 60 A 192.0.2.2",
+			"+ i.web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
+			"+ _tcp._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-2.addr.web.@",
+			"+ alias.@ 30 A 192.0.2.2",
+			"+ 192-0-2-2.addr.web.@ 60 A 192.0.2.2",
+		}},
+		{"a service at the name of an instance", []string{web}, func(b *zone.Builder) {
+			b.Put(0, service("i i.web.fed.example 192.0.2.1@80 -/HTTP"), 1)
+		}, []string{
+			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"+ i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.i.web.@",
+			"+ _http._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.i.web.@",
+			"+ 192-0-2-1.addr.i.web.@ 60 A 192.0.2.1",
+		}},
+		{"a service goes whose instance has the name of another", []string{web, "i i.web.fed.example 192.0.2.2@80 -/HTTP"}, func(b *zone.Builder) {
+			b.Remove(0, "web")
+		}, []string{
+			"- web.@ 60 A 192.0.2.1",
+			"- web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- i.web.@ 60 A 192.0.2.1",
+			"- i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- _tcp._tcp.i.web.@ 60 SRV 0 100 80 192-0-2-1.addr.web.@",
+			"- 192-0-2-1.addr.web.@ 60 A 192.0.2.1",
+			"+ i.web.@ 30 A 192.0.2.2",
+			"+ i.web.@ 30 SRV 0 100 80 192-0-2-2.addr.i.web.@",
+			"+ _http._tcp.i.web.@ 30 SRV 0 100 80 192-0-2-2.addr.i.web.@",
+			"+ 192-0-2-2.addr.i.web.@ 30 A 192.0.2.2",
+		}},
+		{"an owner lost whose answers keep their TTL", []string{web}, func(b *zone.Builder) {
+			b.Put(1, service("web web.fed.example 192.0.2.3@80 i/TCP"), 1) // not published
+			b.Put(1, service("two two.fed.example 192.0.2.3@80 -/TCP"), 1)
+			b.Publish(now.Add(-30 * time.Second))
+			b.SetStatus(1, zone.Status{Live: 2, Known: true, Expires: now.Add(time.Minute)})
+			b.Publish(now.Add(-20 * time.Second))
+			b.Put(1, service("two two.fed.example 192.0.2.3@80 -/TCP"), 2)
+		}, []string{
+			"+ two.@ 30 A 192.0.2.3",
+			"+ two.@ 30 SRV 0 100 80 192-0-2-3.addr.two.@",
+			"+ _tcp._tcp.two.@ 30 SRV 0 100 80 192-0-2-3.addr.two.@",
+			"+ 192-0-2-3.addr.two.@ 30 A 192.0.2.3",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := kept(tt.services...)
+			before, _ := refreshed(b.Publish(now), "fed.example.", 0, now)
+			tt.change(b)
+			z := b.Publish(now)
+			rrs, incremental := refreshed(z, "fed.example.", minuteAgo, now)
+			if !incremental {
+				t.Fatalf("a whole zone, of %d records", len(rrs))
+			}
+			if z.SOA("fed.example.").Serial != uint32(now.Unix()) || rrs[1].(*dns.SOA).Serial != minuteAgo {
+				t.Errorf("from %v to %v", rrs[1], z.SOA("fed.example."))
+			}
+			whole, _ := refreshed(z, "fed.example.", 0, now)
+			if d := cmp.Diff(content(t, whole), patched(t, content(t, before), rrs)); d != "" {
+				t.Errorf("(-whole +patched):\n%s", d)
+			}
+			var got []string
+			sign := "+ "
+			for i, rr := range rrs[1 : len(rrs)-1] {
+				switch rr.(type) {
+				case *dns.SOA:
+					sign = map[bool]string{true: "- ", false: "+ "}[i == 0]
+				case *dns.TXT:
+				default:
+					got = append(got, sign+strings.ReplaceAll(data("", []dns.RR{rr})[0], "fed.example.", "@"))
+				}
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// TestUpdateOfTheWholeZone has what a difference cannot be made of, or not to
+// advantage.
+func TestUpdateOfTheWholeZone(t *testing.T) {
+	const name = "fed.example."
+	put := func(b *zone.Builder, text string) { b.Put(0, service(text), 1) }
+	rival := func() *zone.Builder { return builder(owner("o", "fed.example", "other.example")) }
+	tests := []struct {
+		name   string
+		change func(b *zone.Builder) // up to now
+		serial uint32
+	}{
+		{"(none of this)", func(*zone.Builder) {}, minuteAgo},
+		{"no serial", func(*zone.Builder) {}, 0},
+		{"a serial that there was not", func(*zone.Builder) {}, minuteAgo - 1},
+		{"the first serial of a process", func(*zone.Builder) {}, uint32(now.Add(-time.Hour).Unix())},
+		{"TTL of everything", func(b *zone.Builder) { b.SetStatus(0, zone.Status{Live: 2, Known: true}) }, minuteAgo},
+		{"TTL of everything, and back", func(b *zone.Builder) {
+			b.SetStatus(0, zone.Status{Live: 2, Known: true})
+			b.Publish(now.Add(-time.Second))
+			b.SetStatus(0, zone.Status{Live: 1, Known: true})
+		}, minuteAgo},
+		{"services about to expire", func(b *zone.Builder) {
+			b.SetStatus(1, zone.Status{Live: 1, Known: true, Expires: now.Add(29 * time.Second)})
+		}, minuteAgo},
+		{"the first of the services about to expire", func(b *zone.Builder) {
+			b.SetStatus(1, zone.Status{Live: 1, Known: true, Soonest: now.Add(29 * time.Second), Expires: now.Add(time.Hour)})
+		}, minuteAgo},
+		{"services were about to expire", func(b *zone.Builder) {
+			b.SetStatus(1, zone.Status{Live: 1, Known: true, Expires: now.Add(9 * time.Second)})
+			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
+			b.Publish(now.Add(-time.Second))
+			b.SetStatus(1, zone.Status{Live: 1, Known: true})
+		}, minuteAgo},
+		{"names were not known", func(b *zone.Builder) {
+			b.SetStatus(1, zone.Status{Live: 1, Grace: now})
+			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
+			b.Publish(now.Add(-time.Second))
+			b.SetStatus(1, zone.Status{Live: 1, Known: true})
+		}, uint32(now.Unix()) - 1},
+		{"another builder of the zone", func(b *zone.Builder) { b.Compete(rival().Publish(now.Add(-time.Minute))) }, minuteAgo},
+		{"another builder, that is ahead", func(b *zone.Builder) {
+			b.Compete(rival().Publish(now.Add(-time.Second)))
+			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
+			b.Publish(now.Add(-time.Second))
+		}, uint32(now.Unix()) - 1},
+		{"most of the zone", func(b *zone.Builder) {
+			for i := range 40 {
+				put(b, fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.2@80 i/TCP", i, i))
+			}
+		}, minuteAgo},
+		{"too many names at once", func(b *zone.Builder) {
+			for i := range 3000 {
+				put(b, fmt.Sprintf("new%d new%d.fed.example 192.0.2.2@80 i/TCP", i, i))
+			}
+			for i := range 2999 {
+				b.Remove(0, fmt.Sprintf("new%d", i))
+			}
+		}, minuteAgo},
+		{"too many hosts of the zone", func(b *zone.Builder) {
+			for i := range 1001 {
+				put(b, fmt.Sprintf("new%d new%d.fed.example filler1.fed.example@80 i/TCP", i, i))
+			}
+			b.Publish(now.Add(-time.Second))
+		}, uint32(now.Unix()) - 1},
+		{"an hour", func(b *zone.Builder) {
+			b.Publish(now.Add(-time.Second))
+			put(b, "a a.fed.example 192.0.2.1@81 i/TCP")
+			b.Publish(now.Add(time.Hour - time.Minute + time.Second))
+		}, minuteAgo},
+		{"600 serials", func(b *zone.Builder) {
+			for i := range 600 {
+				put(b, fmt.Sprintf("a a.fed.example 192.0.2.1@%d i/TCP", 1+i))
+				b.Publish(now.Add(time.Duration(i)*time.Second - time.Minute + time.Second))
+			}
+		}, minuteAgo},
+		{"much memory", func(b *zone.Builder) {
+			s := largest()
+			s.FQDN = origin("largest.fed.example")
+			for i := range 20 {
+				s := *s
+				s.Description = fmt.Sprint(i)
+				b.Put(0, &s, 1)
+				b.Publish(now.Add(time.Duration(i)*time.Second - time.Minute + time.Second))
+			}
+		}, minuteAgo},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := kept()
+			last := now
+			put(b, "b b.fed.example 192.0.2.1@81 i/TCP")
+			tt.change(b)
+			put(b, "c c.fed.example 192.0.2.1@81 i/TCP")
+			z := b.Publish(last)
+			if _, incremental := refreshed(z, name, tt.serial, last); incremental != (tt.name == "(none of this)") {
+				t.Errorf("a difference from %d to %d: %t", tt.serial, z.SOA(name).Serial, incremental)
+			}
+			for i := range 2 { // the history begins anew, sooner or later
+				put(b, fmt.Sprintf("d d.fed.example 192.0.2.1@%d i/TCP", 1+i))
+				last = now.Add(2 * time.Hour).Add(time.Duration(i) * time.Second)
+				z = b.Publish(last)
+			}
+			_, incremental := refreshed(z, name, z.SOA(name).Serial-1, last)
+			if want := !strings.Contains(tt.name, "hosts") && !strings.Contains(tt.name, "services about to"); incremental != want {
+				t.Errorf("a difference later: %t", incremental)
+			}
+		})
+	}
+}
+
+// TestUpdateAfterAReload has another builder continue: what a secondary has of the
+// one before is not what this one can compare with, even under one serial.
+func TestUpdateAfterAReload(t *testing.T) {
+	const name = "fed.example."
+	b := kept()
+	b.Put(0, service("a a.fed.example 192.0.2.1@81 i/TCP"), 1)
+	before := b.Publish(now)
+	o := owner("o1", "fed.example")
+	o.TTL = 20
+	next := zone.NewBuilder(config(o), map[string]uint32{name: before.SOA(name).Serial})
+	next.SetStatus(0, zone.Status{Live: 1, Known: true})
+	for i := range 40 {
+		next.Put(0, service(fmt.Sprintf("filler%d filler%d.fed.example 192.0.2.1@80 i/TCP", i, i)), 1)
+	}
+	for i := range 3 {
+		z := next.Publish(now.Add(time.Duration(i) * time.Second))
+		for _, serial := range []uint32{minuteAgo, uint32(now.Unix())} {
+			rrs, incremental := refreshed(z, name, serial, now)
+			if incremental {
+				t.Errorf("a difference from %d to %d", serial, z.SOA(name).Serial)
+			}
+			if serial == z.SOA(name).Serial && len(rrs) != 1 {
+				t.Errorf("%d records for who has the newest serial", len(rrs))
+			}
+		}
+		next.Put(0, service(fmt.Sprintf("b b.fed.example 192.0.2.1@%d i/TCP", 80+i)), 1)
+	}
+}
+
+// TestTransfersWaitForTheSerial changes a zone twice in a second: what is transferred
+// is what the serial stood for first, and with the next serial the rest.
+func TestTransfersWaitForTheSerial(t *testing.T) {
+	const name = "fed.example."
+	b := kept()
+	b.Put(0, service("a a.fed.example 192.0.2.1@81 i/TCP"), 1)
+	first, _ := refreshed(b.Publish(now), name, 0, now)
+	b.Put(0, service("a a.fed.example 192.0.2.1@82 i/TCP"), 1)
+	half := now.Add(500 * time.Millisecond)
+	z := b.Publish(half)
+	expect(t, z, half, "a SRV | NOERROR | 60 SRV 0 100 82 192-0-2-1.addr.a.fed.example.")
+	second, _ := refreshed(z, name, 0, half)
+	if d := cmp.Diff(lines(first), lines(second)); d != "" {
+		t.Errorf("two zones with one serial:\n%s", d)
+	}
+	rrs, incremental := refreshed(z, name, minuteAgo, half)
+	if !incremental || len(rrs) == len(first) {
+		t.Errorf("%d records, a difference %t", len(rrs), incremental)
+	}
+	later := now.Add(time.Second)
+	third, incremental := refreshed(b.Publish(later), name, uint32(now.Unix()), later)
+	if !incremental || len(third) != 4+2*4 { // the SRV records of four names
+		t.Errorf("the second change: %v", third)
+	}
+}
+
+// TestUpdateOfManyServices changes more services than a small zone may have in its
+// history.
+func TestUpdateOfManyServices(t *testing.T) {
+	const name, services, changed = "fed.example.", 3000, 1200
+	for _, tt := range []struct {
+		removed     int
+		incremental bool
+	}{{0, true}, {services - changed - 10, false}} {
+		b := builder(owner("o", "fed.example"))
+		put := func(i, port int) {
+			b.Put(0, service(fmt.Sprintf("s%d s%d.fed.example 192.0.2.1@%d i/TCP", i, i, port)), 1)
+		}
+		for i := range services {
+			put(i, 80)
+		}
+		b.Publish(now.Add(-time.Hour))
+		for i := range tt.removed {
+			b.Remove(0, fmt.Sprint("s", services-1-i))
+		}
+		put(0, 81)
+		serial := b.Publish(now.Add(-time.Minute)).SOA(name).Serial
+		for i := range changed {
+			put(i, 82)
+		}
+		rrs, incremental := refreshed(b.Publish(now), name, serial, now)
+		if incremental != tt.incremental {
+			t.Errorf("%d of %d services changed: %d records, a difference %t", changed, services-tt.removed, len(rrs), incremental)
+		}
+	}
+}

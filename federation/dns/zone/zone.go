@@ -1,0 +1,117 @@
+package zone
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+)
+
+// maxStaleTTL bounds the TTL of a stale answer, in seconds (RFC 8767 section 4
+// recommends 30).
+const maxStaleTTL = 30
+
+// Zone is one version of everything that a server block answers. It is immutable,
+// and many goroutines may use it at once.
+type Zone struct {
+	tree    precedence.Tree
+	origins origins
+	owners  []view // by index in Config.Owners
+	timed   bool   // answers depend on the time
+}
+
+// view is what answers need to know of an owner.
+type view struct {
+	Status
+	id      string
+	ttl     uint32 // of live answers
+	fullTTL uint32 // as configured
+	admits  func(netip.Addr) bool
+}
+
+// Status is the state of an owner as far as it shows in answers.
+type Status struct {
+	// Live is the first generation that is not stale.
+	Live uint64
+	// Expires is when stale services are gone; zero is never. A service with less
+	// than a second left is gone, because the smallest TTL is a second.
+	Expires time.Time
+	// Soonest is when the first of them are gone, if that is before Expires. No
+	// stale answer outlives it, because a Status does not say which service goes
+	// first.
+	Soonest time.Time
+	// Known reports whether a catalog of this owner was ever complete, or was
+	// restored from its file.
+	Known bool
+	// Lost reports whether the owner is stale or expired, so that names which it
+	// publishes now may be missing.
+	Lost bool
+	// Grace is when queries stop waiting for an owner that is not Known: until then
+	// the names that it may publish are Unsynced.
+	Grace time.Time
+}
+
+// Timed reports whether Lookup depends on the time it is given.
+func (z *Zone) Timed() bool { return z.timed }
+
+// Has reports whether a name, lower case and absolute, is in one of the zones.
+func (z *Zone) Has(name string) bool { return z.origins.ofQuery(name) != nil }
+
+// extent is how far the names of an origin are known.
+type extent uint8
+
+const (
+	complete extent = iota
+	awaited         // an owner is not known, and its grace is not over
+	unheard         // no owner is known, and the grace of all is over
+)
+
+// extent returns how far the names of the origin are known.
+func (z *Zone) extent(o *origin, now time.Time) extent {
+	known := unheard
+	for _, i := range o.owners {
+		if z.owners[i].Known {
+			known = complete
+		} else if now.Before(z.owners[i].Grace) {
+			return awaited
+		}
+	}
+	return known
+}
+
+// ttl returns the TTL of an answer from the offer, in seconds, at least 1.
+func (z *Zone) ttl(p *precedence.Offer, now time.Time) uint32 {
+	v := &z.owners[p.Owner]
+	if !z.tree.Stale(p) {
+		return v.ttl
+	}
+	ttl := v.staleTTL()
+	if end := v.end(); !end.IsZero() {
+		ttl = min(ttl, uint32(max(min(end.Sub(now)/time.Second, maxStaleTTL), 1)))
+	}
+	return ttl
+}
+
+// staleTTL returns the TTL of stale answers whose end is not near, in seconds.
+func (v *view) staleTTL() uint32 { return min(v.fullTTL, maxStaleTTL) }
+
+// ages reports whether an answer that becomes stale gets another TTL.
+func (v *view) ages() bool { return v.ttl != v.staleTTL() }
+
+// end returns when the first of the owner's stale services are gone; zero is never.
+func (v *view) end() time.Time {
+	if !v.Soonest.IsZero() {
+		return v.Soonest
+	}
+	return v.Expires
+}
+
+// liveTTL returns the TTL of an owner's live answers, in seconds. A service that
+// is lost now expires after the retention, and no resolver may keep an answer
+// longer than that.
+func liveTTL(ttl uint32, retention time.Duration) uint32 {
+	if seconds := int64(retention / time.Second); retention > 0 && seconds < int64(ttl) {
+		return uint32(max(seconds, 1)) //nolint:gosec // less than ttl
+	}
+	return ttl
+}
