@@ -34,27 +34,27 @@ const module = "github.com/hamlet-federation/coredns-federation/"
 // every folder must be in it. A name that ends in a slash stands for everything
 // below it. Tests and the folder test may import anything.
 var allowed = map[string][]string{
-	"proto/":                            {"proto/"},
-	"federation":                        nil,
-	"federation/loglimit":               nil,
-	"federation/stamp":                  nil,
-	"federation/tracing":                {"federation/loglimit"},
-	"federation/regularfile":            nil,
-	"federation/filewatch":              nil,
-	"federation/mtls":                   {"federation", "federation/filewatch", "federation/regularfile"},
-	"federation/wire/packed":            {"federation"},
-	"federation/wire":                   {"federation", "federation/wire/packed", "proto/"},
-	"federation/wire/resume":            nil,
-	"federation/policy/pattern":         {"federation", "federation/mtls"},
-	"federation/policy/pattern/capture": {"federation", "federation/mtls", "federation/policy/pattern"},
-	"federation/policy":                 {"federation", "federation/mtls", "federation/policy/pattern", "federation/wire"},
-	"federation/policy/policytest":      {"federation", "federation/mtls", "federation/policy"},
-	"federation/turnstile":              nil,
-	"federation/gate":                   {"federation", "federation/loglimit", "federation/mtls", "federation/turnstile"},
-	"federation/wire/duplex":            {"federation/wire", "proto/resourcediscovery/"},
+	"proto/":                              {"proto/"},
+	"federation":                          nil,
+	"federation/loglimit":                 nil,
+	"federation/stamp":                    nil,
+	"federation/tracing":                  {"federation/loglimit"},
+	"federation/regularfile":              nil,
+	"federation/filewatch":                nil,
+	"federation/mtls":                     {"federation", "federation/filewatch", "federation/regularfile"},
+	"federation/wire/packed":              {"federation"},
+	"federation/wire":                     {"federation", "federation/wire/packed", "proto/"},
+	"federation/wire/resume":              nil,
+	"federation/policy/pattern":           {"federation", "federation/mtls"},
+	"federation/policy/pattern/capture":   {"federation", "federation/mtls", "federation/policy/pattern"},
+	"federation/policy":                   {"federation", "federation/mtls", "federation/policy/pattern", "federation/wire"},
+	"federation/policy/policytest":        {"federation", "federation/mtls", "federation/policy"},
+	"federation/owner/internal/turnstile": nil,
+	"federation/owner/gate":               {"federation", "federation/loglimit", "federation/mtls", "federation/owner/internal/turnstile"},
+	"federation/wire/duplex":              {"federation/wire", "proto/resourcediscovery/"},
 	"federation/owner": {
-		"federation", "federation/wire/duplex", "federation/gate", "federation/loglimit", "federation/mtls", "federation/policy", "federation/wire/resume",
-		"federation/turnstile", "federation/wire", "proto/resourcediscovery/",
+		"federation", "federation/wire/duplex", "federation/owner/gate", "federation/loglimit", "federation/mtls", "federation/policy", "federation/wire/resume",
+		"federation/owner/internal/turnstile", "federation/wire", "proto/resourcediscovery/",
 	},
 	"federation/provider":   {"federation", "federation/loglimit", "proto/registration/"},
 	"federation/source":     {"federation", "federation/loglimit", "federation/owner", "federation/wire"},
@@ -157,7 +157,7 @@ var allowed = map[string][]string{
 	"federation/dns/agent/pages":  {"federation/status/listing", "federation/wire/packed", "federation/status", "federation/dns/zone"},
 	"federation/dns/agent/why":    {"federation", "federation/policy/pattern", "federation/status", "federation/consumer/history", "federation/dns/zone", "federation/dns/zone/domain"},
 	"federation/status":           {"federation", "federation/problem", "federation/wire"},
-	"federation/status/page":      {"federation", "federation/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
+	"federation/status/page":      {"federation", "federation/owner/gate", "federation/loglimit", "federation/mtls", "federation/problem", "federation/status"},
 	"federation/dns/hostname":     nil,
 	"plugin/corefile": {
 		"federation", "federation/policy/pattern", "federation/mtls", "federation/policy/pattern", "federation/status/page", "federation/wire", "federation/dns/zone",
@@ -314,7 +314,7 @@ func (s *source) checkFunction(function *ast.FuncDecl, report func(ast.Node, str
 		// The resolver bounds how many there are, and waits for them at its end.
 		looksUp = s.path == "federation/dns/hostname/resolver.go" && function.Name.Name == "start"
 		starts  = s.test || setup || transfers || serves || looksUp ||
-			s.in("federation/dns/agent", "federation/consumer", "federation/consumer/stream", "federation/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
+			s.in("federation/dns/agent", "federation/consumer", "federation/consumer/stream", "federation/owner/gate", "federation/owner", "federation/source", "federation/provider", "federation/status/page", "cmd")
 		sleeps = s.importsPath("testing/synctest") // where a sleep moves the clock of a bubble
 	)
 	if function.Name.Name == "ServeDNS" && s.line(function.End())-s.line(function.Pos()) >= longestServeDNS {

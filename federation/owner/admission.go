@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/hamlet-federation/coredns-federation/federation/gate"
-	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 const (

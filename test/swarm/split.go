@@ -35,7 +35,7 @@ var parts = []struct{ function, part string }{
 	{"crypto/tls", "TLS: connection"},
 	{"crypto/", "TLS: ciphers"},
 	{"federation/mtls", "ours: mtls"},
-	{"federation/gate", "ours: gate"},
+	{"federation/owner/gate", "ours: gate"},
 	{"federation/owner", "ours: owner"},
 	{"federation/wire", "ours: owner"},
 	{"context", "contexts"},

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 // hello is the first record of a connection.

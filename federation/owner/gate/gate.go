@@ -16,7 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 // The limits that a connection can exceed, as Stats names them.

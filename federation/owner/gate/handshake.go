@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation/turnstile"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 )
 
 // Nothing of a connection costs a processor as much as its handshake, and most of that is
