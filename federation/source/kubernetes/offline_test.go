@@ -18,7 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 )
 
 // offline is a source without a cluster: the test says what its watches read, and when

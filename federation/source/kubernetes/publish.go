@@ -11,7 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
-	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/feedback"
+	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 )
 
 // Config says which cluster is read, and what of it is exported.

@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
-	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
 )
 
 const minute = time.Minute

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/endpoint"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 

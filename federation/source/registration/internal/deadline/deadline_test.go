@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/source/registration/deadline"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/deadline"
 )
 
 // naive is a queue that looks at everything.

@@ -8,9 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/simpleyaml"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
 )
 

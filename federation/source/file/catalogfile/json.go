@@ -6,9 +6,9 @@ import (
 	"errors"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/simpleyaml"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 )
 
 // json reads a catalog in valid JSON, service by service.

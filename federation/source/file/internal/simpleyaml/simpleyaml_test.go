@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/simpleyaml"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 )
 
 // pairs reads a mapping of texts, as "a=b c=d".

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/simpleyaml"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
