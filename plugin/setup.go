@@ -19,8 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/stamp"
-	"github.com/hamlet-federation/coredns-federation/federation/tracing"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 	"github.com/hamlet-federation/coredns-federation/plugin/loopback"
 	"github.com/hamlet-federation/coredns-federation/plugin/status"
@@ -30,7 +29,7 @@ var log = clog.NewWithPlugin(corefile.Directive)
 
 // spans makes those of updates: nil before the first configuration starts, and where the
 // environment does not ask for it. Like owners it outlives a configuration.
-var spans atomic.Pointer[tracing.Provider]
+var spans atomic.Pointer[telemetry.Provider]
 
 // owners is the one value that outlives a configuration: a reload hands streams
 // and catalogs over through it.
@@ -116,8 +115,8 @@ func beginTraces() error {
 	if spans.Load() != nil {
 		return nil
 	}
-	provider, err := tracing.New(context.Background(), tracing.Config{ //nolint:forbidigo // CoreDNS has no context for a start
-		Service: "coredns", Version: stamp.String(), Logger: newLogger(log),
+	provider, err := telemetry.New(context.Background(), telemetry.Config{ //nolint:forbidigo // CoreDNS has no context for a start
+		Service: "coredns", Version: telemetry.Version(), Logger: newLogger(log),
 	})
 	spans.Store(provider)
 	return err

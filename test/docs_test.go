@@ -530,7 +530,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			regexp.MustCompile(`(?:counter|gauge|histogram)\(\s*"([a-z_]+)"|Name: "([a-z_]+)"|Directive, "([a-z_]+)"\)`),
 		},
 		{
-			"cmd/federationctl/telemetry/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
+			"cmd/federationctl/serve/metrics/metrics.go", "cmd/federationctl/README.md", "federation_owner_",
 			regexp.MustCompile(`ownerDesc\(\s*\w+, "([a-z_]+)"`),
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
-	"github.com/hamlet-federation/coredns-federation/federation/stamp"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	_ "github.com/hamlet-federation/coredns-federation/plugin" // and federation
 )
 
@@ -26,7 +26,7 @@ func main() {
 	// coredns_build_info, hold the commit it was built from. Here that is a
 	// version of this module.
 	if coremain.GitCommit == "" {
-		coremain.GitCommit = "federation " + stamp.String()
+		coremain.GitCommit = "federation " + telemetry.Version()
 	}
 	caddy.RegisterEventHook("systemd", tellSystemd)
 	coremain.Run()

@@ -12,11 +12,11 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 func lintCommand(ctx context.Context) *cobra.Command {
@@ -163,24 +163,24 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 
 // configuration checks the content of a configuration file, and the catalog files and
 // the rules that it names and that can be read.
-func (l *linter) configuration(file string, data []byte) {
+func (l *linter) configuration(opened string, data []byte) {
 	config, problems, warnings := ownerconfig.Check(data)
 	l.problems += len(problems)
-	show(l.stdout, file, "error", problems)
-	show(l.stdout, file, "warning", warnings)
+	show(l.stdout, opened, "error", problems)
+	show(l.stdout, opened, "warning", warnings)
 	if len(problems) > 0 {
 		return
 	}
-	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", file, printable.Count(len(config.Catalogs), "catalog"))
+	fmt.Fprintf(l.stdout, "%s: %s, fit to be served\n", opened, printable.Count(len(config.Catalogs), "catalog"))
 	checked := make(map[string]bool)
 	named := func(path string, limit int64, raise string, check func(data []byte)) {
 		if checked[path] {
 			return
 		}
 		checked[path] = true
-		data, _, err := regularfile.Read(path, limit)
+		data, _, err := file.Read(path, limit)
 		switch {
-		case errors.Is(err, regularfile.ErrTooLarge):
+		case errors.Is(err, file.ErrTooLarge):
 			l.errorf(path, "%v%s", err, raise)
 		case err != nil:
 			fmt.Fprintf(l.stdout, "%s: warning: it is not checked: %v\n", path, err)
@@ -188,14 +188,14 @@ func (l *linter) configuration(file string, data []byte) {
 			check(data)
 		}
 	}
-	config = config.In(filepath.Dir(file))
+	config = config.In(filepath.Dir(opened))
 	for _, catalog := range config.Catalogs {
 		for _, s := range catalog.Sources {
 			switch {
 			case s.Relay != nil:
 				l.relay(s.Name, config.Identity.Files)
 			case s.File != nil:
-				named(s.File.Path, s.File.MaxSize, "; max_size in "+file+" raises it", func(data []byte) {
+				named(s.File.Path, s.File.MaxSize, "; max_size in "+opened+" raises it", func(data []byte) {
 					l.catalog(s.File.Path, data, wire.Policy{AllowAddresses: config.AllowAddresses})
 				})
 			case s.Registration != nil:
@@ -215,13 +215,13 @@ func (l *linter) relay(name string, files mtls.Files) {
 
 // readCatalog returns the content of a catalog file, or, for "-", of standard input.
 // More than limit bytes are an error.
-func readCatalog(file string, limit int64, stdin io.Reader) ([]byte, error) {
-	if file != "-" {
-		data, _, err := regularfile.Read(file, limit)
+func readCatalog(opened string, limit int64, stdin io.Reader) ([]byte, error) {
+	if opened != "-" {
+		data, _, err := file.Read(opened, limit)
 		switch {
-		case errors.Is(err, regularfile.ErrTooLarge):
+		case errors.Is(err, file.ErrTooLarge):
 			return nil, fmt.Errorf("%w; --max-catalog raises it", err)
-		case errors.Is(err, regularfile.ErrNotRegular):
+		case errors.Is(err, file.ErrNotRegular):
 			return nil, fmt.Errorf("%w; 'federationctl lint -' reads standard input", err)
 		}
 		return data, err

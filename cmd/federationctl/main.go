@@ -29,7 +29,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/stamp"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // The exit codes.
@@ -160,7 +160,7 @@ func failed(format string, args ...any) error { return failure{fmt.Errorf(format
 
 // version returns what the binary was built from, and with.
 func version() string {
-	return fmt.Sprintf("%s (%s %s/%s)", stamp.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s (%s %s/%s)", telemetry.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // originFlags adds the flags for the identity of a party, such as an owner, whose peers are

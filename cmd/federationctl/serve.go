@@ -17,15 +17,15 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/telemetry"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/metrics"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/tracing"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // serveOptions are the flags of serve.
@@ -102,7 +102,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
 	config := publisher.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
 	logLibraries(ctx, config.Logger)
-	provider, err := tracing.New(ctx, tracing.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
+	provider, err := telemetry.New(ctx, telemetry.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 			}
 		})
 	}
-	if err := p.Run(ctx, telemetry.Handler(p.Status, reporter.Status), announce); err != nil {
+	if err := p.Run(ctx, metrics.Handler(p.Status, reporter.Status), announce); err != nil {
 		return failure{err}
 	}
 	<-ending
@@ -267,9 +267,9 @@ func (o *serveOptions) flagFailure(err error) error {
 		return failed("%w; it needs one identity a line, spiffe://... or a DNS name", err)
 	case key == "listen" || key == "metrics" || key == "status":
 		return failed("%w; choose another address with --%s", err, key)
-	case key == "catalogs" && errors.Is(err, regularfile.ErrTooLarge):
+	case key == "catalogs" && errors.Is(err, file.ErrTooLarge):
 		return failed("%w; --max-catalog raises it", err)
-	case key == "catalogs" && !pathError && !errors.Is(err, regularfile.ErrNotRegular):
+	case key == "catalogs" && !pathError && !errors.Is(err, file.ErrNotRegular):
 		return failed("%w; find all mistakes with 'federationctl lint %s'", err, o.catalog)
 	}
 	return failure{err}
@@ -283,7 +283,7 @@ func (o *serveOptions) fileFailure(err error) error {
 	switch {
 	case ok && e.Key != "":
 		return failed("%w; see %s in %s", err, e.Key, o.config)
-	case pathError, errors.Is(err, regularfile.ErrNotRegular), errors.Is(err, regularfile.ErrTooLarge):
+	case pathError, errors.Is(err, file.ErrNotRegular), errors.Is(err, file.ErrTooLarge):
 		return failure{err}
 	}
 	return failed("%w; 'federationctl lint %s' shows each mistake in a line", err, o.config)

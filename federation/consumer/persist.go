@@ -12,9 +12,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 const (
@@ -152,7 +152,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		},
 	})
 	l := loaded{Snapshot: s, err: err}
-	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrNewer, regularfile.ErrTooLarge} {
+	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrNewer, file.ErrTooLarge} {
 		if errors.Is(err, theirs) {
 			l.aside, l.asideErr = store.SetAside(k.file)
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // MaxFile is how large each of the files may be, in bytes: room for several
@@ -37,15 +37,15 @@ var (
 // read returns what the files hold, if it is valid now. Its errors name the file and
 // what is wrong with it.
 func (f Files) read(now time.Time) (*material, error) {
-	cert, _, err := regularfile.Read(f.Cert, MaxFile)
+	cert, _, err := file.Read(f.Cert, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	key, _, err := regularfile.Read(f.Key, MaxFile)
+	key, _, err := file.Read(f.Key, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
 	}
-	ca, _, err := regularfile.Read(f.CA, MaxFile)
+	ca, _, err := file.Read(f.CA, MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("CA bundle: %w", err)
 	}

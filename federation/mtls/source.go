@@ -12,7 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 const (
@@ -32,9 +32,9 @@ const (
 type Source struct {
 	// read-only after Open
 	logger *slog.Logger
-	files  Files            // where there is no agent
-	watch  *filewatch.Watch // of the files
-	agent  *agent           // nil for files
+	files  Files       // where there is no agent
+	watch  *file.Watch // of the files
+	agent  *agent      // nil for files
 
 	material    atomic.Pointer[material] // in use; replaced by connections.replace
 	connections connections
@@ -95,8 +95,8 @@ func Load(files Files, logger *slog.Logger) (*Source, error) {
 
 // newWatch returns what follows the files. In tests, events take the place of the
 // system's notifications.
-func (s *Source) newWatch(events <-chan fsnotify.Event) *filewatch.Watch {
-	return filewatch.New(filewatch.Config{
+func (s *Source) newWatch(events <-chan fsnotify.Event) *file.Watch {
+	return file.NewWatch(file.WatchConfig{
 		Paths:    []string{s.files.Cert, s.files.Key, s.files.CA},
 		Interval: pollInterval,
 		Quiet:    burst,

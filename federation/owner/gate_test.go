@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // TestHandshakeTimeout connects without a handshake. The connection is closed after

@@ -18,9 +18,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // MaxBytes is how large a configuration file may be.
@@ -209,7 +208,7 @@ func inOrder(found problem.List) []problem.Problem {
 
 // parse returns the one document of a text, or what keeps it from being one.
 func parse(data []byte) (*yaml.Node, problem.Problem) {
-	root, wrong := yamlvalue.Document(data, MaxBytes, "a configuration is")
+	root, wrong := problem.Document(data, MaxBytes, "a configuration is")
 	if wrong != (problem.Problem{}) {
 		return nil, wrong
 	}

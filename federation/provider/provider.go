@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // leaveTimeout bounds how long the end of Run waits for an owner to withdraw the nodes.

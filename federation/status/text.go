@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // The bounds of what is shown. What is beyond them is counted.

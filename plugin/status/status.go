@@ -17,9 +17,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/stamp"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
 )
 
@@ -191,7 +191,7 @@ func (p *Page) running() []Block {
 func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
-		Role: status.Consumer, Version: stamp.String(), Now: now.UTC(), Began: p.began.UTC(),
+		Role: status.Consumer, Version: telemetry.Version(), Now: now.UTC(), Began: p.began.UTC(),
 		Ready: p.agent.Ready(), Upstreams: p.agent.Upstreams(now),
 	}
 	for i := range s.Upstreams {

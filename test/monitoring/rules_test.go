@@ -144,7 +144,7 @@ func TestRunbookHasItsParts(t *testing.T) {
 
 // TestMetricsExist checks that rules and dashboard use only metrics that are declared.
 func TestMetricsExist(t *testing.T) {
-	plugin, owner := read(t, "../../plugin/metrics.go"), read(t, "../../cmd/federationctl/telemetry/metrics.go")
+	plugin, owner := read(t, "../../plugin/metrics.go"), read(t, "../../cmd/federationctl/serve/metrics/metrics.go")
 	declared := map[string]bool{"coredns_federation_update_duration_seconds_bucket": true}
 	for _, name := range found(`(?:counter|gauge)\("([a-z_]+)"|Directive, "[a-z_]+"\)`, plugin) {
 		declared["coredns_federation_"+name] = true

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Catalog has the services of a catalog, by their names.
@@ -24,16 +24,16 @@ func (c *Catalog) Len() int { return len(c.services) }
 
 // ReadCatalog reads a catalog file of limit bytes at most, or one in the form that Dump
 // writes.
-func ReadCatalog(file string, limit int64) (*Catalog, error) {
-	data, _, err := regularfile.Read(file, limit)
-	if errors.Is(err, regularfile.ErrTooLarge) {
+func ReadCatalog(opened string, limit int64) (*Catalog, error) {
+	data, _, err := file.Read(opened, limit)
+	if errors.Is(err, file.ErrTooLarge) {
 		return nil, fmt.Errorf("%w; --max-catalog raises it", err)
 	} else if err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
 	}
 	catalog, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; find all mistakes with 'federationctl lint %s'", file, err, file)
+		return nil, fmt.Errorf("%s: %w; find all mistakes with 'federationctl lint %s'", opened, err, opened)
 	}
 	return catalog, nil
 }

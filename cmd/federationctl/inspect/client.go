@@ -23,9 +23,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // The bounds of an answer, in bytes.
@@ -80,7 +80,7 @@ func identity(files mtls.Files) (*tls.Config, error) {
 	var pem [3][]byte
 	for i, name := range []string{files.Cert, files.Key, files.CA} {
 		var err error
-		if pem[i], _, err = regularfile.Read(name, mtls.MaxFile); err != nil {
+		if pem[i], _, err = file.Read(name, mtls.MaxFile); err != nil {
 			return nil, err //nolint:wrapcheck // it names the file
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Extra has the services of sources that cannot be read here, such as clusters.
@@ -27,15 +27,15 @@ func ReadExtra(files []string, limit int64) (*Extra, error) {
 	e := &Extra{given: len(files) > 0}
 	var o Owner
 	names := make(map[string]bool)
-	for _, file := range files {
-		data, _, err := regularfile.Read(file, limit)
+	for _, opened := range files {
+		data, _, err := file.Read(opened, limit)
 		if err == nil && isWatched(data) {
 			data, err = catalogOf(data)
 		}
-		if errors.Is(err, regularfile.ErrTooLarge) {
+		if errors.Is(err, file.ErrTooLarge) {
 			err = fmt.Errorf("%w; --max-catalog raises it", err)
 		}
-		for _, s := range o.parse(file, data, err, wire.AnyAddress()) { // what a cluster publishes is not refused for its addresses either
+		for _, s := range o.parse(opened, data, err, wire.AnyAddress()) { // what a cluster publishes is not refused for its addresses either
 			if !names[s.Name()] {
 				names[s.Name()] = true
 				e.services = append(e.services, s)

@@ -16,10 +16,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Mistake is something that is wrong with a file.
@@ -84,22 +84,22 @@ type Owner struct {
 // Open reads the configuration file of an owner and the allow file that it names. The
 // catalogs are read when they are asked for; extra has the services that they cannot
 // give, and may be nil. It fails with a [*MistakesError].
-func Open(ctx context.Context, file string, extra *Extra) (*Owner, error) {
+func Open(ctx context.Context, opened string, extra *Extra) (*Owner, error) {
 	if extra == nil {
 		extra = &Extra{}
 	}
-	o := &Owner{file: file, extra: extra, known: make(map[federation.ID]bool)}
-	data, _, err := regularfile.Read(file, ownerconfig.MaxBytes)
+	o := &Owner{file: opened, extra: extra, known: make(map[federation.ID]bool)}
+	data, _, err := file.Read(opened, ownerconfig.MaxBytes)
 	if err != nil {
-		o.mistakes.in(file, problem.Problem{Rule: err.Error()})
+		o.mistakes.in(opened, problem.Problem{Rule: err.Error()})
 		return nil, o.mistakes.Err()
 	}
 	config, problems := ownerconfig.Parse(data)
-	o.mistakes.in(file, problems...)
+	o.mistakes.in(opened, problems...)
 	if len(problems) > 0 {
 		return nil, o.mistakes.Err()
 	}
-	o.config = config.In(filepath.Dir(file))
+	o.config = config.In(filepath.Dir(opened))
 	o.allow(o.config.Allow.IDs)
 	if path := o.config.Allow.File; path != "" {
 		read := allowfile.Config{Path: path, Set: o.allow, Logger: slog.New(slog.DiscardHandler)}
@@ -231,7 +231,7 @@ func (o *Owner) read(c *Catalog, sources []ownerconfig.Source) error {
 		s := &sources[i]
 		var found []*wire.Encoded
 		if s.File != nil {
-			data, _, err := regularfile.Read(s.File.Path, s.File.MaxSize)
+			data, _, err := file.Read(s.File.Path, s.File.MaxSize)
 			if errors.Is(err, fs.ErrNotExist) {
 				unread = append(unread, fmt.Sprintf("%s (%v)", s.Name, err))
 				continue

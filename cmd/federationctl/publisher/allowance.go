@@ -8,15 +8,15 @@ import (
 	"sync"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls/allowfile"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // allowance is who may subscribe: those whom the configuration names, and those in a
 // file.
 type allowance struct {
-	file *livefile.File     // nil when there is none; read-only
+	file *file.File         // nil when there is none; read-only
 	stop context.CancelFunc // ends what follows the file; nil before it runs; used by the publisher alone
 
 	mu    sync.Mutex
@@ -27,7 +27,7 @@ type allowance struct {
 }
 
 // openAllowance reads an allow file, if there is one. It is not in effect yet.
-func openAllowance(ctx context.Context, path string, logger *slog.Logger, edits *livefile.Group) (*allowance, error) {
+func openAllowance(ctx context.Context, path string, logger *slog.Logger, edits *file.Group) (*allowance, error) {
 	a := &allowance{}
 	if path == "" {
 		return a, nil

@@ -15,13 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
 
@@ -69,8 +69,8 @@ type Publisher struct {
 	away     func(gate.TurnedAway)
 	server   *owner.Server
 	identity *mtls.Source
-	settings *livefile.File  // the configuration file; nil when there is none
-	edits    *livefile.Group // it, and what it names that is followed, but for certificates
+	settings *file.File  // the configuration file; nil when there is none
+	edits    *file.Group // it, and what it names that is followed, but for certificates
 	listener net.Listener
 	web      net.Listener // of metrics, health and the status page; nil when there is none
 	began    time.Time
@@ -99,7 +99,7 @@ type Publisher struct {
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
 	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
-	p.edits = livefile.NewGroup(p.apply)
+	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {
 		p.settings = newSettings(c.File, c.Logger, p.edits, func(ctx context.Context, c ownerconfig.Config) (func(), error) {

@@ -4,15 +4,15 @@ import (
 	"context"
 	"io"
 
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // ruleset is a file with the rules of a registration.
 type ruleset struct {
 	path  string // read-only
-	file  *livefile.File
+	file  *file.File
 	rules *rules.Rules       // of the file; changed by what follows it alone
 	set   func(*rules.Rules) // what they are told to; set before the file is followed
 	stop  context.CancelFunc // ends what follows the file; nil before it runs
@@ -21,7 +21,7 @@ type ruleset struct {
 // openRules reads a file of rules. It is not in effect yet.
 func (p *Publisher) openRules(ctx context.Context, path string) (*ruleset, error) {
 	r := &ruleset{path: path, set: func(*rules.Rules) {}}
-	r.file = livefile.New(livefile.Config{
+	r.file = file.New(file.Config{
 		Path: path, What: "rules file", Keeps: "the same rules as before are in force", Limit: rules.MaxBytes, Logger: p.logger, Group: p.edits,
 		Read: func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 			data, err := io.ReadAll(content)

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // prepareFunc is given what a configuration file says, with its paths taken from the
@@ -21,8 +21,8 @@ type prepareFunc func(ctx context.Context, c ownerconfig.Config) (apply func(), 
 
 // newSettings returns the configuration file at path, which is not read yet. In an edit it is
 // read after the files that it names.
-func newSettings(path string, logger *slog.Logger, edits *livefile.Group, prepare prepareFunc) *livefile.File {
-	return livefile.New(livefile.Config{
+func newSettings(path string, logger *slog.Logger, edits *file.Group, prepare prepareFunc) *file.File {
+	return file.New(file.Config{
 		Path: path, What: "configuration file", Keeps: "everything stays as it was", Limit: ownerconfig.MaxBytes, Logger: logger, Group: edits, Last: true,
 		Read: func(ctx context.Context, content io.Reader, _ int64) (func(), error) {
 			data, err := io.ReadAll(content)

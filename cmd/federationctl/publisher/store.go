@@ -9,10 +9,10 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // maxPassword bounds the file with a password, in bytes.
@@ -37,7 +37,7 @@ func openStore(source ownerconfig.Source, owner string, logger *slog.Logger) (st
 		Lease: max(s.Convergence, leastLease), Lifetime: source.Lifetime,
 	}
 	if s.Etcd.PasswordFile != "" {
-		password, _, err := regularfile.Read(s.Etcd.PasswordFile, maxPassword)
+		password, _, err := file.Read(s.Etcd.PasswordFile, maxPassword)
 		if err != nil {
 			return nil, fmt.Errorf("password of etcd: %w", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // maxLinks bounds the symbolic links that a path may lead through.
@@ -77,7 +77,7 @@ func replaceable(path string) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s %w", path, regularfile.ErrNotRegular)
+		return fmt.Errorf("%s %w", path, file.ErrNotRegular)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func removeAbandoned(dir, base string) {
 // when there is no file, as for every owner at first. It wraps an error of package
 // regularfile when path is not a regular file, or the file is larger than MaxFile.
 func Load(path string, o Options) (*Snapshot, error) {
-	f, _, err := regularfile.Open(path, MaxFile)
+	f, _, err := file.Open(path, MaxFile)
 	if err != nil {
 		return nil, err
 	}

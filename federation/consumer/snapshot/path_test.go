@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // TestSaveThroughLinks saves to paths that are symbolic links, which stay links, with
@@ -78,9 +78,9 @@ func TestCheck(t *testing.T) {
 	defer socket.Close()
 	for path, want := range map[string]error{
 		filepath.Join(dir, "missing", "catalog.db"): fs.ErrNotExist,
-		dir:                              regularfile.ErrNotRegular,
-		fifo:                             regularfile.ErrNotRegular,
-		socket.Addr().String():           regularfile.ErrNotRegular,
+		dir:                              file.ErrNotRegular,
+		fifo:                             file.ErrNotRegular,
+		socket.Addr().String():           file.ErrNotRegular,
 		loop:                             syscall.ELOOP,
 		filepath.Join(dir, "catalog.db"): nil,
 	} {

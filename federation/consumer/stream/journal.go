@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // journal logs changes of the connection to the owner. What repeats with every

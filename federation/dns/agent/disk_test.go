@@ -13,7 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // disk is a store that hangs in some of its calls until it is released.
@@ -136,9 +136,9 @@ func TestPersistIsChecked(t *testing.T) {
 		text string
 	}{
 		"missing directory":  {filepath.Join(dir, "missing", "catalog"), os.ErrNotExist, ""},
-		"directory":          {dir, regularfile.ErrNotRegular, ""},
-		"FIFO":               {fifo, regularfile.ErrNotRegular, ""},
-		"socket":             {socket.Addr().String(), regularfile.ErrNotRegular, ""},
+		"directory":          {dir, file.ErrNotRegular, ""},
+		"FIFO":               {fifo, file.ErrNotRegular, ""},
+		"socket":             {socket.Addr().String(), file.ErrNotRegular, ""},
 		"link to a key file": {link, nil, "is a file of tls and would be written over"},
 		"disk that hangs":    {filepath.Join(dir, "catalog"), nil, "no answer from the disk"},
 	} {

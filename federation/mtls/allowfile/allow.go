@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Limit is how large an allow file may be, in bytes: some ten thousand identities.
@@ -28,7 +28,7 @@ type Config struct {
 	// Read, where it is set, is given the identities before Set is, and before the last file
 	// of Group is read.
 	Read  func(ids []federation.ID)
-	Group *livefile.Group // as in livefile.Config
+	Group *file.Group // as in file.Config
 }
 
 // Open reads a file with the identities of the consumers that may subscribe, one a
@@ -37,13 +37,13 @@ type Config struct {
 //
 // A file that is gone or names nobody is broken. It never stands for everybody, and
 // a file that is about to be written looks the same for a moment.
-func Open(ctx context.Context, c Config) (*livefile.File, error) {
-	f := livefile.New(c.follow())
+func Open(ctx context.Context, c Config) (*file.File, error) {
+	f := file.New(c.follow())
 	return f, f.Load(ctx)
 }
 
 // follow says how the file is followed.
-func (c Config) follow() livefile.Config {
+func (c Config) follow() file.Config {
 	read := func(_ context.Context, content io.Reader, _ int64) (func(), error) {
 		data, err := io.ReadAll(content)
 		if err != nil {
@@ -58,7 +58,7 @@ func (c Config) follow() livefile.Config {
 			c.Logger.Info("allow file applied", "file", c.Path, "allowed", len(ids))
 		}, problem.Error(problems, 0)
 	}
-	return livefile.Config{
+	return file.Config{
 		Path: c.Path, What: "allow file", Keeps: "the same consumers as before may subscribe",
 		Limit: Limit, Logger: c.Logger, Read: read, Group: c.Group,
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
@@ -117,7 +117,7 @@ func TestFollows(t *testing.T) {
 			sets = append(sets, names(ids))
 		}, Logger: slog.New(slog.NewTextHandler(logged, nil))}.follow()
 		config.Events = make(chan fsnotify.Event) // there are no notifications
-		f := livefile.New(config)
+		f := file.New(config)
 		if err := f.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // lines renders problems as "3: what is wrong".

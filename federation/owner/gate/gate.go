@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // The limits that a connection can exceed, as Stats names them.

@@ -12,11 +12,11 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Config says which file it is. Policy, MaxBytes and Group may be left out.
@@ -25,14 +25,14 @@ type Config struct {
 	Policy   wire.Policy // of the consumers, as far as the owner knows it
 	MaxBytes int64       // a larger file is broken; 0 stands for catalogfile.DefaultLimit
 	Logger   *slog.Logger
-	Group    *livefile.Group // as in livefile.Config
+	Group    *file.Group // as in file.Config
 }
 
 // File is a [source.Source]. It logs what becomes of the file.
 type File struct {
 	// read-only after New
 	config Config
-	file   *livefile.File
+	file   *file.File
 
 	// owned by Load, then by Run
 	reader   *catalogfile.Reader
@@ -45,13 +45,13 @@ type File struct {
 // New returns the source of a file, which is not read before Load or Run.
 func New(c Config) *File {
 	f := &File{config: c, reader: catalogfile.NewReader(c.Policy)}
-	f.file = livefile.New(f.follow())
+	f.file = file.New(f.follow())
 	return f
 }
 
 // follow says how the file is followed.
-func (f *File) follow() livefile.Config {
-	return livefile.Config{
+func (f *File) follow() file.Config {
+	return file.Config{
 		Path: f.config.Path, What: "catalog file", Keeps: "the catalog stays as it was",
 		Limit: cmp.Or(f.config.MaxBytes, catalogfile.DefaultLimit), Logger: f.config.Logger,
 		Read: f.read, Trouble: f.trouble, Group: f.config.Group,

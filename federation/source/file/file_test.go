@@ -14,9 +14,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/livefile"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/testlog"
 )
 
@@ -82,7 +82,7 @@ func newFile(path string, logger *slog.Logger) *File {
 	f := New(Config{Path: path, Logger: logger})
 	c := f.follow()
 	c.Events = make(chan fsnotify.Event)
-	f.file = livefile.New(c)
+	f.file = file.New(c)
 	return f
 }
 

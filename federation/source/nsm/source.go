@@ -67,10 +67,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // Config says which registry is read, and how its services are called.

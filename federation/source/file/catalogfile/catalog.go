@@ -12,8 +12,8 @@ package catalogfile
 import (
 	"bytes"
 
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // The limits of a catalog file, in bytes.

@@ -9,9 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // document reads any catalog in YAML, after making one tree of all of it. hint says
@@ -29,18 +28,18 @@ func (p *reading) document(data []byte, hint problem.Problem) error {
 		// An editor that is about to write leaves an empty file for a moment.
 		return unreadable{Rule: "the file is empty; an empty catalog is 'services: []'"}
 	} else if err != nil {
-		return unreadable(yamlvalue.SyntaxProblem(err))
+		return unreadable(problem.SyntaxProblem(err))
 	}
 	if err := decoder.Decode(&next); err == nil {
 		return unreadable{Line: next.Line, Rule: "a second document begins here; a catalog is one document"}
 	} else if !errors.Is(err, io.EOF) {
-		return unreadable(yamlvalue.SyntaxProblem(err))
+		return unreadable(problem.SyntaxProblem(err))
 	}
 	services, err := servicesOf(document.Content[0])
 	if err != nil {
 		return err
 	}
-	x := yamlvalue.New(0, len(data))
+	x := problem.NewExpander(0, len(data))
 	for _, node := range services.Content {
 		if done, err := p.done(); done {
 			return err
@@ -67,7 +66,7 @@ func servicesOf(root *yaml.Node) (*yaml.Node, error) {
 	}
 	var services *yaml.Node
 	for i := 0; i < len(root.Content); i += 2 {
-		key, value := root.Content[i], yamlvalue.Resolve(root.Content[i+1])
+		key, value := root.Content[i], problem.Resolve(root.Content[i+1])
 		switch {
 		case key.Value != "services":
 			return nil, unreadable{Line: key.Line, Rule: "unknown key " + federation.Quote(key.Value) + "; " + expectServices}

@@ -6,9 +6,9 @@ import (
 	"errors"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // json reads a catalog in valid JSON, service by service.

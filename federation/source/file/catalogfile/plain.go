@@ -8,10 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // errNotPlain says that a file, which may still be a catalog, is not in the plain form.
@@ -99,7 +98,7 @@ func (r *run) add(item piece) {
 func (p *reading) decodeRun(r *run) error {
 	defer func() { r.text, r.pieces = r.text[:0], r.pieces[:0] }()
 	if nodes := r.nodes(); nodes != nil {
-		x := yamlvalue.New(r.pieces[0].line-1, 0) // there are no aliases
+		x := problem.NewExpander(r.pieces[0].line-1, 0) // there are no aliases
 		for i, node := range nodes {
 			p.decode(catalogentry.FromYAML(node, x), r.pieces[i].line, &r.pieces[i].key)
 		}
@@ -146,11 +145,11 @@ func (p *reading) decodePiece(item piece) error {
 		err = errNotItems
 	}
 	if err != nil {
-		p.hint = yamlvalue.SyntaxProblem(err)
+		p.hint = problem.SyntaxProblem(err)
 		p.hint.Line = max(p.hint.Line, 1) + item.line - 1
 		return errNotPlain
 	}
-	p.decode(catalogentry.FromYAML(nodes[0], yamlvalue.New(item.line-1, len(item.text))), item.line, &item.key)
+	p.decode(catalogentry.FromYAML(nodes[0], problem.NewExpander(item.line-1, len(item.text))), item.line, &item.key)
 	return nil
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // MaxBytes is how large a file of rules may be.
@@ -42,7 +41,7 @@ const (
 // Parse reads a file of rules. It returns either the rules or, in the order of lines,
 // all that is wrong with the file.
 func Parse(data []byte) (*Rules, []problem.Problem) {
-	root, wrong := yamlvalue.Document(data, MaxBytes, "rules are")
+	root, wrong := problem.Document(data, MaxBytes, "rules are")
 	if wrong != (problem.Problem{}) {
 		wrong.Rule = problem.Printable(wrong.Rule)
 		return nil, []problem.Problem{wrong}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Doubts adds to found what is probably not meant in the service, which is that of

@@ -14,9 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
@@ -31,7 +30,7 @@ type Entry struct {
 }
 
 // FromYAML returns the entry that a node is.
-func FromYAML(node *yaml.Node, x *yamlvalue.Expander) *Entry {
+func FromYAML(node *yaml.Node, x *problem.Expander) *Entry {
 	value, broken := x.Value(node)
 	return &Entry{line: node.Line + x.Offset(), offset: x.Offset(), node: node, value: value, broken: broken}
 }

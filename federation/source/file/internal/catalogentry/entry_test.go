@@ -10,10 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // fromYAML returns the entry that a text is, which begins on line 11 of its file.
@@ -23,7 +22,7 @@ func fromYAML(t *testing.T, text string) *catalogentry.Entry {
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		t.Fatal(err)
 	}
-	return catalogentry.FromYAML(document.Content[0], yamlvalue.New(10, len(text)))
+	return catalogentry.FromYAML(document.Content[0], problem.NewExpander(10, len(text)))
 }
 
 // fromJSON returns the entry that the same text is in JSON, on one line.

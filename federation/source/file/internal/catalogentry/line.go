@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Line returns the line on which a field stands, such as endpoints[0].port, or the
@@ -24,7 +24,7 @@ func (e *Entry) Line(field string) int {
 		if node == nil {
 			break
 		}
-		node = yamlvalue.Resolve(node)
+		node = problem.Resolve(node)
 		var next *yaml.Node
 		if node.Kind == yaml.MappingNode {
 			for i := 0; i < len(node.Content); i += 2 {

@@ -8,11 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/federation/yamlvalue"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // usual reads a text that begins with a dash, or that is JSON, in the usual form.
@@ -40,7 +39,7 @@ func entryOf(text string) *catalogentry.Entry {
 	if root.Kind != yaml.SequenceNode || len(root.Content) != 1 {
 		return nil
 	}
-	return catalogentry.FromYAML(root.Content[0], yamlvalue.New(0, len(text)))
+	return catalogentry.FromYAML(root.Content[0], problem.NewExpander(0, len(text)))
 }
 
 // usualTexts are in the usual form.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 var (
@@ -55,11 +55,11 @@ func (f followed) Clone() credentials.TransportCredentials { return f }
 func load(files mtls.Files) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12} // of etcd itself
 	if files.Cert != "" {
-		cert, _, err := regularfile.Read(files.Cert, mtls.MaxFile)
+		cert, _, err := file.Read(files.Cert, mtls.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
 		}
-		key, _, err := regularfile.Read(files.Key, mtls.MaxFile)
+		key, _, err := file.Read(files.Key, mtls.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("key: %w", err)
 		}
@@ -70,7 +70,7 @@ func load(files mtls.Files) (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	if files.CA != "" {
-		bundle, _, err := regularfile.Read(files.CA, mtls.MaxFile)
+		bundle, _, err := file.Read(files.CA, mtls.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("CA bundle: %w", err)
 		}

@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // What is beside the file. The lock is a file of its own, as the file is replaced.
@@ -70,7 +70,7 @@ func (s *Store) open() (*opened, error) {
 
 // load reads the file, and reports whether nothing is missing in it.
 func (s *Store) load() (complete bool, err error) {
-	old, info, err := regularfile.Open(s.path, maxFile)
+	old, info, err := file.Open(s.path, maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // testNode returns a node of its own for each number.
@@ -399,9 +399,9 @@ func TestAway(t *testing.T) {
 		err         error
 	}{
 		"no directory":  {func(path string) error { return os.Remove(filepath.Dir(path)) }, func(path string) error { return os.Mkdir(filepath.Dir(path), 0o700) }, os.ErrNotExist},
-		"directory":     {func(path string) error { return os.Mkdir(path, 0o700) }, os.Remove, regularfile.ErrNotRegular},
-		"FIFO":          {func(path string) error { return syscall.Mkfifo(path, 0o600) }, os.Remove, regularfile.ErrNotRegular},
-		"too large":     {func(path string) error { return sparse(path, maxFile+1) }, os.Remove, regularfile.ErrTooLarge},
+		"directory":     {func(path string) error { return os.Mkdir(path, 0o700) }, os.Remove, file.ErrNotRegular},
+		"FIFO":          {func(path string) error { return syscall.Mkfifo(path, 0o600) }, os.Remove, file.ErrNotRegular},
+		"too large":     {func(path string) error { return sparse(path, maxFile+1) }, os.Remove, file.ErrTooLarge},
 		"dangling link": {func(path string) error { return os.Symlink("nowhere", path) }, os.Remove, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

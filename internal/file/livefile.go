@@ -1,10 +1,10 @@
-// Package livefile keeps what a file of the operator says in force: a catalog, a list
+// Package file keeps what a file of the operator says in force: a catalog, a list
 // of identities. What the content means is for the caller to say.
 //
 // A broken file is reported and changes nothing: one that is gone, empty or half
 // written withdraws no service, turns nobody away and lets nobody in. Only regular files
 // are read, and none that is larger than its limit.
-package livefile
+package file
 
 import (
 	"context"
@@ -18,9 +18,6 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-
-	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
 )
 
 const (
@@ -66,7 +63,7 @@ type Config struct {
 // File is a file that is followed. It is made by New.
 type File struct {
 	config Config // read-only after New
-	watch  *filewatch.Watch
+	watch  *Watch
 
 	trouble atomic.Pointer[string] // why the content is not used, as reported; nil when it is
 
@@ -84,7 +81,7 @@ func New(c Config) *File {
 		c.Group = NewGroup(nil)
 	}
 	f := &File{config: c, seed: maphash.MakeSeed()}
-	f.watch = filewatch.New(filewatch.Config{
+	f.watch = NewWatch(WatchConfig{
 		Paths:    []string{c.Path},
 		Interval: pollInterval,
 		Quiet:    quiet,
@@ -215,7 +212,7 @@ func (f *File) changing() reading {
 // attempt reads the file, and reports whether it has not changed meanwhile.
 func (f *File) attempt(ctx context.Context) (r reading, stood bool) {
 	f.info = nil
-	file, info, err := regularfile.Open(f.config.Path, f.config.Limit)
+	file, info, err := Open(f.config.Path, f.config.Limit)
 	if err != nil {
 		return reading{err: fmt.Errorf("%s: %w", f.config.What, err)}, true
 	}
@@ -244,13 +241,13 @@ type content struct {
 	err         error        // with which reading failed
 }
 
-// Read implements io.Reader. It fails with [regularfile.ErrTooLarge] when the file has
+// Read implements io.Reader. It fails with [ErrTooLarge] when the file has
 // grown beyond the limit.
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.file.Read(p)
 	c.hash.Write(p[:n])
 	if c.left -= int64(n); c.left < 0 {
-		err = fmt.Errorf("%s %w: the limit is %d bytes", c.file.Name(), regularfile.ErrTooLarge, c.limit)
+		err = fmt.Errorf("%s %w: the limit is %d bytes", c.file.Name(), ErrTooLarge, c.limit)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.err = err

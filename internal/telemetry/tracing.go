@@ -1,7 +1,7 @@
-// Package tracing has the provider of OpenTelemetry that a program of this project makes
+// Package telemetry has the provider of OpenTelemetry that a program of this project makes
 // its spans with. Its settings are the standard variables of the environment; where these
 // name no endpoint, there is none.
-package tracing
+package telemetry
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/hamlet-federation/coredns-federation/federation/loglimit"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
 
 // flushTimeout is how long the end of a process waits for its last spans.

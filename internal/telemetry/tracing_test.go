@@ -1,4 +1,4 @@
-package tracing_test
+package telemetry_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/tracing"
+	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
 )
 
 // TestHangingCollector ends while the endpoint takes connections and says nothing: that
@@ -21,7 +21,7 @@ func TestHangingCollector(t *testing.T) {
 	defer listener.Close() // the backlog of the kernel accepts
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+listener.Addr().String())
 	var log bytes.Buffer
-	p, err := tracing.New(t.Context(), tracing.Config{Service: "test", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p, err := telemetry.New(t.Context(), telemetry.Config{Service: "test", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestHangingCollector(t *testing.T) {
 func TestUnusable(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-	_, err := tracing.New(t.Context(), tracing.Config{Service: "test", Logger: slog.New(slog.DiscardHandler)})
+	_, err := telemetry.New(t.Context(), telemetry.Config{Service: "test", Logger: slog.New(slog.DiscardHandler)})
 	if want := `OTEL_EXPORTER_OTLP_PROTOCOL: "http/protobuf" is not grpc, and there is no other exporter`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -1,4 +1,4 @@
-package regularfile_test
+package file_test
 
 import (
 	"errors"
@@ -9,16 +9,16 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/regularfile"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
-	file, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	if err := os.WriteFile(file, []byte("0123456789"), 0o600); err != nil {
+	opened, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	if err := os.WriteFile(opened, []byte("0123456789"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(file, link); err != nil {
+	if err := os.Symlink(opened, link); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -30,16 +30,16 @@ func TestRead(t *testing.T) {
 		want       error
 		text       string // in the error
 	}{
-		{"at the limit", file, 10, nil, ""},
+		{"at the limit", opened, 10, nil, ""},
 		{"behind a link", link, 10, nil, ""},
-		{"over the limit", file, 9, regularfile.ErrTooLarge, file + " is larger than allowed: it has 10 bytes, the limit is 9"},
-		{"FIFO without a writer", fifo, 10, regularfile.ErrNotRegular, fifo + " is not a regular file"},
-		{"device without an end", "/dev/zero", 10, regularfile.ErrNotRegular, "/dev/zero is not a regular file"},
-		{"directory", dir, 1 << 20, regularfile.ErrNotRegular, dir + " is not a regular file"},
+		{"over the limit", opened, 9, file.ErrTooLarge, opened + " is larger than allowed: it has 10 bytes, the limit is 9"},
+		{"FIFO without a writer", fifo, 10, file.ErrNotRegular, fifo + " is not a regular file"},
+		{"device without an end", "/dev/zero", 10, file.ErrNotRegular, "/dev/zero is not a regular file"},
+		{"directory", dir, 1 << 20, file.ErrNotRegular, dir + " is not a regular file"},
 		{"no file", filepath.Join(dir, "none"), 10, fs.ErrNotExist, "none"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, info, err := regularfile.Read(tc.path, tc.limit)
+			data, info, err := file.Read(tc.path, tc.limit)
 			switch {
 			case !errors.Is(err, tc.want):
 				t.Fatalf("error %v, want %v", err, tc.want)
@@ -58,10 +58,10 @@ func TestReadBeyondStatedSize(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Skip("no file here that holds more than its size says")
 	}
-	if _, _, err := regularfile.Read(path, 16); !errors.Is(err, regularfile.ErrTooLarge) {
-		t.Errorf("error %v, want %v", err, regularfile.ErrTooLarge)
+	if _, _, err := file.Read(path, 16); !errors.Is(err, file.ErrTooLarge) {
+		t.Errorf("error %v, want %v", err, file.ErrTooLarge)
 	}
-	if data, _, err := regularfile.Read(path, 1<<20); err != nil || len(data) == 0 {
+	if data, _, err := file.Read(path, 1<<20); err != nil || len(data) == 0 {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package telemetry tells over HTTP how an owner is doing: metrics for Prometheus,
+// Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
 // health and readiness for probes, and a page for the person on call.
-package telemetry
+package metrics
 
 import (
 	"io"
@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Handler serves /metrics, /healthz, /readyz and the status page /. Status returns the

@@ -1,4 +1,4 @@
-package filewatch_test
+package file_test
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/hamlet-federation/coredns-federation/federation/filewatch"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
 // run runs the watch until the test ends, or stop is called.
-func run(t *testing.T, w *filewatch.Watch) (stop func()) {
+func run(t *testing.T, w *file.Watch) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -36,7 +36,7 @@ func run(t *testing.T, w *filewatch.Watch) (stop func()) {
 
 // counted is a watch of /d/file in a bubble.
 type counted struct {
-	*filewatch.Watch
+	*file.Watch
 
 	events  chan fsnotify.Event
 	changed atomic.Bool
@@ -51,7 +51,7 @@ const (
 
 func newCounted() *counted {
 	c := &counted{events: make(chan fsnotify.Event)}
-	c.Watch = filewatch.New(filewatch.Config{
+	c.Watch = file.NewWatch(file.WatchConfig{
 		Paths: []string{"/d/file"}, Interval: interval, Quiet: quiet, Patience: patience,
 		Changed: c.changed.Load,
 		Reload:  func(context.Context) { c.reloads.Add(1) },
@@ -123,7 +123,7 @@ func TestPoll(t *testing.T) {
 func TestWithoutChangedEachPollReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reloads atomic.Int32
-		run(t, filewatch.New(filewatch.Config{
+		run(t, file.NewWatch(file.WatchConfig{
 			Paths: []string{"/d/file"}, Interval: interval,
 			Reload: func(context.Context) { reloads.Add(1) },
 			Events: make(chan fsnotify.Event),
@@ -171,12 +171,12 @@ type world struct {
 	trouble chan error
 }
 
-func newWorld(t *testing.T, file string) *world {
+func newWorld(t *testing.T, opened string) *world {
 	t.Helper()
-	w := &world{file: file, reloads: make(chan struct{}, 1), polls: make(chan struct{}), trouble: make(chan error)}
+	w := &world{file: opened, reloads: make(chan struct{}, 1), polls: make(chan struct{}), trouble: make(chan error)}
 	w.write(t)
 	ctx := t.Context()
-	run(t, filewatch.New(filewatch.Config{
+	run(t, file.NewWatch(file.WatchConfig{
 		Paths: []string{w.file}, Interval: 20 * time.Millisecond, Quiet: time.Millisecond, Patience: time.Millisecond,
 		Changed: func() bool {
 			signal(w.polls)

@@ -1,4 +1,4 @@
-package livefile
+package file
 
 import (
 	"cmp"

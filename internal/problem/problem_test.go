@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 func TestString(t *testing.T) {

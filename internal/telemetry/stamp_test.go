@@ -1,4 +1,4 @@
-package stamp
+package telemetry
 
 import (
 	"runtime/debug"

@@ -1,4 +1,4 @@
-package yamlvalue
+package problem
 
 import (
 	"encoding/json"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
 func parse(t *testing.T, text string) *yaml.Node {
@@ -23,7 +21,7 @@ func parse(t *testing.T, text string) *yaml.Node {
 }
 
 // lines renders problems as "3: rule".
-func lines(found problem.List) []string {
+func lines(found List) []string {
 	var lines []string
 	for _, p := range found.Kept {
 		lines = append(lines, fmt.Sprintf("%d: %s", p.Line, p))
@@ -48,7 +46,7 @@ func TestValue(t *testing.T) {
 		{"merge of a scalar", "<<: 1\n", map[string]any{}, []string{"11: << merges a mapping or a list of mappings"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			value, found := New(10, len(tt.text)).Value(parse(t, tt.text))
+			value, found := NewExpander(10, len(tt.text)).Value(parse(t, tt.text))
 			if diff := cmp.Diff(tt.want, value); diff != "" {
 				t.Errorf("unexpected value (-want +got):\n%s", diff)
 			}
@@ -63,7 +61,7 @@ func TestValue(t *testing.T) {
 func TestAliasesAreBounded(t *testing.T) {
 	text := "[&a " + strings.Repeat("x", 1000) + strings.Repeat(", *a", 100) + "]"
 	root := parse(t, text)
-	x := New(0, 1000)
+	x := NewExpander(0, 1000)
 	var problems []string
 	for range 3 {
 		_, found := x.Value(root)
@@ -108,7 +106,7 @@ func FuzzValue(f *testing.F) {
 		if err := yaml.Unmarshal(data, &document); err != nil || document.IsZero() {
 			return
 		}
-		x := New(0, len(data))
+		x := NewExpander(0, len(data))
 		got, found := x.Value(document.Content[0])
 		strict := plainTags(&document)
 		var want any

@@ -1,10 +1,10 @@
-// Package yamlvalue makes values of YAML nodes, of the types that encoding/json has,
+// Package problem makes values of YAML nodes, of the types that encoding/json has,
 // and says all that is wrong with them.
 //
 // It is our own, as the decoder of the YAML package compares each key of a mapping
 // with each other one and has an error for each pair of equal ones, and does not
 // bound what aliases of long texts expand to.
-package yamlvalue
+package problem
 
 import (
 	"bytes"
@@ -18,7 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/problem"
 )
 
 // What the aliases of a text expand to is bounded in proportion to it: enough to
@@ -36,12 +35,12 @@ type Expander struct {
 	budget int                 // what aliases may still expand to, in bytes
 	spent  bool                // whether they have gone beyond it, which is reported once
 	within map[*yaml.Node]bool // aliases that are being expanded
-	found  problem.List        // in the value that is being made
+	found  List                // in the value that is being made
 }
 
 // New returns an Expander for a text of that size in bytes that has the given
 // number of lines of the file before it.
-func New(offset, size int) *Expander {
+func NewExpander(offset, size int) *Expander {
 	return &Expander{offset: offset, budget: maxExpansion * min(size, maxSize), within: make(map[*yaml.Node]bool)}
 }
 
@@ -50,13 +49,13 @@ func (x *Expander) Offset() int { return x.offset }
 
 // Value returns the value of a node, and what is wrong with it. Aliases and merge
 // keys are resolved, dates are strings.
-func (x *Expander) Value(node *yaml.Node) (any, problem.List) {
-	x.found = problem.List{Room: problem.Room}
+func (x *Expander) Value(node *yaml.Node) (any, List) {
+	x.found = List{Room: Room}
 	return x.value(node), x.found
 }
 
 func (x *Expander) problemf(node *yaml.Node, format string, args ...any) {
-	x.found.Add(problem.Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
+	x.found.Add(Problem{Line: node.Line + x.offset, Rule: fmt.Sprintf(format, args...)})
 }
 
 // spend takes the size of a node from the budget if the node is part of what an alias
@@ -176,25 +175,25 @@ func (x *Expander) scalar(node *yaml.Node) any {
 
 // Document returns the one document of a file with at most so many bytes, or what keeps it
 // from being one. are says what a document is, such as "rules are".
-func Document(data []byte, most int, are string) (*yaml.Node, problem.Problem) {
+func Document(data []byte, most int, are string) (*yaml.Node, Problem) {
 	if len(data) > most {
-		return nil, problem.Problem{Rule: fmt.Sprintf("the file has more than %d bytes", most)}
+		return nil, Problem{Rule: fmt.Sprintf("the file has more than %d bytes", most)}
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, next yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return nil, problem.Problem{Rule: "the file is empty"}
+		return nil, Problem{Rule: "the file is empty"}
 	case err != nil:
 		return nil, SyntaxProblem(err)
 	}
 	switch err := decoder.Decode(&next); {
 	case err == nil:
-		return nil, problem.Problem{Line: next.Line, Rule: "a second document begins here; " + are + " one document"}
+		return nil, Problem{Line: next.Line, Rule: "a second document begins here; " + are + " one document"}
 	case !errors.Is(err, io.EOF):
 		return nil, SyntaxProblem(err)
 	}
-	return document.Content[0], problem.Problem{}
+	return document.Content[0], Problem{}
 }
 
 // Resolve returns the node that an alias stands for, and any other node as it is.
@@ -210,9 +209,9 @@ var syntaxLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?(?:lin
 
 // SyntaxProblem returns what an error of the YAML package says. The line is that in
 // the text which was decoded, or 0.
-func SyntaxProblem(err error) problem.Problem {
+func SyntaxProblem(err error) Problem {
 	text := err.Error()
 	match := syntaxLine.FindStringSubmatch(text)
 	line, _ := strconv.Atoi(match[1])
-	return problem.Problem{Line: line, Rule: text[len(match[0]):]}
+	return Problem{Line: line, Rule: text[len(match[0]):]}
 }

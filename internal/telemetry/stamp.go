@@ -1,5 +1,5 @@
-// Package stamp says what a binary was built from.
-package stamp
+// Package telemetry says what a binary was built from.
+package telemetry
 
 import (
 	"runtime/debug"
@@ -13,7 +13,7 @@ const module = "github.com/hamlet-federation/coredns-federation"
 // a git tree, the commit and whether the tree had changes that are in no commit:
 // "v1.2.0, commit c33c1088fc01, modified". A build that was not told has the version
 // "(devel)", and one without modules "unknown".
-func String() string {
+func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

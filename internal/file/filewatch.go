@@ -1,4 +1,4 @@
-// Package filewatch follows files of the operator and calls back when one of them
+// Package file follows files of the operator and calls back when one of them
 // may have changed: certificates, catalogs, lists of identities. What is in them,
 // and whether it really is new, is for the caller to find out.
 //
@@ -6,7 +6,7 @@
 // over a file, or the swap of the ..data link in a volume of Kubernetes, would end
 // the watch of the file. As notifications do not arrive from every file system, nor
 // for what is behind a symbolic link, the files are polled as well.
-package filewatch
+package file
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 
 // Config says what to follow and whom to call. Its functions are called one at a
 // time, and nothing else happens while one of them runs.
-type Config struct {
+type WatchConfig struct {
 	Paths []string
 
 	// Interval is the time between two polls. Directories are watched anew in
@@ -54,14 +54,14 @@ type Config struct {
 
 // Watch follows files. It is made by New.
 type Watch struct {
-	config  Config        // read-only after New
+	config  WatchConfig   // read-only after New
 	turn    chan struct{} // of capacity 1, full while one of the Runs follows the files
 	trouble string        // the last error of Trouble; owned by the Run whose turn it is
 }
 
 // New returns a Watch, which does nothing until it runs. Changed, Trouble and
 // Events may be left out.
-func New(c Config) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
+func NewWatch(c WatchConfig) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
 
 // Run follows the files until ctx ends, and returns nil then. It may run several
 // times at once: one Run follows, and when it ends another one takes over.
