@@ -21,7 +21,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 )
@@ -717,7 +717,7 @@ func TestExampleOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, problems, warnings := ownerconfig.Check(text); len(problems)+len(warnings) > 0 {
+		if _, problems, warnings := config.Check(text); len(problems)+len(warnings) > 0 {
 			t.Errorf("%s has the problems %v and the warnings %v", name, problems, warnings)
 		}
 	}

@@ -109,7 +109,7 @@ var allowed = map[string][]string{
 	"federation/source/relay": {
 		"federation", "federation/consumer/catalog", "federation/consumer", "federation/source", "federation/wire",
 	},
-	"federation/ownerconfig": {
+	"cmd/federationctl/config": {
 		"federation", "federation/source/file/catalogfile", "federation/mtls", "federation/owner", "federation/policy/pattern", "federation/policy",
 		"internal/problem", "federation/source", "federation/status/page", "federation/wire", "internal/problem",
 	},
@@ -198,7 +198,7 @@ var larger = map[string]exception{
 	"federation/consumer":                           {limit{1110, 15}, "one owner's catalog with all that keeps it: subscription, what of it is told to the owner, clocks, spans, and a file read in parts"},
 	"federation/mtls":                               {limit{1300, 19}, "one Source: its certificates, from files or an agent, and the connections that it judges by them, for gRPC and for HTTPS, with an authority to try it"},
 	"federation/owner":                              {limit{2790, 17}, "one server of several catalogs, which may be unavailable, for two versions of the protocol, both roles, consumers that resume or come all at once, and classes of them that are told different things, each with its account"},
-	"federation/ownerconfig":                        {limit{1620, 18}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
+	"cmd/federationctl/config":                      {limit{1620, 18}, "every key of one file, from listen to four kinds of sources, relays and exports, with what finds all mistakes in it and what is probably not meant"},
 	"federation/provider":                           {limit{1045, 15}, "one program's registration: its nodes, the stream that they share, what is said on it, and the addresses in turn, all of it on the same state"},
 	"federation/source":                             {limit{1416, 16}, "the rules of every source, all of them about the same parts and their list, and what is looked up in these, and all of it is read without holding up changes"},
 	"federation/source/registration":                {limit{1060, 15}, "one source with its server: streams of providers, lists, what commits and what publishes"},
@@ -213,13 +213,13 @@ var larger = map[string]exception{
 	"federation/source/registration/store/etcd": {
 		limit{1010, 15}, "one client of one etcd: its connection, the leases, transactions, list and watch, each of which has to live with members that hang",
 	},
-	"federation/status":           {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
-	"federation/status/page":      {limit{1132, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
-	"federation/wire":             {limit{1020, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
-	"federation/dns/zone":         {limit{1360, 18}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
-	"plugin":                      {limit{1015, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},
-	"cmd/federationctl/publisher": {limit{1380, 15}, "one owner as its configuration says: what a change keeps, replaces and leaves to a restart, for catalogs, five kinds of sources, their ports, rules and stores"},
-	"cmd/federationctl":           {limit{2180, 15}, "thirteen commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
+	"federation/status":       {limit{1230, 33}, "every noun that a report has, as JSON: the types are the contract; and the one wording of each"},
+	"federation/status/page":  {limit{1132, 15}, "one server with its bounds, and two forms of what it serves: JSON, and the page that judges the same reports"},
+	"federation/wire":         {limit{1020, 27}, "the whole border: two versions of the protocol in both directions, what is encoded once for all, and the path of it"},
+	"federation/dns/zone":     {limit{1360, 18}, "build, look-up, walk, differences and explanation of one zone; what can be read alone is in packages below it"},
+	"plugin":                  {limit{1015, 15}, "one plugin of CoreDNS: its server blocks, how they answer, and why, which runs the very same code"},
+	"cmd/federationctl/serve": {limit{1380, 15}, "one owner as its configuration says: what a change keeps, replaces and leaves to a restart, for catalogs, five kinds of sources, their ports, rules and stores"},
+	"cmd/federationctl":       {limit{2180, 15}, "thirteen commands, one of them with commands of its own: their flags, their help and their output; what they do is in packages below"},
 }
 
 // The reasons of the rules for statements.

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
@@ -551,12 +551,12 @@ func TestOwnerDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var configs []ownerconfig.Config
+	var configs []config.Config
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
-		if ownerconfig.Recognize(block[1]) != ownerconfig.FormConfiguration {
+		if config.Recognize(block[1]) != config.FormConfiguration {
 			continue
 		}
-		config, problems, warnings := ownerconfig.Check(block[1])
+		config, problems, warnings := config.Check(block[1])
 		if len(problems)+len(warnings) > 0 {
 			t.Errorf("problems %v, warnings %v in\n%s", problems, warnings, block[1])
 		}
@@ -565,7 +565,7 @@ func TestOwnerDocument(t *testing.T) {
 	if len(configs) != 5 || configs[1].Identity.SPIFFE.Socket == "" || configs[1].Identity.SPIFFE.TrustDomains == nil {
 		t.Fatalf("docs/owner.md has %d configurations, expected 5, of which the second has an agent", len(configs))
 	}
-	config := configs[0]
+	settings := configs[0]
 	// What is not set by the example is not shown by it.
 	var empty []string
 	var look func(path string, v reflect.Value)
@@ -573,8 +573,8 @@ func TestOwnerDocument(t *testing.T) {
 		switch {
 		case v.Kind() == reflect.Pointer && !v.IsNil():
 			look(path, v.Elem())
-		case v.Type() == reflect.TypeFor[ownerconfig.File](), v.Type() == reflect.TypeFor[ownerconfig.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
-			v.Type() == reflect.TypeFor[ownerconfig.Registration](), v.Type() == reflect.TypeFor[ownerconfig.Etcd](), v.Type() == reflect.TypeFor[ownerconfig.NSM](), v.Type() == reflect.TypeFor[ownerconfig.Relay](), v.Type() == reflect.TypeFor[ownerconfig.Config]():
+		case v.Type() == reflect.TypeFor[config.File](), v.Type() == reflect.TypeFor[config.Kubernetes](), v.Type() == reflect.TypeFor[policy.Rule](),
+			v.Type() == reflect.TypeFor[config.Registration](), v.Type() == reflect.TypeFor[config.Etcd](), v.Type() == reflect.TypeFor[config.NSM](), v.Type() == reflect.TypeFor[config.Relay](), v.Type() == reflect.TypeFor[config.Config]():
 			for i := range v.NumField() {
 				look(path+"."+v.Type().Field(i).Name, v.Field(i))
 			}
@@ -582,20 +582,20 @@ func TestOwnerDocument(t *testing.T) {
 			empty = append(empty, path)
 		}
 	}
-	look("", reflect.ValueOf(config))
-	look("file", reflect.ValueOf(config.Catalogs[0].Sources[0].File))
-	look("kubernetes", reflect.ValueOf(config.Catalogs[0].Sources[1].Kubernetes))
-	look("registration", reflect.ValueOf(config.Catalogs[0].Sources[2].Registration))
-	look("nsm", reflect.ValueOf(config.Catalogs[0].Sources[3].NSM))
-	look("relay", reflect.ValueOf(config.Catalogs[len(config.Catalogs)-1].Sources[0].Relay))
-	look("exports", reflect.ValueOf(config.Catalogs[0].Exports[0].Rule))
+	look("", reflect.ValueOf(settings))
+	look("file", reflect.ValueOf(settings.Catalogs[0].Sources[0].File))
+	look("kubernetes", reflect.ValueOf(settings.Catalogs[0].Sources[1].Kubernetes))
+	look("registration", reflect.ValueOf(settings.Catalogs[0].Sources[2].Registration))
+	look("nsm", reflect.ValueOf(settings.Catalogs[0].Sources[3].NSM))
+	look("relay", reflect.ValueOf(settings.Catalogs[len(settings.Catalogs)-1].Sources[0].Relay))
+	look("exports", reflect.ValueOf(settings.Catalogs[0].Exports[0].Rule))
 	// The first two exclude others, and another catalog has them. Services of clusters have
 	// no tags.
-	others := config.Catalogs[1].Sources
+	others := settings.Catalogs[1].Sources
 	if diff := cmp.Diff([]string{"registration.Store", "nsm.Plain", "exports.Tags"}, empty); diff != "" || others[1].Registration.Store == "" || !others[2].NSM.Plain {
 		t.Errorf("the configuration in docs/owner.md leaves out (-want +got):\n%s", diff)
 	}
-	if len(config.Catalogs) != 3 || config.Catalogs[1].ServerName == "" || config.Allow.File == "" {
-		t.Errorf("the configuration in docs/owner.md is too short: %+v", config)
+	if len(settings.Catalogs) != 3 || settings.Catalogs[1].ServerName == "" || settings.Allow.File == "" {
+		t.Errorf("the configuration in docs/owner.md is too short: %+v", settings)
 	}
 }

@@ -48,7 +48,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal("the command has no example")
 			}
 			dir := prepared(t)
-			_, address := serve(t, dir, filepath.Join(dir, "catalog.yaml"))
+			_, address := runServe(t, dir, filepath.Join(dir, "catalog.yaml"))
 			address = strings.Replace(address, "127.0.0.1", "localhost", 1)
 			for _, line := range found {
 				if served := runExample(t, dir, line, address, "api.fed.example\nshop.fed.example\n"); served != "" {

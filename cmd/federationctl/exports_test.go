@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 )
 
 // watches follows the owner with the command watch, as a party.
@@ -266,7 +266,7 @@ func TestDocumentedExports(t *testing.T) {
 	if example == nil {
 		t.Fatal("docs/owner.md has no example")
 	}
-	config, problems, warnings := ownerconfig.Check(example[1])
+	config, problems, warnings := config.Check(example[1])
 	if len(problems)+len(warnings) > 0 {
 		t.Fatalf("problems %v, warnings %v", problems, warnings)
 	}

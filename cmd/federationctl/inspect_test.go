@@ -245,7 +245,7 @@ func TestDumpIsServed(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "v 2", "v2", 1))
 	seen := func(file string) string {
-		_, address := serve(t, dir, file)
+		_, address := runServe(t, dir, file)
 		code, stdout, stderr := ctl(t, append([]string{"watch", address, "--once", "-o", "json"}, files(dir, "consumer")...)...)
 		if code != 0 {
 			t.Fatal(stderr)

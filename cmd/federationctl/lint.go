@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -123,10 +123,10 @@ func (l *linter) errorf(file, format string, args ...any) {
 
 // content checks the content of a file, whose form is to be recognized.
 func (l *linter) content(file string, data []byte, policy wire.Policy) {
-	switch ownerconfig.Recognize(data) {
-	case ownerconfig.FormConfiguration:
+	switch config.Recognize(data) {
+	case config.FormConfiguration:
 		l.configuration(file, data)
-	case ownerconfig.FormRules:
+	case config.FormRules:
 		l.rules(file, data)
 	default:
 		l.catalog(file, data, policy)
@@ -164,7 +164,7 @@ func (l *linter) catalog(file string, data []byte, policy wire.Policy) {
 // configuration checks the content of a configuration file, and the catalog files and
 // the rules that it names and that can be read.
 func (l *linter) configuration(opened string, data []byte) {
-	config, problems, warnings := ownerconfig.Check(data)
+	config, problems, warnings := config.Check(data)
 	l.problems += len(problems)
 	show(l.stdout, opened, "error", problems)
 	show(l.stdout, opened, "warning", warnings)

@@ -130,7 +130,7 @@ func staying(t *testing.T) []string {
 
 // serve starts an owner with a catalog file and the certificates in dir. It returns
 // the command and the address of the owner.
-func serve(t *testing.T, dir, file string, flags ...string) (*running, string) {
+func runServe(t *testing.T, dir, file string, flags ...string) (*running, string) {
 	t.Helper()
 	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", file}, files(dir, "owner"), flags)
 	r := background(t, args...)
@@ -321,7 +321,7 @@ func TestWatchV1Alpha1(t *testing.T) {
 	dir := pkiIn(t)
 	_, api, _ := strings.Cut(catalogText, "- name: api\n")
 	content := "services:\n- name: api\n  sans: [spiffe://owner.example/api]\n" + api
-	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), content))
+	owner, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), content))
 	for format, want := range map[string]string{
 		"table": `OP      NAME                  FQDN                              INSTANCES                     ENDPOINTS
 upsert  api                   api.fed.example                   HTTP                          192.0.2.20:80
@@ -357,7 +357,7 @@ const wantJSON = `{"op":"upsert","name":"api","service":{"name":"api","fqdn":"ap
 
 func TestServeAndWatchOnce(t *testing.T) {
 	dir := pkiIn(t)
-	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--window", "8", "--allow-id", pkiConsumerID)
+	owner, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--window", "8", "--allow-id", pkiConsumerID)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func TestServeAndWatchOnce(t *testing.T) {
 func TestWatchFollows(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), "services: []\n")
-	owner, address := serve(t, dir, file, staying(t)...)
+	owner, address := runServe(t, dir, file, staying(t)...)
 	watch := background(t, slices.Concat([]string{"watch", "-o", "json", address}, files(dir, "consumer"))...)
 	var got []string
 	for _, text := range []string{"", catalogText, "services: []\n"} {
@@ -427,8 +427,8 @@ func TestWatchFollows(t *testing.T) {
 func TestWatchFails(t *testing.T) {
 	dir, foreign := pkiIn(t), pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	_, address := serve(t, dir, file)
-	_, closed := serve(t, dir, file, "--allow-id", pkiOwnerID)
+	_, address := runServe(t, dir, file)
+	_, closed := runServe(t, dir, file, "--allow-id", pkiOwnerID)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -455,7 +455,7 @@ func TestWatchFails(t *testing.T) {
 	consumer := files(dir, "consumer")
 	stranger := slices.Concat(files(foreign, "consumer")[:4], consumer[4:])
 	parties := partiesIn(t)
-	_, other := serve(t, parties, file)
+	_, other := runServe(t, parties, file)
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -484,7 +484,7 @@ func TestWatchFails(t *testing.T) {
 func TestWatchNamesWhatItRefuses(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), strings.Replace(catalogText, "192.0.2.20", "127.0.0.1", 1))
-	_, address := serve(t, dir, file, "--allow-addresses", "127.0.0.0/8")
+	_, address := runServe(t, dir, file, "--allow-addresses", "127.0.0.0/8")
 	args := append([]string{"watch", "--once", address}, files(dir, "consumer")...)
 
 	code, stdout, stderr := ctl(t, args...)

@@ -257,7 +257,7 @@ func TestStatusTurnedAway(t *testing.T) {
 func TestServeStatus(t *testing.T) {
 	dir := pkiIn(t)
 	catalog := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	owner, _ := serve(t, dir, catalog, "--status", "127.0.0.1:0")
+	owner, _ := runServe(t, dir, catalog, "--status", "127.0.0.1:0")
 	c := &configured{running: owner, dir: dir}
 	if _, err := fmt.Sscanf(owner.line(), "status on %s", &c.status); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/policy"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
@@ -169,7 +169,7 @@ cannot be read here.`,
   federationctl watch localhost:8008 --cert consumer.pem --key consumer-key.pem --ca ca.pem \
       --once -o json >seen.json
   federationctl policy test owner.yaml --catalog seen.json --as spiffe://federation.example/consumer -o json shop api`,
-		Args:              config("test", "CONFIG and a NAME, or several", 2, -1),
+		Args:              configFile("test", "CONFIG and a NAME, or several", 2, -1),
 		ValidArgsFunction: completeNames,
 		RunE: func(command *cobra.Command, args []string) error {
 			ids, err := o.ids()
@@ -180,7 +180,7 @@ cannot be read here.`,
 			if err != nil {
 				return err
 			}
-			answers, told, err := exposure.Test(owners[0], ids, o.serverName, args[1:])
+			answers, told, err := policy.Test(owners[0], ids, o.serverName, args[1:])
 			notes(command.ErrOrStderr(), owners...)
 			if err != nil {
 				return explained(command.ErrOrStderr(), err)
@@ -213,14 +213,14 @@ further consumers are listed as well: these are told once allow names them.
 The exit code is 0 when somebody is told, 1 when nobody is, and 2 when it is not
 known.`,
 		Example:           policyExamples[1],
-		Args:              config("who-can", "CONFIG and a NAME", 2, 2),
+		Args:              configFile("who-can", "CONFIG and a NAME", 2, 2),
 		ValidArgsFunction: completeNames,
 		RunE: func(command *cobra.Command, args []string) error {
 			owners, err := o.open(ctx, command.ErrOrStderr(), args[0])
 			if err != nil {
 				return err
 			}
-			audiences, told, err := exposure.WhoCan(owners[0], o.serverName, args[1])
+			audiences, told, err := policy.WhoCan(owners[0], o.serverName, args[1])
 			notes(command.ErrOrStderr(), owners...)
 			if err != nil {
 				return explained(command.ErrOrStderr(), err)
@@ -252,7 +252,7 @@ differs there counts as well: put OLD beside NEW to compare the configurations a
 The exit code is 0 when nothing would change, 1 when something would, and 2 when it is
 not known.`,
 		Example:           policyExamples[2],
-		Args:              config("diff", "OLD and NEW", 2, 2),
+		Args:              configFile("diff", "OLD and NEW", 2, 2),
 		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(command *cobra.Command, args []string) error {
 			ids, err := o.ids()
@@ -271,7 +271,7 @@ not known.`,
 				}
 			}
 			all := !command.Flags().Changed("server-name")
-			differ, err := exposure.Diff(owners[0], owners[1], o.serverName, all, ids, func(g *exposure.Group) error {
+			differ, err := policy.Diff(owners[0], owners[1], o.serverName, all, ids, func(g *policy.Group) error {
 				return o.print(command.OutOrStdout(), g)
 			})
 			notes(command.ErrOrStderr(), owners...)
@@ -295,7 +295,7 @@ func isYes(yes bool) error {
 }
 
 // config requires so many arguments of a command, at least and at most; -1 is any number.
-func config(name, what string, least, most int) cobra.PositionalArgs {
+func configFile(name, what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
 			return fmt.Errorf("%s takes %s, not %d arguments", name, what, len(args))

@@ -112,7 +112,7 @@ func startWithOutput(t *testing.T, command *exec.Cmd) *bufio.Scanner {
 func TestPipelines(t *testing.T) {
 	realBinary(t)
 	dir := pkiIn(t)
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	_, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	watch := strings.Join(append([]string{"federationctl watch", address}, files(".", "consumer")...), " ")
 	for _, tt := range []struct {
 		name, script string

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/roster"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register/roster"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/child"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/health"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/registrar"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register/child"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/health"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
@@ -186,7 +186,7 @@ func (o *registerOptions) run(ctx context.Context, flags *pflag.FlagSet, args []
 	if len(args) > 0 {
 		ctx = context.WithoutCancel(ctx) // signals are for the command
 	}
-	code, err := registrar.Run(ctx, registrar.Config{
+	code, err := register.Run(ctx, register.Config{
 		Provider: provider.Config{Addresses: o.servers, Identity: identity},
 		Node:     o.node, Health: o.health, Drain: o.drain, Command: args, Stderr: stderr,
 	})

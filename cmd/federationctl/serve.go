@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/metrics"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -100,7 +100,7 @@ the metrics among it: https://github.com/hamlet-federation/coredns-federation`,
 
 // run serves until ctx ends.
 func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	config := publisher.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
+	config := serve.Config{File: o.config, Logger: slog.New(o.logFormat.handler(stderr))}
 	logLibraries(ctx, config.Logger)
 	provider, err := telemetry.New(ctx, telemetry.Config{Service: "federationctl", Version: version(), Logger: config.Logger})
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *serveOptions) run(ctx context.Context, flags *pflag.FlagSet, stdout, st
 	}
 	reporter := ownreport.New(version())
 	config.Observe, config.TurnedAway = reporter.Observe, reporter.TurnedAway
-	p, err := publisher.New(ctx, config)
+	p, err := serve.New(ctx, config)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return failed("interrupted before the files were read")
@@ -196,7 +196,7 @@ func listenStatus(ctx context.Context, c page.Config, logger *slog.Logger) (*pag
 	}
 	server, err := page.Listen(ctx, c, logger)
 	if err != nil {
-		return nil, publisher.Error{Key: "status", Err: err}
+		return nil, serve.Error{Key: "status", Err: err}
 	}
 	return server, nil
 }
@@ -222,33 +222,33 @@ func (o *serveOptions) check(flags *pflag.FlagSet) error {
 }
 
 // ownerConfig returns what the flags say.
-func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
+func (o *serveOptions) ownerConfig() (config.Config, error) {
 	allow, err := parseIDs("allow-id", o.allow)
 	if err != nil {
-		return ownerconfig.Config{}, err
+		return config.Config{}, err
 	}
 	if err := checkIDs("allow-id", allow, o.origin); err != nil {
-		return ownerconfig.Config{}, err
+		return config.Config{}, err
 	}
 	policy, err := parsePolicy(o.ranges)
 	if err != nil {
-		return ownerconfig.Config{}, err
+		return config.Config{}, err
 	}
 	if o.window < 1 || o.window > owner.MaxWindow {
-		return ownerconfig.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
+		return config.Config{}, fmt.Errorf("--window: %d is not in 1 to %d", o.window, owner.MaxWindow)
 	}
 	page := page.Config{Address: o.status}
 	if o.status != "" {
 		if err := page.Validate(); err != nil {
-			return ownerconfig.Config{}, fmt.Errorf("--status: %w", err)
+			return config.Config{}, fmt.Errorf("--status: %w", err)
 		}
 	}
-	return ownerconfig.Config{
+	return config.Config{
 		Listen: o.listen, Metrics: o.metrics, Status: page, Window: o.window, AllowAddresses: policy.AllowAddresses,
 		Identity: o.origin, Grace: mtls.DefaultGrace,
-		Allow: ownerconfig.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
-		Catalogs: []ownerconfig.Catalog{{Sources: []ownerconfig.Source{
-			{Name: "file:" + o.catalog, File: &ownerconfig.File{Path: o.catalog, MaxSize: int64(o.max)}},
+		Allow: config.Allow{IDs: allow, File: o.allowFile, Everybody: len(allow) == 0 && o.allowFile == ""},
+		Catalogs: []config.Catalog{{Sources: []config.Source{
+			{Name: "file:" + o.catalog, File: &config.File{Path: o.catalog, MaxSize: int64(o.max)}},
 		}}},
 	}, nil
 }
@@ -256,7 +256,7 @@ func (o *serveOptions) ownerConfig() (ownerconfig.Config, error) {
 // flagFailure returns why the owner cannot start, and which flag to change.
 func (o *serveOptions) flagFailure(err error) error {
 	key := ""
-	if e, ok := errors.AsType[publisher.Error](err); ok {
+	if e, ok := errors.AsType[serve.Error](err); ok {
 		key = e.Key
 	}
 	_, pathError := errors.AsType[*fs.PathError](err)
@@ -278,7 +278,7 @@ func (o *serveOptions) flagFailure(err error) error {
 // fileFailure returns why the owner cannot start, and what to change in the
 // configuration file.
 func (o *serveOptions) fileFailure(err error) error {
-	e, ok := errors.AsType[publisher.Error](err)
+	e, ok := errors.AsType[serve.Error](err)
 	_, pathError := errors.AsType[*fs.PathError](err)
 	switch {
 	case ok && e.Key != "":
@@ -293,11 +293,11 @@ func (o *serveOptions) fileFailure(err error) error {
 type size int64
 
 // String implements pflag.Value.
-func (s *size) String() string { return ownerconfig.FormatSize(int64(*s)) }
+func (s *size) String() string { return config.FormatSize(int64(*s)) }
 
 // Set implements pflag.Value.
 func (s *size) Set(text string) error {
-	number, err := ownerconfig.ParseSize(text)
+	number, err := config.ParseSize(text)
 	if err != nil {
 		return errors.New("not a size such as 512MiB")
 	}

@@ -137,7 +137,7 @@ func TestServeAllowFile(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "consumers.txt")
 	write(t, file, pkiConsumerID+" # ours\n")
-	owner, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--window", "8")
+	owner, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--window", "8")
 	consumer, partner := dialOwner(t, dir, "consumer", address), dialOwner(t, dir, "partner", address)
 	served := func(conn *grpc.ClientConn) *stream {
 		t.Helper()
@@ -193,7 +193,7 @@ func TestServeAllowFile(t *testing.T) {
 func TestServeAllowFileAndFlag(t *testing.T) {
 	dir := partiesIn(t)
 	file := write(t, filepath.Join(dir, "consumers.txt"), "[]\n")
-	_, address := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--allow-id", pkiConsumerID)
+	_, address := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText), "--allow-file", file, "--allow-id", pkiConsumerID)
 	if got := subscribe(t, dialOwner(t, dir, "consumer", address)).next(nil); got != "UPSERT api" {
 		t.Errorf("received %q, expected UPSERT api", got)
 	}
@@ -229,7 +229,7 @@ func TestServeRefusesFlags(t *testing.T) {
 func TestServeFollowsCertificates(t *testing.T) {
 	dir := pkiIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
-	_, address := serve(t, dir, write(t, file, catalogText))
+	_, address := runServe(t, dir, write(t, file, catalogText))
 	old := subscribe(t, dialOwner(t, dir, "consumer", address))
 	for range 3 {
 		old.next(nil)
@@ -298,7 +298,7 @@ func TestServeMetrics(t *testing.T) {
 	dir := partiesIn(t)
 	file := filepath.Join(dir, "catalog.yaml")
 	allow := write(t, filepath.Join(dir, "consumers.txt"), pkiConsumerID+"\n")
-	owner, address := serve(t, dir, write(t, file, catalogText), "--metrics", "127.0.0.1:0", "--allow-file", allow)
+	owner, address := runServe(t, dir, write(t, file, catalogText), "--metrics", "127.0.0.1:0", "--allow-file", allow)
 	var url string
 	if _, err := fmt.Sscanf(owner.line(), "metrics on %s", &url); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestServeTellsSystemd(t *testing.T) {
 	}
 
 	t.Setenv("NOTIFY_SOCKET", address.Name)
-	r, _ := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	r, _ := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	if got := told(); got != "READY=1" {
 		t.Errorf("told %q first, want READY=1", got)
 	}
@@ -46,7 +46,7 @@ func TestServeTellsSystemd(t *testing.T) {
 func TestServeWithoutSystemd(t *testing.T) {
 	dir := pkiIn(t)
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "gone"))
-	r, _ := serve(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
+	r, _ := runServe(t, dir, write(t, filepath.Join(dir, "catalog.yaml"), catalogText))
 	if code := r.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0:\n%s", code, r.errs)
 	}

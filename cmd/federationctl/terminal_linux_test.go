@@ -121,7 +121,7 @@ func (v *terminal) watchOn(t *testing.T, dir, address string) (stop func()) {
 func TestWatchOnATerminal(t *testing.T) {
 	dir := pkiIn(t)
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
-	owner, address := serve(t, dir, file, append(staying(t), "--allow-addresses", "127.0.0.0/8")...)
+	owner, address := runServe(t, dir, file, append(staying(t), "--allow-addresses", "127.0.0.0/8")...)
 	v := newTerminal(t)
 	stop := v.watchOn(t, dir, address)
 	defer stop()

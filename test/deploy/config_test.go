@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 )
 
@@ -42,7 +42,7 @@ func TestOwnerConfig(t *testing.T) {
 	}
 	texts["overlay"] = string(overlay)
 	for name, text := range texts {
-		if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 {
+		if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {
 			t.Errorf("%s: %v, in\n%s", name, wrong, text)
 		}
 	}
@@ -104,7 +104,7 @@ func TestStatus(t *testing.T) {
 		for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
 			if text, ok := at(o, "data", "owner.yaml").(string); ok {
 				served += strings.Count(text, owner)
-				if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 {
+				if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {
 					t.Errorf("%s: %v, in\n%s", example, wrong, text)
 				}
 			}

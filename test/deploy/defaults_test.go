@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/hamlet-federation/coredns-federation/federation/ownerconfig"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 )
 
 // only returns the one object of a kind.
@@ -143,14 +143,14 @@ func TestExtras(t *testing.T) {
 		}
 	}
 	text, _ := at(only(t, rendered, "ConfigMap"), "data", "owner.yaml").(string)
-	if _, wrong := ownerconfig.Parse([]byte(text)); len(wrong) > 0 || !strings.Contains(text, "kubeconfig: /etc/kube/config") {
+	if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 || !strings.Contains(text, "kubeconfig: /etc/kube/config") {
 		t.Errorf("%v, in\n%s", wrong, text)
 	}
 }
 
 // The schema has the keys that the owner's configuration takes.
 func TestKubernetesKeys(t *testing.T) {
-	_, wrong := ownerconfig.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
+	_, wrong := config.Parse([]byte("catalogs:\n- sources:\n  - kubernetes: {cluster: west, zone: west.fed.example, nonesuch: 1}\n"))
 	known := regexp.MustCompile(`nonesuch: there is no such key; those that there are: (.*)`).FindStringSubmatch(fmt.Sprintln(wrong))
 	if known == nil {
 		t.Fatalf("%v does not say which keys there are", wrong)

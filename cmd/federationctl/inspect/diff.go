@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/exposure"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/policy"
 )
 
 // Diff writes what differs between two catalogs, a service a line in the order of their
@@ -30,7 +30,7 @@ func Diff(w io.Writer, before, after *Catalog) (differ bool, err error) {
 		default:
 			if !a[0].Equal(b[0]) {
 				var fields []string
-				for _, field := range exposure.Compare(a[0].Service(), b[0].Service()) {
+				for _, field := range policy.Compare(a[0].Service(), b[0].Service()) {
 					fields = append(fields, field.String())
 				}
 				show("~ %s (%s): %s\n", plain(b[0].Name()), short(b[0].FQDN()), strings.Join(fields, ", "))

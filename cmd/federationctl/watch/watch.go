@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/tty"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
@@ -17,7 +17,7 @@ import (
 // labels are of small fixed sets, or stand in the owner's configuration: never a
 // consumer, a service, or text that a consumer sent.
 type Collector struct {
-	Status func() publisher.Status
+	Status func() serve.Status
 }
 
 var (
@@ -225,7 +225,7 @@ func oneIf(is bool) float64 {
 }
 
 // metrics returns what serves the metrics of this process.
-func metrics(status func() publisher.Status) http.Handler {
+func metrics(status func() serve.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector{status}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})

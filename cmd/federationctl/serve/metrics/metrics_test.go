@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/ownreport"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve/ownreport"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
@@ -20,14 +20,14 @@ import (
 )
 
 // handler returns the handler of an owner with that status.
-func handler(reported publisher.Status) http.Handler {
-	return Handler(func() publisher.Status { return reported }, func() status.Status { return ownreport.Convert(reported, time.Now()) })
+func handler(reported serve.Status) http.Handler {
+	return Handler(func() serve.Status { return reported }, func() status.Status { return ownreport.Convert(reported, time.Now()) })
 }
 
 // TestMetricsOfSeveralCatalogs scrapes an owner with a default catalog, whose metrics
 // have no label catalog, and another one.
 func TestMetricsOfSeveralCatalogs(t *testing.T) {
-	status := publisher.Status{
+	status := serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{"": {Services: 2, Withheld: map[wire.Version]int{wire.V1Alpha1: 2}}, "mesh-b.example": {Services: 3, Resumed: 5, Spared: 70}}},
 		Catalogs: map[string]source.Status{
 			"": {Sources: []source.SourceStatus{{Name: "file a.yaml", Complete: true, Lifetime: time.Hour}}},
@@ -85,7 +85,7 @@ func TestClasses(t *testing.T) {
 	for i := range ownreport.MaxClassName {
 		long = append(long, i+1)
 	}
-	status := publisher.Status{
+	status := serve.Status{
 		Server: owner.Stats{Catalogs: map[string]owner.CatalogStats{
 			"":  {Classes: []owner.ClassStats{{Consumers: 1}, {Rules: []int{1, 3}, Consumers: 2, Services: 4}, {Rules: long, Consumers: 5, Services: 6}}},
 			"b": many, "without": {},
@@ -123,7 +123,7 @@ func TestClasses(t *testing.T) {
 func TestRelays(t *testing.T) {
 	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
 	upstream := consumer.Status{Status: catalog.Status{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
-	status := publisher.Status{
+	status := serve.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},
 		Relays:   map[string]map[string]consumer.Status{"b": {away.Name: upstream}},
@@ -147,10 +147,10 @@ func TestRelays(t *testing.T) {
 // TestRegistrations shows a source in which programs register.
 func TestRegistrations(t *testing.T) {
 	at := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8009}
-	status := publisher.Status{
+	status := serve.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Sources: []source.SourceStatus{{Name: "registration:a", Published: true, Staying: true, Complete: true}}}},
-		Registrations: map[string]map[string]publisher.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{
+		Registrations: map[string]map[string]serve.Registration{"b": {"registration:a": {Address: at, Stats: registration.Stats{
 			Nodes: 7, Streams: 3, Old: 4, Pending: 2, Convergence: 90 * time.Second, Granted: 8, Cleared: 1, StoreAway: true,
 			Expired: map[string]uint64{"silent": 5}, Refused: map[string]uint64{"quota": 6},
 		}}}},

@@ -7,14 +7,14 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/publisher"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
 // Handler serves /metrics, /healthz, /readyz and the status page /. Status returns the
 // status of the owner, and page the one that the page shows.
-func Handler(reported func() publisher.Status, page func() status.Status) http.Handler {
+func Handler(reported func() serve.Status, page func() status.Status) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics(reported))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
+)
+
+// The forms that the content of a file can have.
+const (
+	FormCatalog       = "catalog"       // of services
+	FormConfiguration = "configuration" // of an owner
+	FormRules         = "rules"         // of a registration
+)
+
+// ruleKeys are the keys at the top of a file of rules.
+var ruleKeys = []string{"rules", "observers"}
+
+// keyLine matches a key of the outermost mapping of a file in YAML.
+var keyLine = regexp.MustCompile(`(?m)^["']?(services|` + strings.Join(slices.Concat(topKeys, ruleKeys), "|") + `)["']?[ \t]*:`)
+
+// Recognize returns the form that the content of a file looks most like, by the keys of
+// its outermost mapping: a catalog has services, and where there are none, a
+// configuration has a key of a configuration, and rules have one of rules. Everything
+// else counts as a catalog. The content may be broken.
+func Recognize(data []byte) (form string) {
+	if len(data) > MaxBytes {
+		return FormCatalog
+	}
+	var keys []string
+	if root, wrong := parse(data); wrong == (problem.Problem{}) {
+		for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
+			keys = append(keys, root.Content[i].Value)
+		}
+	} else {
+		for _, match := range keyLine.FindAllSubmatch(data, -1) {
+			keys = append(keys, string(match[1]))
+		}
+	}
+	has := func(some []string) bool {
+		return slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(some, key) })
+	}
+	switch {
+	case slices.Contains(keys, "services"):
+	case has(topKeys):
+		return FormConfiguration
+	case has(ruleKeys):
+		return FormRules
+	}
+	return FormCatalog
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
+)
+
+const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent those of consumers are SPIFFE IDs"
+
+// warnings returns what is probably not meant in a configuration without mistakes that
+// the reader has read.
+func (r *reader) warnings(c Config) problem.List {
+	found := problem.List{Room: problem.Room}
+	warnf := func(field, format string, args ...any) { notef(&found, r.places[field], format, args...) }
+	agent := c.Identity.SPIFFE.Socket != ""
+	rules := slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return len(of.Exports) > 0 })
+	for i, id := range c.Allow.IDs {
+		field := fmt.Sprintf("allow.ids[%d]", i)
+		switch {
+		case agent && !id.IsSPIFFE():
+			warnf(field, noSPIFFE)
+		case rules && !slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return tells(of, id) }):
+			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
+		}
+	}
+	for _, at := range r.registrations {
+		g := at.registration
+		if g.Store == "" && g.Etcd == nil {
+			warnf(at.field, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
+		}
+		if e := g.Etcd; e != nil && slices.ContainsFunc(e.Endpoints, isPlainElsewhere) {
+			warnf(at.field+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
+		}
+	}
+	for _, at := range r.relays {
+		if at.relay.isUnnamed() {
+			warnf(at.field+".addresses", "has an IP address, for which the certificate of the owner must be valid; few are: name the owner in owner_ids, or its host in tls_servername")
+		}
+	}
+	for i, of := range c.Catalogs {
+		warnV1Alpha1(of, func(rule int, format string, args ...any) {
+			warnf(fmt.Sprintf("catalogs[%d].exports[%d]", i, rule), format, args...)
+		})
+		field := fmt.Sprintf("catalogs[%d].exports", i)
+		if of.Policy != nil && len(of.Exports) == 0 {
+			warnf(field, "is empty: nobody is told anything; leave it out to tell everything to everyone who may subscribe")
+		}
+		for _, s := range of.Policy.Shadowed() {
+			warnf(fmt.Sprintf("%s[%d]", field, s.Rule-1), "is never reached: the rule on line %d covers it", of.Exports[s.By-1].Line)
+		}
+		for j, rule := range of.Exports {
+			for k, to := range rule.Rule.To {
+				field := fmt.Sprintf("%s[%d].to[%d]", field, j, k)
+				p, err := pattern.ParseID(to)
+				if err != nil {
+					continue // never: it has been checked
+				}
+				switch {
+				case agent && to != "*" && !p.IsSPIFFE():
+					warnf(field, noSPIFFE)
+				case c.Allow.File == "" && len(c.Allow.IDs) > 0 && !slices.ContainsFunc(c.Allow.IDs, p.Matches):
+					warnf(field, "is nobody in allow.ids")
+				}
+			}
+		}
+	}
+	return found
+}
+
+// warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1
+// of its upstream has no place for it.
+func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
+	if !slices.ContainsFunc(c.Sources, func(s Source) bool { return s.Relay != nil && s.Relay.Version == wire.V1Alpha1 }) {
+		return
+	}
+	for i, rule := range c.Exports {
+		if len(rule.Rule.Endpoints) > 0 {
+			warnf(i, "chooses endpoints by label, and those of an upstream that speaks v1alpha1 have none: it hides every service that it is for")
+		}
+		if slices.Contains(rule.Rule.Strip, "sans") {
+			warnf(i, "strips sans, without which consumers that speak v1alpha1, as this upstream does, cannot be told of a service: they are never told that their catalog is complete")
+		}
+	}
+}
+
+// tells reports whether some rule of a catalog is for a consumer with that identity.
+func tells(c Catalog, id federation.ID) bool {
+	return c.Policy == nil || len(c.Policy.Class([]federation.ID{id}).Rules()) > 0
+}

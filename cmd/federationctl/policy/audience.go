@@ -1,0 +1,188 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+)
+
+// Audience says who is told of a service.
+type Audience struct {
+	Asked   string    `json:"asked"`
+	Name    string    `json:"name"`
+	FQDN    string    `json:"fqdn"` // in the catalog
+	Told    []Share   `json:"told"`
+	NotTold []Refusal `json:"notTold"`
+	Further []Further `json:"further"`
+
+	whole *federation.Service
+}
+
+// Share has the consumers that are told of a service by one rule.
+type Share struct {
+	Consumers []string `json:"consumers"`
+	Rule      *Rule    `json:"rule,omitempty"`
+	*Shape
+
+	why string
+}
+
+// Refusal has the consumers that may subscribe and are not told, for one reason.
+type Refusal struct {
+	Consumers []string `json:"consumers"`
+	Reason    string   `json:"reason"`
+}
+
+// Further is a pattern of consumers that allow does not name, and that would be told.
+type Further struct {
+	To   string `json:"to"`
+	Rule *Rule  `json:"rule"`
+}
+
+// String returns the audience as lines.
+func (a *Audience) String() string {
+	var b strings.Builder
+	told, all := 0, 0
+	for _, s := range a.Told {
+		told += len(s.Consumers)
+	}
+	for _, r := range a.NotTold {
+		all += len(r.Consumers)
+	}
+	fmt.Fprintf(&b, "%stold to %d of %s\n", asked(a.Asked, a.Name), told, printable.Count(told+all, "consumer"))
+	for _, s := range a.Told {
+		fmt.Fprintf(&b, "%s\n%s%s", s.why, s.rows(a.whole), listed(s.Consumers))
+	}
+	for _, r := range a.NotTold {
+		fmt.Fprintf(&b, "not told: %s\n%s", r.Reason, listed(r.Consumers))
+	}
+	if len(a.Further) > 0 {
+		b.WriteString("told once allow names them:\n")
+	}
+	for _, f := range a.Further {
+		fmt.Fprintf(&b, "  consumer   %s, by rule %d\n", plain(f.To), f.Rule.Number)
+	}
+	return b.String()
+}
+
+// listed returns the consumers, one a line.
+func listed(consumers []string) string {
+	var b strings.Builder
+	for _, id := range consumers {
+		fmt.Fprintf(&b, "  consumer   %s\n", plain(id))
+	}
+	return b.String()
+}
+
+// WhoCan returns who is told of the services with that name or fqdn, of which one may
+// be an alias. Told reports whether anybody is.
+func WhoCan(o *offline.Owner, serverName, name string) (audiences []*Audience, told bool, err error) {
+	c, err := open(o, serverName)
+	if err != nil {
+		return nil, false, err
+	}
+	alone, err := c.alone()
+	if err != nil {
+		return nil, false, err
+	}
+	found, err := c.find(name, func(s *offline.Service, as federation.FQDN) bool {
+		whole := s.Service()
+		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
+			d := p.Explain(p.Class(nil), whole)
+			return d.Service != nil && d.Service.FQDN == as
+		})
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	for _, s := range found {
+		a := &Audience{Asked: name, Name: s.Name(), FQDN: s.FQDN(), whole: s.Service(), Told: []Share{}, NotTold: []Refusal{}}
+		c.share(a, s)
+		a.Further = c.further(s, alone)
+		told = told || len(a.Told) > 0
+		audiences = append(audiences, a)
+	}
+	return audiences, told, nil
+}
+
+// share finds out what each of the consumers that may subscribe is told of the service.
+func (c *catalog) share(a *Audience, s *offline.Service) {
+	shares, refusals := make(map[*Rule]int), make(map[string]int)
+	for _, id := range c.owner.Allowed() {
+		outcome, whole := c.decide(c.consumer(id), s)
+		if outcome.told == nil {
+			i, ok := refusals[outcome.reason]
+			if !ok {
+				i = len(a.NotTold)
+				refusals[outcome.reason] = i
+				a.NotTold = append(a.NotTold, Refusal{Reason: outcome.reason})
+			}
+			a.NotTold[i].Consumers = append(a.NotTold[i].Consumers, id.String())
+			continue
+		}
+		i, ok := shares[outcome.rule]
+		if !ok {
+			i = len(a.Told)
+			shares[outcome.rule] = i
+			a.Told = append(a.Told, Share{Rule: outcome.rule, Shape: newShape(whole, outcome.told), why: outcome.why()})
+		}
+		a.Told[i].Consumers = append(a.Told[i].Consumers, id.String())
+	}
+}
+
+// allows reports whether a pattern is an identity that may subscribe.
+func (c *catalog) allows(pattern string) bool {
+	id, err := federation.ParseID(pattern)
+	if err != nil {
+		return false
+	}
+	_, allowed := c.owner.Admit([]federation.ID{id})
+	return allowed
+}
+
+// alone returns a policy for each rule, in which it is the only one and for everybody.
+func (c *catalog) alone() ([]*policy.Policy, error) {
+	policies := make([]*policy.Policy, len(c.rules))
+	for i := range c.rules {
+		rule := c.rules[i].rule
+		rule.To = []string{"*"}
+		p, mistakes := policy.New([]policy.Rule{rule})
+		if len(mistakes) > 0 {
+			return nil, mistakes[0].Err // the rule has none: it is in force
+		}
+		policies[i] = p
+	}
+	return policies, nil
+}
+
+// further returns the patterns of consumers that would be told of the service if allow
+// named them. It leaves out those all of whose consumers an earlier rule decides about.
+func (c *catalog) further(s *offline.Service, alone []*policy.Policy) []Further {
+	further, whole := []Further{}, s.Service()
+	var decided []pattern.ID
+	for i := range c.rules {
+		d := alone[i].Explain(alone[i].Class(nil), whole)
+		if d.Rule == 0 || s.By != "" {
+			continue
+		}
+		var its []pattern.ID
+		for _, to := range c.rules[i].rule.To {
+			p, err := pattern.ParseID(to)
+			if err != nil || slices.ContainsFunc(decided, func(by pattern.ID) bool { return by.Covers(p) }) {
+				continue
+			}
+			its = append(its, p)
+			if d.Service != nil && !c.allows(to) {
+				further = append(further, Further{to, &c.rules[i]})
+			}
+		}
+		decided = append(decided, its...)
+	}
+	return further
+}

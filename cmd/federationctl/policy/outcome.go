@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// Shape is a service in the form in which somebody is told of it.
+type Shape struct {
+	As      string  `json:"as"` // fqdn
+	Service Service `json:"service"`
+	Changes []Field `json:"changes,omitempty"` // to what it is in the catalog
+}
+
+func newShape(in, out *federation.Service) *Shape {
+	return &Shape{plainFQDN(out.FQDN), Service{out}, Compare(in, out)}
+}
+
+// Service is a service. In JSON it is what a catalog file has.
+type Service struct{ *federation.Service }
+
+// MarshalJSON implements json.Marshaler.
+func (s Service) MarshalJSON() ([]byte, error) {
+	return protojson.Marshal(wire.EncodeService(s.Service))
+}
+
+var _ json.Marshaler = Service{}
+
+// consumer is one who subscribes to a catalog.
+type consumer struct {
+	allowed bool
+	class   policy.Class
+}
+
+// consumer returns a consumer of the catalog whose certificate has these identities.
+func (c *catalog) consumer(ids ...federation.ID) consumer {
+	counting, allowed := c.owner.Admit(ids)
+	if !allowed {
+		return consumer{}
+	}
+	return consumer{true, c.Policy.Class(counting)}
+}
+
+// outcome is what becomes of a service for a consumer.
+type outcome struct {
+	rule   *Rule               // that decided, nil for none
+	told   *federation.Service // nil where it is not told
+	reason string              // why it is not told
+}
+
+// decide returns what becomes of a service of the catalog, and its form there.
+func (c *catalog) decide(to consumer, s *offline.Service) (outcome, *federation.Service) {
+	whole := s.Service()
+	switch {
+	case s.By != "":
+		return outcome{reason: "it is not published: " + s.By + " stands first"}, whole
+	case !to.allowed:
+		return outcome{reason: c.refusal()}, whole
+	case c.Policy == nil:
+		return outcome{told: whole}, whole
+	}
+	d := c.Policy.Explain(to.class, whole)
+	switch {
+	case d.Rule == 0:
+		return outcome{reason: d.Reason}, whole
+	case d.Service == nil:
+		r := &c.rules[d.Rule-1]
+		return outcome{rule: r, reason: r.String() + " hides it: " + d.Reason}, whole
+	}
+	return outcome{rule: &c.rules[d.Rule-1], told: d.Service}, whole
+}
+
+// refusal returns why a consumer may not subscribe.
+func (c *catalog) refusal() string {
+	if c.owner.SPIFFE() {
+		return "the consumer may not subscribe, allow does not name its SPIFFE ID; host names do not count with identity.spiffe"
+	}
+	return "the consumer may not subscribe, allow does not name it"
+}
+
+// why returns that a service is told, and by what.
+func (o outcome) why() string {
+	if o.rule == nil {
+		return "told, as the catalog has no exports: everybody who may subscribe is told everything"
+	}
+	return "told by " + o.rule.String()
+}
+
+// rows returns lines with the form of a service.
+func (s *Shape) rows(whole *federation.Service) string {
+	_, fqdn, instances, endpoints := printable.Cells(s.Service.Service)
+	var b strings.Builder
+	if before := plainFQDN(whole.FQDN); before != fqdn {
+		fqdn += ", an alias of " + before
+	}
+	fmt.Fprintf(&b, "  fqdn       %s\n  instances  %s\n  endpoints  %s\n", fqdn, instances, endpoints)
+	rest := slices.DeleteFunc(slices.Clone(s.Changes), func(f Field) bool { return f.Field == "fqdn" })
+	if len(rest) > 0 {
+		fmt.Fprintf(&b, "  changes    %s\n", fields(rest))
+	}
+	return b.String()
+}

@@ -1,0 +1,107 @@
+// Package policy says what the consumers of an owner are told, as far as its files say
+// so: one consumer, all of them, and before and after an edit.
+//
+// It decides nothing by itself: who is told of what is decided by federation/policy, as
+// in the owner.
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/policy"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
+)
+
+// Rule is a rule of an export policy. Its text is for people.
+type Rule struct {
+	Number int    `json:"number"` // in the catalog, from 1
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Match  string `json:"match"`
+	To     string `json:"to"`
+
+	rule policy.Rule
+}
+
+func newRule(number int, file string, export config.Export) Rule {
+	var conditions []string
+	if len(export.Rule.FQDNs) > 0 {
+		conditions = append(conditions, "fqdn "+few(export.Rule.FQDNs, ","))
+	}
+	var labels []string
+	for _, key := range slices.Sorted(maps.Keys(export.Rule.Labels)) {
+		labels = append(labels, key+"="+export.Rule.Labels[key])
+	}
+	if len(labels) > 0 {
+		conditions = append(conditions, "labels "+few(labels, ","))
+	}
+	if len(export.Rule.Tags) > 0 {
+		conditions = append(conditions, "tags "+few(export.Rule.Tags, ","))
+	}
+	match := strings.Join(conditions, ", ")
+	if match == "" {
+		match = "everything"
+	}
+	return Rule{Number: number, File: file, Line: export.Line, Match: match, To: few(export.Rule.To, ","), rule: export.Rule}
+}
+
+// catalog is one of an owner.
+type catalog struct {
+	*offline.Catalog
+
+	owner *offline.Owner
+	rules []Rule
+}
+
+// open reads the catalog of an owner with that server name.
+func open(o *offline.Owner, serverName string) (*catalog, error) {
+	c, err := o.Catalog(serverName)
+	if err != nil {
+		return nil, err
+	}
+	opened := &catalog{Catalog: c, owner: o}
+	for i, export := range c.Exports {
+		opened.rules = append(opened.rules, newRule(i+1, o.File(), export))
+	}
+	return opened, nil
+}
+
+// String returns the rule in short, with its place.
+func (r *Rule) String() string {
+	return fmt.Sprintf("rule %d (%s:%d: %s to %s)", r.Number, problem.Printable(r.File), r.Line, r.Match, r.To)
+}
+
+// most is how many words a text has of a list of any length.
+const most = 8
+
+// few joins the first few words, each of which is printed safely, and counts all of
+// them where there are more.
+func few(words []string, separator string) string {
+	shown := make([]string, min(len(words), most))
+	for i := range shown {
+		shown[i] = plain(words[i])
+	}
+	text := strings.Join(shown, separator)
+	if len(words) > most {
+		text += fmt.Sprintf("%s... (%d)", separator, len(words))
+	}
+	return text
+}
+
+// plain returns a text that stands in a file: quoted, unless it is short printable ASCII
+// without quotes and backslashes.
+func plain(text string) string {
+	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" {
+		return quoted
+	}
+	return text
+}
+
+// plainFQDN returns a name in DNS without its final dot.
+func plainFQDN(name federation.FQDN) string { return strings.TrimSuffix(name.String(), ".") }

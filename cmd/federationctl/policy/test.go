@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/federation"
+)
+
+// Answer says what a consumer is told of a service.
+type Answer struct {
+	Asked  string `json:"asked"`
+	Name   string `json:"name"`
+	FQDN   string `json:"fqdn"` // in the catalog
+	Told   bool   `json:"told"`
+	Rule   *Rule  `json:"rule,omitempty"`   // that decided
+	Reason string `json:"reason,omitempty"` // why it is not told
+	*Shape
+
+	whole *federation.Service
+	why   string
+}
+
+// String returns the answer as a line, and lines with the form of the service.
+func (a *Answer) String() string {
+	line := asked(a.Asked, a.Name)
+	if !a.Told {
+		return line + "not told: " + a.Reason + "\n"
+	}
+	return line + a.why + "\n" + a.rows(a.whole)
+}
+
+// asked returns how a line about a service begins that was asked for by a name.
+func asked(name, service string) string {
+	if name == service {
+		return plain(name) + ": "
+	}
+	return plain(name) + ": service " + plain(service) + " is "
+}
+
+// Test returns what a consumer whose certificate has these identities is told of the
+// services with that name or fqdn, be it the one that the consumer knows. Without an
+// answer for a name there is an error. Told reports whether each name has an answer that
+// is told.
+func Test(o *offline.Owner, ids []federation.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
+	c, err := open(o, serverName)
+	if err != nil {
+		return nil, false, err
+	}
+	to := c.consumer(ids...)
+	told = true
+	known := func(s *offline.Service, as federation.FQDN) bool {
+		o, _ := c.decide(to, s)
+		return o.told != nil && o.told.FQDN == as
+	}
+	for _, name := range names {
+		found, err := c.find(name, known)
+		if err != nil {
+			return nil, false, err
+		}
+		seen := false
+		for _, s := range found {
+			outcome, whole := c.decide(to, s)
+			a := &Answer{
+				Asked: name, Name: s.Name(), FQDN: s.FQDN(), Told: outcome.told != nil,
+				Rule: outcome.rule, Reason: outcome.reason, whole: whole, why: outcome.why(),
+			}
+			if a.Told {
+				a.Shape = newShape(whole, outcome.told)
+				seen = true
+			}
+			answers = append(answers, a)
+		}
+		told = told && seen
+	}
+	return answers, told, nil
+}
+
+// find returns the services with that name or fqdn, and those of which known says that
+// a consumer knows them by that fqdn.
+func (c *catalog) find(name string, known func(s *offline.Service, as federation.FQDN) bool) ([]*offline.Service, error) {
+	fqdn, err := federation.ParseFQDN(name)
+	if err != nil {
+		fqdn = federation.FQDN{} // which no service has
+	}
+	origins := c.origins(fqdn)
+	var found []*offline.Service
+	for _, s := range c.Services {
+		its := s.FQDN()
+		if s.Name() == name || its == plainFQDN(fqdn) || origins[its] && known(s, fqdn) {
+			found = append(found, s)
+		}
+	}
+	if slices.ContainsFunc(found, func(s *offline.Service) bool { return s.By == "" }) {
+		found = slices.DeleteFunc(found, func(s *offline.Service) bool { return s.By != "" })
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.owner.File(), offline.CatalogName(c.ServerName), plain(name))
+	}
+	return found, nil
+}
+
+// origins returns the fqdns, without the final dot, of which a rule may make that alias.
+func (c *catalog) origins(alias federation.FQDN) map[string]bool {
+	origins := make(map[string]bool)
+	for i := range c.rules {
+		for from, to := range c.rules[i].rule.As {
+			// The rules are in force, so the names of zones are.
+			zone, _ := federation.ParseOrigin(from)
+			known, _ := federation.ParseOrigin(to)
+			if origin, err := alias.Rename(known, zone); err == nil && alias.Within(known) {
+				origins[plainFQDN(origin)] = true
+			}
+		}
+	}
+	return origins
+}

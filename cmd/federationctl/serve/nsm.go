@@ -1,0 +1,34 @@
+package serve
+
+import (
+	"net/url"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// openNSM returns the source of a registry, which is not connected yet.
+func (p *Publisher) openNSM(s config.Source, policy wire.Policy) (source.Source, error) {
+	zone, err := federation.ParseFQDN(s.NSM.Zone)
+	if err != nil {
+		return nil, err
+	}
+	c := nsm.Config{
+		Registry: s.NSM.Registry, Zone: zone, Name: s.NSM.Name, Policy: policy, Logger: p.logger.With("source", s.Name),
+	}
+	if !s.NSM.Plain {
+		address, err := url.Parse(s.NSM.Registry)
+		if err != nil {
+			return nil, err
+		}
+		c.Credentials = p.identity.Client(address.Hostname(), s.NSM.IDs)
+	}
+	opened, err := nsm.New(c)
+	if err != nil {
+		return nil, err // opened would be a source that is not nil
+	}
+	return opened, nil
+}

@@ -1,0 +1,165 @@
+package ownreport
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/serve"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/status"
+)
+
+// Convert returns what a publisher says of itself as a report, but for what it does not
+// know: its version, where it listens, and what has happened lately.
+func Convert(p serve.Status, now time.Time) status.Status {
+	s := status.Status{
+		Role: status.Owner, Now: now.UTC(), Began: utc(p.Began), Ready: len(p.Waiting) == 0, Waiting: p.Waiting,
+		Publisher: &status.Publisher{
+			Config: p.File, Restart: p.Restart, Connections: p.Server.Connections,
+			Certificate: utc(p.Certificate), Authority: utc(p.CA),
+		},
+	}
+	if p.File != "" {
+		s.Publisher.Applied = utc(p.Applied)
+	}
+	for file, err := range p.Broken {
+		if err == nil {
+			continue
+		}
+		if s.Publisher.Broken == nil {
+			s.Publisher.Broken = make(map[string]string)
+		}
+		s.Publisher.Broken[file] = err.Error()
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Catalogs)) {
+		s.Catalogs = append(s.Catalogs, catalog(name, p, now))
+	}
+	return s
+}
+
+// catalog returns the report of the catalog with that server name.
+func catalog(name string, p serve.Status, now time.Time) status.Catalog {
+	of := p.Server.Catalogs[name]
+	c := status.Catalog{
+		Name: name, Unavailable: p.Catalogs[name].Unavailable, Services: of.Services, Classes: Classes(of),
+		Unsent: of.Unsent, InFlight: of.InFlight, Oldest: utc(of.Oldest), Sources: []status.Source{},
+	}
+	for version, n := range of.Consumers {
+		if c.Consumers == nil {
+			c.Consumers = make(map[string]int)
+		}
+		c.Consumers[version.String()] = n
+	}
+	for version, n := range of.Withheld {
+		if c.Withheld == nil {
+			c.Withheld = make(map[string]int)
+		}
+		c.Withheld[version.String()] = n
+	}
+	for _, reported := range p.Catalogs[name].Sources {
+		s := convertSource(reported)
+		if g, ok := p.Registrations[name][reported.Name]; ok && reported.Staying {
+			s.Registration = &status.Registration{
+				Address: g.Address.String(), Nodes: g.Nodes, Providers: g.Streams, Old: g.Old, Pending: g.Pending,
+				Convergence: g.Convergence.Seconds(), StoreAway: g.StoreAway,
+			}
+		}
+		if m, ok := p.Relays[name][reported.Name]; ok && reported.Staying {
+			s.Relay = relayed(reported, m, now)
+			s.Relay.Certificate, s.Relay.Authority = utc(p.Certificate), utc(p.CA)
+		}
+		c.Sources = append(c.Sources, s)
+	}
+	return c
+}
+
+// convertSource returns the report of a source.
+func convertSource(of source.SourceStatus) status.Source {
+	s := status.Source{
+		Name: of.Name, State: "current", Away: of.Away, Since: utc(of.Since), Lifetime: lifetime(of.Lifetime),
+		Published: of.Published, Leaving: of.Published && !of.Staying, Services: of.Services, Hidden: of.Hidden, Refused: of.Refused,
+		Held: of.Held, Release: utc(of.Release),
+	}
+	switch {
+	case of.Lapsed:
+		s.State = "lapsed"
+	case of.Away != "":
+		s.State = "away"
+	case !of.Complete:
+		s.State = "waiting"
+	}
+	return s
+}
+
+// lifetime returns the lifetime of a source as a configuration has it.
+func lifetime(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "forever"
+	case d < 0:
+		return "0s"
+	}
+	return d.String()
+}
+
+// relayed returns the report of the owner that a relay follows.
+func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.Upstream {
+	u := history.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &history.Log{}, now)
+	u.Retention = lifetime(of.Lifetime)
+	return &u
+}
+
+// utc returns a time in UTC, and the zero time as it is.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}
+
+// MaxClasses and MaxClassName bound the classes of a catalog that are shown one by one, and
+// their names, in bytes.
+const (
+	MaxClasses   = 100
+	MaxClassName = 64
+)
+
+// otherClasses stands for the classes beyond the bounds.
+const otherClasses = "other"
+
+// Classes returns the classes of a catalog in the order of their rules, the other classes
+// last, with their services added up. There are none while it has no exports.
+func Classes(of owner.CatalogStats) []status.Class {
+	var shown []status.Class
+	other := status.Class{Name: otherClasses}
+	more := false
+	for _, c := range of.Classes {
+		name := className(c.Rules)
+		if len(shown) == MaxClasses || len(name) > MaxClassName {
+			other.Consumers, other.Services, more = other.Consumers+c.Consumers, other.Services+c.Services, true
+			continue
+		}
+		shown = append(shown, status.Class{Name: name, Consumers: c.Consumers, Services: c.Services})
+	}
+	if more {
+		shown = append(shown, other)
+	}
+	return shown
+}
+
+func className(rules []int) string {
+	if len(rules) == 0 {
+		return "none"
+	}
+	numbers := make([]string, len(rules))
+	for i, rule := range rules {
+		numbers[i] = strconv.Itoa(rule)
+	}
+	return strings.Join(numbers, "+")
+}

@@ -1,0 +1,341 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// maxProviderMessage is how large a message of a provider may be, in bytes, on a port
+// for providers.
+const maxProviderMessage = 64 << 10
+
+// registered is a source in which programs register. Its settings stay until the process
+// ends, but for the rules: another source in its place would know of nobody.
+type registered struct {
+	*registration.Source
+
+	// read-only
+	publisher *Publisher
+	name      string // of the source
+	key       string // of its entry
+	settings  config.Registration
+
+	enforcing sync.Mutex // is held while rules are set
+
+	// guarded by the mutex of Publisher
+
+	port         *port // nil: that of the owner
+	rules        *ruleset
+	began, ended bool // whether Run was called, and has returned
+}
+
+// errTwice is why a registration publishes nothing that was put back into the
+// configuration at the moment at which it ended: a source runs once.
+var errTwice = errors.New("it was put back while it ended; restart the owner")
+
+// Run implements source.Source. With its end providers cannot connect any more, unless
+// another registration has the port.
+func (g *registered) Run(ctx context.Context, part source.Part) {
+	if !g.begin() {
+		part.Away(errTwice)
+		<-ctx.Done()
+		return
+	}
+	g.Source.Run(ctx, part)
+	g.end()
+}
+
+// begin reports whether the source runs for the first time.
+func (g *registered) begin() bool {
+	g.publisher.mu.Lock()
+	defer g.publisher.mu.Unlock()
+	first := !g.began
+	g.began = true
+	return first
+}
+
+func (g *registered) end() {
+	p := g.publisher
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.ended = true
+	if g.rules.stop != nil {
+		g.rules.stop()
+	}
+	p.leaveLocked(g.port)
+}
+
+// enforce sets rules, unless those of another file have taken their place.
+func (g *registered) enforce(from *ruleset, r *rules.Rules) {
+	g.enforcing.Lock()
+	defer g.enforcing.Unlock()
+	g.publisher.mu.Lock()
+	current := g.rules == from
+	g.publisher.mu.Unlock()
+	if current {
+		g.SetRules(r)
+	}
+}
+
+// stands reports whether the source that settings describe would stand in the way of this
+// one: with its name, its port or the file of its store.
+func (g *registered) stands(s config.Registration) bool {
+	return g.settings.Name == s.Name || g.settings.Listen == s.Listen || s.Store != "" && g.settings.Store == s.Store
+}
+
+// inPlaceOf returns the registration of the catalog that runs on in place of the one that
+// settings describe, or nil when there is none. It has the same key, or else stands in
+// its way; those in taken have their place already.
+func (c *catalog) inPlaceOf(key string, s config.Registration, taken []*registered) *registered {
+	for _, is := range []func(g *registered) bool{
+		func(g *registered) bool { return g.key == key },
+		func(g *registered) bool { return g.stands(s) },
+	} {
+		i := slices.IndexFunc(c.running, func(g *registered) bool { return is(g) && !g.ended && !slices.Contains(taken, g) })
+		if i >= 0 {
+			return c.running[i]
+		}
+	}
+	return nil
+}
+
+// register makes those among the sources of entries the registrations of the catalog.
+// Those before may run on until the next list of sources is complete. The caller
+// holds the mutex of Publisher.
+func (c *catalog) register(entries []source.Entry) {
+	c.registered = nil
+	for _, e := range entries {
+		if g, ok := e.Source.(*registered); ok {
+			c.registered = append(c.registered, g)
+		}
+	}
+	before := slices.DeleteFunc(c.running, func(g *registered) bool { return g.ended || slices.Contains(c.registered, g) })
+	c.running = slices.Concat(c.registered, before)
+}
+
+// port is where providers connect to, for one registration at a time. Its fields are guarded
+// by the mutex of Publisher.
+type port struct {
+	key      string
+	listener net.Listener
+	source   *registered        // to which it leads
+	users    int                // registrations that have it: another one may be ending
+	stop     context.CancelFunc // ends it; nil before it is served
+}
+
+// Ports returns a line for each address beside Addr that providers connect to.
+func (p *Publisher) Ports() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var lines []string
+	for _, opened := range p.ports {
+		lines = append(lines, fmt.Sprintf("%s on %s", opened.source.name, opened.listener.Addr()))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// portKey returns the key of the port of a registration, or nothing where it is that of the owner.
+func portKey(serverName string, s config.Registration) string {
+	if strings.HasSuffix(s.Listen, ":0") {
+		return fmt.Sprintf("%s %s %s", s.Listen, serverName, s.Name) // each is another one
+	}
+	return s.Listen
+}
+
+// openRegistration returns the source that the configuration describes, for the catalog with
+// that server name. Its port is opened, or taken from a registration that ends.
+func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serverName string, policy wire.Policy) (*registered, error) {
+	settings := *s.Registration
+	g := &registered{publisher: p, name: s.Name, settings: settings}
+	var err error
+	if g.rules, err = p.openRules(ctx, settings.Rules); err != nil {
+		return nil, err
+	}
+	name, err := ownerName(settings, p.config.Listen)
+	if err != nil {
+		return nil, err
+	}
+	logger := p.logger.With("source", s.Name)
+	kept, err := openStore(s, name, logger)
+	if err != nil {
+		return nil, err
+	}
+	g.Source, err = registration.New(registration.Config{
+		Name: settings.Name, Owner: name, Rules: g.rules.rules, Store: kept,
+		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
+	})
+	if err == nil && settings.Listen != "" {
+		g.port, err = p.enter(ctx, portKey(serverName, settings), settings.Listen)
+	}
+	return g, err
+}
+
+// ownerName returns the name by which owners that share a store tell each other apart: a
+// host may run several, on different ports.
+func ownerName(s config.Registration, listen string) (string, error) {
+	if s.Owner != "" {
+		return s.Owner, nil
+	}
+	if s.Listen != "" {
+		listen = s.Listen
+	}
+	_, port, _ := net.SplitHostPort(listen) // the configuration has been checked
+	host, err := os.Hostname()
+	return net.JoinHostPort(host, port), err
+}
+
+// enter returns the port with that key for one more registration.
+func (p *Publisher) enter(ctx context.Context, key, address string) (*port, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	opened := p.ports[key]
+	if opened == nil {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		opened = &port{key: key, listener: listener}
+		p.ports[key] = opened
+	}
+	opened.users++
+	return opened, nil
+}
+
+// leaveLocked ends a port when no registration has it any more. It may be nil. The caller
+// holds the mutex.
+func (p *Publisher) leaveLocked(opened *port) {
+	if opened == nil {
+		return
+	}
+	opened.users--
+	if opened.users > 0 {
+		return
+	}
+	delete(p.ports, opened.key)
+	if opened.stop != nil {
+		opened.stop()
+	} else {
+		opened.listener.Close()
+	}
+}
+
+// discard closes the ports of the registrations that a plan has opened, and that will not
+// run.
+func (p *Publisher) discard(next *plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range next.opened {
+		p.leaveLocked(g.port)
+	}
+	p.pending = nil
+}
+
+// attend lets providers in, and follows the rules, of the registrations that run now. The
+// caller holds the mutex.
+func (p *Publisher) attend(ctx context.Context) {
+	for _, c := range p.catalogs {
+		for _, g := range c.registered {
+			if g.rules.stop == nil && !g.ended {
+				p.followRules(ctx, g)
+			}
+			if g.port != nil && g.port.stop == nil {
+				p.servePort(ctx, g.port)
+			}
+		}
+	}
+}
+
+func (p *Publisher) servePort(ctx context.Context, opened *port) {
+	ctx, opened.stop = context.WithCancel(ctx)
+	find := func(string) (*registration.Source, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return opened.source.Source, nil
+	}
+	p.running.Go(func() {
+		err := p.gate.Serve(ctx, gate.Port{
+			Listener: opened.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
+			Lasting: func(to grpc.ServiceRegistrar) {
+				registrationv1.RegisterRegistrationServiceServer(to, desk{find: find})
+			},
+		})
+		if err != nil {
+			p.logger.Error("a port for providers is not served any more", "listen", opened.listener.Addr(), "error", err)
+		}
+	})
+}
+
+// atOwner returns the registration to which the port of the owner leads, for the server name
+// of a provider's handshake.
+func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := strings.ToLower(strings.TrimSuffix(serverName, "."))
+	c := p.catalogs[name]
+	if c == nil {
+		name, c = "", p.catalogs[""]
+	}
+	if c == nil {
+		return nil, status.Errorf(codes.Unavailable, "there is no catalog for the server name %s of your handshake", federation.Quote(serverName))
+	}
+	for _, g := range c.registered {
+		if g.port == nil {
+			return g.Source, nil
+		}
+	}
+	return nil, status.Errorf(codes.Unimplemented, "nothing can be registered on this port in the catalog %s, to which the server name %s of your handshake leads",
+		Shown(name), federation.Quote(serverName))
+}
+
+// desk hands providers to the registration that is for them.
+type desk struct {
+	registrationv1.UnimplementedRegistrationServiceServer
+
+	find func(serverName string) (*registration.Source, error)
+}
+
+// Register implements the registration service.
+func (d desk) Register(stream registrationv1.RegistrationService_RegisterServer) error {
+	s, err := d.of(stream.Context())
+	if err != nil {
+		return err
+	}
+	return s.Register(stream)
+}
+
+// List implements the registration service.
+func (d desk) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
+	s, err := d.of(stream.Context())
+	if err != nil {
+		return err
+	}
+	return s.List(request, stream)
+}
+
+func (d desk) of(ctx context.Context) (*registration.Source, error) {
+	p, _ := peer.FromContext(ctx)
+	caller, _ := mtls.PeerOf(p.AuthInfo)
+	return d.find(caller.State.ServerName)
+}

@@ -1,0 +1,170 @@
+package serve
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
+	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
+)
+
+// Status is what there is to say of an owner at one moment, for metrics, probes and
+// people.
+type Status struct {
+	Began   time.Time
+	Waiting []string // what the owner waits for before it is ready; none when it is
+
+	File    string    // the configuration file; empty when there is none
+	Applied time.Time // when what is in effect of it was applied
+	Restart []string  // keys whose new values wait for a restart
+
+	// Broken has the files that are followed: config, allow, catalog and rules, of which the
+	// last two stand for all catalog files and for all rules of registrations. It says why what a file holds now is not used, or nil.
+	Broken map[string]error
+
+	// When the owner's certificate expires, and the next authority. Both are zero while
+	// there is none yet from a SPIFFE agent.
+	Certificate, CA time.Time
+
+	Server   owner.Stats
+	Catalogs map[string]source.Status // by server name
+
+	// Registrations has the sources in which programs register, by the server name of
+	// their catalog and their name.
+	Registrations map[string]map[string]Registration
+
+	// Relays has the subscriptions of relays, by the server name of their catalog and the
+	// name of the source.
+	Relays map[string]map[string]consumer.Status
+}
+
+// Registration is what there is to say of a source in which programs register.
+type Registration struct {
+	registration.Stats
+
+	Address net.Addr // that providers connect to
+}
+
+// Ready returns what the owner waits for before it is ready: it must have a certificate,
+// one catalog must have been complete once, and consumers be served: a catalog that cannot
+// be served must not take the others with it. An owner that was ready stays so until it ends.
+func (p *Publisher) Ready() (waiting []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.serving {
+		if p.ready {
+			return []string{"the owner is ending"}
+		}
+		waiting = append(waiting, "consumers are not served yet")
+	}
+	if p.ready {
+		return waiting
+	}
+	if certificate, _ := p.identity.Expiry(); certificate.IsZero() {
+		waiting = append(waiting, "there is no certificate yet from the SPIFFE agent at "+p.config.Identity.SPIFFE.Socket)
+	}
+	var incomplete []string
+	for _, name := range slices.Sorted(maps.Keys(p.catalogs)) {
+		select {
+		case <-p.catalogs[name].sources.Published():
+		default:
+			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", Shown(name), p.catalogs[name].sources.Status().Unavailable))
+		}
+	}
+	if len(incomplete) == len(p.catalogs) {
+		waiting = append(waiting, incomplete...)
+	}
+	p.ready = len(waiting) == 0
+	return waiting
+}
+
+// Shown returns the server name of a catalog as people read it.
+func Shown(serverName string) string {
+	if serverName == "" {
+		return "(default)"
+	}
+	return serverName
+}
+
+// Catalog is what is published under one server name.
+type Catalog struct {
+	Sources  *source.Catalog
+	Registry *owner.Registry
+	Exports  []config.Export // that are in effect; none: everything is told to everyone who may subscribe
+}
+
+// Catalogs returns what is published, by server name.
+func (p *Publisher) Catalogs() map[string]Catalog {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	catalogs := make(map[string]Catalog, len(p.catalogs))
+	for name, c := range p.catalogs {
+		catalogs[name] = Catalog{c.sources, c.registry, c.exports.Exports}
+	}
+	return catalogs
+}
+
+// Retry tries at once to reach the owner that the catalog with a server name is relayed
+// from, if it is and there is no stream.
+func (p *Publisher) Retry(catalog string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, ok := p.catalogs[catalog]
+	if !ok {
+		return
+	}
+	for _, of := range c.known {
+		if of, ok := of.(*relay.Source); ok {
+			of.Retry()
+		}
+	}
+}
+
+// Status returns what there is to say of the owner now.
+func (p *Publisher) Status() Status {
+	s := Status{
+		Began: p.began, Waiting: p.Ready(), File: p.file, Server: p.server.Stats(),
+		Broken: make(map[string]error), Catalogs: make(map[string]source.Status), Registrations: make(map[string]map[string]Registration),
+		Relays: make(map[string]map[string]consumer.Status),
+	}
+	if p.settings != nil {
+		s.Broken["config"] = p.settings.Err()
+	}
+	s.Certificate, s.CA = p.identity.Expiry()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Applied, s.Restart = p.applied, p.restart
+	if p.allowed.file != nil {
+		s.Broken["allow"] = p.allowed.file.Err()
+	}
+	for name, c := range p.catalogs {
+		s.Catalogs[name] = c.sources.Status()
+		s.Registrations[name] = make(map[string]Registration)
+		for _, g := range c.registered {
+			at := Registration{g.Stats(), p.listener.Addr()}
+			if g.port != nil {
+				at.Address = g.port.listener.Addr()
+			}
+			s.Registrations[name][g.name] = at
+			s.Broken["rules"] = cmp.Or(s.Broken["rules"], g.rules.file.Err())
+		}
+		for _, of := range c.known {
+			switch of := of.(type) {
+			case *file.File:
+				s.Broken["catalog"] = cmp.Or(s.Broken["catalog"], of.Err())
+			case *relay.Source: // the only one of its catalog
+				s.Relays[name] = map[string]consumer.Status{s.Catalogs[name].Sources[len(s.Catalogs[name].Sources)-1].Name: of.Status()}
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
+	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
+	"github.com/hamlet-federation/coredns-federation/internal/file"
+)
+
+// maxPassword bounds the file with a password, in bytes.
+const maxPassword = 4 << 10
+
+// openStore returns what keeps the nodes of a registration, for the owner of that name, or
+// nil for memory only.
+func openStore(source config.Source, owner string, logger *slog.Logger) (store.Store, error) {
+	s := source.Registration
+	switch {
+	case s.Store != "":
+		opened, err := journal.New(journal.Config{Path: s.Store, Lifetime: source.Lifetime, Convergence: s.Convergence, Logger: logger})
+		if err != nil {
+			return nil, err // opened would be a store that is not nil
+		}
+		return opened, nil
+	case s.Etcd == nil:
+		return nil, nil //nolint:nilnil // memory, as package registration has it
+	}
+	c := etcd.Config{
+		Endpoints: s.Etcd.Endpoints, Prefix: s.Etcd.Prefix, Username: s.Etcd.Username, Owner: owner, Logger: logger,
+		Lease: max(s.Convergence, leastLease), Lifetime: source.Lifetime,
+	}
+	if s.Etcd.PasswordFile != "" {
+		password, _, err := file.Read(s.Etcd.PasswordFile, maxPassword)
+		if err != nil {
+			return nil, fmt.Errorf("password of etcd: %w", err)
+		}
+		if c.Password = string(bytes.TrimRight(password, "\r\n")); c.Password == "" {
+			return nil, fmt.Errorf("password of etcd: %s is empty", s.Etcd.PasswordFile)
+		}
+	}
+	if s.Etcd.TLS != (mtls.Files{}) {
+		var err error
+		if c.TLS, err = etcd.TLS(s.Etcd.TLS); err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+	}
+	opened, err := etcd.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("etcd %s: %w", strings.Join(s.Etcd.Endpoints, ", "), err)
+	}
+	return opened, nil
+}
+
+// leastLease is the shortest lease of etcd.
+const leastLease = 2 * time.Second
