@@ -276,7 +276,7 @@ func parameter(function *ast.FuncDecl, name string) int {
 func TestDocumentedLogs(t *testing.T) {
 	code := &logged{lines: make(map[string]bool), keys: make(map[string]bool)}
 	packages := make(map[string][]*source)
-	for _, folder := range []string{"federation", "plugin", "cmd"} {
+	for _, folder := range []string{"federation", "internal", "plugin", "cmd"} {
 		err := fs.WalkDir(os.DirFS(".."), folder, func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 				return err

@@ -1,6 +1,6 @@
 // Package consumer keeps a copy of one owner's catalog current.
 //
-// A [Mirror] is a subscription (package consumer), the catalog that it fills
+// A [Mirror] is a subscription (package stream), the catalog that it fills
 // (package catalog), the clocks by which the catalog ages, and the file that preserves
 // it across restarts. It knows when an owner is synced, how long the services of a
 // lost one are kept, and when to ask for the catalog once more. Package agent turns

@@ -1,6 +1,6 @@
 // Package status is what a CoreDNS with the plugin, or an owner, says of itself to the
 // person on call: its status, its services, and why a name is answered as it is. The types
-// are the JSON of the status endpoint, whose paths begin with /v1: package statuspage
+// are the JSON of the status endpoint, whose paths begin with /v1: package page
 // serves them, and federationctl reads them.
 //
 // Version 1 stays as it is, but for fields that are added: readers ignore those that they

@@ -1,6 +1,6 @@
-// Package telemetry has the provider of OpenTelemetry that a program of this project makes
-// its spans with. Its settings are the standard variables of the environment; where these
-// name no endpoint, there is none.
+// Package telemetry says what a binary was built from, and has the provider of
+// OpenTelemetry that a program of this project makes its spans with. The settings of that
+// are the standard variables of the environment; where these name no endpoint, there is none.
 package telemetry
 
 import (

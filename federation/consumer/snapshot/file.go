@@ -174,7 +174,7 @@ func removeAbandoned(dir, base string) {
 
 // Load reads the snapshot of an owner from a file. The error wraps fs.ErrNotExist
 // when there is no file, as for every owner at first. It wraps an error of package
-// regularfile when path is not a regular file, or the file is larger than MaxFile.
+// file when path is not a regular file, or the file is larger than MaxFile.
 func Load(path string, o Options) (*Snapshot, error) {
 	f, _, err := file.Open(path, MaxFile)
 	if err != nil {

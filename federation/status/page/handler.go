@@ -1,4 +1,4 @@
-// Package page serves what package report says of a process over HTTP, for people,
+// Package page serves what package status says of a process over HTTP, for people,
 // for federationctl and for scripts. A GET changes nothing. A POST can have an owner that is
 // lost tried at once, or services withdrawn that are held.
 package page

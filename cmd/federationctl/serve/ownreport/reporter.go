@@ -1,4 +1,4 @@
-// Package ownreport says of an owner what package report has for it: how it is, what it
+// Package ownreport says of an owner what package status has for it: how it is, what it
 // publishes, and why a name is told to whom, or to nobody.
 package ownreport
 

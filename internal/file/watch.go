@@ -1,11 +1,3 @@
-// Package file follows files of the operator and calls back when one of them
-// may have changed: certificates, catalogs, lists of identities. What is in them,
-// and whether it really is new, is for the caller to find out.
-//
-// The directories of the files are watched with fsnotify, not the files: a rename
-// over a file, or the swap of the ..data link in a volume of Kubernetes, would end
-// the watch of the file. As notifications do not arrive from every file system, nor
-// for what is behind a symbolic link, the files are polled as well.
 package file
 
 import (
@@ -18,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Config says what to follow and whom to call. Its functions are called one at a
+// WatchConfig says what to follow and whom to call. Its functions are called one at a
 // time, and nothing else happens while one of them runs.
 type WatchConfig struct {
 	Paths []string
@@ -59,7 +51,7 @@ type Watch struct {
 	trouble string        // the last error of Trouble; owned by the Run whose turn it is
 }
 
-// New returns a Watch, which does nothing until it runs. Changed, Trouble and
+// NewWatch returns a Watch, which does nothing until it runs. Changed, Trouble and
 // Events may be left out.
 func NewWatch(c WatchConfig) *Watch { return &Watch{config: c, turn: make(chan struct{}, 1)} }
 

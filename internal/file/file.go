@@ -1,9 +1,18 @@
-// Package file keeps what a file of the operator says in force: a catalog, a list
-// of identities. What the content means is for the caller to say.
+// Package file reads files of the operator, such as certificates, catalogs and lists of
+// identities, follows them, and keeps what they say in force. What the content means is for
+// the caller to say.
 //
-// A broken file is reported and changes nothing: one that is gone, empty or half
-// written withdraws no service, turns nobody away and lets nobody in. Only regular files
-// are read, and none that is larger than its limit.
+// [Open] and [Read] take regular files up to a size: a FIFO would block its reader forever,
+// a device such as /dev/zero has no end, and a file may be larger than memory.
+//
+// A [Watch] calls back when a file may have changed. It watches the directories with
+// fsnotify, not the files: a rename over a file, or the swap of the ..data link in a volume
+// of Kubernetes, would end the watch of the file. As notifications do not arrive from every
+// file system, nor for what is behind a symbolic link, it polls the files as well.
+//
+// A [File] keeps the last good content of one. A broken file is reported and changes
+// nothing: one that is gone, empty or half written withdraws no service, turns nobody away
+// and lets nobody in.
 package file
 
 import (

@@ -1,7 +1,3 @@
-// Package file opens and reads files of the operator, such as certificates,
-// catalogs and snapshots, that must be regular files of a bounded size: a FIFO would
-// block its reader forever, a device such as /dev/zero has no end, and a file may be
-// larger than memory.
 package file
 
 import (

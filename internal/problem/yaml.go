@@ -1,9 +1,3 @@
-// Package problem makes values of YAML nodes, of the types that encoding/json has,
-// and says all that is wrong with them.
-//
-// It is our own, as the decoder of the YAML package compares each key of a mapping
-// with each other one and has an error for each pair of equal ones, and does not
-// bound what aliases of long texts expand to.
 package problem
 
 import (
@@ -38,7 +32,7 @@ type Expander struct {
 	found  List                // in the value that is being made
 }
 
-// New returns an Expander for a text of that size in bytes that has the given
+// NewExpander returns an Expander for a text of that size in bytes that has the given
 // number of lines of the file before it.
 func NewExpander(offset, size int) *Expander {
 	return &Expander{offset: offset, budget: maxExpansion * min(size, maxSize), within: make(map[*yaml.Node]bool)}

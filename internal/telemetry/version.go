@@ -1,4 +1,3 @@
-// Package telemetry says what a binary was built from.
 package telemetry
 
 import (
@@ -9,7 +8,7 @@ import (
 // module is the path of the module that this package is in.
 const module = "github.com/hamlet-federation/coredns-federation"
 
-// String returns the version of this module in the binary, and, where it was built from
+// Version returns the version of this module in the binary, and, where it was built from
 // a git tree, the commit and whether the tree had changes that are in no commit:
 // "v1.2.0, commit c33c1088fc01, modified". A build that was not told has the version
 // "(devel)", and one without modules "unknown".

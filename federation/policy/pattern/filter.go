@@ -1,5 +1,3 @@
-// Package pattern says which services of an owner a consumer wants, out of those that
-// the owner tells it of.
 package pattern
 
 import (
