@@ -213,7 +213,7 @@ Type: cpu
    40000us   runtime.copystack
              runtime.newstack
              runtime.morestack
-             github.com/hamlet-federation/coredns-federation/federation/zone.(*index).get (inline)
+             github.com/hamlet-federation/coredns-federation/federation/dns/zone.(*index).get (inline)
 -----------+-------------------------------------------------------
    10000us   runtime.scanobject
              runtime.gcDrain

@@ -40,20 +40,20 @@ const (
 
 // rare are the functions that common queries do not call, with who does.
 var rare = map[string]string{
-	"plugin.(*Federation).next":                              "names of another plugin",
-	"plugin.(*Federation).fallsThrough":                      "zones that fall through",
-	"plugin.(*Federation).answerIndirect":                    "endpoints that are hosts elsewhere",
-	"plugin.(*Federation).answerTargets":                     "SRV records of endpoints that are hosts",
-	"plugin.trimGlue":                                        "glue that does not fit the client's buffer",
-	"federation/zone.(*Result).aim":                          "SRV records of endpoints that are hosts",
-	"federation/zone.(*Result).follow":                       "endpoints that are hosts",
-	"federation/zone.(*Zone).shadowed":                       "services below instances of services",
-	"federation/dns/zone/precedence.(*Tree).holders":         "names that several owners have",
-	"federation/dns/zone/reply.hostGlue":                     "endpoints that are hosts",
-	"federation/dns/zone/reply.otherTypes":                   "SOA, NS and ANY",
-	"federation/dns/zone/record.Address":                     "names of addresses, which few ask for: they come as glue",
-	"federation/zone.(*origin).addressesOf":                  "names of name servers",
-	"federation/dns/zone/subtree.(*Subtree).isAboveInstance": "empty non-terminals",
+	"plugin.(*Federation).next":                                       "names of another plugin",
+	"plugin.(*Federation).fallsThrough":                               "zones that fall through",
+	"plugin.(*Federation).answerIndirect":                             "endpoints that are hosts elsewhere",
+	"plugin.(*Federation).answerTargets":                              "SRV records of endpoints that are hosts",
+	"plugin.trimGlue":                                                 "glue that does not fit the client's buffer",
+	"federation/dns/zone.(*Result).aim":                               "SRV records of endpoints that are hosts",
+	"federation/dns/zone.(*Result).follow":                            "endpoints that are hosts",
+	"federation/dns/zone.(*Zone).shadowed":                            "services below instances of services",
+	"federation/dns/zone/internal/precedence.(*Tree).holders":         "names that several owners have",
+	"federation/dns/zone/reply.hostGlue":                              "endpoints that are hosts",
+	"federation/dns/zone/reply.otherTypes":                            "SOA, NS and ANY",
+	"federation/dns/zone/record.Address":                              "names of addresses, which few ask for: they come as glue",
+	"federation/dns/zone.(*origin).addressesOf":                       "names of name servers",
+	"federation/dns/zone/internal/subtree.(*Subtree).isAboveInstance": "empty non-terminals",
 }
 
 // TestFrames compiles the plugin and adds up the frames of our own functions, on
