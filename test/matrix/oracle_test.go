@@ -416,6 +416,14 @@ func (o *oracle) lose(now time.Time) {
 		r.next = nil
 	}
 	some := slices.ContainsFunc(o.records, func(r *record) bool { return r.stream == stream })
+	// A retention that ended less than slack ago may still run: then this stream did not
+	// begin another one, and what it announced goes with the rest.
+	if o.expired && !stream.synced && now.Before(o.clock.Add(o.retention+slack)) {
+		o.knows = false
+		for _, r := range o.records {
+			r.perhaps = true
+		}
+	}
 	if stream.synced || some && (o.clock.IsZero() || o.expired) {
 		o.clock, o.expired = now, false
 	}
