@@ -27,14 +27,14 @@ const MaxBytes = 1 << 20
 
 // What holds where the file says nothing.
 const (
-	DefaultListen   = ":8008"
-	DefaultWindow   = 1
-	DefaultLifetime = time.Hour
+	defaultListen   = ":8008"
+	defaultWindow   = 1
+	defaultLifetime = time.Hour
 
-	// DefaultMaxWithdraw, in percent, and DefaultWithdrawAfter are of clusters and registries:
+	// defaultMaxWithdraw, in percent, and defaultWithdrawAfter are of clusters and registries:
 	// an empty or restored store looks like a decision.
-	DefaultMaxWithdraw   = 50
-	DefaultWithdrawAfter = time.Hour
+	defaultMaxWithdraw   = 50
+	defaultWithdrawAfter = time.Hour
 )
 
 // Config is what a configuration file says. Paths are as they stand in the file; see

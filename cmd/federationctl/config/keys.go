@@ -25,7 +25,7 @@ var topKeys = []string{"listen", "metrics", "status", "window", "identity", "all
 
 // config reads the whole file.
 func (r *reader) config(v value) Config {
-	c := Config{Listen: DefaultListen, Window: DefaultWindow, Grace: mtls.DefaultGrace}
+	c := Config{Listen: defaultListen, Window: defaultWindow, Grace: mtls.DefaultGrace}
 	var metrics, status value
 	lines, ok := r.mapping(v, map[string]func(v value){
 		"listen": parsed(r, &c.Listen, "an address", parseAddress),
@@ -199,7 +199,7 @@ func (r *reader) sources(v value, sources *[]Source) {
 	first := r.unique()
 	portless := 0 // the line of the registration that has no port of its own
 	r.list(v, func(v value) {
-		s := Source{Lifetime: DefaultLifetime}
+		s := Source{Lifetime: defaultLifetime}
 		lines, ok := r.mapping(v, map[string]func(v value){
 			"file":         func(v value) { r.file(v, &s) },
 			"kubernetes":   func(v value) { r.kubernetes(v, &s) },
@@ -233,7 +233,7 @@ func (r *reader) lifetime(s *Source) func(v value) {
 
 // lists adds to the keys of a source those of every source that lists what there is.
 func (r *reader) lists(s *Source, maxWithdraw int, keys map[string]func(v value)) map[string]func(v value) {
-	s.MaxWithdraw, s.WithdrawAfter = maxWithdraw, DefaultWithdrawAfter
+	s.MaxWithdraw, s.WithdrawAfter = maxWithdraw, defaultWithdrawAfter
 	keys["lifetime"] = r.lifetime(s)
 	keys["max_withdraw"] = parsed(r, &s.MaxWithdraw, "a share", parseShare)
 	keys["withdraw_after"] = parsed(r, &s.WithdrawAfter, "a duration", durationOr("never"))
@@ -258,7 +258,7 @@ func (r *reader) kubernetes(v value, s *Source) {
 	k := &Kubernetes{}
 	s.Kubernetes = k
 	var endpoints, pods, names value
-	lines, ok := r.mapping(v, r.lists(s, DefaultMaxWithdraw, map[string]func(v value){
+	lines, ok := r.mapping(v, r.lists(s, defaultMaxWithdraw, map[string]func(v value){
 		"cluster":    parsed(r, &k.Cluster, "a name", parseLabel),
 		"zone":       parsed(r, &k.Zone, "a zone", parseServerName),
 		"kubeconfig": r.store(&k.Kubeconfig),

@@ -56,9 +56,9 @@ type NSM struct {
 
 // What holds where the file says nothing.
 const (
-	DefaultConvergence = 2 * time.Minute
-	DefaultLinger      = 30 * time.Second
-	DefaultNodes       = 1_000_000
+	defaultConvergence = 2 * time.Minute
+	defaultLinger      = 30 * time.Second
+	defaultNodes       = 1_000_000
 )
 
 // The bounds of what a registration may say.
@@ -84,7 +84,7 @@ type placedNSM struct {
 }
 
 func (r *reader) registration(v value, s *Source) {
-	g := &Registration{Name: "registration", Convergence: DefaultConvergence, Linger: DefaultLinger, MaxNodes: DefaultNodes}
+	g := &Registration{Name: "registration", Convergence: defaultConvergence, Linger: defaultLinger, MaxNodes: defaultNodes}
 	s.Registration = g
 	r.registrations = append(r.registrations, placedRegistration{v, g})
 	r.places[v.field] = v
@@ -96,7 +96,7 @@ func (r *reader) registration(v value, s *Source) {
 		"store":       func(v value) { r.nodeStore(v, g) },
 		"convergence": parsed(r, &g.Convergence, "a duration", durationOf(leastConvergence, mostConvergence, "2m")),
 		"linger":      parsed(r, &g.Linger, "a duration", durationOf(0, mostLinger, "30s")),
-		"max_nodes":   parsed(r, &g.MaxNodes, "a whole number", wholeNumber(DefaultNodes)),
+		"max_nodes":   parsed(r, &g.MaxNodes, "a whole number", wholeNumber(defaultNodes)),
 		"lifetime":    r.lifetime(s),
 	})
 	if ok {
@@ -240,7 +240,7 @@ func (r *reader) nsm(v value, s *Source) {
 	n := &NSM{Name: "nsm"}
 	s.NSM = n
 	r.registries = append(r.registries, placedNSM{v, n})
-	lines, ok := r.mapping(v, r.lists(s, DefaultMaxWithdraw, map[string]func(v value){
+	lines, ok := r.mapping(v, r.lists(s, defaultMaxWithdraw, map[string]func(v value){
 		"name":         parsed(r, &n.Name, "a name", parseLabel),
 		"registry":     parsed(r, &n.Registry, "an address", parseRegistry),
 		"registry_ids": r.placed(func(v value) { r.ids(v, &n.IDs) }),

@@ -322,7 +322,7 @@ func (p *Publisher) change(ctx context.Context, next *plan) {
 		"sources", sources)
 	for name := range next.anew {
 		p.logger.Warn("catalog begins anew: who is told of what has changed, and a source is left out that was not for all of them; its consumers come back",
-			"catalog", Shown(name))
+			"catalog", shown(name))
 	}
 	if len(waiting) > 0 {
 		p.logger.Warn("configuration has new values that wait for a restart; the others are in effect", "file", p.file, "keys", strings.Join(waiting, ", "))

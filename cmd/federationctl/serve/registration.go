@@ -306,7 +306,7 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		}
 	}
 	return nil, status.Errorf(codes.Unimplemented, "nothing can be registered on this port in the catalog %s, to which the server name %s of your handshake leads",
-		Shown(name), federation.Quote(serverName))
+		shown(name), federation.Quote(serverName))
 }
 
 // desk hands providers to the registration that is for them.

@@ -77,7 +77,7 @@ func (p *Publisher) Ready() (waiting []string) {
 		select {
 		case <-p.catalogs[name].sources.Published():
 		default:
-			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", Shown(name), p.catalogs[name].sources.Status().Unavailable))
+			incomplete = append(incomplete, fmt.Sprintf("catalog %s: %s", shown(name), p.catalogs[name].sources.Status().Unavailable))
 		}
 	}
 	if len(incomplete) == len(p.catalogs) {
@@ -87,8 +87,8 @@ func (p *Publisher) Ready() (waiting []string) {
 	return waiting
 }
 
-// Shown returns the server name of a catalog as people read it.
-func Shown(serverName string) string {
+// shown returns the server name of a catalog as people read it.
+func shown(serverName string) string {
 	if serverName == "" {
 		return "(default)"
 	}

@@ -174,9 +174,9 @@ func removeAbandoned(dir, base string) {
 
 // Load reads the snapshot of an owner from a file. The error wraps fs.ErrNotExist
 // when there is no file, as for every owner at first. It wraps an error of package
-// file when path is not a regular file, or the file is larger than MaxFile.
+// file when path is not a regular file, or the file is larger than 16 GiB.
 func Load(path string, o Options) (*Snapshot, error) {
-	f, _, err := file.Open(path, MaxFile)
+	f, _, err := file.Open(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func Load(path string, o Options) (*Snapshot, error) {
 }
 
 func load(f io.ReadSeeker, o Options) (*Snapshot, error) {
-	file := func() io.Reader { return io.LimitReader(f, MaxFile) } // it may grow
+	file := func() io.Reader { return io.LimitReader(f, maxFile) } // it may grow
 	if o.Part != nil {
 		if err := verify(file(), o); err != nil {
 			return nil, err

@@ -58,9 +58,9 @@ const (
 	maxHeader = 64 << 10
 	maxRecord = 1 << 30
 
-	// MaxFile is the size in bytes of the largest file that Load reads: several times
+	// maxFile is the size in bytes of the largest file that Load reads: several times
 	// what an owner may publish by default.
-	MaxFile = 16 << 30
+	maxFile = 16 << 30
 
 	// progressEvery is the number of services between two calls of
 	// Options.Progress, which take some milliseconds.

@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// Limit is how large an allow file may be, in bytes: some ten thousand identities.
-const Limit = 1 << 20
+// limit is how large an allow file may be, in bytes: some ten thousand identities.
+const limit = 1 << 20
 
 // Config is what Open needs. Every field is required up to Logger.
 type Config struct {
@@ -60,7 +60,7 @@ func (c Config) follow() file.Config {
 	}
 	return file.Config{
 		Path: c.Path, What: "allow file", Keeps: "the same consumers as before may subscribe",
-		Limit: Limit, Logger: c.Logger, Read: read, Group: c.Group,
+		Limit: limit, Logger: c.Logger, Read: read, Group: c.Group,
 	}
 }
 

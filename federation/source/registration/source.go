@@ -41,10 +41,9 @@ import (
 
 // The defaults of a Config.
 const (
-	DefaultName        = "registration"
-	DefaultConvergence = 2 * time.Minute
-	DefaultLinger      = 30 * time.Second
-	DefaultNodes       = 1_000_000
+	defaultName        = "registration"
+	defaultConvergence = 2 * time.Minute
+	defaultNodes       = 1_000_000
 )
 
 // maxName bounds the names of a source and of an owner, in bytes.
@@ -52,15 +51,15 @@ const maxName = 255
 
 // Config says how a source works.
 type Config struct {
-	Name   string       // before the names of its services; default: DefaultName
+	Name   string       // before the names of its services; default: "registration"
 	Owner  string       // name of this owner, different from others that share the store; default: the name of the host
 	Rules  *rules.Rules // nil: nobody may register anything
 	Store  store.Store  // nil: memory
 	Policy wire.Policy  // which addresses nodes may have
 
-	Convergence time.Duration // how long after a start nodes wait for their providers; 0: DefaultConvergence
+	Convergence time.Duration // how long after a start nodes wait for their providers; 0: 2 minutes
 	Linger      time.Duration // how long the last node of a service stays that has expired; 0: not at all
-	Nodes       int           // that may be registered; 0: DefaultNodes
+	Nodes       int           // that may be registered; 0: a million
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -108,9 +107,9 @@ var (
 
 // New returns a source. It fails with one line when the configuration is not usable.
 func New(config Config) (*Source, error) {
-	config.Name = cmp.Or(config.Name, DefaultName)
-	config.Convergence = cmp.Or(config.Convergence, DefaultConvergence)
-	config.Nodes = cmp.Or(config.Nodes, DefaultNodes)
+	config.Name = cmp.Or(config.Name, defaultName)
+	config.Convergence = cmp.Or(config.Convergence, defaultConvergence)
+	config.Nodes = cmp.Or(config.Nodes, defaultNodes)
 	if config.Owner == "" {
 		host, err := os.Hostname()
 		if err != nil {

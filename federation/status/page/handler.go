@@ -50,8 +50,8 @@ type Source interface {
 
 // The bounds of a page of services.
 const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
+	defaultLimit = 100
+	maxLimit     = 1000
 )
 
 // Handler serves the status of a process:
@@ -198,11 +198,11 @@ func parseQuestion(name, text string) (string, uint16, error) {
 }
 
 func (h handler) services(w http.ResponseWriter, r *http.Request) {
-	query, limit := r.URL.Query(), DefaultLimit
+	query, limit := r.URL.Query(), defaultLimit
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > MaxLimit {
-			fail(w, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, MaxLimit))
+		if err != nil || n < 1 || n > maxLimit {
+			fail(w, http.StatusBadRequest, fmt.Errorf("limit: %q is not in 1 to %d", text, maxLimit))
 			return
 		}
 		limit = n

@@ -162,7 +162,7 @@ type listed struct {
 // listing answers GET /services.
 func (h handler) listing(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	v := &listing{Of: query.Get("of"), After: query.Get("after"), Limit: DefaultLimit}
+	v := &listing{Of: query.Get("of"), After: query.Get("after"), Limit: defaultLimit}
 	v.Heading = "Services of " + problem.Printable(v.Of)
 	if v.Of == "" {
 		v.Heading = "Services of the default catalog"

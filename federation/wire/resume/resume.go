@@ -30,10 +30,10 @@ const (
 	// largest number of digests in a header.
 	Leaves = 512
 
-	// Size is the size of a digest in bytes. Nobody can find services with the digest
+	// size is the size of a digest in bytes. Nobody can find services with the digest
 	// of others (2^64 attempts for a pair of one's own making), so that a service
 	// which is different is never taken for one that a consumer holds.
-	Size = 16
+	size = 16
 
 	// perBucket is how many services a bucket has on average, up to as many buckets as
 	// there can be: what is sent again for one that has changed.
@@ -45,13 +45,13 @@ const (
 type Digests []Digest
 
 // Digest is that of one service, or of a bucket.
-type Digest [Size]byte
+type Digest [size]byte
 
 // Of returns the digest of a service, of which resource is what stands in its message: the
 // value of the resource. The name of the service is a part of that.
 func Of(resource []byte) Digest {
 	hash := sha256.Sum256(resource)
-	return Digest(hash[:Size])
+	return Digest(hash[:size])
 }
 
 // Sum takes the digests of a catalog. The zero value is ready to use.
@@ -107,13 +107,13 @@ func (d Digests) Fold(buckets int) Digests {
 	folded := make(Digests, buckets)
 	octets := d.octets()
 	for i := range folded {
-		folded[i] = Of(octets[i*each*Size : (i+1)*each*Size])
+		folded[i] = Of(octets[i*each*size : (i+1)*each*size])
 	}
 	return folded
 }
 
 func (d Digests) octets() []byte {
-	octets := make([]byte, 0, len(d)*Size)
+	octets := make([]byte, 0, len(d)*size)
 	for i := range d {
 		octets = append(octets, d[i][:]...)
 	}
@@ -128,20 +128,20 @@ func (d Digests) Header() string {
 
 // ParseDigests reads the value of the request header.
 func ParseDigests(header string) (Digests, error) {
-	if len(header) > base64.RawStdEncoding.EncodedLen(Leaves*Size) {
+	if len(header) > base64.RawStdEncoding.EncodedLen(Leaves*size) {
 		return nil, fmt.Errorf("there are more than %d digests", Leaves)
 	}
 	octets, err := decode(header)
 	if err != nil {
 		return nil, fmt.Errorf("digests: %w", err)
 	}
-	n := len(octets) / Size
-	if n*Size != len(octets) || bits.OnesCount(uint(n)) != 1 {
-		return nil, fmt.Errorf("%d bytes are not digests of %d bytes each, as many as a power of two", len(octets), Size)
+	n := len(octets) / size
+	if n*size != len(octets) || bits.OnesCount(uint(n)) != 1 {
+		return nil, fmt.Errorf("%d bytes are not digests of %d bytes each, as many as a power of two", len(octets), size)
 	}
 	d := make(Digests, n)
 	for i := range d {
-		copy(d[i][:], octets[i*Size:])
+		copy(d[i][:], octets[i*size:])
 	}
 	return d, nil
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
-// Forms are those of a check, for the help of a command.
-const Forms = "http://HOST:PORT/PATH, https://..., tcp://HOST:PORT, grpc://HOST:PORT[/SERVICE] or exec:COMMAND"
+// forms are those of a check, for the help of a command.
+const forms = "http://HOST:PORT/PATH, https://..., tcp://HOST:PORT, grpc://HOST:PORT[/SERVICE] or exec:COMMAND"
 
 // errUser does not show the URL, as the rest of the errors do: it may have a password.
-var errUser = errors.New("a URL with a user is none of " + Forms)
+var errUser = errors.New("a URL with a user is none of " + forms)
 
-// Parse returns the check that text describes, in one of the Forms:
+// Parse returns the check that text describes, in one of the forms:
 //
 //   - http or https: a GET is answered with a status from 200 to 399. Redirections are
 //     not followed, and the certificate is not verified: what is checked is the own
@@ -48,7 +48,7 @@ func Parse(text string) (Check, error) {
 		return nil, errUser
 	}
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is none of %s", text, Forms)
+		return nil, fmt.Errorf("%q is none of %s", text, forms)
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -56,7 +56,7 @@ func Parse(text string) (Check, error) {
 		return func(ctx context.Context) error { return get(ctx, client, u.String()) }, nil
 	case "tcp", "grpc":
 	default:
-		return nil, fmt.Errorf("%q is none of %s", text, Forms)
+		return nil, fmt.Errorf("%q is none of %s", text, forms)
 	}
 	if host, port, err := net.SplitHostPort(u.Host); err != nil || host == "" || port == "" {
 		return nil, fmt.Errorf("%q has no host:port", text)

@@ -18,10 +18,10 @@ import (
 
 // The limits of one node, beside those of package federation.
 const (
-	MaxMetadata         = 16      // pairs
-	MaxMetadataBytes    = 4 << 10 // of all keys and values
-	MaxDescriptionBytes = 256     // as every endpoint of a service may have one
-	MaxTTL              = 366 * 24 * time.Hour
+	maxMetadata         = 16      // pairs
+	maxMetadataBytes    = 4 << 10 // of all keys and values
+	maxDescriptionBytes = 256     // as every endpoint of a service may have one
+	maxTTL              = 366 * 24 * time.Hour
 	maxWordBytes        = 512      // of the name of a rule or an owner
 	maxStoredBytes      = 16 << 10 // of a node as stores keep it; one at all limits takes half of that
 )
@@ -53,11 +53,11 @@ type Node struct {
 var (
 	errNoService  = errors.New("service: required")
 	errNoURI      = errors.New("uri: required")
-	errTTL        = fmt.Errorf("ttl: must be more than 0 and at most %s", MaxTTL)
+	errTTL        = fmt.Errorf("ttl: must be more than 0 and at most %s", maxTTL)
 	errNoProvider = errors.New("provider: required")
 	errSince      = errors.New("since: must be in UTC, in whole seconds")
-	errMetadata   = fmt.Errorf("metadata: more than %d bytes of keys and values", MaxMetadataBytes)
-	errPairs      = fmt.Errorf("metadata: more than %d entries", MaxMetadata)
+	errMetadata   = fmt.Errorf("metadata: more than %d bytes of keys and values", maxMetadataBytes)
+	errPairs      = fmt.Errorf("metadata: more than %d entries", maxMetadata)
 )
 
 // Validate returns an error for the first rule that the node breaks, which quotes what
@@ -68,7 +68,7 @@ func (n *Node) Validate() error {
 		return errNoService
 	case n.URI == URI{}:
 		return errNoURI
-	case n.TTL <= 0 || n.TTL > MaxTTL:
+	case n.TTL <= 0 || n.TTL > maxTTL:
 		return errTTL
 	case n.Provider == federation.ID{}:
 		return errNoProvider
@@ -76,7 +76,7 @@ func (n *Node) Validate() error {
 		return errSince
 	}
 	if invalid := cmp.Or(
-		federation.CheckText("description", n.Description, MaxDescriptionBytes),
+		federation.CheckText("description", n.Description, maxDescriptionBytes),
 		federation.CheckText("rule", n.Rule, maxWordBytes),
 		federation.CheckText("owner", n.Owner, maxWordBytes),
 	); invalid != nil {
@@ -107,14 +107,14 @@ func checkInstance(service federation.FQDN, id string) error {
 }
 
 func checkMetadata(pairs []federation.Pair) error {
-	if len(pairs) > MaxMetadata {
+	if len(pairs) > maxMetadata {
 		return errPairs
 	}
 	total := 0
 	for i, pair := range pairs {
 		if invalid := cmp.Or(
 			federation.CheckText("key", pair.Key, federation.MaxKeyBytes),
-			federation.CheckText("value", pair.Value, MaxMetadataBytes),
+			federation.CheckText("value", pair.Value, maxMetadataBytes),
 		); invalid != nil {
 			return invalid.In("metadata[%s]", federation.Quote(pair.Key))
 		}
@@ -123,7 +123,7 @@ func checkMetadata(pairs []federation.Pair) error {
 		}
 		total += len(pair.Key) + len(pair.Value)
 	}
-	if total > MaxMetadataBytes {
+	if total > maxMetadataBytes {
 		return errMetadata
 	}
 	return nil

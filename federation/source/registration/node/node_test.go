@@ -64,9 +64,9 @@ func TestAppendAndParse(t *testing.T) {
 
 // What a store holds comes from outside.
 func TestParseFails(t *testing.T) {
-	long := strings.Repeat("x", MaxMetadataBytes)
+	long := strings.Repeat("x", maxMetadataBytes)
 	many := make(map[string]string)
-	for i := range MaxMetadata + 1 {
+	for i := range maxMetadata + 1 {
 		many[strings.Repeat("k", i)] = ""
 	}
 	for name, change := range map[string]func(*registrationv1.Stored){
@@ -84,13 +84,13 @@ func TestParseFails(t *testing.T) {
 		"metadata too long":      func(s *registrationv1.Stored) { s.Metadata = map[string]string{"a": long} },
 		"too much metadata":      func(s *registrationv1.Stored) { s.Metadata = many },
 		"key too long":           func(s *registrationv1.Stored) { s.Metadata = map[string]string{long[:federation.MaxKeyBytes+1]: ""} },
-		"description too long":   func(s *registrationv1.Stored) { s.Description = long[:MaxDescriptionBytes+1] },
+		"description too long":   func(s *registrationv1.Stored) { s.Description = long[:maxDescriptionBytes+1] },
 		"too long altogether":    func(s *registrationv1.Stored) { s.Description = strings.Repeat("x", maxStoredBytes) },
 		"rule too long":          func(s *registrationv1.Stored) { s.Rule = long },
 		"owner too long":         func(s *registrationv1.Stored) { s.Owner = long },
 		"no ttl":                 func(s *registrationv1.Stored) { s.Ttl = nil },
 		"negative ttl":           func(s *registrationv1.Stored) { s.Ttl = durationpb.New(-1) },
-		"ttl too long":           func(s *registrationv1.Stored) { s.Ttl = durationpb.New(MaxTTL + 1) },
+		"ttl too long":           func(s *registrationv1.Stored) { s.Ttl = durationpb.New(maxTTL + 1) },
 		"invalid ttl":            func(s *registrationv1.Stored) { s.Ttl = &durationpb.Duration{Seconds: 1, Nanos: -1} },
 		"endless ttl":            func(s *registrationv1.Stored) { s.Ttl = &durationpb.Duration{Seconds: 1 << 38} },
 		"no provider":            func(s *registrationv1.Stored) { s.Provider = "" },
@@ -132,7 +132,7 @@ func TestMetadataIsSortedAndBounded(t *testing.T) {
 	if n.Validate() == nil {
 		t.Error("metadata with a key that stands twice is valid")
 	}
-	n.Metadata = []federation.Pair{{Key: "a", Value: strings.Repeat("x", MaxMetadataBytes-1)}}
+	n.Metadata = []federation.Pair{{Key: "a", Value: strings.Repeat("x", maxMetadataBytes-1)}}
 	if err := n.Validate(); err != nil {
 		t.Errorf("metadata at the limit: %v", err)
 	}
@@ -149,10 +149,10 @@ func TestLargestNode(t *testing.T) {
 	n.URI = URI{n.URI.Protocol, address(t, strings.Repeat(strings.Repeat("b", 62)+".", 4)), 65535}
 	n.Instance = "v1"
 	n.Metadata = nil
-	for i := range MaxMetadata {
-		n.Metadata = append(n.Metadata, federation.Pair{Key: string(rune('a' + i)), Value: strings.Repeat("x", MaxMetadataBytes/MaxMetadata-1)})
+	for i := range maxMetadata {
+		n.Metadata = append(n.Metadata, federation.Pair{Key: string(rune('a' + i)), Value: strings.Repeat("x", maxMetadataBytes/maxMetadata-1)})
 	}
-	n.Description = strings.Repeat("x", MaxDescriptionBytes)
+	n.Description = strings.Repeat("x", maxDescriptionBytes)
 	n.Rule, n.Owner = strings.Repeat("r", maxWordBytes), strings.Repeat("o", maxWordBytes)
 	provider, err := federation.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/")))
 	if err != nil {
