@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +20,9 @@ import (
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen strings.Builder
-		width := 80
-		p := &progress{address: "owner:1", terminal: &screen, width: func() int { return width }}
+		var width atomic.Int64
+		width.Store(80)
+		p := &progress{address: "owner:1", terminal: &screen, width: func() int { return int(width.Load()) }}
 		done := make(chan error)
 		go func() { done <- p.run(t.Context()) }()
 		after := func(d time.Duration) {
@@ -32,7 +34,7 @@ func TestProgress(t *testing.T) {
 		after(progressInterval)
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: this")
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: that")
-		width = 12
+		width.Store(12)
 		after(progressInterval)
 		p.count(&consumer.Status{Status: catalog.Status{Services: 3, State: catalog.Synced}})
 		if err := <-done; err != nil {
