@@ -261,6 +261,31 @@ func TestReloadImportsMore(t *testing.T) {
 	})
 }
 
+// A reload that takes another owner out of the same zone denies names at once: nothing else
+// may be published of the one that stays, although something of it was refused.
+func TestReloadWithoutNeighbour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "out.example", "192.0.2.2"))
+		const neighbour = "owner.example:8009"
+		w.serve(neighbour, service(t, "api.fed.example", "192.0.2.3"))
+		one, two := w.owner(ownerAddress), w.owner(neighbour)
+		before := w.attach(w.block(1, one, two))
+		time.Sleep(time.Minute)
+		if got := look(before, "api.fed.example"); got != "192.0.2.3 60" {
+			t.Fatalf("api is %s", got)
+		}
+		after := w.attach(w.block(2, one))
+		asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "nope.fed.example": "NXDOMAIN"})
+		w.agent.Detach(before)
+		time.Sleep(time.Minute)
+		asking.stop(t)
+		if !w.refusedAny() || w.attempts() != 2 {
+			t.Errorf("%d attempts for two owners", w.attempts())
+		}
+	})
+}
+
 // Two blocks that import different parts of one owner share its stream, and each shows
 // its own part alone, through changes and reloads of either.
 func TestImportOfTwoBlocks(t *testing.T) {

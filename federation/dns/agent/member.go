@@ -133,11 +133,15 @@ func (o *owner) completeFor(m *member, next uint64) uint64 {
 // admitted: two blocks for which it is equal publish the same ones.
 func (c *BlockConfig) published(index int) any {
 	own := &c.Zone.Owners[index]
-	var others [][]federation.FQDN
+	var taken []federation.FQDN // zones of others inside of its own
 	for i := range c.Zone.Owners {
-		others = append(others, c.Zone.Owners[i].Origins) // which may be inside of its own
+		for _, origin := range c.Zone.Owners[i].Origins {
+			if !slices.Contains(own.Origins, origin) && slices.ContainsFunc(own.Origins, origin.Within) {
+				taken = append(taken, origin)
+			}
+		}
 	}
-	return []any{c.Owners[index].Import, own.Origins, own.Renames, others}
+	return []any{c.Owners[index].Import, own.Origins, own.Renames, taken}
 }
 
 // renew has the owner send its services again where a block publishes more of them than
