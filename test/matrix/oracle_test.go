@@ -115,6 +115,7 @@ type record struct {
 	lost                    time.Time // when that stream was lost; zero while it is open
 	held                    bool      // a complete catalog lacked it, and it was kept
 	vague                   bool      // a bad version was refused since then: it is kept, live or stale
+	refused                 *speech   // the stream on which that was
 	perhaps                 bool      // it may be gone
 	tentative               bool      // new: sent and not answered
 	next                    []*record // versions that were sent and not answered; a nil element is a deletion
@@ -300,7 +301,9 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		for _, r := range o.about(s) {
 			r.next = nil
 			// The owner still offers a service that it announces badly.
-			r.vague = r.vague || s.operation != rdpb.StreamResponse_DELETE
+			if s.operation != rdpb.StreamResponse_DELETE {
+				r.vague, r.refused = true, stream
+			}
 		}
 		if s.operation == rdpb.StreamResponse_DELETE {
 			return
@@ -308,7 +311,7 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		// Of some bad messages only the resource_id can be read.
 		for _, r := range o.records {
 			if r.name == s.id || r.id == s.id {
-				r.vague = true
+				r.vague, r.refused = true, stream
 			}
 		}
 		return
@@ -352,6 +355,8 @@ func (o *oracle) complete(marked bool) {
 	stream := o.open
 	o.notef("catalog is complete, marked %v", marked)
 	stream.synced = true
+	// What was announced badly on this stream is not missing.
+	offered := func(r *record) bool { return r.vague && r.refused == stream }
 	var without []*record
 	all := 0
 	for _, r := range o.records {
@@ -359,7 +364,7 @@ func (o *oracle) complete(marked bool) {
 			continue
 		}
 		all++
-		if r.stream != stream && !r.vague {
+		if r.stream != stream && !offered(r) {
 			without = append(without, r)
 		}
 	}
@@ -370,7 +375,7 @@ func (o *oracle) complete(marked bool) {
 			return false
 		}
 		r.held = true
-		return (!hold || r.perhaps) && !r.vague
+		return (!hold || r.perhaps) && !offered(r)
 	})
 	o.knows, o.mayKnow = true, true
 	o.clock, o.expired = time.Time{}, false
