@@ -302,7 +302,7 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 			r.next = nil
 			// The owner still offers a service that it announces badly.
 			if s.operation != rdpb.StreamResponse_DELETE {
-				r.vague, r.refused = true, stream
+				o.keep(r, now)
 			}
 		}
 		if s.operation == rdpb.StreamResponse_DELETE {
@@ -311,7 +311,7 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		// Of some bad messages only the resource_id can be read.
 		for _, r := range o.records {
 			if r.name == s.id || r.id == s.id {
-				r.vague, r.refused = true, stream
+				o.keep(r, now)
 			}
 		}
 		return
@@ -346,6 +346,15 @@ func (o *oracle) answered(replica string, f faultowner.Fact, now time.Time) {
 		return
 	}
 	o.insert(o.version(s))
+}
+
+// keep takes in that a bad version of a record was refused on the open stream: what there
+// is of it stays, unless its retention is over, and with it the record.
+func (o *oracle) keep(r *record, now time.Time) {
+	r.vague, r.refused = true, o.open
+	if o.retention > 0 && !r.lost.IsZero() && !now.Before(r.lost.Add(o.retention-slack)) {
+		r.perhaps = true
+	}
 }
 
 // complete takes in that the catalog of the open stream is complete: because the
