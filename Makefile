@@ -93,7 +93,7 @@ HELM               := bin/tools/helm-$(call pinned,helm,helm.sh/helm/v4)
 
 # It is go test, and says at the end how many tests were skipped, and why, and what took
 # longer than is promised.
-GOTEST := go run ./test/runner
+GOTEST := go run ./test/kit/runner
 
 # Whatever neither the programs reach, nor the tests and examples of the packages that
 # are meant for others, is dead.
@@ -136,7 +136,7 @@ dist: static ## write archives, Debian packages, SBOMs and checksums to bin/dist
 
 .PHONY: run
 run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, until Ctrl-C (ONCE=1: end after the look-ups)
-	go build -o bin/ ./test/lookup
+	go build -o bin/ ./test/kit/lookup
 	@test/run.sh
 
 .PHONY: test
@@ -145,7 +145,7 @@ test: ## run every test that needs nothing but Go
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
-RACELESS := /test/(deploy|realserver|relay)$$
+RACELESS := /test/(peers/realserver|suites/kubernetes/deploy|suites/relay)$$
 
 .PHONY: race
 race: ## run the same tests under the race detector, but for those of processes
@@ -171,7 +171,7 @@ fuzz: ## fuzz every target for FUZZTIME (30s)
 
 .PHONY: soak
 soak: ## run the whole fault matrix with one seed after another, from SEED on, for SOAK (10m)
-	go -C test/matrix test -run '^TestMatrix$$' -count=1 -timeout 0 -soak $(SOAK) -seed $(SEED)
+	go -C test/suites/matrix test -run '^TestMatrix$$' -count=1 -timeout 0 -soak $(SOAK) -seed $(SEED)
 
 # The tool copies the whole module, so it is given one without bin. With -trimpath a copy
 # finds in the cache what was compiled in another. With its usual timeout mutants run out
@@ -185,7 +185,7 @@ mutate: $(GREMLINS) ## show which mutants of the core its tests do not notice, f
 
 .PHONY: bench-register
 bench-register: $(ETCD) ## measure one owner with INSTANCES (100000) registered by PROGRAMS (1000): rate, memory, CPU time, changes
-	REAL_SERVERS=required go test ./test/register -run '^$$' -bench Register -benchtime 1x -timeout 20m \
+	REAL_SERVERS=required go test ./test/suites/register -run '^$$' -bench Register -benchtime 1x -timeout 20m \
 		-instances $(INSTANCES) -streams $(PROGRAMS) | tee bin/bench-register.txt
 	@! grep -E '^(--- )?FAIL' bin/bench-register.txt && grep -q '^Benchmark' bin/bench-register.txt
 
@@ -207,7 +207,7 @@ bench: $(BENCHSTAT) ## load an owner with 1,000 consumers, and compare with Core
 
 .PHONY: bench-swarm
 bench-swarm: build ## show what SWARM consumers cost an owner with SWARM_SERVICES services, and how they come back
-	go build -o bin/ ./test/swarm
+	go build -o bin/ ./test/load/swarm
 	bin/swarm -split -consumers 1000 -services 1000
 	bin/swarm -consumers $(SWARM) -services $(SWARM_SERVICES) $(SWARMFLAGS)
 
@@ -227,12 +227,12 @@ profile: build ## profile CoreDNS for a minute, with queries of every kind over 
 
 .PHONY: run-register
 run-register: build ## run an owner, CoreDNS and two programs that register, one of which is killed, until Ctrl-C (ONCE=1: end after that)
-	go build -o bin/ ./test/lookup ./test/register/hello
+	go build -o bin/ ./test/kit/lookup ./test/suites/register/hello
 	@test/run-register.sh
 
 .PHONY: run-relay
 run-relay: build ## run an origin, a relay and two CoreDNS, kill the origin and show the answers, until Ctrl-C (ONCE=1: end after that)
-	go build -o bin/ ./test/lookup
+	go build -o bin/ ./test/kit/lookup
 	@test/run-relay.sh
 
 # How many instances `make bench-register` registers, and from how many programs.
@@ -244,21 +244,21 @@ CLUSTER_SERVICES ?= 10000
 
 .PHONY: drill
 drill: build ## be on call: one thing goes wrong in two owners and a CoreDNS, find out what (FAULT=name for a certain one)
-	go build -o bin/ ./test/drill
+	go build -o bin/ ./test/suites/monitoring/drill
 	@bin/drill $(if $(FAULT),-fault '$(FAULT)')
 
 .PHONY: e2e
 e2e: build e2e-tools ## run the tests against real control planes of Kubernetes and clusters of etcd, eight minutes (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/realserver ./test/deploy ./test/e2e ./test/register ./test/relay ./test/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
+	REAL_SERVERS=required $(GOTEST) -- ./federation/source/kubernetes ./federation/source/registration/store/etcd ./test/peers/realserver ./test/suites/kubernetes/deploy ./test/suites/kubernetes/e2e ./test/suites/register ./test/suites/relay ./test/suites/monitoring/drill -count=1 -p 1 -timeout 20m $(if $(RUN),-run '$(RUN)' -v)
 
 .PHONY: run-clusters
 run-clusters: build e2e-tools ## run two clusters that federate, each with an owner and CoreDNS, until Ctrl-C (ONCE=1: end after the look-ups)
-	go build -o bin/ ./test/lookup ./test/clusters
+	go build -o bin/ ./test/kit/lookup ./test/suites/kubernetes/clusters
 	@bin/clusters $(if $(filter 1,$(ONCE)),-once)
 
 .PHONY: bench-clusters
 bench-clusters: build e2e-tools ## measure two clusters with CLUSTER_SERVICES (10000) exported Services: changes, a cold start, memory, requests
-	REAL_SERVERS=required go test ./test/e2e -run '^$$' -bench Clusters -benchtime 1x -timeout 20m -services $(CLUSTER_SERVICES) | tee bin/bench-clusters.txt
+	REAL_SERVERS=required go test ./test/suites/kubernetes/e2e -run '^$$' -bench Clusters -benchtime 1x -timeout 20m -services $(CLUSTER_SERVICES) | tee bin/bench-clusters.txt
 	@! grep -E '^(--- )?FAIL' bin/bench-clusters.txt && grep -q '^Benchmark' bin/bench-clusters.txt
 
 .PHONY: e2e-tools
@@ -269,29 +269,29 @@ real-servers: $(ETCD) $(KUBE_APISERVER) ## build etcd and kube-apiserver for tes
 
 .PHONY: e2e-pods
 e2e-pods: image $(ETCD) $(KUBE_APISERVER) $(if $(filter kubelet,$(PODS)),$(KUBELET) $(CONTAINERD)) ## resolve services of another cluster in pods, and run the images; needs root (PODS=kubelet: real pods)
-	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -- -count=1 -v -timeout 20m ./test/pods
+	CGO_ENABLED=0 REAL_SERVERS=required E2E_PODS=$(PODS) E2E_PODS_TOOLS='$(KUBELET) $(CONTAINERD)' $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/kubernetes/pods
 
 .PHONY: e2e-dist
 e2e-dist: ## build packages twice, install, start, upgrade and purge them in a root of Debian's; needs root and debootstrap
 	REAL_SERVERS=required $(GOTEST) -modules deploy/package -- -count=1 -run Lintian .
-	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 20m ./test/dist
+	CGO_ENABLED=0 REAL_SERVERS=required $(GOTEST) -- -count=1 -v -timeout 20m ./test/suites/dist
 
 .PHONY: e2e-spiffe
 e2e-spiffe: build $(SPIRE) ## run the tests with certificates of a real SPIRE, two and a half minutes; building it takes twelve of CPU time, once (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- ./test/spiffe -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/suites/spiffe -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-nsm
 e2e-nsm: build $(NSM) $(SPIRE) ## run the tests against a real registry of Network Service Mesh, half a minute, plain and with a real SPIRE (RUN=regexp for some)
-	REAL_SERVERS=required $(GOTEST) -- ./test/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/suites/nsm -count=1 -v -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-monitoring
 e2e-monitoring: build $(ETCD) ## have each alert fire in a real Prometheus for a real fault, two and a half minutes; needs the Debian package prometheus
-	REAL_SERVERS=required $(GOTEST) -- ./test/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
+	REAL_SERVERS=required $(GOTEST) -- ./test/suites/monitoring -count=1 -v -parallel 4 -timeout 20m -run '$(or $(RUN),.)'
 
 .PHONY: e2e-browser
 e2e-browser: build ## look at the status page in a real chromium, with axe; two minutes; needs chromium, nodejs and npm (RUN=regexp for some)
-	npm --prefix test/browser ci --ignore-scripts --no-audit --no-fund
-	$(GOTEST) -modules test/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
+	npm --prefix test/suites/browser ci --ignore-scripts --no-audit --no-fund
+	$(GOTEST) -modules test/suites/browser -- -count=1 -v -timeout 20m -run '$(or $(RUN),.)' ./...
 
 .PHONY: benchcmp
 benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plugin) in this tree with those of the commit BASE (HEAD~1)
@@ -299,7 +299,7 @@ benchcmp: $(BENCHSTAT) ## compare the benchmarks BENCH of PACKAGE (all of ./plug
 
 .PHONY: attack
 attack: build ## attack real processes with hostile owners, consumers, clients and files, for ten minutes at most (ATTACK=regexp for some)
-	go run ./test/attack -run '$(ATTACK)'
+	go run ./test/suites/attack -run '$(ATTACK)'
 
 .PHONY: generate
 generate: ## write the generated files

@@ -19,7 +19,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const coreDNSBinary = "../bin/coredns"

@@ -52,7 +52,7 @@ func TestExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	delete(corefiles, "kubernetes-cluster-dns") // needs an API server: test/deploy boots it
+	delete(corefiles, "kubernetes-cluster-dns") // needs an API server: test/suites/kubernetes/deploy boots it
 	for name, corefile := range corefiles {
 		t.Run(name, func(t *testing.T) {
 			d := &coreDNS{address: freeAddress(t), corefile: filepath.Join(t.TempDir(), "Corefile")}

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // truth has the allowed answers by name, relative to a zone: one answer in the form

@@ -52,10 +52,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
-	"github.com/hamlet-federation/coredns-federation/test/loopback"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // roleVariable is the environment variable that turns this test binary into

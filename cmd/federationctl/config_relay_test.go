@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/test/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 // watched returns what watch --once prints of the owner's catalog, with the order of its

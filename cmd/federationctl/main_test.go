@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 // ctl runs a command in this process to its end, which patience bounds. It returns the

@@ -24,7 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 )
 
 const partnerID = "spiffe://partner.example/coredns"

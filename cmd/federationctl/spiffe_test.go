@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/spiffeagent"
+	"github.com/hamlet-federation/coredns-federation/test/peers/spiffeagent"
 )
 
 // agentFor serves an agent on a socket, which issues that identity and trusts a federated

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hamlet-federation/coredns-federation/test/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 )
 
 const clearLine = "\x1b[K"

@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 const ownerAddress = "owner.example:8008"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 func TestLoad(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/test/spiffeagent"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/peers/spiffeagent"
 )
 
 const (

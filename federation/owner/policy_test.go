@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // policyOf returns the policy of the rules, which must be without mistakes.

@@ -21,7 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // expressibles returns the services of that many names, at version 1, which both versions

@@ -33,7 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 const (

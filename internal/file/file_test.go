@@ -18,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 func write(t *testing.T, path, text string) {

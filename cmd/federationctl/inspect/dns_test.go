@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
-	"github.com/hamlet-federation/coredns-federation/test/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
 )
 
 // nameServer answers from a zone over UDP and TCP, with faults.

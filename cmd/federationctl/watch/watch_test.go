@@ -25,7 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // transcript is what a watch writes, and when.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // The life of an owner, state by state, with what is answered in each.

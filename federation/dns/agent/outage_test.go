@@ -18,7 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 var update = flag.Bool("update", false, "write the golden files of TestOutages; read the difference before you keep it")

@@ -20,7 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 // client asks for a name that lives and one that does not, twice a second, and

@@ -26,7 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 const ownerAddress = "owner.example:8008"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 func names(ids []federation.ID) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
-	"github.com/hamlet-federation/coredns-federation/test/testlog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // catalogFile spells services of those names, "web 2" with the description 2.

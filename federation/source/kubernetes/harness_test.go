@@ -34,8 +34,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const patience = time.Minute // bounds a wait for what has to happen

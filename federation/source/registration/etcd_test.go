@@ -12,8 +12,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // shortLease is so short that leases end while owners are cut off.

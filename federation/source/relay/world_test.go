@@ -26,7 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
-	"github.com/hamlet-federation/coredns-federation/test/faultowner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
 const originAddress = "origin.example:8008"

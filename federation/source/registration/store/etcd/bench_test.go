@@ -11,7 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // BenchmarkCommit puts nodes in batches, with an etcd that does not wait for its disk.

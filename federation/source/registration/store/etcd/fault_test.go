@@ -16,8 +16,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 var (

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 // lease is that of the stores of tests: longer than an election and a busy machine take.

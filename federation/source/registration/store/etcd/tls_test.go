@@ -19,9 +19,9 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
-	"github.com/hamlet-federation/coredns-federation/test/await"
-	"github.com/hamlet-federation/coredns-federation/test/loopback"
-	"github.com/hamlet-federation/coredns-federation/test/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 func TestConfig(t *testing.T) {

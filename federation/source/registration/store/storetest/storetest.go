@@ -14,7 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
-	"github.com/hamlet-federation/coredns-federation/test/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 )
 
 // patience bounds each wait, on a machine that is busy.

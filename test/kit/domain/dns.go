@@ -1,0 +1,126 @@
+package domain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+)
+
+// ClusterZone is the zone of the Services of each cluster itself.
+const ClusterZone = "cluster.local"
+
+// oneQuery bounds one query: it is longer than a server waits for a processor on a busy
+// machine, so that an answer that is right is not missed.
+const oneQuery = 10 * time.Second
+
+// DNS is a running CoreDNS.
+type DNS struct {
+	*realserver.Process
+
+	Address  string // where it answers, over UDP and TCP
+	Corefile string // its path
+}
+
+// startDNS starts a CoreDNS for the cluster, with the zones of other domains.
+func (d *Domain) startDNS(ctx context.Context, others ...*Domain) error {
+	path, err := program("coredns")
+	if err != nil {
+		return err
+	}
+	address, err := loopback.FreeAddress()
+	if err != nil {
+		return err
+	}
+	d.DNS = &DNS{Address: address, Corefile: filepath.Join(d.Dir, "Corefile")}
+	d.DNS.Process = &realserver.Process{
+		Name: "coredns", Path: path, Dir: d.Dir, Args: []string{"-conf", d.DNS.Corefile},
+		Ready: func(ctx context.Context) error { _, err := d.DNS.Ask(ctx, ClusterZone, dns.TypeSOA); return err },
+	}
+	if err := d.WriteCorefile(others...); err != nil {
+		return err
+	}
+	return d.DNS.Start(ctx)
+}
+
+// WriteCorefile writes the Corefile: CoreDNS's own plugin for the cluster, and ours
+// for the zone of each of the other domains, with all owners that it has now.
+func (d *Domain) WriteCorefile(others ...*Domain) error {
+	_, port, err := net.SplitHostPort(d.DNS.Address)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, `%s:%s {
+    bind 127.0.0.1
+    errors
+    kubernetes {
+        kubeconfig %s
+    }
+}
+`, ClusterZone, port, d.Cluster.Kubeconfig)
+	files := d.ConsumerFiles()
+	for _, other := range others {
+		var addresses []string
+		for _, o := range other.Owners {
+			addresses = append(addresses, o.Address)
+		}
+		if len(addresses) == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, `%s:%s {
+    bind 127.0.0.1
+    errors
+    federation {
+        owner %s
+        tls %s %s %s
+        owner_id %s
+        ttl 5
+        negative_ttl 1
+    }
+}
+`, other.Zone, port, strings.Join(addresses, " "), files.Cert, files.Key, files.CA, other.OwnerID())
+	}
+	return os.WriteFile(d.DNS.Corefile, []byte(text.String()), 0o600)
+}
+
+// Ask sends one query over UDP, and again over TCP when the reply was truncated.
+func (d *DNS) Ask(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+	question := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
+	reply, _, err := (&dns.Client{Timeout: oneQuery}).ExchangeContext(ctx, question, d.Address)
+	if err == nil && reply.Truncated {
+		reply, _, err = (&dns.Client{Net: "tcp", Timeout: oneQuery}).ExchangeContext(ctx, question, d.Address)
+	}
+	return reply, err
+}
+
+// Answer asks, and returns the reply in short: its code, and behind it the data of
+// the records of the answer in order, or what failed.
+func (d *DNS) Answer(ctx context.Context, name string, qtype uint16) string {
+	reply, err := d.Ask(ctx, name, qtype)
+	if err != nil {
+		return err.Error()
+	}
+	return Short(reply)
+}
+
+// Short returns a reply in short: its code, and behind it the data of the records of
+// the answer, in order.
+func Short(reply *dns.Msg) string {
+	var data []string
+	for _, rr := range reply.Answer {
+		data = append(data, strings.TrimPrefix(rr.String(), rr.Header().String()))
+	}
+	slices.SortFunc(data, cmp.Compare[string])
+	return strings.Join(append([]string{dns.RcodeToString[reply.Rcode]}, data...), " ")
+}

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+)
+
+const (
+	tick = 100 * time.Millisecond // between two looks at the crowds
+
+	// patience is for one step, and restTime for how long the owner is watched at rest.
+	patience = 15 * time.Minute
+	restTime = 20 * time.Second
+)
+
+// drive runs the whole: see the package.
+func drive(ctx context.Context, p plan, out io.Writer) error {
+	dir, err := os.MkdirTemp("", "swarm")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	d := &driver{plan: p, ctx: ctx, out: out}
+	d.dir = dir
+	defer d.end()
+	if d.owner, err = loopback.FreeAddress(); err != nil {
+		return err
+	}
+	if err := errors.Join(certificates(dir), d.writeCatalog("first")); err != nil {
+		return err
+	}
+	if p.split {
+		return d.split()
+	}
+	return d.demonstrate()
+}
+
+// driver has the processes of a run.
+type driver struct {
+	plan
+
+	ctx    context.Context //nolint:containedctx // of the one run
+	out    io.Writer
+	serve  *process
+	crowds []*child
+}
+
+// certificates writes those of the owner and the consumers.
+func certificates(dir string) error {
+	authority, err := mtls.NewAuthority("swarm", 24*time.Hour)
+	if err != nil {
+		return err
+	}
+	for name, leaf := range map[string]mtls.Leaf{
+		"owner":    {URIs: []string{"spiffe://owner.example/hamlet"}},
+		"consumer": {URIs: []string{"spiffe://consumer.example/coredns"}},
+	} {
+		issued, err := authority.Issue(leaf)
+		if err != nil {
+			return err
+		}
+		for suffix, content := range map[string][]byte{".pem": issued.Cert, "-key.pem": issued.Key} {
+			if err := os.WriteFile(filepath.Join(dir, name+suffix), content, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "ca.pem"), authority.PEM(), 0o600)
+}
+
+// writeCatalog writes the catalog, of which one service has that description.
+func (d *driver) writeCatalog(description string) error {
+	var b strings.Builder
+	b.WriteString("services:\n")
+	for i := range d.services {
+		fmt.Fprintf(&b, "- {name: s%05d, fqdn: s%05d.fed.example, description: %s, endpoints: [{address: 192.0.2.1, port: 443}], "+
+			"instances: [{id: a, protocol: HTTPS}]}\n", i, i, []string{description, "none"}[min(i, 1)])
+	}
+	path := filepath.Join(d.dir, "catalog.yaml")
+	if err := os.WriteFile(path+".new", []byte(b.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// demonstrate says what the owner and its consumers do.
+func (d *driver) demonstrate() error {
+	if err := d.startOwner(); err != nil {
+		return err
+	}
+	empty := d.serve.memory()
+	d.sayf("owner with %d services and no consumer: %.0f MB", d.services, megabytes(empty))
+	begin := time.Now()
+	if err := d.startCrowds(); err != nil {
+		return err
+	}
+	if err := d.settle("first catalog", begin); err != nil {
+		return err
+	}
+	if err := d.rest(empty); err != nil {
+		return err
+	}
+	if err := d.change(); err != nil {
+		return err
+	}
+	for _, way := range []string{"resume", "full"} {
+		if way == "full" && d.prime {
+			break // too much for one machine
+		}
+		if _, err := d.ask(way); err != nil {
+			return err
+		}
+		d.serve.end()
+		if _, err := d.ask("reset"); err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := d.startOwner(); err != nil {
+			return err
+		}
+		if err := d.settle("owner started anew, "+way, begin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// split prints what of the memory of an owner is whose.
+func (d *driver) split() error {
+	owner, err := d.start("owner", 0)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := d.startCrowds(); err != nil {
+		return err
+	}
+	if err := d.settle("first catalog", begin); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(owner.stdin, d.consumers); err != nil {
+		return err
+	}
+	for {
+		line, err := owner.lines.ReadString('\n')
+		if err != nil || line == "\n" {
+			d.sayf("  resident: %.1f kB for each consumer, the owner itself included", float64(owner.memory())/float64(d.consumers)/1e3)
+			owner.end()
+			return err
+		}
+		fmt.Fprint(d.out, line)
+	}
+}
+
+// startOwner starts federationctl serve, and waits until it listens.
+func (d *driver) startOwner() error {
+	file := func(name string) string { return filepath.Join(d.dir, name) }
+	cmd := exec.Command(d.binary, "serve", "--listen", d.owner, "--catalog", file("catalog.yaml"), "--window", strconv.Itoa(d.window),
+		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"))
+	serve, err := startProcess(cmd)
+	if err != nil {
+		return err
+	}
+	d.serve = serve
+	dialer := net.Dialer{Timeout: time.Second}
+	for {
+		conn, err := dialer.DialContext(d.ctx, "tcp", d.owner)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-time.After(tick / 10):
+		case <-serve.gone:
+			return errors.New("the owner has ended")
+		case <-d.ctx.Done():
+			return d.ctx.Err()
+		}
+	}
+}
+
+// start starts swarm itself in another role.
+func (d *driver) start(role string, number int) (*child, error) {
+	cmd := exec.Command(os.Args[0], "-role", role, "-owner", d.owner, "-dir", d.dir, "-number", strconv.Itoa(number),
+		"-consumers", strconv.Itoa(d.consumers/d.processes), "-services", strconv.Itoa(d.services), "-window", strconv.Itoa(d.window), "-at-once", strconv.Itoa(d.atOnce), "-prime="+strconv.FormatBool(d.prime))
+	cmd.Stderr = os.Stderr
+	c := &child{}
+	var err error
+	if c.stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.lines = bufio.NewReader(out)
+	c.process, err = startProcess(cmd)
+	return c, err
+}
+
+func (d *driver) startCrowds() error {
+	for i := range d.processes {
+		c, err := d.start("crowd", i)
+		if err != nil {
+			return err
+		}
+		d.crowds = append(d.crowds, c)
+	}
+	return nil
+}
+
+// ask asks all crowds, and adds up what they say.
+func (d *driver) ask(command string) (status, error) {
+	all := status{Failures: make(map[string]int)}
+	for _, c := range d.crowds {
+		s, err := c.ask(command)
+		if err != nil {
+			return all, err
+		}
+		all.Complete += s.Complete
+		all.Resumed += s.Resumed
+		all.Services += s.Services
+		all.Kinds = max(all.Kinds, s.Kinds)
+		all.Bytes += s.Bytes
+		all.Arrivals = append(all.Arrivals, s.Arrivals...)
+		for text, n := range s.Failures {
+			all.Failures[text] += n
+		}
+	}
+	return all, nil
+}
+
+// wait asks the crowds until done says that it is.
+func (d *driver) wait(done func(status) bool) (status, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		s, err := d.ask("status")
+		switch {
+		case err != nil:
+			return s, err
+		case done(s):
+			return s, nil
+		case time.Now().After(deadline):
+			return s, fmt.Errorf("not done after %v: %+v", patience, s)
+		}
+		select {
+		case <-time.After(tick):
+		case <-d.ctx.Done():
+			return s, d.ctx.Err()
+		}
+	}
+}
+
+// settle waits until all consumers have the catalog.
+func (d *driver) settle(what string, begin time.Time) error {
+	all, quantiles := d.consumers/d.processes*d.processes, map[int]time.Duration{}
+	shown := time.Now()
+	s, err := d.wait(func(s status) bool {
+		for _, percent := range []int{50, 99} {
+			if _, known := quantiles[percent]; !known && s.Complete*100 >= all*percent {
+				quantiles[percent] = time.Since(begin)
+			}
+		}
+		if time.Since(shown) > time.Minute {
+			shown = time.Now()
+			log.Printf("%s: %d of %d complete, %d MB, failures %v", what, s.Complete, all, s.Bytes>>20, s.Failures)
+		}
+		return s.Complete == all && s.Services == int64(all)*int64(d.services)
+	})
+	if err != nil {
+		return err
+	}
+	d.sayf("%s: all %d consumers complete after %.1f s (half %.1f s, 99%% %.1f s); %d resumed; %.1f kB for each; %d kinds of catalogs",
+		what, all, time.Since(begin).Seconds(), quantiles[50].Seconds(), quantiles[99].Seconds(), s.Resumed, float64(s.Bytes)/float64(all)/1e3, s.Kinds)
+	if d.serve != nil {
+		d.sayf("  owner: %.0f MB at most, %.1f s of CPU", megabytes(d.serve.peak()), d.serve.cpu().Seconds())
+	}
+	for _, text := range slices.Sorted(maps.Keys(s.Failures)) {
+		d.sayf("  %d times: %s", s.Failures[text], text)
+	}
+	return nil
+}
+
+// rest watches the owner while nothing happens.
+func (d *driver) rest(empty int64) error {
+	before := d.serve.cpu()
+	select {
+	case <-time.After(restTime):
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
+	share := float64(d.serve.cpu()-before) / float64(restTime)
+	now := d.serve.memory()
+	d.sayf("at rest: %.0f MB, %.1f kB for each consumer; %.1f %% of a processor",
+		megabytes(now), float64(now-empty)/float64(d.consumers)/1e3, 100*share)
+	return nil
+}
+
+// change changes a service, and says when the consumers have it.
+func (d *driver) change() error {
+	all := d.consumers / d.processes * d.processes
+	for i := range 5 {
+		if _, err := d.ask("reset"); err != nil {
+			return err
+		}
+		if err := d.writeCatalog("change" + strconv.Itoa(i)); err != nil {
+			return err
+		}
+		begin := time.Now().UnixNano()
+		s, err := d.wait(func(s status) bool { return len(s.Arrivals) >= all })
+		if err != nil {
+			return err
+		}
+		slices.Sort(s.Arrivals)
+		at := func(percent int) float64 { return float64(s.Arrivals[(all-1)*percent/100]-begin) / 1e6 }
+		d.sayf("a change: the first consumer has it %.0f ms after the file was replaced; half %.0f ms, 99%% %.0f ms and all %.0f ms after the first",
+			at(0), at(50)-at(0), at(99)-at(0), at(100)-at(0))
+	}
+	return nil
+}
+
+func (d *driver) end() {
+	for _, c := range d.crowds {
+		_ = c.stdin.Close()
+		c.end()
+	}
+	if d.serve != nil {
+		d.serve.end()
+	}
+}
+
+// sayf prints a line.
+func (d *driver) sayf(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+
+func megabytes(n int64) float64 { return float64(n) / 1e6 }
+
+// process is a program that runs.
+type process struct {
+	cmd  *exec.Cmd
+	gone chan struct{}
+}
+
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd, make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.gone)
+	}()
+	return p, nil
+}
+
+// end ends the process, by force after a while.
+func (p *process) end() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.gone:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.gone
+	}
+}
+
+// memory returns what the process has in memory, in bytes, and peak the most that it had.
+func (p *process) memory() int64 { return p.of("VmRSS:") }
+func (p *process) peak() int64   { return p.of("VmHWM:") }
+
+func (p *process) of(key string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(text), key)
+	var kB int64
+	_, _ = fmt.Sscan(rest, &kB)
+	return kB << 10
+}
+
+// cpu returns the time of processors that the process has used.
+func (p *process) cpu() time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // proc(5): in hundredths of a second
+}

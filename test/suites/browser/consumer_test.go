@@ -1,0 +1,154 @@
+package browser
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+)
+
+const many = 100_000 // services of the largest catalog
+
+// TestConsumer shows a CoreDNS with an owner in each state, and what goes with it.
+func TestConsumer(t *testing.T) {
+	t.Parallel()
+	folder := pki(t)
+	var b strings.Builder
+	b.WriteString("services:\n")
+	for i := range many {
+		fmt.Fprintf(&b, "- %s\n", service(fmt.Sprintf("s%06d", i), fmt.Sprintf("s%06d.fed.example", i), "192.0.2.1"))
+	}
+	_, large := owner(t, folder, "large", b.String(), "--window", "512")
+	_, faulty := owner(t, folder, "faulty", catalogOf(
+		service("web", "web.fed.example", "192.0.2.2"),
+		service("outside", "outside.other.example", "192.0.2.2"),
+		service("local", "local.fed.example", "127.0.0.1"),
+		service("taken", "s000001.fed.example", "192.0.2.2"),
+	), "--allow-addresses", "127.0.0.0/8")
+	lost, lostAt := owner(t, folder, "lost", catalogOf(service("lost", "lost.fed.example", "192.0.2.3")))
+	gone, goneAt := owner(t, folder, "gone", catalogOf(service("gone", "gone.fed.example", "192.0.2.4")))
+	_, strict := owner(t, folder, "strict", catalogOf(service("strict", "strict.fed.example", "192.0.2.5")), "--allow-id", "spiffe://elsewhere.example/consumer")
+	slow := stall(t, large, 200_000)
+	nobody := address(t)
+
+	dns, at := address(t), address(t)
+	base := "http://" + at
+	block := func(owner string, more string) string {
+		return fmt.Sprintf("    federation {\n        owner %s\n        tls %[2]s/consumer.pem %[2]s/consumer-key.pem %[2]s/ca.pem\n%s    }\n", owner, folder, more)
+	}
+	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n", strings.TrimPrefix(dns, "127.0.0.1:")) +
+		block(large, "        status "+at+"\n") + block(faulty, "") + block(lostAt, "        retention 1h\n") + block(goneAt, "        retention 1s\n") +
+		block(strict, "") + block(slow, "        keepalive 1h\n") + block(nobody, "") + "}\n"
+	start(t, "coredns", "-conf", write(t, folder, "Corefile", corefile))
+
+	in := func(want map[string]string) {
+		t.Helper()
+		await.Until(t, 10*time.Second, patience, func() string {
+			s, err := read(base)
+			if err != nil {
+				return err.Error()
+			}
+			for _, o := range s.Owners {
+				if state := want[o.ID]; state != "" && state != o.State {
+					return fmt.Sprintf("owner %s is %s, and to be %s", o.ID, o.State, state)
+				} else if (state == "stale" || state == "expired") && !strings.Contains(o.Failure, "connection refused") {
+					return fmt.Sprintf("owner %s has not been tried again: %s", o.ID, o.Failure) // the loss itself is named before
+				}
+			}
+			if len(s.Owners) != 7 {
+				return fmt.Sprintf("%d owners", len(s.Owners))
+			}
+			return ""
+		})
+	}
+	in(map[string]string{large: "synced", faulty: "synced", lostAt: "synced", goneAt: "synced", strict: "parked", slow: "syncing", nobody: "connecting"})
+	lost.kill()
+	gone.kill()
+	in(map[string]string{lostAt: "stale", goneAt: "expired"})
+
+	tab := open(t, base)
+	tab.run(chromedp.Navigate(base + "/"))
+	tab.says("h1", "CoreDNS federation")
+	overall := tab.text("#overall")
+	// It becomes ready when it has waited long enough for those that are not known.
+	if s, err := read(base); err != nil || !s.Ready && !strings.Contains(overall, "Not ready") {
+		t.Errorf("%v; the page says %q, and the process is not ready", err, overall)
+	}
+	tab.says(".overall", "5 of 7 owners are in trouble", "1 parked", "1 expired", "1 connecting", "1 stale", "1 syncing")
+	tab.says(tab.card(goneAt), "expired", "Its records are gone", "connection refused")
+	tab.says(tab.card(lostAt), "stale", "still answered", "connection refused")
+	if text := tab.text(tab.card(lostAt)); !regexp.MustCompile(`Retention left:\s+5\d min\s+of 1 h`).MatchString(text) {
+		t.Errorf("of the retention of 1 h this is left: %q", text)
+	}
+	tab.says(tab.card(strict), "parked", "turned this side away", "Unauthenticated", "To do: have the owner admit the certificate")
+	tab.says(tab.card(nobody), "connecting", "SERVFAIL", "connection refused")
+	tab.says(tab.card(slow), "syncing", "not complete yet")
+	tab.says(tab.card(large), "synced", "100,000 services, updated ", " ago")
+	tab.says(tab.card(faulty), "synced", "2 refusals here, newest", " ago: ", "Not published, because of conflicts or rules: 1.")
+	tab.unfold()
+	tab.says(tab.card(large), "Certificate", "expires in", "Catalog", "100,000 instances", "UTC")
+	tab.says(tab.card(faulty), "outside.other.example", "127.0.0.1", "fqdn_conflict: 1")
+	var order []string
+	tab.run(chromedp.Evaluate(`[...document.querySelectorAll("section[aria-labelledby=owners] article")].map(a => a.className.split(" ")[1])`, &order))
+	if last := order[len(order)-1]; order[0] != "bad" || last != "ok" && last != "note" || !sorted(order) {
+		t.Errorf("the cards are %q, expected the worst first", order)
+	}
+	tab.look("consumer", "/", 2700) // four of the cards have a button
+	tab.print("consumer", "/")
+
+	// The name box.
+	ask := func(name, qtype string, words ...string) {
+		t.Helper()
+		tab.run(chromedp.Navigate(base+"/"), chromedp.SetValue("#type", qtype, chromedp.ByQuery))
+		tab.follow(chromedp.SendKeys("#name", name+"\r", chromedp.ByQuery))
+		tab.says(".answer", words...)
+	}
+	ask("web.fed.example", "A", "web.fed.example A: 192.0.2.2", "live", faulty)
+	ask("LOST.fed.example.", "A", "192.0.2.3", "stale", lostAt)
+	tab.says(".answer .todo", "To do")
+	ask("gone.fed.example", "A", "gone.fed.example A: ")
+	ask("s000001.fed.example", "SRV", "s000001.fed.example SRV: ", large)
+	tab.look("why", "/?name=lost.fed.example&type=A", 0)
+	tab.run(chromedp.Navigate(base + "/?name=a..b&type=A"))
+	tab.says("#why-error", "is not a domain name")
+	tab.look("why-wrong", "/?name=a..b%E2%80%AE%3Cb%3E&type=A", 0)
+
+	// A catalog in pages.
+	tab.run(chromedp.Navigate(base + "/"))
+	tab.unfold()
+	tab.follow(chromedp.Click(tab.card(large)+" a[href^='/services']", chromedp.ByQuery))
+	tab.says("main", "100 of 100,000 services", "s000000", "s000099")
+	tab.follow(chromedp.Click("a[rel=next]", chromedp.ByQuery))
+	tab.says("main", "after s000099", "s000100", "s000199")
+	tab.run(chromedp.SetValue("#after", "s099950", chromedp.ByQuery))
+	tab.follow(chromedp.Click("button", chromedp.ByQuery))
+	tab.says("main", "49 of 100,000 services", "s099999", "This is the last page")
+	tab.look("services", "/services?of="+large+"&after=s000099", 0)
+
+	// Nothing on the page needs a script, and so nothing differs without.
+	var plain, scripted string
+	tab.run(emulation.SetScriptExecutionDisabled(true), chromedp.Navigate(base+"/?name=web.fed.example&type=A"), chromedp.OuterHTML("html", &plain, chromedp.ByQuery),
+		emulation.SetScriptExecutionDisabled(false), chromedp.Navigate(base+"/?name=web.fed.example&type=A"), chromedp.OuterHTML("html", &scripted, chromedp.ByQuery))
+	for _, html := range []string{plain, scripted} {
+		if !strings.Contains(html, "web.fed.example A: 192.0.2.2") || strings.Contains(html, "<script") {
+			t.Errorf("without scripts the page is %.2000s", html)
+		}
+	}
+}
+
+// sorted reports whether the classes of cards are in order, the worst first.
+func sorted(classes []string) bool {
+	rank := map[string]int{"bad": 3, "warn": 2, "note": 1, "ok": 0}
+	for i := 1; i < len(classes); i++ {
+		if rank[classes[i]] > rank[classes[i-1]] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,463 @@
+// Package dist holds the test of the packages: it builds them from a clone of the
+// commit, installs them into a root of Debian's, and runs what their units say, in a
+// network of its own. `make e2e-dist` runs it.
+package dist
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+)
+
+const (
+	repository = "../../.."
+	// base is an archive of a minimal Debian, made once.
+	base = repository + "/bin/tools/debian-bookworm.tar"
+	// suite is the oldest Debian that the packages are for.
+	suite = "bookworm"
+	// exposure is the most that `systemd-analyze security` may say of a unit, in tenths.
+	exposure = "20"
+)
+
+const (
+	patience = time.Minute      // bounds each wait for something that must happen
+	promised = 20 * time.Second // is what such a wait takes in the median
+)
+
+// need skips the test where REAL_SERVERS=required is not set, as it builds for minutes;
+// it fails where a program is missing, or the user is not root.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("REAL_SERVERS=required is not set; make e2e-dist sets it")
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("needs root, for namespaces and packages")
+	}
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("needs %s: %v", program, err)
+		}
+	}
+}
+
+// run runs a program to its end, which must be a success, and returns what it wrote.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// built is what `make dist` wrote for amd64, in two clones of the commit.
+var built = sync.OnceValues(func() (folders [2]string, err error) {
+	origin := repository
+	for i := range folders {
+		clone, err := os.MkdirTemp("", "dist")
+		if err != nil {
+			return folders, err
+		}
+		temporary = append(temporary, clone)
+		clone = filepath.Join(clone, strings.Repeat("deeper/", i), "clone")
+		if out, err := exec.Command("git", "clone", "--quiet", origin, clone).CombinedOutput(); err != nil {
+			return folders, fmt.Errorf("git clone: %w\n%s", err, out)
+		}
+		folders[i], origin = filepath.Join(clone, "bin/dist"), clone // somebody may commit meanwhile
+		if err := dist(clone); err != nil {
+			return folders, err
+		}
+	}
+	return folders, nil
+})
+
+// dist runs `make dist` in a clone.
+func dist(clone string, variables ...string) error {
+	out, err := exec.Command("make", append([]string{"--no-print-directory", "-C", clone, "dist", "ARCHES=amd64"}, variables...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make dist: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// temporary are the folders that the end of all tests removes.
+var temporary []string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, folder := range temporary {
+		os.RemoveAll(folder)
+	}
+	os.Exit(code)
+}
+
+// packages returns the Debian packages in a folder.
+func packages(t *testing.T, folder string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(folder, "*.deb"))
+	if err != nil || len(found) != 2 {
+		t.Fatalf("packages are %q, %v; want two", found, err)
+	}
+	return found
+}
+
+// What is built from one commit in two folders is the same to the last octet.
+func TestReproducible(t *testing.T) {
+	need(t, "git", "make")
+	folders, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sums [2]string
+	for i, folder := range folders {
+		content, err := os.ReadFile(filepath.Join(folder, "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[i] = string(content)
+	}
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 6 {
+		t.Errorf("checksums are\n%s\nand\n%s\nwant the same of six files", sums[0], sums[1])
+	}
+	check := exec.Command("sha256sum", "--check", "--quiet", "SHA256SUMS")
+	check.Dir = folders[0]
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v\n%s", err, out)
+	}
+}
+
+// The archives hold binaries that say which commit they are of.
+func TestArchive(t *testing.T) {
+	need(t, "git", "make", "tar")
+	folders, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := strings.TrimSpace(run(t, "git", "-C", filepath.Dir(filepath.Dir(folders[0])), "rev-parse", "HEAD"))[:12]
+	for _, call := range [][]string{{"coredns-federation", "-version"}, {"federationctl", "--version"}} {
+		found, err := filepath.Glob(filepath.Join(folders[0], call[0]+"-*.tar.gz"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("archives are %q, %v; want one", found, err)
+		}
+		dir := t.TempDir()
+		run(t, "tar", "-xzf", found[0], "-C", dir, "--strip-components=1")
+		text := run(t, filepath.Join(dir, call[0]), call[1])
+		if !strings.Contains(text, "commit "+commit) || strings.Contains(text, "modified") {
+			t.Errorf("%q says %q; want the commit %s and no modification", call, text, commit)
+		}
+	}
+}
+
+// root is a folder with a Debian in it, and a network of its own.
+type root struct {
+	folder  string
+	network string // file of the network namespace
+}
+
+// mirror returns the one of Debian that the apt of this machine has, if any; debootstrap
+// has a default.
+func mirror(t *testing.T) []string {
+	t.Helper()
+	for line := range strings.Lines(run(t, "apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")) {
+		uri, ok := strings.CutPrefix(strings.TrimSpace(line), "Debian Debian main ")
+		if ok && strings.HasPrefix(uri, "http") { // others are apt's own
+			return []string{uri}
+		}
+	}
+	return nil
+}
+
+// newRoot returns a root until the end of the test.
+func newRoot(t *testing.T) *root {
+	t.Helper()
+	if _, err := os.Stat(base); errors.Is(err, fs.ErrNotExist) {
+		folder := filepath.Join(t.TempDir(), "root")
+		run(t, "debootstrap", append([]string{"--variant=minbase", "--include=adduser,init-system-helpers", suite, folder}, mirror(t)...)...)
+		run(t, "tar", "-C", folder, "--numeric-owner", "--exclude=./var/cache/apt/archives/*", "--exclude=./var/lib/apt/lists/*", "--exclude=./proc/*", "--exclude=./sys/*", "-cf", base+".new", ".")
+		if err := os.Rename(base+".new", base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &root{folder: t.TempDir()}
+	if err := os.Chmod(r.folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "tar", "-C", r.folder, "--numeric-owner", "-xpf", base)
+	r.write(t, "/etc/hosts", "127.0.0.1 localhost\n", 0o644)
+
+	holder := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")
+	stdin, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = holder.Wait() // it ends with its input, or with the test
+	})
+	if n, err := stdout.Read(make([]byte, 10)); err != nil || n != len("up\n") {
+		t.Fatalf("no network: %d octets, %v", n, err)
+	}
+	r.network = fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)
+	return r
+}
+
+// in runs a program in the root and its network, as its root.
+func (r *root) in(t *testing.T, args ...string) string {
+	t.Helper()
+	return run(t, "nsenter", append([]string{"--net=" + r.network, "chroot", r.folder, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive"}, args...)...)
+}
+
+// write writes a file of the root.
+func (r *root) write(t *testing.T, name, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(r.folder+name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// edit replaces a text in a file of the root, which must have it.
+func (r *root) edit(t *testing.T, name, old, replacement string) {
+	t.Helper()
+	text := r.read(t, name)
+	if !strings.Contains(text, old) {
+		t.Fatalf("%s has no %q:\n%s", name, old, text)
+	}
+	r.write(t, name, strings.ReplaceAll(text, old, replacement), 0o644)
+}
+
+// read returns the content of a file of the root.
+func (r *root) read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(r.folder + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// install installs packages, which are files.
+func (r *root) install(t *testing.T, packages []string) {
+	t.Helper()
+	var inside []string
+	for _, p := range packages {
+		run(t, "cp", p, r.folder+"/tmp/")
+		inside = append(inside, "/tmp/"+filepath.Base(p))
+	}
+	r.in(t, append([]string{"dpkg", "--install"}, inside...)...)
+	r.in(t, append([]string{"rm"}, inside...)...)
+}
+
+// changing are the files of every Debian that an installation changes: the package
+// manager's, and the list of users, who stay.
+var changing = []string{"/var/lib/dpkg/", "/var/log/", "/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid", "/var/cache/", "/run/"}
+
+// files returns what is in the root but for what changes, with owners and modes.
+func (r *root) files(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for line := range strings.Lines(r.in(t, "find", "/", "-xdev", "-path", "/proc", "-prune", "-o", "-printf", "%p\t%M %u:%g\n")) {
+		name, attributes, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !slices.ContainsFunc(changing, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			all[name] = attributes
+		}
+	}
+	return all
+}
+
+// difference returns what files has that others has not, or with other attributes.
+func difference(files, others map[string]string) (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if others[name] != files[name] {
+			lines = append(lines, files[name]+" "+name)
+		}
+	}
+	return lines
+}
+
+// eventually waits until condition has nothing to complain of.
+func eventually(t *testing.T, condition func() string) {
+	t.Helper()
+	await.Until(t, promised, patience, condition)
+}
+
+// dig returns what dig prints of a question to the server in the root.
+func (r *root) dig(t *testing.T, args ...string) string {
+	t.Helper()
+	out, _ := exec.CommandContext(t.Context(), "nsenter", append([]string{"--net=" + r.network, "dig", "@127.0.0.1", "+time=1", "+tries=1"}, args...)...).CombinedOutput()
+	return string(bytes.TrimSpace(out)) // an error is in it
+}
+
+func TestInstall(t *testing.T) {
+	need(t, "git", "make", "debootstrap", "dpkg-deb", "tar", "unshare", "nsenter", "ip", "chroot", "dig", "systemd-analyze")
+	folders, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRoot(t)
+	before := r.files(t)
+	r.install(t, packages(t, folders[0]))
+
+	want := `drwxr-xr-x root:root /etc/coredns-federation
+-rw-r--r-- root:root /etc/coredns-federation/Corefile
+drwxr-x--- root:coredns-federation /etc/coredns-federation/tls
+drwxr-xr-x root:root /etc/federation-owner
+-rw-r--r-- root:root /etc/federation-owner/catalog.yaml
+-rw-r--r-- root:root /etc/federation-owner/owner.yaml
+drwxr-x--- root:federation-owner /etc/federation-owner/tls
+-rwxr-xr-x root:root /usr/bin/coredns-federation
+-rwxr-xr-x root:root /usr/bin/federationctl
+-rw-r--r-- root:root /usr/lib/systemd/system/coredns-federation.service
+-rw-r--r-- root:root /usr/lib/systemd/system/federation-owner.service
+`
+	var got string
+	for _, line := range difference(r.files(t), before) {
+		if !strings.Contains(line, " /usr/share/") && !strings.HasSuffix(line, " /usr/lib/systemd/system") {
+			got += line + "\n"
+		}
+	}
+	if got != want {
+		t.Errorf("installed are\n%s, want\n%s", got, want)
+	}
+
+	t.Run("units", func(t *testing.T) {
+		for _, name := range []string{"coredns-federation", "federation-owner"} {
+			unit := r.folder + "/usr/lib/systemd/system/" + name + ".service"
+			// The root has no systemd, and so none of its targets.
+			if out := run(t, "systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--root="+r.folder, unit); out != "" {
+				t.Errorf("systemd-analyze verify %s:\n%s", name, out)
+			}
+			run(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+exposure, unit)
+		}
+	})
+
+	// As it is installed the server runs, and resolves nothing.
+	dns := r.start(t, "coredns-federation")
+	eventually(t, func() string {
+		if got := r.dig(t, "web.fed.example"); !strings.Contains(got, "status: SERVFAIL") {
+			return "before it is configured it answers\n" + got
+		}
+		return ""
+	})
+	if told := dns.stop(t); told != "STOPPING=1" {
+		t.Errorf("CoreDNS told %q at the end, want STOPPING=1", told)
+	}
+
+	// A start that fails is none for systemd: it is not told that the service is ready.
+	corefile := r.read(t, "/etc/coredns-federation/Corefile")
+	for mistake, want := range map[string]string{
+		"mistake\n":              "Unknown directive 'mistake'",
+		"bind 192.0.2.1\n":       "cannot assign requested address",
+		"tls gone.pem key.pem\n": "gone.pem",
+	} {
+		r.edit(t, "/etc/coredns-federation/Corefile", "errors\n", mistake)
+		r.refused(t, "coredns-federation", want)
+		r.write(t, "/etc/coredns-federation/Corefile", corefile, 0o644)
+	}
+	r.refused(t, "federation-owner", "tls/owner.pem") // there are no certificates yet
+
+	// As the comments of the configuration say.
+	r.in(t, "federationctl", "pki", "/root/pki")
+	for unit, party := range map[string]string{"coredns-federation": "consumer", "federation-owner": "owner"} {
+		for _, name := range []string{party + ".pem", party + "-key.pem", "ca.pem"} {
+			r.in(t, "install", "--owner=root", "--group="+unit, "--mode=0640", "/root/pki/"+name, "/etc/"+unit+"/tls/"+name)
+		}
+	}
+	r.in(t, "rm", "-r", "/root/pki")
+	r.edit(t, "/etc/federation-owner/owner.yaml", "ids: []", `ids: ["spiffe://federation.example/consumer"]`)
+	r.write(t, "/etc/federation-owner/catalog.yaml", `services:
+- name: web
+  fqdn: web.fed.example
+  endpoints: [{address: 192.0.2.10, port: 443}]
+  instances: [{id: v1, protocol: HTTPS}]
+`, 0o644)
+	r.in(t, "federationctl", "lint", "/etc/federation-owner/owner.yaml")
+	owner := r.start(t, "federation-owner")
+	dns = r.start(t, "coredns-federation")
+	r.edit(t, "/etc/coredns-federation/Corefile", "    #", "    ")
+	r.edit(t, "/etc/coredns-federation/Corefile", "west.fed.example", "fed.example")
+	r.edit(t, "/etc/coredns-federation/Corefile", "owner.west.example", "localhost")
+	for _, comment := range []string{"The services of", "/etc/coredns-federation/tls, with", "All other"} {
+		r.edit(t, "/etc/coredns-federation/Corefile", comment, "# "+comment)
+	}
+	dns.reload(t)
+	resolves := func() string {
+		if got := r.dig(t, "+short", "web.fed.example"); got != "192.0.2.10" {
+			return fmt.Sprintf("web.fed.example is %q, want 192.0.2.10", got)
+		}
+		return ""
+	}
+	eventually(t, resolves)
+	if got := r.in(t, "federationctl", "why", "web.fed.example", "A", "--at", "http://localhost:9154"); !strings.Contains(got, "web.fed.example A: 192.0.2.10,") {
+		t.Errorf("CoreDNS says why:\n%s", got)
+	}
+	if got := r.in(t, "federationctl", "why", "web.fed.example", "--at", "http://localhost:9156"); !strings.Contains(got, "web.fed.example: published in catalog") {
+		t.Errorf("the owner says why:\n%s", got)
+	}
+	eventually(t, func() string {
+		kept, err := filepath.Glob(r.folder + "/var/lib/coredns-federation/*")
+		if err != nil || len(kept) == 0 {
+			return fmt.Sprintf("nothing is in /var/lib/coredns-federation: %v", err)
+		}
+		return ""
+	})
+	// A reload that fails changes nothing.
+	corefile = r.read(t, "/etc/coredns-federation/Corefile")
+	r.edit(t, "/etc/coredns-federation/Corefile", "errors\n", "mistake\n")
+	dns.reload(t)
+	eventually(t, func() string {
+		if !strings.Contains(dns.log.String(), "Unknown directive 'mistake'") {
+			return "a reload with a mistake is not logged"
+		}
+		return resolves()
+	})
+	r.write(t, "/etc/coredns-federation/Corefile", corefile, 0o644)
+	dns.stop(t)
+	if told := owner.stop(t); told != "STOPPING=1" {
+		t.Errorf("the owner told %q at the end, want STOPPING=1", told)
+	}
+
+	// A newer version keeps what was configured, and what was kept: the owner is away.
+	if err := dist(filepath.Dir(filepath.Dir(folders[1])), "VERSION=99.0.0"); err != nil {
+		t.Fatal(err)
+	}
+	r.install(t, packages(t, folders[1]))
+	if got := r.in(t, "dpkg-query", "--show", "--showformat=${Package} ${Version} ${Status}\n", "coredns-federation", "federationctl"); got != "coredns-federation 99.0.0 install ok installed\nfederationctl 99.0.0 install ok installed\n" {
+		t.Errorf("after the upgrade:\n%s", got)
+	}
+	if got := r.read(t, "/etc/coredns-federation/Corefile"); got != corefile {
+		t.Errorf("the upgrade has changed the Corefile to\n%s", got)
+	}
+	dns = r.start(t, "coredns-federation")
+	eventually(t, resolves)
+	dns.stop(t)
+
+	r.in(t, "dpkg", "--remove", "coredns-federation", "federationctl")
+	if got := r.read(t, "/etc/coredns-federation/Corefile"); got != corefile {
+		t.Errorf("the removal has changed the Corefile to\n%s", got)
+	}
+	r.in(t, "rm", "-r", "/etc/coredns-federation/tls", "/etc/federation-owner/tls") // the keys are not the packages'
+	r.in(t, "dpkg", "--purge", "coredns-federation", "federationctl")
+	if left := difference(r.files(t), before); left != nil {
+		t.Errorf("after the purge there still are\n%s", strings.Join(left, "\n"))
+	}
+}

@@ -1,0 +1,315 @@
+package deploy
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+)
+
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 5 * time.Second // is what such a wait takes in the median
+)
+
+// programs builds the programs of the images, and returns the folder that they are in.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", dir, root+"/cmd/coredns", root+"/cmd/federationctl").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// start runs a program until the end of the test.
+func start(t *testing.T, name string, args ...string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		_ = cmd.Wait() // SIGTERM ends it with an error, or without
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", filepath.Base(name), &log)
+		}
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := loopback.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+// ask asks a server from an address of this machine. An answer that does not come is
+// an error.
+func ask(from, server, name string, qtype uint16) (*dns.Msg, error) {
+	query := new(dns.Msg)
+	query.SetQuestion(dns.Fqdn(name), qtype)
+	client := dns.Client{Timeout: 10 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}}
+	reply, _, err := client.Exchange(query, server)
+	return reply, err
+}
+
+// addresses returns the addresses in a reply.
+func addresses(reply *dns.Msg) (found []string) {
+	for _, rr := range reply.Answer {
+		if a, ok := rr.(*dns.A); ok {
+			found = append(found, a.A.String())
+		}
+	}
+	return found
+}
+
+// want waits until a name has an address.
+func want(t *testing.T, from, server, name, address string) {
+	t.Helper()
+	await.Until(t, promised, patience, func() string {
+		reply, err := ask(from, server, name, dns.TypeA)
+		if err == nil && fmt.Sprint(addresses(reply)) == fmt.Sprint([]string{address}) {
+			return ""
+		}
+		return fmt.Sprintf("the answer for %s is %v, %v, want %s", name, reply, err, address)
+	})
+}
+
+// upstream is a name server that has one address for every name, and knows what it was asked for.
+type upstream struct {
+	address string
+	mu      sync.Mutex
+	names   []string
+}
+
+const upstreamAnswer = "198.51.100.7"
+
+// startUpstream starts one, for UDP and TCP: what CoreDNS asks for itself seems to come
+// over TCP, and is forwarded likewise.
+func startUpstream(t *testing.T) *upstream {
+	t.Helper()
+	u := &upstream{address: freeAddress(t)}
+	for _, network := range []string{"udp", "tcp"} {
+		started, done := make(chan struct{}), make(chan struct{})
+		server := &dns.Server{Addr: u.address, Net: network, Handler: u, NotifyStartedFunc: func() { close(started) }}
+		go func() {
+			defer close(done)
+			if err := server.ListenAndServe(); err != nil {
+				t.Error(err)
+			}
+		}()
+		t.Cleanup(func() {
+			_ = server.Shutdown()
+			<-done
+		})
+		select {
+		case <-started:
+		case <-done:
+			t.FailNow()
+		}
+	}
+	return u
+}
+
+// ServeDNS implements dns.Handler.
+func (u *upstream) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	name := query.Question[0].Name
+	u.mu.Lock()
+	u.names = append(u.names, name)
+	u.mu.Unlock()
+	reply := new(dns.Msg)
+	reply.SetReply(query)
+	if query.Question[0].Qtype == dns.TypeA {
+		reply.Answer = []dns.RR{&dns.A{
+			Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstreamAnswer),
+		}}
+	}
+	_ = w.WriteMsg(reply)
+}
+
+// asked reports whether somebody has asked for a name.
+func (u *upstream) asked(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, n := range u.names {
+		if n == dns.Fqdn(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// world is what a Corefile of a recipe meets in a cluster: certificates, an owner with
+// two services, other name servers, and for one recipe an API server.
+type world struct {
+	bin, certificates, owner, kubeconfig string
+	upstream                             *upstream
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{bin: programs(t), certificates: t.TempDir(), owner: freeAddress(t), upstream: startUpstream(t)}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(filepath.Join(w.bin, "federationctl"), args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run("pki", w.certificates)
+	file := func(name string) string { return filepath.Join(w.certificates, name) }
+	for name, of := range map[string]string{"tls.crt": "consumer.pem", "tls.key": "consumer-key.pem", "ca.crt": "ca.pem"} {
+		if err := os.Symlink(of, file(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catalog := file("catalog.yaml")
+	if err := os.WriteFile(catalog, []byte(`services:
+- {name: web, fqdn: web.west.fed.example, endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}]}
+- {name: lb, fqdn: lb.west.fed.example, endpoints: [{address: lb-1.cloud.example, port: 80}], instances: [{id: v1, protocol: HTTP}]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, filepath.Join(w.bin, "federationctl"), "serve", "--listen", w.owner, "--catalog", catalog,
+		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"))
+	return w
+}
+
+// serve starts CoreDNS with a Corefile in which everything outside of it is what there
+// is here, and returns its address. What else the Corefile says stays.
+func (w *world) serve(t *testing.T, corefile string) (address string) {
+	t.Helper()
+	address = freeAddress(t)
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, change := range []struct{ what, by string }{
+		{`:(53|1053|1054)\b`, ":" + port},
+		{`(owner) \S+:8008\b`, "$1 " + w.owner},
+		{`owner_id \S+`, "owner_id spiffe://federation.example/owner"},
+		{`/etc/federation/tls(-\d+)?/`, w.certificates + "/"},
+		{` certs/`, " " + w.certificates + "/"},
+		{`/var/lib/federation/`, dir + "/"},
+		{`/etc/resolv.conf`, w.upstream.address},
+		{` health \{`, " health " + freeAddress(t) + " {"},
+		{`(?m)^( *)ready$`, "${1}ready " + freeAddress(t)},
+		{`prometheus :9153`, "prometheus " + freeAddress(t)},
+		{`run/kubeconfig`, w.kubeconfig},
+	} {
+		corefile = regexp.MustCompile(change.what).ReplaceAllString(corefile, change.by)
+	}
+	if w.kubeconfig != "" && !strings.Contains(corefile, "kubeconfig") {
+		corefile = regexp.MustCompile(`(?m)^( *kubernetes .*\{)$`).ReplaceAllString(corefile, "$1\nkubeconfig "+w.kubeconfig)
+	}
+	path := filepath.Join(dir, "Corefile")
+	if err := os.WriteFile(path, []byte(corefile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, filepath.Join(w.bin, "coredns"), "-conf", path)
+	return address
+}
+
+// corefileOf returns the Corefile that the chart renders for an example.
+func corefileOf(t *testing.T, rendered string) string {
+	t.Helper()
+	for _, o := range ofKind(objects(t, rendered), "ConfigMap") {
+		if text, ok := at(o, "data", "Corefile").(string); ok {
+			return text
+		}
+	}
+	t.Fatal("there is no Corefile")
+	return ""
+}
+
+// CoreDNS beside the cluster's DNS answers for the zones, looks up endpoints that are
+// host names, and is no resolver for others.
+func TestBeside(t *testing.T) {
+	helm, w := helm(t, ""), newWorld(t)
+	example, err := os.ReadFile(root + "/corefile-examples/kubernetes-beside/Corefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := bytes.Cut(example, []byte("\nfed.example:1054")) // without the block for the cluster's DNS
+	if !ok {
+		t.Fatal("the example has no block for fed.example:1054")
+	}
+	for name, corefile := range map[string]string{
+		"chart":   corefileOf(t, helm.template(t, "beside")),
+		"example": "fed.example:1054" + string(example),
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := w.serve(t, corefile)
+			want(t, "127.0.0.2", server, "web.west.fed.example", "192.0.2.1")
+			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
+			if !w.upstream.asked("lb-1.cloud.example") {
+				t.Error("the host of an endpoint was not looked up upstream")
+			}
+			reply, err := ask("127.0.0.2", server, "other.example", dns.TypeA)
+			if err != nil || reply.Rcode != dns.RcodeRefused || w.upstream.asked("other.example") {
+				t.Errorf("the answer for a name of others is %v, %v, want REFUSED, and nobody asked", reply, err)
+			}
+		})
+	}
+}
+
+// CoreDNS as the cluster's DNS answers for the cluster with the rights that the chart
+// gives it, for the zones of owners, and forwards the rest.
+func TestClusterDNS(t *testing.T) {
+	helm, server := helm(t, ""), realserver.StartAPIServer(t)
+	kubectl := kubectl(t, server.Kubeconfig)
+	w := newWorld(t)
+	rendered := helm.template(t, "cluster-dns")
+	kubectl.must(t, rendered, "apply", "-f", "-")
+	kubectl.must(t, "", "create", "service", "clusterip", "db", "--namespace=default", "--tcp=5432", "--clusterip=10.96.7.7")
+	// A kubeconfig of the account that the pods have.
+	token := strings.TrimSpace(kubectl.must(t, "", "create", "token", "federation-dns", "--namespace=kube-system"))
+	text, err := os.ReadFile(server.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text = regexp.MustCompile(`token: "[^"]*"`).ReplaceAll(text, []byte(`token: "`+token+`"`))
+	if err := os.WriteFile(w.kubeconfig, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(root + "/corefile-examples/kubernetes-cluster-dns/Corefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, corefile := range map[string]string{"chart": corefileOf(t, rendered), "example": string(example)} {
+		t.Run(name, func(t *testing.T) {
+			server := w.serve(t, corefile)
+			want(t, "127.0.0.2", server, "db.default.svc.cluster.local", "10.96.7.7")
+			want(t, "127.0.0.2", server, "web.west.fed.example", "192.0.2.1")
+			want(t, "127.0.0.2", server, "lb.west.fed.example", upstreamAnswer)
+			want(t, "127.0.0.2", server, "other.example", upstreamAnswer)
+			reply, err := ask("127.0.0.2", server, "no.default.svc.cluster.local", dns.TypeA)
+			if err != nil || reply.Rcode != dns.RcodeNameError || w.upstream.asked("no.default.svc.cluster.local") {
+				t.Errorf("the answer for a name of the cluster is %v, %v, want NXDOMAIN, and nobody asked", reply, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package deploy
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+)
+
+// prepare makes the namespaces of the examples. In all of them a pod that is not
+// restricted is refused.
+func prepare(t *testing.T, kubectl command) {
+	t.Helper()
+	kubectl.must(t, "", "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted")
+	for _, namespace := range []string{"federation", "shop", "pay"} {
+		kubectl.must(t, "", "create", "namespace", namespace)
+		kubectl.must(t, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+	}
+}
+
+// The API server takes everything that the chart and the overlays render, with no
+// warning and no unknown field, and the pods of their Deployments as restricted ones.
+func TestServer(t *testing.T) {
+	helm, kubectl, server := helm(t, ""), kubectl(t, ""), realserver.StartAPIServer(t)
+	kubectl.env = append(kubectl.env, "KUBECONFIG="+server.Kubeconfig)
+	prepare(t, kubectl)
+	rendered := make(map[string]string)
+	for example := range examples(t) {
+		rendered["chart with "+example] = helm.template(t, example)
+	}
+	for recipe := range recipes {
+		for name, dir := range map[string]string{recipe: filepath.Join(manifests, "overlays", recipe), recipe + " with spire": withSpire(t, recipe)} {
+			rendered["overlay "+name] = kubectl.must(t, "", "kustomize", dir)
+		}
+	}
+	for name, text := range rendered {
+		t.Run(name, func(t *testing.T) {
+			apply := []string{"apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"}
+			_, warnings, err := kubectl.run(text, apply...)
+			if err != nil || warnings != "" {
+				t.Errorf("%v%s", err, warnings)
+			}
+			for _, deployment := range ofKind(objects(t, text), "Deployment") {
+				pod, err := yaml.Marshal(object{
+					"apiVersion": "v1", "kind": "Pod", "spec": at(deployment, "spec", "template", "spec"),
+					"metadata": object{"name": "pod", "namespace": at(deployment, "metadata", "namespace")},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, warnings, err := kubectl.run(string(pod), apply...); err != nil || warnings != "" {
+					t.Errorf("pod: %v%s", err, warnings)
+				}
+			}
+		})
+	}
+	t.Run("a pod that is not restricted is refused", func(t *testing.T) {
+		_, _, err := kubectl.run("", "run", "pod", "--image=registry.example/coredns", "--namespace=federation", "--dry-run=server")
+		if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+// leftovers returns the names of all objects that are labelled as part of this.
+func leftovers(t *testing.T, kubectl command) string {
+	t.Helper()
+	return kubectl.must(t, "", "get", "--all-namespaces", "-o=name", "--selector=app.kubernetes.io/part-of=coredns-federation",
+		"serviceaccounts,configmaps,services,deployments,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,clusterrolebindings")
+}
+
+// A release of each example is installed, upgraded, rolled back and uninstalled, and
+// nothing of it stays.
+func TestRelease(t *testing.T) {
+	server := realserver.StartAPIServer(t)
+	helm, kubectl := helm(t, server.Kubeconfig), kubectl(t, server.Kubeconfig)
+	prepare(t, kubectl)
+	for _, example := range slices.Sorted(maps.Keys(examples(t))) {
+		t.Run(example, func(t *testing.T) {
+			component := "owner"
+			if strings.Contains(example, "dns") || strings.Contains(example, "beside") {
+				component = "dns"
+			}
+			namespace := "--namespace=" + namespaceOf(example)
+			values := "--values=" + examples(t)[example]
+			replicas := func(want string) {
+				t.Helper()
+				if got := kubectl.must(t, "", "get", namespace, "deployment", "federation-"+component, "-o=jsonpath={.spec.replicas}"); got != want {
+					t.Errorf("there are %s replicas, want %s", got, want)
+				}
+			}
+			before, after := "2", "3"
+			if example == "owner-registration" {
+				before, after = "1", "0" // its file is for one owner
+			}
+			helm.must(t, "", "install", "federation", chart, namespace, values)
+			replicas(before)
+			helm.must(t, "", "upgrade", "federation", chart, namespace, values, fmt.Sprintf("--set=%s.replicas=%s", component, after))
+			replicas(after)
+			helm.must(t, "", "rollback", "federation", namespace)
+			replicas(before)
+			helm.must(t, "", "uninstall", "federation", namespace)
+			if left := leftovers(t, kubectl); left != "" {
+				t.Errorf("after the release there are\n%s", left)
+			}
+		})
+	}
+}
+
+// The plain manifests are applied, which once more changes nothing, and deleted.
+func TestApply(t *testing.T) {
+	server := realserver.StartAPIServer(t)
+	kubectl := kubectl(t, server.Kubeconfig)
+	prepare(t, kubectl)
+	for recipe, namespace := range recipes {
+		dir := filepath.Join(manifests, "overlays", recipe)
+		kubectl.must(t, "", "apply", "--validate=strict", "--kustomize", dir)
+		if out := kubectl.must(t, "", "diff", "--kustomize", dir); out != "" {
+			t.Errorf("applied once more it changes\n%s", out)
+		}
+		name, file := "federation-dns", "Corefile"
+		if recipe == "owner" {
+			name, file = "federation-owner", "owner.yaml"
+		}
+		want, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := kubectl.must(t, "", "get", "--namespace="+namespace, "configmap", name, "-o=jsonpath={.data."+strings.ReplaceAll(file, ".", `\.`)+"}")
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (-file +ConfigMap):\n%s", file, diff)
+		}
+		kubectl.must(t, "", "delete", "--kustomize", dir)
+		if left := leftovers(t, kubectl); left != "" {
+			t.Errorf("of %s there are\n%s", recipe, left)
+		}
+	}
+}

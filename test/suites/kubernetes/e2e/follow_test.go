@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+)
+
+// follower is one more consumer of the owners of a domain, with all that it was told.
+type follower struct {
+	mirror *consumer.Mirror
+
+	mu         sync.Mutex
+	services   map[string]*federation.Service
+	generation map[string]uint64
+	withdrawn  []string       // names of services that were withdrawn, each time
+	repeated   []string       // names of services that one stream announced twice without a change
+	announced  map[string]int // how often a service was announced with a change
+	status     consumer.Status
+}
+
+// follow subscribes to owners of a domain until the end of the test. Without owners
+// it is all that the domain has now.
+func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
+	t.Helper()
+	if len(owners) == 0 {
+		owners = d.Owners
+	}
+	source, err := mtls.Load(d.ConsumerFiles(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	id, err := federation.ParseID(d.OwnerID())
+	must(t, err)
+	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
+	config := consumer.Config{
+		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
+		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
+		Publish:      f.publish,
+	}
+	for _, o := range owners {
+		config.Subscription.Addresses = append(config.Subscription.Addresses, o.Address)
+	}
+	f.mirror, err = consumer.New(config)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = source.Run(ctx) })
+	running.Go(func() { _ = f.mirror.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return f
+}
+
+func (f *follower) publish(c consumer.Changes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = c.Status
+	for _, change := range c.Services {
+		if change.Service.IsZero() {
+			f.withdrawn = append(f.withdrawn, change.Name)
+			delete(f.services, change.Name)
+			delete(f.generation, change.Name)
+			continue
+		}
+		if change.Same && f.generation[change.Name] == change.Generation {
+			f.repeated = append(f.repeated, change.Name)
+		}
+		if !change.Same {
+			f.announced[change.Name]++
+		}
+		f.services[change.Name], f.generation[change.Name] = change.Service.Unpack(), change.Generation
+	}
+}
+
+// synced waits until the follower has the whole catalog of an open stream, and
+// returns it by name.
+func (f *follower) synced(t testing.TB) map[string]*federation.Service {
+	t.Helper()
+	eventually(t, func() string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.status.State != catalog.Synced {
+			return fmt.Sprintf("the catalog is %s, %v", f.status.StateName(), f.status.Failure)
+		}
+		return ""
+	})
+	return f.now()
+}
+
+// now returns what the follower has at the moment, by name.
+func (f *follower) now() map[string]*federation.Service {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.services)
+}
+
+// holds waits until the names that the follower has are exactly these.
+func (f *follower) holds(t testing.TB, names ...string) {
+	t.Helper()
+	slices.Sort(names)
+	eventually(t, func() string {
+		if got := slices.Sorted(maps.Keys(f.now())); !slices.Equal(got, names) {
+			return fmt.Sprintf("the catalog has %q, want %q", got, names)
+		}
+		return ""
+	})
+}
+
+// failure returns why the follower has no stream, or nil.
+func (f *follower) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status.Failure
+}
+
+// undisturbed fails the test if the follower was told of a withdrawal of what has the
+// prefix, or twice of the same. A namespace of an earlier test may still be on its way
+// out.
+func (f *follower) undisturbed(t testing.TB, prefix string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range f.withdrawn {
+		if strings.HasPrefix(name, prefix) {
+			t.Errorf("%s was withdrawn", name)
+		}
+	}
+	if len(f.repeated) > 0 {
+		t.Errorf("%d services were sent twice on one stream, the first %s", len(f.repeated), f.repeated[0])
+	}
+}
+
+// same checks that the owners of a domain publish the same, byte for byte in all that
+// a consumer sees.
+func same(t testing.TB, d *domain.Domain, owners ...*domain.Owner) {
+	t.Helper()
+	first := follow(t, d, owners[0])
+	for _, o := range owners[1:] {
+		other := follow(t, d, o)
+		eventually(t, func() string {
+			want, got := first.synced(t), other.synced(t)
+			if len(want) != len(got) {
+				return fmt.Sprintf("%s has %d services, and %s %d", owners[0].Name, len(want), o.Name, len(got))
+			}
+			for name, s := range want {
+				if got[name] == nil || !s.Equal(got[name]) {
+					return fmt.Sprintf("%s has %s as %+v, and %s as %+v", owners[0].Name, name, s, o.Name, got[name])
+				}
+			}
+			return ""
+		})
+	}
+}
+
+// question is one that a prober asks.
+type question struct {
+	name  string
+	qtype uint16
+}
+
+// prober asks a CoreDNS all the time, and notes each answer that is wrong.
+type prober struct {
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	asked  int
+	wrong  []string // the first answers that were wrong
+	wrongs int
+}
+
+const keptWrong = 10
+
+// probe asks the CoreDNS of a domain for all of want, again and again, until check.
+// The answers are in the form of domain.Short. The caller does not change want.
+func probe(t testing.TB, d *domain.Domain, want map[question]string) *prober {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &prober{cancel: cancel}
+	t.Cleanup(func() { cancel(); p.running.Wait() })
+	p.running.Go(func() {
+		pace := time.NewTicker(time.Millisecond) // leaves the processors to others
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			for q, answer := range want {
+				<-pace.C
+				begin := time.Now()
+				got := d.DNS.Answer(ctx, q.name, q.qtype)
+				if ctx.Err() != nil {
+					return
+				}
+				p.mu.Lock()
+				p.asked++
+				if got != answer {
+					p.wrongs++
+					if len(p.wrong) < keptWrong {
+						p.wrong = append(p.wrong, fmt.Sprintf("%s %s %s: %q, want %q",
+							begin.Format(time.TimeOnly), q.name, dns.TypeToString[q.qtype], got, answer))
+					}
+				}
+				p.mu.Unlock()
+			}
+		}
+	})
+	return p
+}
+
+// check ends the queries, and fails the test if an answer was wrong.
+func (p *prober) check(t testing.TB) {
+	t.Helper()
+	p.cancel()
+	p.running.Wait()
+	if p.asked == 0 {
+		t.Error("no query was answered")
+	}
+	if p.wrongs > 0 {
+		t.Errorf("%d of %d answers were wrong, the first of them:", p.wrongs, p.asked)
+		for _, wrong := range p.wrong {
+			t.Error(wrong)
+		}
+	}
+	t.Logf("%d queries", p.asked)
+}

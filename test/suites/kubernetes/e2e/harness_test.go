@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+)
+
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 5 * time.Second // is what such a wait takes in the median
+)
+
+// shared is the world that most tests share. It is started by the first that needs
+// it, and stopped after the last.
+var shared struct {
+	sync.Once
+
+	world domain.World
+	dir   string
+	err   error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	shared.world.Stop()
+	if shared.dir != "" && code == 0 {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// enabled ends the test here unless these tests are wanted.
+func enabled(t testing.TB) {
+	t.Helper()
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("not run: it needs real control planes; make e2e builds and runs them")
+	}
+	if err := domain.Find(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// both are the options of a domain with everything installed, and n owners.
+func both(name string, owners int) domain.Options {
+	return domain.Options{
+		Name: name, Owners: owners, Source: "pods: routable",
+		Cluster: realserver.Options{MCS: realserver.MCSBoth(), Gateway: "standard", Audit: true},
+	}
+}
+
+// two returns the shared domains: west with two owners, and east with one.
+func two(t testing.TB) (west, east *domain.Domain) {
+	t.Helper()
+	enabled(t)
+	shared.Do(func() {
+		shared.dir, shared.err = os.MkdirTemp("", "e2e") //nolint:usetesting // it outlives the test that is the first
+		if shared.err == nil {
+			shared.err = shared.world.Start(context.Background(), shared.dir, t.Logf, both("west", 2), both("east", 1))
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	showLogs(t, &shared.world)
+	return shared.world.Domains[0], shared.world.Domains[1]
+}
+
+// world starts domains for one test, which may do with them what it likes.
+func world(t testing.TB, options ...domain.Options) []*domain.Domain {
+	t.Helper()
+	enabled(t)
+	w, dir := new(domain.World), t.TempDir()
+	t.Cleanup(w.Stop)
+	showLogs(t, w)
+	if err := w.Start(t.Context(), dir, t.Logf, options...); err != nil {
+		t.Fatal(err)
+	}
+	return w.Domains
+}
+
+// showLogs shows the ends of the logs of all owners and CoreDNS when a test has
+// failed, or when one of these has had a panic.
+func showLogs(t testing.TB, w *domain.World) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, p := range w.Processes() {
+			if n := p.Logged("panic"); n > 0 && !strings.HasPrefix(p.Name, "kube") {
+				t.Errorf("%s has %d lines about a panic", p.Log(), n)
+			}
+			if t.Failed() && !strings.HasPrefix(p.Name, "kube") && p.Name != "etcd" {
+				t.Logf("the end of %s:\n%s", p.Log(), p.Tail())
+			}
+		}
+	})
+}
+
+// eventually waits until condition has nothing to complain of.
+func eventually(t testing.TB, condition func() string) {
+	t.Helper()
+	await.Until(t, promised, patience, condition)
+}
+
+// must ends the test at an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply applies objects in YAML, with their status, in the cluster of a domain.
+func apply(t testing.TB, d *domain.Domain, objects ...string) {
+	t.Helper()
+	must(t, d.Cluster.Apply(t.Context(), strings.Join(objects, "\n---\n")))
+}
+
+// remove deletes objects in YAML.
+func remove(t testing.TB, d *domain.Domain, objects ...string) {
+	t.Helper()
+	must(t, d.Cluster.Delete(t.Context(), strings.Join(objects, "\n---\n")))
+}
+
+// namespace creates a namespace, and deletes it with what is in it when the test
+// ends.
+func namespace(t testing.TB, d *domain.Domain, name string) {
+	t.Helper()
+	text := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", name)
+	apply(t, d, text)
+	t.Cleanup(func() {
+		if err := d.Cluster.Delete(context.Background(), text); err != nil { // the test's context is over
+			t.Logf("deleting the namespace %s: %v", name, err)
+		}
+	})
+}
+
+// answers waits until the CoreDNS of a domain answers a question with want, in the
+// form of domain.Short, such as "NOERROR 192.0.2.1" or "NXDOMAIN".
+func answers(t testing.TB, d *domain.Domain, name string, qtype uint16, want string) {
+	t.Helper()
+	eventually(t, func() string {
+		if got := d.DNS.Answer(t.Context(), name, qtype); got != want {
+			return fmt.Sprintf("%s answers %s %s with %q, want %q", d.Name, name, dns.TypeToString[qtype], got, want)
+		}
+		return ""
+	})
+}
+
+// export is the manifest of a ServiceExport.
+func export(namespace, name string) string {
+	return fmt.Sprintf("{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: %s, namespace: %s}}", name, namespace)
+}
+
+// balanced is the manifest of a Service with one port, https, at an address of a
+// load balancer.
+func balanced(namespace, name, address string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: %s}
+spec:
+  type: LoadBalancer
+  allocateLoadBalancerNodePorts: false
+  ports: [{name: https, port: 443, appProtocol: https}]
+status:
+  loadBalancer: {ingress: [{ip: %s}]}
+`, name, namespace, address)
+}
+
+// stateful is the manifest of a headless Service with one port, 5432, and of its
+// pods, as a StatefulSet makes them: NAME-0 with the first address, and so on.
+func stateful(namespace, name string, addresses ...string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, `apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  clusterIP: None
+  selector: {app: %[1]s}
+  ports: [{name: tcp-sql, port: 5432}]
+`, name, namespace)
+	for i, address := range addresses {
+		text.WriteString("---\n" + pod(namespace, name, i, address, true))
+	}
+	return text.String()
+}
+
+// pod is the manifest of the i-th pod of a StatefulSet.
+func pod(namespace, name string, i int, address string, ready bool) string {
+	status := "False"
+	if ready {
+		status = "True"
+	}
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s-%[3]d, namespace: %[2]s, labels: {app: %[1]s}}
+spec:
+  hostname: %[1]s-%[3]d
+  subdomain: %[1]s
+  nodeName: %[6]s
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: none}]
+status:
+  phase: Running
+  podIP: %[4]s
+  podIPs: [{ip: %[4]s}]
+  conditions: [{type: Ready, status: %[5]q}]
+`, name, namespace, i, address, status, domain.Node)
+}
+
+var serviceExports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
+
+// condition returns a condition of an object by its type, or nil.
+func condition(object *unstructured.Unstructured, kind string) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// says waits until a ServiceExport has a condition with a status and a reason, such
+// as "Ready", "True" and "Exported".
+func says(t testing.TB, d *domain.Domain, namespace, name, kind, status, reason string) {
+	t.Helper()
+	eventually(t, func() string {
+		object, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		c := condition(object, kind)
+		if c["status"] != status || c["reason"] != reason {
+			return fmt.Sprintf("the condition %s of %s/%s is %v, want %s, %s", kind, namespace, name, c, status, reason)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,448 @@
+package matrix
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
+)
+
+// run is one cell while it runs.
+type run struct {
+	cell
+	figures
+
+	t         *testing.T
+	passports *passports
+	network   *network
+	random    *rand.Rand
+	config    agent.OwnerConfig
+	services  int                  // numbered ones of the catalog; there are three with names beside them
+	too       faultowner.Behaviour // of the other replica, where it misbehaves as well
+	first     bool                 // it comes before the neighbour in the Corefile
+	zone      string
+	next      string    // the zone of the neighbour
+	fault     bool      // the owners misbehave
+	failing   bool      // TLS handshakes have failed: the next attempt may be minutes away
+	healthy   time.Time // since when there is a good replica; zero where there is none
+	names     []string  // that are looked up
+
+	agent         *agent.Agent
+	blocks        []*agent.Block
+	configuration int
+	stops         map[string]func() // by address
+	registry      *owner.Registry
+	version       int  // of the neighbour's service that changes
+	lives         int  // processes so far
+	parked        int  // attempts at the time at which it was parked; -1 while it is not
+	fresh         bool // there was no tick since the process has started
+
+	mu       sync.Mutex // guards the fields below, and some that other goroutines read
+	oracle   *oracle
+	previous map[string][]option // what was allowed since the last tick, by name
+	samples  []sample            // taken since then
+	dead     bool                // enough is wrong: the rest is not checked
+}
+
+// sample is an answer that was seen while goroutines ran.
+type sample struct {
+	at     time.Time
+	name   string
+	answer answer
+	what   string // when it was seen, in words
+}
+
+// newRun draws the parameters of a cell. file is for the property persist.
+func newRun(t *testing.T, c cell, p *passports, file string) *run {
+	t.Helper()
+	r := &run{
+		t: t, cell: c, passports: p, random: c.random(),
+		stops: make(map[string]func()), parked: -1, previous: make(map[string][]option),
+	}
+	r.network = &network{
+		closed: r.closed, listeners: make(map[string]*bufconn.Listener), dialed: make(map[string]int),
+		made: make(map[string]int), open: make(map[string]int),
+	}
+	r.services = pick(r.random, 3, 24)
+	r.too = pick(r.random, faultowner.Behaviours...)
+	// A name that both owners publish goes to the first one in the Corefile. So a thief
+	// must not be first: it would get the names of the neighbour.
+	r.first = r.random.IntN(2) == 0 && c.behaviour.Name != "thief" && r.too.Name != "thief"
+	r.zone, r.next = "fed.example", "fed.example"
+	if c.beside == "apart" {
+		r.next = "next.example"
+	}
+	r.config = agent.OwnerConfig{
+		Addresses: []string{replicaA}, Identity: mtls.Origin{Files: p.consumer}, Grace: mtls.DefaultGrace,
+		Retention: pick(r.random, 20*time.Second, 90*time.Second, 10*time.Minute, 0),
+		Settle:    pick(r.random, 2500*time.Millisecond, 5500*time.Millisecond), // not what scripts wait for
+		Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
+	}
+	if c.state == "persisted" || r.random.IntN(3) > 0 {
+		_ = os.Remove(file)
+		r.config.Persist = file
+	}
+	if c.other != "alone" {
+		r.config.Addresses = append(r.config.Addresses, replicaB)
+	}
+	if r.random.IntN(4) == 0 {
+		slices.Reverse(r.config.Addresses)
+	}
+	r.oracle = &oracle{
+		rules: rules{
+			zone: r.zone, shared: r.zone == r.next, retention: r.config.Retention,
+			settle: r.config.Settle, ttl: 60, largest: r.config.MaxMessage,
+		},
+		refusedBy: make(map[string]bool), now: time.Now,
+		wrong: func(format string, args ...any) { r.wrongf(format, args...) },
+	}
+	for _, name := range []string{
+		"web", "v1.web", "deep.x.y", "x.y", "y", "before", "after", "s0", "s1", fmt.Sprintf("s%d", r.services/2),
+		fmt.Sprintf("s%d", r.services-1), fmt.Sprintf("v1.s%d", r.services-1), fmt.Sprintf("s%d", r.services+1), "nope", "never.x.y",
+	} {
+		r.names = append(r.names, name+"."+r.zone+".")
+	}
+	r.cells = 1
+	return r
+}
+
+// pick draws one of the values.
+func pick[T any](random *rand.Rand, values ...T) T { return values[random.IntN(len(values))] }
+
+// seconds draws a duration between two numbers of seconds, in milliseconds.
+func (r *run) seconds(from, to int) time.Duration {
+	return time.Duration(from)*time.Second + time.Duration(r.random.IntN((to-from)*1000))*time.Millisecond
+}
+
+// run runs the cell: the state before, the fault, perhaps a reload or a restart, and
+// the recovery.
+func (r *run) run() {
+	start := time.Now()
+	fault := start.Add(begin)
+	gap := r.seconds(2, 90)
+	r.neighbour()
+	if r.state == "none" {
+		r.sleepUntil(fault)
+	} else {
+		r.sleepUntil(fault.Add(-gap - r.seconds(12, 20)))
+		r.behave()
+		r.start()
+		r.pass(time.Until(fault.Add(-gap)))
+	}
+	switch r.state {
+	case "persisted":
+		r.end()
+		r.halt()
+	case "stale":
+		r.halt()
+		r.pass(gap)
+	}
+	r.sleepUntil(fault)
+	r.halt()
+	r.misbehave()
+	if r.agent == nil {
+		r.start()
+	}
+	r.pass(r.seconds(20, 90))
+	if r.random.IntN(3) == 0 {
+		r.reload()
+	}
+	r.pass(r.seconds(5, 60))
+	if r.random.IntN(2) == 0 {
+		r.end()
+		r.sleepUntil(time.Now().Add(r.seconds(0, 10)))
+		if r.random.IntN(2) == 0 {
+			r.halt() // only the file is left
+		}
+		r.start()
+		r.pass(r.seconds(10, 40))
+	}
+	r.halt()
+	r.behave()
+	r.pass(time.Second)
+	if r.status(r.config.ID()).Parked {
+		r.reload()
+	}
+	r.recover()
+	r.end()
+	r.halt()
+	r.stops[neighbour]()
+	r.simulated, r.messages = time.Since(start), r.oracle.messages
+}
+
+// sleepUntil lets the time pass without checks in between.
+func (r *run) sleepUntil(at time.Time) {
+	if d := time.Until(at); d > 0 {
+		time.Sleep(d)
+	}
+	if r.agent != nil {
+		r.tick()
+	}
+}
+
+// behave starts good replicas at all addresses.
+func (r *run) behave() {
+	text := faultowner.Catalog
+	if r.random.IntN(2) == 0 {
+		text = "announce\n" + text + "end\n"
+	}
+	good := faultowner.Behaviour{Name: "good", Text: text}
+	for _, address := range r.config.Addresses {
+		r.serve(address, good)
+	}
+	r.fault, r.healthy = false, time.Now()
+}
+
+// misbehave starts the behaviour of the cell at the first address, and the other
+// replica of the cell at the second.
+func (r *run) misbehave() {
+	r.fault, r.healthy = true, time.Time{}
+	r.serve(replicaA, r.behaviour)
+	switch r.other {
+	case "healthy":
+		r.serve(replicaB, faultowner.Behaviour{Text: "announce\n" + faultowner.Catalog + "end"})
+		r.healthy = time.Now()
+	case "hung":
+		r.serve(replicaB, faultowner.Behaviour{Text: pick(r.random, "hang", "mute", "tls", "frames")})
+	case "too":
+		r.serve(replicaB, r.too)
+	}
+}
+
+// serve starts an owner with a behaviour.
+func (r *run) serve(address string, b faultowner.Behaviour) {
+	r.mu.Lock()
+	r.oracle.notef("%s is %s", address, b.Name)
+	r.mu.Unlock()
+	switch b.Identity {
+	case faultowner.Nobody:
+		return
+	case faultowner.Right:
+	default:
+		r.failing = true
+	}
+	r.failing = r.failing || strings.Contains(b.Text, "plain") || strings.Contains(b.Text, "mute")
+	script, err := b.Script(r.zone, r.next, r.services)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	o := faultowner.New(faultowner.Config{
+		Script: script, Credentials: r.passports.credentials(b.Identity, address),
+		Fact: func(f faultowner.Fact) { r.told(address, f) },
+		Event: func(what string) {
+			if strings.HasPrefix(what, "wrong ") {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.wrongf("%s: %s", address, what)
+			}
+		},
+	})
+	r.stops[address] = r.network.serve(r.t, address, o)
+}
+
+// halt ends all replicas, as a crash does.
+func (r *run) halt() {
+	for _, address := range r.config.Addresses {
+		if stop := r.stops[address]; stop != nil {
+			r.closed(address, r.network.newest(address)) // first: what the consumer does next must find the oracle up to date
+			stop()
+			delete(r.stops, address)
+		}
+	}
+	r.healthy = time.Time{}
+}
+
+// neighbour starts the neighbour with two services: n0 stays and n1 changes. A third
+// one, n2, comes and goes.
+func (r *run) neighbour() {
+	r.registry = owner.NewRegistry()
+	r.upsert("n0", "198.51.100.1")
+	r.upsert("n1", "198.51.100.2")
+	s, err := owner.New(owner.Config{
+		Registry: r.registry, Credentials: r.passports.credentials(faultowner.Right, neighbour), Logger: quiet(),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.stops[neighbour] = r.network.serve(r.t, neighbour, s)
+}
+
+// upsert publishes a service of the neighbour.
+func (r *run) upsert(name, address string) {
+	fqdn, err := federation.ParseFQDN(name + "." + r.next)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a, err := federation.ParseAddress(address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.registry.Upsert(&federation.Service{
+		Name: name, FQDN: fqdn, Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
+		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// start starts a process of the consumer: an agent.
+func (r *run) start() {
+	r.mu.Lock()
+	r.oracle.start(time.Now())
+	r.fresh = true
+	r.lives++
+	r.mu.Unlock()
+	r.agent = agent.New(agent.Config{
+		Logger: quiet(), Observer: observer{r}, Dial: r.network.dial,
+		Follow: follow,
+	})
+	r.attach()
+	r.tick()
+}
+
+// end shuts the process down.
+func (r *run) end() {
+	r.tick()
+	for _, b := range r.blocks {
+		r.agent.Detach(b)
+	}
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blocks, r.agent, r.parked = nil, nil, -1
+	r.oracle.restart(time.Now(), r.config.Persist != "")
+	r.samples = nil
+}
+
+// attach attaches a block with the configuration of the cell to the agent.
+func (r *run) attach() {
+	mine, other := r.config, agent.OwnerConfig{
+		Addresses: []string{neighbour}, Identity: mtls.Origin{Files: r.passports.consumer}, Grace: mtls.DefaultGrace, Retention: r.config.Retention,
+		Settle: 5 * time.Second, Keepalive: time.Minute, MaxServices: 1000, MaxMessage: 64 << 10,
+	}
+	r.configuration++
+	c := agent.BlockConfig{Configuration: r.configuration}
+	add := func(o agent.OwnerConfig, origin string) {
+		fqdn, err := federation.ParseFQDN(origin)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		c.Owners = append(c.Owners, o)
+		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
+			ID: o.ID(), Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Retention: o.Retention,
+		})
+	}
+	if r.first {
+		add(mine, r.zone)
+	}
+	add(other, r.next)
+	if !r.first {
+		add(mine, r.zone)
+	}
+	b, err := r.agent.Attach(c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.mu.Lock()
+	r.blocks = append(r.blocks, b)
+	r.mu.Unlock()
+	go r.watch(b)
+}
+
+// reload attaches the same configuration again, or one that needs a new connection,
+// and detaches the old block.
+func (r *run) reload() {
+	r.tick()
+	r.mu.Lock()
+	r.oracle.notef("reload")
+	r.mu.Unlock()
+	if r.random.IntN(3) == 0 {
+		r.config.Keepalive += time.Second
+	}
+	r.attach()
+	r.tick()
+	r.mu.Lock()
+	r.oracle.rearm()
+	r.parked = -1
+	old := r.blocks[0]
+	r.blocks = r.blocks[1:]
+	r.mu.Unlock()
+	r.agent.Detach(old)
+	r.tick()
+}
+
+// pass lets the time pass, with a tick about once a second and some updates of the
+// neighbour.
+func (r *run) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end) && !r.dead; {
+		time.Sleep(min(time.Until(end), 900*time.Millisecond+time.Duration(r.random.IntN(200))*time.Millisecond))
+		if r.random.IntN(4) == 0 {
+			r.update()
+		}
+		r.tick()
+	}
+}
+
+// recover waits until the good catalog is complete again. It must be so within a
+// bound, and stay so.
+func (r *run) recover() {
+	bound := time.Minute + 35*time.Second // the longest delay, and the wait for a silent stream
+	if r.failing {
+		bound = 5*time.Minute + 35*time.Second
+	}
+	back := time.Now()
+	for !r.right() && time.Since(back) < bound && !r.dead {
+		r.pass(time.Second)
+	}
+	if !r.right() && !r.dead {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.wrongf("the good catalog is not complete %v after the owner is back", time.Since(back))
+		return
+	}
+	r.pass(r.config.Settle + 3*time.Second)
+}
+
+// right reports whether the good catalog is complete, live, and all there is.
+func (r *run) right() bool {
+	s := r.status(r.config.ID())
+	return s.State == catalog.Synced && s.Stale == 0 && s.Services == r.services+3
+}
+
+// status returns the status of an owner.
+func (r *run) status(id string) agent.OwnerStatus {
+	for _, s := range r.agent.Status() {
+		if s.ID == id {
+			return s
+		}
+	}
+	return agent.OwnerStatus{}
+}
+
+// update changes the catalog of the neighbour.
+func (r *run) update() {
+	r.mu.Lock()
+	r.version++
+	r.mu.Unlock()
+	r.upsert("n1", fmt.Sprintf("198.51.100.%d", 2+r.version%200))
+	if r.version%2 == 0 {
+		r.registry.Delete("n2")
+	} else {
+		r.upsert("n2", "198.51.100.250")
+	}
+}

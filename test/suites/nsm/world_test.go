@@ -1,0 +1,279 @@
+package nsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
+	"github.com/hamlet-federation/coredns-federation/federation/source/nsm"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+)
+
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = time.Minute     // is what such a wait takes in the median; leases end in some
+	tick     = 20 * time.Millisecond
+
+	zone       = "nsm.fed.example"
+	ownerID    = "spiffe://owner.example/owner"
+	consumerID = "spiffe://consumer.example/coredns"
+)
+
+// enabled ends the test here unless these tests are wanted. Otherwise the test runs
+// beside the others.
+func enabled(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("not run: it needs a real registry of Network Service Mesh; make e2e-nsm builds and runs it")
+	}
+	t.Parallel()
+}
+
+// world is a registry, an owner and a CoreDNS.
+type world struct {
+	dir       string
+	tool      string // the command nsm
+	authority *mtls.Authority
+
+	registry *realserver.Process
+	address  string   // of the registry
+	identity []string // arguments by which the programs of the mesh have one
+
+	ownerAddress string
+	catalog      *source.Catalog // of the owner in this process
+	coreDNS      *domain.DNS
+}
+
+// newWorld makes a world in which nothing runs yet.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	tool, err := realserver.FindNSM()
+	must(t, err)
+	w := &world{dir: t.TempDir(), tool: tool, address: freeAddress(t), ownerAddress: freeAddress(t)}
+	w.authority, err = mtls.NewAuthority("nsm", 24*time.Hour)
+	must(t, err)
+	for name, id := range map[string]string{"owner": ownerID, "coredns": consumerID} {
+		issued, err := w.authority.Issue(mtls.Leaf{Name: name, URIs: []string{id}})
+		must(t, err)
+		must(t, issued.WriteFiles(w.files(name)))
+	}
+	return w
+}
+
+func (w *world) files(name string) mtls.Files {
+	return mtls.Files{Cert: w.path(name + ".pem"), Key: w.path(name + "-key.pem"), CA: w.path("ca.pem")}
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// startRegistry starts the registry, which grants endpoints so much time.
+func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
+	t.Helper()
+	w.registry = &realserver.Process{
+		Name: "registry", Path: w.tool, Dir: w.dir,
+		Args: append([]string{"registry", "-listen", w.address, "-expiration", expiration.String()}, w.identity...),
+		Ready: func(ctx context.Context) error {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.address)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		},
+	}
+	w.registry.StartFor(t)
+}
+
+// register starts a program that registers endpoints, and waits until they are.
+func (w *world) register(t *testing.T, name, services, url string, args ...string) *realserver.Process {
+	t.Helper()
+	p := &realserver.Process{Name: "endpoint-" + name, Path: w.tool, Dir: w.dir}
+	p.Args = append([]string{"endpoint", "-registry", "tcp://" + w.address, "-name", name, "-services", services, "-url", url}, w.identity...)
+	p.Args = append(p.Args, args...)
+	p.Ready = func(context.Context) error {
+		if p.Logged("all registered") == 0 {
+			return errors.New("it has not registered")
+		}
+		return nil
+	}
+	p.StartFor(t)
+	return p
+}
+
+// startOwner starts an owner in this process, which publishes what the registry holds.
+func (w *world) startOwner(t *testing.T, convergence time.Duration, own credentials.TransportCredentials) {
+	t.Helper()
+	fqdn, err := federation.ParseFQDN(zone)
+	must(t, err)
+	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Credentials: own, Convergence: convergence})
+	must(t, err)
+	catalog := owner.NewRegistry()
+	w.catalog = source.NewCatalog(source.Config{Registry: catalog, Logger: slog.New(slog.DiscardHandler)})
+	w.catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm", Source: src}})
+	certificates, err := mtls.Load(w.files("owner"), nil)
+	must(t, err)
+	server, err := owner.New(owner.Config{Registry: catalog, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	listener, err := net.Listen("tcp", w.ownerAddress)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	running.Go(func() { _ = w.catalog.Run(ctx) })
+	running.Go(func() {
+		if err := server.Serve(ctx, listener); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// serve starts federationctl serve, which publishes what a source says.
+func (w *world) serve(t *testing.T, source string) {
+	t.Helper()
+	files := w.files("owner")
+	must(t, os.WriteFile(w.path("owner.yaml"), fmt.Appendf(nil, `listen: %q
+metrics: %q
+identity:
+  files: {cert: %s, key: %s, ca: %s}
+allow: {ids: [%q]}
+catalogs:
+- sources:
+  - %s
+`, w.ownerAddress, freeAddress(t), files.Cert, files.Key, files.CA, consumerID, source), 0o600))
+	p := &realserver.Process{Name: "owner", Path: program(t, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", "owner.yaml"}}
+	p.StartFor(t)
+}
+
+// status is what there is to say of the source.
+func (w *world) status() source.SourceStatus { return w.catalog.Status().Sources[0] }
+
+// startDNS starts a CoreDNS that answers for a zone of the owner.
+func (w *world) startDNS(t *testing.T, zone string) {
+	t.Helper()
+	w.coreDNS = &domain.DNS{Address: freeAddress(t), Corefile: w.path("Corefile")}
+	_, port, err := net.SplitHostPort(w.coreDNS.Address)
+	must(t, err)
+	files := w.files("coredns")
+	must(t, os.WriteFile(w.coreDNS.Corefile, fmt.Appendf(nil, `%s:%s {
+    bind 127.0.0.1
+    errors
+    federation {
+        owner %s
+        tls %s %s %s
+        owner_id %s
+        ttl 5
+        negative_ttl 1
+    }
+}
+`, zone, port, w.ownerAddress, files.Cert, files.Key, files.CA, ownerID), 0o600))
+	w.coreDNS.Process = &realserver.Process{
+		Name: "coredns", Path: program(t, "coredns"), Dir: w.dir, Args: []string{"-conf", "Corefile"},
+		Ready: func(ctx context.Context) error { _, err := w.coreDNS.Ask(ctx, zone, dns.TypeSOA); return err },
+	}
+	w.coreDNS.StartFor(t)
+}
+
+// answers waits until CoreDNS answers with want, in the form of domain.Short.
+func (w *world) answers(t *testing.T, name string, qtype uint16, want string) {
+	t.Helper()
+	eventually(t, func() string {
+		if got := w.coreDNS.Answer(t.Context(), name, qtype); got != want {
+			return fmt.Sprintf("the answer for %s %s is %q, want %q", name, dns.TypeToString[qtype], got, want)
+		}
+		return ""
+	})
+}
+
+// steady asks for the address of a name all the time, until the function that it returns
+// is called: that fails the test if any answer was not want.
+func (w *world) steady(t *testing.T, name, want string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asked, other := 0, ""
+	asking.Go(func() {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for {
+			got := w.coreDNS.Answer(ctx, name, dns.TypeA)
+			if ctx.Err() != nil {
+				return
+			}
+			if asked++; got != want && other == "" {
+				other = got
+			}
+			<-ticker.C
+		}
+	})
+	return func() {
+		t.Helper()
+		cancel()
+		asking.Wait()
+		if other != "" || asked == 0 {
+			t.Errorf("of %d answers for %s one was %q, want %q", asked, name, other, want)
+		}
+	}
+}
+
+// eventually waits until condition has nothing to complain of.
+func eventually(t *testing.T, condition func() string) {
+	t.Helper()
+	await.Until(t, promised, patience, condition)
+}
+
+// passed waits until so much time has passed since a moment.
+func passed(t *testing.T, since time.Time, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(time.Until(since.Add(d)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+}
+
+// program returns the path of one of this project's programs.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	root, err := realserver.Root()
+	must(t, err)
+	path := filepath.Join(root, "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("bin/%s is not built: run make build", name)
+	}
+	return path
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	address, err := loopback.FreeAddress()
+	must(t, err)
+	return address
+}
+
+// must ends the test at an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,446 @@
+package register
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
+	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
+)
+
+const (
+	patience = 2 * time.Minute // bounds each wait for something that must happen
+	promised = 3 * time.Second // is what such a wait takes in the median
+)
+
+// The names and identities of every world.
+const (
+	zone       = "reg.fed.example"
+	ownerID    = "spiffe://fed.example/owner"
+	coreDNSID  = "spiffe://fed.example/coredns"
+	observerID = "spiffe://fed.example/observer"
+	fleetID    = "spiffe://fed.example/ns/fleet/sa/default" // may register everything in the zone
+	otherID    = "spiffe://fed.example/ns/other/sa/default"
+)
+
+// fleetVariable is the environment variable that turns this test binary into a fleet,
+// with the Config that it has in JSON.
+const fleetVariable = "FEDERATION_TEST_FLEET"
+
+// scratch is a directory for the programs, until the tests end.
+var scratch string
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(fleetVariable); config != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		if err := fleet.Main(ctx, config, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1) //nolint:gocritic // the process ends, so its signal handler needs no stop
+		}
+		return
+	}
+	code := m.Run()
+	if scratch != "" {
+		os.RemoveAll(scratch)
+	}
+	os.Exit(code)
+}
+
+// programs builds the programs once, and returns the directory that they are in. Of a
+// test under the race detector federationctl is as well.
+var programs = sync.OnceValues(func() (string, error) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "register"); err != nil {
+		return "", err
+	}
+	flags := []string{"build", "-o", scratch + "/"}
+	for _, args := range [][]string{append(flags, "../../../cmd/coredns"), append(append(flags, race...), "../../../cmd/federationctl")} {
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	return scratch, nil
+})
+
+// program returns the path of one of them.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	dir, err := programs()
+	must(t, err)
+	return filepath.Join(dir, name)
+}
+
+// must ends the test at an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until condition has nothing to complain of.
+func eventually(t testing.TB, condition func() string) {
+	t.Helper()
+	await.Until(t, promised, patience, condition)
+}
+
+// passes waits until a time.
+func passes(t testing.TB, when time.Time) {
+	t.Helper()
+	timer := time.NewTimer(time.Until(when))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}
+
+// options are those of a world. The zero value has one owner with the rules of usual
+// and a file.
+type options struct {
+	owners      int                // default 1
+	rules       string             // default usual
+	store       func(i int) string // of the i-th owner, in YAML, or "" for memory; default a file of its own
+	convergence time.Duration      // default 1s: until it is over, an owner with a new store is silent
+	linger      time.Duration      // default 0
+}
+
+// usual are the rules of most tests: fleet may register everything in the zone.
+const usual = `
+observers: [spiffe://fed.example/observer]
+rules:
+- name: everything
+  providers: ["spiffe://fed.example/ns/fleet/sa/*"]
+  services: ["*.reg.fed.example"]
+  addresses: [10.0.0.0/8, peer]
+  ttl: {min: 1s, max: 1h, default: 30s}
+  quota: 1000000
+`
+
+// world is what a test runs: an authority, owners with one source of registrations
+// each, and a CoreDNS that follows them.
+type world struct {
+	options
+
+	dir       string
+	authority *mtls.Authority
+	owners    []*owner
+	dns       *domain.DNS
+}
+
+// owner is a running federationctl serve.
+type owner struct {
+	*realserver.Process
+
+	address string // of consumers and providers
+	metrics string
+}
+
+// start starts a world for a test.
+func start(t testing.TB, o options) *world {
+	t.Helper()
+	authority, err := mtls.NewAuthority("test", 24*time.Hour)
+	must(t, err)
+	w := &world{options: o, dir: t.TempDir(), authority: authority}
+	for name, id := range map[string]string{
+		"owner": ownerID, "coredns": coreDNSID, "observer": observerID, "fleet": fleetID, "other": otherID,
+	} {
+		w.issue(t, name, id)
+	}
+	w.write(t, "rules.yaml", cmp.Or(o.rules, usual))
+	for i := range max(1, o.owners) {
+		w.startOwner(t, i)
+	}
+	w.dns = w.startDNS(t, w.addresses()...)
+	return w
+}
+
+// issue writes the certificate of an identity.
+func (w *world) issue(t testing.TB, name, id string) {
+	t.Helper()
+	issued, err := w.authority.Issue(mtls.Leaf{
+		Name: name, URIs: []string{id}, DNSNames: []string{"localhost"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+	})
+	must(t, err)
+	must(t, issued.WriteFiles(w.files(name)))
+}
+
+// files are where the certificate of an identity is.
+func (w *world) files(name string) mtls.Files {
+	in := func(name string) string { return filepath.Join(w.dir, name) }
+	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
+}
+
+// write replaces a file of the world at once.
+func (w *world) write(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(w.dir, name)
+	must(t, os.WriteFile(path+".part", []byte(text), 0o600))
+	must(t, os.Rename(path+".part", path))
+	return path
+}
+
+// startOwner starts the i-th owner.
+func (w *world) startOwner(t testing.TB, i int) {
+	t.Helper()
+	name := fmt.Sprintf("owner-%d", i+1)
+	o := &owner{address: freeAddress(t), metrics: freeAddress(t)}
+	keys := fmt.Sprintf("rules: rules.yaml, linger: %v, store: {file: {path: %s.journal}}", w.linger, name)
+	if w.store != nil {
+		keys, _, _ = strings.Cut(keys, ", store:")
+		if store := w.store(i); store != "" {
+			keys += ", store: " + store
+		}
+	}
+	keys += ", convergence: " + cmp.Or(w.convergence, time.Second).String()
+	files := w.files("owner")
+	config := w.write(t, name+".yaml", fmt.Sprintf(`listen: %q
+metrics: %q
+window: 1024
+identity:
+  files: {cert: %q, key: %q, ca: %q}
+allow:
+  ids: [%s]
+catalogs:
+- sources:
+  - registration: {%s}
+`, o.address, o.metrics, files.Cert, files.Key, files.CA, coreDNSID, keys))
+	o.Process = &realserver.Process{
+		Name: name, Path: program(t, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", config},
+		Ready: func(ctx context.Context) error { return dial(ctx, o.address) },
+	}
+	w.owners = append(w.owners, o)
+	o.StartFor(t)
+	t.Cleanup(func() {
+		if n := o.Logged("panic") + o.Logged("DATA RACE"); n > 0 {
+			t.Errorf("%s has %d lines about panics or races:\n%s", o.Log(), n, o.Tail())
+		}
+	})
+}
+
+// addresses returns those of all owners.
+func (w *world) addresses() (all []string) {
+	for _, o := range w.owners {
+		all = append(all, o.address)
+	}
+	return all
+}
+
+// startDNS starts a CoreDNS that follows owners, and waits until it does.
+func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
+	t.Helper()
+	address := freeAddress(t)
+	_, port, err := net.SplitHostPort(address)
+	must(t, err)
+	files := w.files("coredns")
+	d := &domain.DNS{Address: address}
+	d.Corefile = w.write(t, "Corefile-"+port, fmt.Sprintf(`%s:%s {
+    bind 127.0.0.1
+    errors
+    federation {
+        owner %s
+        tls %s %s %s
+        owner_id %s
+        ttl 5
+        negative_ttl 1
+    }
+}
+`, zone, port, strings.Join(owners, " "), files.Cert, files.Key, files.CA, ownerID))
+	d.Process = &realserver.Process{
+		Name: "coredns-" + port, Path: program(t, "coredns"), Dir: w.dir, Args: []string{"-conf", d.Corefile},
+		Ready: func(ctx context.Context) error { return dial(ctx, address) },
+	}
+	d.StartFor(t)
+	return d
+}
+
+// dial reports with nil that something listens on an address.
+func dial(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	address, err := loopback.FreeAddress()
+	must(t, err)
+	return address
+}
+
+// pauses returns how often the owner has found so far that it had no processor for a while.
+// Each time nothing expires before one more convergence is over.
+func (o *owner) pauses() int { return o.Logged("this process has not run for a while") }
+
+// metric returns the value of a metric of the owner, by its name without the prefix
+// federation_owner_registration_; the values of several series are added up.
+func (o *owner) metric(t testing.TB, name string) (sum float64) {
+	t.Helper()
+	response, err := http.Get("http://" + o.metrics + "/metrics")
+	must(t, err)
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		if series, _, _ = strings.Cut(series, "{"); series != "federation_owner_registration_"+name {
+			continue
+		}
+		var n float64
+		_, err := fmt.Sscan(value, &n)
+		must(t, err)
+		sum += n
+	}
+	must(t, lines.Err())
+	return sum
+}
+
+// providers is a fleet that is a process.
+type providers struct {
+	fleet.Config
+
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	done  chan struct{} // closed when the process has ended
+
+	mu    sync.Mutex
+	stats fleet.Stats
+	at    time.Time // when they were said
+}
+
+// launch starts a fleet as a process. It connects, and registers nothing before begin.
+func (w *world) launch(t testing.TB, c fleet.Config) *providers {
+	t.Helper()
+	c.Files, c.OwnerID, c.Zone = w.files("fleet"), ownerID, zone
+	if c.Addresses == nil {
+		c.Addresses = w.addresses()
+	}
+	config, err := json.Marshal(c) //nolint:musttag // both sides are package fleet
+	must(t, err)
+	p := &providers{Config: c, cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), fleetVariable+"="+string(config))
+	p.cmd.Stderr = os.Stderr
+	p.stdin, err = p.cmd.StdinPipe()
+	must(t, err)
+	stdout, err := p.cmd.StdoutPipe()
+	must(t, err)
+	must(t, p.cmd.Start())
+	go func() { // it ends with the process, which ends with its stdin
+		defer close(p.done)
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			now := time.Now()
+			p.mu.Lock()
+			p.at = now
+			_ = json.Unmarshal(lines.Bytes(), &p.stats) //nolint:musttag // as above
+			p.mu.Unlock()
+		}
+		_ = p.cmd.Wait() // how it ended is of no interest
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGCONT)
+		p.kill()
+		if t.Failed() {
+			stats, _ := p.now()
+			t.Logf("a fleet of %d nodes: %+v", p.Nodes, stats)
+		}
+	})
+	return p
+}
+
+// now returns what the fleet has done, and when it said so.
+func (p *providers) now() (fleet.Stats, time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats, p.at
+}
+
+// connected waits until all streams are open.
+func (p *providers) connected(t testing.TB) {
+	t.Helper()
+	eventually(t, func() string {
+		if s, _ := p.now(); s.Connected != max(1, p.Streams) {
+			return fmt.Sprintf("%d of %d providers are connected: %s", s.Connected, p.Streams, s.Last)
+		}
+		return ""
+	})
+}
+
+// begin has the fleet register its nodes.
+func (p *providers) begin(t testing.TB) {
+	t.Helper()
+	_, err := io.WriteString(p.stdin, "\n")
+	must(t, err)
+}
+
+// granted waits until all nodes are registered, and returns when the fleet said so.
+func (p *providers) granted(t testing.TB) time.Time {
+	t.Helper()
+	var at time.Time
+	eventually(t, func() string {
+		var s fleet.Stats
+		if s, at = p.now(); s.Granted != p.Nodes {
+			return fmt.Sprintf("%d of %d nodes are registered: %+v", s.Granted, p.Nodes, s)
+		}
+		return ""
+	})
+	return at
+}
+
+// register is launch and what brings its nodes in.
+func (w *world) register(t testing.TB, c fleet.Config) *providers {
+	t.Helper()
+	p := w.launch(t, c)
+	p.connected(t)
+	p.begin(t)
+	p.granted(t)
+	return p
+}
+
+func (p *providers) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// kill ends the process with SIGKILL and returns when it was killed.
+func (p *providers) kill() time.Time {
+	at := time.Now()
+	p.signal(syscall.SIGKILL)
+	<-p.done
+	return at
+}
+
+// answer is the answer for a service of the fleet, in the form of domain.Short.
+func (p *providers) answers() map[string]string {
+	c := p.Config
+	c.Services = cmp.Or(c.Services, c.Nodes)
+	addresses := make(map[string][]string)
+	for n := c.First; n < c.First+c.Nodes; n++ {
+		addresses[c.Service(n)] = append(addresses[c.Service(n)], fleet.Address(n).String())
+	}
+	all := make(map[string]string, len(addresses))
+	for name, list := range addresses {
+		all[name] = short(list)
+	}
+	return all
+}

@@ -1,0 +1,105 @@
+package register
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
+)
+
+// TestOwnerKilled kills an owner with many nodes, and some of its providers while it is
+// away. Through its restart and convergence no name blinks. What has not come back is
+// there until convergence is over, and not any more then.
+func TestOwnerKilled(t *testing.T) {
+	enabled(t)
+	for name, store := range map[string]func(testing.TB) func(int) string{
+		"file": func(testing.TB) func(int) string { return nil },
+		"etcd": oneEtcd,
+	} {
+		t.Run(name, func(t *testing.T) { ownerKilled(t, store(t)) })
+	}
+}
+
+// enabled ends the test here unless tests that take minutes are wanted.
+func enabled(t *testing.T) {
+	t.Helper()
+	if os.Getenv("REAL_SERVERS") != "required" {
+		t.Skip("not run: it takes a minute or more; make e2e runs it")
+	}
+}
+
+func ownerKilled(t *testing.T, store func(int) string) {
+	const (
+		nodes       = 10_000
+		lost        = 500 // of them, whose providers do not come back
+		services    = 5_000
+		convergence = 15 * time.Second
+		ttl         = 10 * time.Second
+		busy        = 10 * time.Second // by which the end of the convergence may be late on a busy machine
+	)
+	w := start(t, options{store: store, convergence: convergence})
+	back := w.launch(t, fleet.Config{Nodes: nodes - lost, Services: services, Streams: 50, TTL: ttl})
+	away := w.launch(t, fleet.Config{First: 1 << 20, Nodes: lost, Services: 1 << 21, Streams: 5, TTL: ttl})
+	for _, p := range []*providers{back, away} {
+		p.connected(t)
+		p.begin(t)
+	}
+	back.granted(t)
+	away.granted(t)
+	resolved(t, w.dns, back.answers())
+	resolved(t, w.dns, away.answers())
+
+	o := w.owners[0]
+	stay, leave := probe(t, w.dns, back.answers()), probe(t, w.dns, away.answers())
+	stay.more(t)
+	leave.more(t)
+	pauses := o.pauses()
+	o.Kill()
+	away.kill()
+	begin := time.Now()
+	leave.judges(begin.Add(convergence)) // until then all of it is there
+	must(t, o.Start(t.Context()))
+	// It publishes at once what it had, so a consumer that comes now is told everything.
+	f := w.follow(t, o.address)
+	f.synced(t, services+lost)
+	if took := time.Since(begin); took >= convergence {
+		t.Errorf("the owner was silent for %v after its start", took)
+	}
+	back.granted(t)
+	t.Logf("%d nodes were registered again %v after the owner was killed", nodes-lost, time.Since(begin).Round(time.Millisecond))
+	stay.more(t)
+	passes(t, begin.Add(convergence))
+	leave.check(t)
+
+	gone := maps.Clone(away.answers())
+	for name := range gone {
+		gone[name] = "NXDOMAIN"
+	}
+	resolved(t, w.dns, gone)
+	// The period begins when the owner has started, and with etcd when it has its state.
+	pauses = o.pauses() - pauses
+	most := time.Duration(1+pauses)*convergence + busy
+	for name := range gone {
+		if took := f.gone(t, name).Sub(begin); took < convergence || took > most {
+			t.Fatalf("%s did not come back, and was there for %v, with a convergence of %v and %d pauses", name, took, convergence, pauses)
+		}
+	}
+	t.Logf("%d nodes that did not come back were gone after %v", lost, time.Since(begin).Round(time.Millisecond))
+	stay.more(t)
+	stay.check(t)
+	if n := len(f.withdrawals()); n != lost {
+		t.Errorf("%d services were withdrawn, want %d", n, lost)
+	}
+	eventually(t, func() string {
+		if n := o.metric(t, "nodes"); n != nodes-lost {
+			return fmt.Sprintf("the owner has %v nodes, want %d", n, nodes-lost)
+		}
+		if n := o.metric(t, "expired_total"); n != lost {
+			return fmt.Sprintf("the owner counts %v nodes that have expired, want %d", n, lost)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,78 @@
+package register
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+)
+
+// documented is the rule that docs/protocol.md describes before its conversation.
+const documented = `rules:
+- name: shop
+  providers: [spiffe://fed.example/ns/other/sa/default]
+  services: [shop.fed.example]
+  addresses: [192.0.2.0/24]
+  ttl: {max: 1m}
+  quota: 2
+`
+
+// TestConversation has the conversation that docs/protocol.md shows.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	lines := conversation(t)
+	if len(lines) < 10 {
+		t.Fatalf("docs/protocol.md has a conversation of %d lines", len(lines))
+	}
+	w := start(t, options{rules: documented})
+	p := w.provider(t, w.owners[0], "other")
+	for _, line := range lines {
+		who, said, _ := strings.Cut(line, " ")
+		switch said = strings.TrimSpace(said); {
+		case who == "provider":
+			request := new(registrationv1.RegisterRequest)
+			must(t, prototext.Unmarshal([]byte(said), request))
+			p.send(t, request)
+		case said == "ends the stream: OK":
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			select {
+			case err := <-p.ended:
+				if err != nil {
+					t.Errorf("the stream ends with %v", err)
+				}
+			case <-timer.C:
+				t.Error("the stream does not end")
+			}
+		default:
+			want := new(registrationv1.RegisterResponse)
+			must(t, prototext.Unmarshal([]byte(said), want))
+			if got := p.next(t); !proto.Equal(got, want) {
+				t.Errorf("the owner says\n%v\nand docs/protocol.md has\n%v", got, want)
+			}
+		}
+	}
+}
+
+// conversation returns what the two sides say in docs/protocol.md, one message in each.
+func conversation(t *testing.T) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/protocol.md")
+	must(t, err)
+	_, block, _ := strings.Cut(string(text), "\n### A conversation\n")
+	_, block, _ = strings.Cut(block, "\n```text\n")
+	block, _, _ = strings.Cut(block, "\n```\n")
+	for line := range strings.SplitSeq(block, "\n") {
+		if strings.HasPrefix(line, " ") && len(lines) > 0 {
+			lines[len(lines)-1] += " " + strings.TrimSpace(line)
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
