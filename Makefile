@@ -78,7 +78,7 @@ GREMLINS      := bin/tools/gremlins-$(GREMLINS_VERSION)
 
 # Servers of other projects are built in modules of their own, which pin them: their
 # dependencies clash with each other's and with CoreDNS's.
-pinned = $(shell sed -n 's,^[[:space:]]*$(2) \(v[^ ]*\).*,\1,p' test/tools/$(1)/go.mod)
+pinned = $(shell sed -n 's,^[[:space:]]*$(2) \(v[^ ]*\).*,\1,p' test/peers/tools/$(1)/go.mod)
 
 KUBERNETES_VERSION := $(call pinned,kubernetes,k8s.io/kubernetes)
 ETCD               := bin/tools/etcd-$(call pinned,etcd,go.etcd.io/etcd/server/v3)
@@ -345,30 +345,30 @@ $(BENCHSTAT):
 
 $(ETCD):
 	@echo 'Building $@, once'
-	CGO_ENABLED=0 go -C test/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
+	CGO_ENABLED=0 go -C test/peers/tools/etcd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ go.etcd.io/etcd/server/v3
 
 # The binaries of Kubernetes say which version they are.
 $(KUBE_APISERVER) $(KUBE_CONTROLLERS) $(KUBECTL) $(KUBELET): bin/tools/%-$(KUBERNETES_VERSION):
 	@echo 'Building $@, once; kube-apiserver takes seven minutes of CPU time, the others one or two'
-	CGO_ENABLED=0 go -C test/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
+	CGO_ENABLED=0 go -C test/peers/tools/kubernetes build -mod=readonly -trimpath -o $(CURDIR)/$@ \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' k8s.io/kubernetes/cmd/$*
 
 $(HELM):
-	CGO_ENABLED=0 go -C test/tools/helm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+	CGO_ENABLED=0 go -C test/peers/tools/helm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 
 $(CONTAINERD): bin/tools/%-$(call pinned,containerd,github.com/containerd/containerd/v2):
-	CGO_ENABLED=0 go -C test/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
+	CGO_ENABLED=0 go -C test/peers/tools/containerd build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/containerd/containerd/v2/cmd/$*
 
 # The registry, a client and the resolver of the mesh, of its SDK, behind one command.
-$(NSM): $(wildcard test/tools/nsm/*.go)
+$(NSM): $(wildcard test/peers/tools/nsm/*.go)
 	@echo 'Building $@, once; it takes a minute of CPU time'
-	CGO_ENABLED=0 go -C test/tools/nsm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
+	CGO_ENABLED=0 go -C test/peers/tools/nsm build -mod=readonly -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 # The server needs a C compiler, for SQLite. Some of its packages take 2.6 GB of memory
 # each to compile, so no more than two are compiled at a time.
 $(SPIRE): bin/tools/%-$(call pinned,spire,github.com/spiffe/spire):
 	@echo 'Building $@, once; spire-server takes ten minutes of CPU time, spire-agent two'
-	CGO_ENABLED=1 go -C test/tools/spire build -mod=readonly -p=2 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*
+	CGO_ENABLED=1 go -C test/peers/tools/spire build -mod=readonly -p=2 -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ github.com/spiffe/spire/cmd/$*
 
 $(GREMLINS):
 	GOBIN=$(CURDIR)/bin/tools go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)

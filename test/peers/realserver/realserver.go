@@ -32,7 +32,7 @@ const (
 	oneCall  = 30 * time.Second // bounds one request to a server
 )
 
-// program is a server, in the version that the module test/tools/<module> pins, and
+// program is a server, in the version that the module test/peers/tools/<module> pins, and
 // the target of the Makefile that builds it.
 type program struct {
 	name, module, dependency, target string
@@ -50,7 +50,7 @@ var (
 // find returns the path of the program below the root of the repository. The error
 // says how to build it.
 func (p program) find(root string) (string, error) {
-	goMod := filepath.Join(root, "test", "tools", p.module, "go.mod")
+	goMod := filepath.Join(root, "test", "peers", "tools", p.module, "go.mod")
 	text, err := os.ReadFile(goMod)
 	if err != nil {
 		return "", err
@@ -82,7 +82,7 @@ func Root() (string, error) {
 		return "", err
 	}
 	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "test", "tools")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "test", "peers", "tools")); err == nil {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {

@@ -108,9 +108,9 @@ func TestFind(t *testing.T) {
 		}
 	}
 	find("", "go.mod")
-	write("test/tools/etcd/go.mod", "tool go.etcd.io/etcd/server/v3\n")
+	write("test/peers/tools/etcd/go.mod", "tool go.etcd.io/etcd/server/v3\n")
 	find("", "does not require go.etcd.io/etcd/server/v3")
-	write("test/tools/etcd/go.mod", "tool go.etcd.io/etcd/server/v3\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.1.2 // indirect\n)\n")
+	write("test/peers/tools/etcd/go.mod", "tool go.etcd.io/etcd/server/v3\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.1.2 // indirect\n)\n")
 	write("bin/tools/etcd-v3.1.1", "")
 	find("", "bin/tools/etcd-v3.1.2 is not built: run make real-servers")
 	write("bin/tools/etcd-v3.1.2", "")

@@ -1,5 +1,5 @@
 // Package nsm holds the tests against a real registry of Network Service Mesh, made of
-// the mesh's own SDK: see test/tools/nsm. `make e2e-nsm` builds what they need and runs
+// the mesh's own SDK: see test/peers/tools/nsm. `make e2e-nsm` builds what they need and runs
 // them; without REAL_SERVERS=required in the environment they are skipped.
 //
 // The world of world_test.go has a registry in a process of its own, an owner that

@@ -31,17 +31,17 @@ const (
 var recipes = map[string]string{"owner": "federation", "beside": "federation", "cluster-dns": "kube-system"}
 
 // tool returns the path of a program that `make e2e-tools` builds, in the version that
-// the module test/tools/<module> pins. Without it the test is skipped, or fails with
+// the module test/peers/tools/<module> pins. Without it the test is skipped, or fails with
 // REAL_SERVERS=required in the environment, as in package realserver.
 func tool(t *testing.T, name, module, dependency string) string {
 	t.Helper()
-	goMod, err := os.ReadFile(filepath.Join(root, "test", "tools", module, "go.mod"))
+	goMod, err := os.ReadFile(filepath.Join(root, "test", "peers", "tools", module, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(dependency) + ` (v\S+)`).FindSubmatch(goMod)
 	if version == nil {
-		t.Fatalf("test/tools/%s does not require %s", module, dependency)
+		t.Fatalf("test/peers/tools/%s does not require %s", module, dependency)
 	}
 	path, err := filepath.Abs(filepath.Join(root, "bin", "tools", fmt.Sprintf("%s-%s", name, version[1])))
 	if err != nil {

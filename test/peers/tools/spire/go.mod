@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/spire
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/spire
 
 go 1.26.0
 

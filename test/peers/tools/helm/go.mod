@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/helm
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/helm
 
 go 1.26.0
 

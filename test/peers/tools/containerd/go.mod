@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/containerd
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/containerd
 
 go 1.26.6
 

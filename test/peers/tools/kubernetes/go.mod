@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/kubernetes
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/kubernetes
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/etcd
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/etcd
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module github.com/hamlet-federation/coredns-federation/test/tools/nsm
+module github.com/hamlet-federation/coredns-federation/test/peers/tools/nsm
 
 go 1.26.0
 
