@@ -118,7 +118,7 @@ func (f *Federation) answer(ctx context.Context, z *zone.Zone, w dns.ResponseWri
 	name := strings.ToLower(question.Name)
 
 	var result zone.Result
-	result.Look(z, name, question.Qtype, now)
+	result.Fill(z, name, question.Qtype, now)
 	switch {
 	case result.Kind == zone.Outside || question.Qclass != dns.ClassINET:
 		return nil, handOn

@@ -294,7 +294,7 @@ func BenchmarkStart(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				c := catalog.New(catalog.Config{Retention: 24 * time.Hour})
+				c := catalog.New(catalog.Rules{Retention: 24 * time.Hour})
 				if !c.Restore(s.Services, s.LastUp, time.Now()) || len(s.Services) != size {
 					b.Fatalf("%d services are not restored", len(s.Services))
 				}

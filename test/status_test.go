@@ -33,7 +33,7 @@ func TestStatusReload(t *testing.T) {
 		t.Helper()
 		eventually(t, patience, func() string { // an answer is there before the catalog is complete
 			s := statusOf[status.Status](t, address, "/v1/status")
-			if !s.Ready || len(s.Upstreams) != 1 || s.Upstreams[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
+			if !s.Ready || len(s.Owners) != 1 || s.Owners[0].State != "synced" || len(s.Zones) != 1 || s.Zones[0].Name != "fed.example." ||
 				s.Zones[0].Serial == 0 || len(s.Zones[0].Owners) != 1 {
 				return fmt.Sprintf("the status is %+v", s)
 			}

@@ -323,7 +323,7 @@ func TestWhy(t *testing.T) {
 	state := func(address, want, failure string) {
 		t.Helper()
 		eventually(t, patience, func() string {
-			for _, u := range statusOf[status.Status](t, page, "/v1/status").Upstreams {
+			for _, u := range statusOf[status.Status](t, page, "/v1/status").Owners {
 				if u.ID == address && u.State == want && strings.Contains(u.Failure, failure) {
 					return ""
 				}
@@ -450,7 +450,7 @@ func TestWhy(t *testing.T) {
 		closed.mu.Lock()
 		closed.code = codes.OK
 		closed.mu.Unlock()
-		for _, u := range statusOf[status.Status](t, page, "/v1/status").Upstreams {
+		for _, u := range statusOf[status.Status](t, page, "/v1/status").Owners {
 			if (u.ID == nobody) == u.NextAttempt.IsZero() && (u.ID == nobody || u.ID == closed.address) {
 				t.Errorf("owner %s is %s, and the next attempt at %v", u.ID, u.State, u.NextAttempt)
 			}

@@ -34,7 +34,7 @@ var askedAt = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 func (*asked) Status() status.Status {
 	return status.Status{
 		Role: status.Consumer, Version: "v1.2.3", Now: askedAt, Began: askedAt.Add(-time.Hour), Ready: true,
-		Upstreams: []status.Upstream{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
+		Owners: []status.FollowedOwner{{ID: "o1:8008", State: "synced", Since: askedAt.Add(-time.Minute), Known: true, Retention: "24h0m0s"}},
 	}
 }
 
@@ -45,11 +45,11 @@ func (*asked) Why(_ context.Context, name string, qtype uint16) (status.Why, err
 	}}}, nil
 }
 
-func (*asked) Retry(of string) (status.Upstream, error) {
+func (*asked) Retry(of string) (status.FollowedOwner, error) {
 	if of == "o2:8008" { // of the examples, any other one is there
-		return status.Upstream{}, &status.UnknownError{Of: of, Known: []string{"o1:8008"}}
+		return status.FollowedOwner{}, &status.UnknownError{Of: of, Known: []string{"o1:8008"}}
 	}
-	return status.Upstream{ID: of, State: "parked"}, nil
+	return status.FollowedOwner{ID: of, State: "parked"}, nil
 }
 
 func (*asked) Confirm(_, source string) (status.Source, error) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/policy"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -68,7 +68,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 	flags := command.Flags()
 	if as != "" {
 		flags.StringArrayVar(&o.as, "as", nil, as)
-		must(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *offline.Owner) []string {
+		must(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *ownerfiles.Owner) []string {
 			var ids []string
 			for _, id := range owner.Allowed() {
 				ids = append(ids, id.String())
@@ -77,7 +77,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 		})))
 	}
 	flags.StringVar(&o.serverName, "server-name", "", serverName)
-	must(command.RegisterFlagCompletionFunc("server-name", completeFrom((*offline.Owner).ServerNames)))
+	must(command.RegisterFlagCompletionFunc("server-name", completeFrom((*ownerfiles.Owner).ServerNames)))
 	flags.StringArrayVar(&o.catalogs, "catalog", nil,
 		"YAML or JSON `file` with services of sources that cannot be read here: a catalog, or what 'watch --once -o json' prints; repeatable")
 	maxCatalogFlag(command, &o.max)
@@ -89,16 +89,16 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 func (o *policyOptions) ids() ([]federation.ID, error) { return parseIDs("as", o.as) }
 
 // open reads configuration files. It prints all mistakes in them, and in the allow files.
-func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*offline.Owner, error) {
+func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*ownerfiles.Owner, error) {
 	if !slices.Contains(formats, o.output) {
 		return nil, fmt.Errorf("-o: %q is neither table nor json", o.output)
 	}
-	var mistakes offline.MistakesError
-	extra, err := offline.ReadExtra(o.catalogs, int64(o.max))
+	var mistakes ownerfiles.MistakesError
+	extra, err := ownerfiles.ReadExtra(o.catalogs, int64(o.max))
 	mistakes.Take(err)
-	var owners []*offline.Owner
+	var owners []*ownerfiles.Owner
 	for _, file := range files {
-		owner, err := offline.Open(ctx, file, extra)
+		owner, err := ownerfiles.Open(ctx, file, extra)
 		mistakes.Take(err)
 		owners = append(owners, owner)
 	}
@@ -108,7 +108,7 @@ func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...str
 // explained prints the mistakes that an error is about, if it is about any. It returns the
 // error.
 func explained(stderr io.Writer, err error) error {
-	e, ok := errors.AsType[*offline.MistakesError](err)
+	e, ok := errors.AsType[*ownerfiles.MistakesError](err)
 	if !ok {
 		return err
 	}
@@ -119,7 +119,7 @@ func explained(stderr io.Writer, err error) error {
 }
 
 // notes prints what there is to say of the services of owners.
-func notes(stderr io.Writer, owners ...*offline.Owner) {
+func notes(stderr io.Writer, owners ...*ownerfiles.Owner) {
 	var printed []string
 	for _, owner := range owners {
 		for _, note := range owner.Notes() {
@@ -305,10 +305,10 @@ func configFile(name, what string, least, most int) cobra.PositionalArgs {
 }
 
 // completeFrom completes with words of the configuration that the first argument names.
-func completeFrom(words func(*offline.Owner) []string) cobra.CompletionFunc {
+func completeFrom(words func(*ownerfiles.Owner) []string) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, _ string) (found []string, _ cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			if owner, err := offline.Open(command.Context(), args[0], nil); err == nil {
+			if owner, err := ownerfiles.Open(command.Context(), args[0], nil); err == nil {
 				found = slices.DeleteFunc(words(owner), func(word string) bool { return word == "" })
 			}
 		}
@@ -321,7 +321,7 @@ func completeNames(command *cobra.Command, args []string, word string) ([]string
 	if len(args) == 0 {
 		return catalogExtensions, cobra.ShellCompDirectiveFilterFileExt
 	}
-	return completeFrom(func(owner *offline.Owner) []string {
+	return completeFrom(func(owner *ownerfiles.Owner) []string {
 		serverName, _ := command.Flags().GetString("server-name")
 		return owner.FQDNs(serverName)
 	})(command, args, word)

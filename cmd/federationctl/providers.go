@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register/roster"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/register/providers"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/watch/tty"
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
@@ -94,7 +94,7 @@ func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 			cancel(err)
 		}
 	})
-	err = roster.Show(ctx, roster.Config{
+	err = providers.Show(ctx, providers.Config{
 		Address: o.server, Credentials: identity.Credentials(o.server), Service: o.service,
 		Watch: o.watch, JSON: o.output == "json", Stdout: stdout, Stderr: stderr,
 	})

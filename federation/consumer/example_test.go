@@ -35,7 +35,7 @@ func Example() {
 			Addresses: []string{address},
 			Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
 		},
-		Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
 				switch {

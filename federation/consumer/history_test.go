@@ -63,8 +63,8 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 
 	config := w.config()
 	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
-	rules := func() catalog.Config {
-		rules := catalog.Config{Settle: 5 * time.Second, Retention: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}
+	rules := func() catalog.Rules {
+		rules := catalog.Rules{Settle: 5 * time.Second, Retention: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}
 		wanted, bad := []string{"", "one", "two", "three"}[r.IntN(4)], []string{"none", "one", "two", "three"}[r.IntN(4)]
 		filters := r.IntN(2) == 0
 		rules.Admit = func(s *federation.Service) *federation.InvalidError {
@@ -134,7 +134,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 		case "reload":
 			config.Rules = rules()
 			m.Configure(config.Rules)
-			m.Renew()
+			m.Refetch()
 		case "version": // of the API, by a reload
 			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
 			if err := m.Resubscribe(config.Subscription); err != nil {

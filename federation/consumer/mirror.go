@@ -9,7 +9,7 @@
 //
 //	m, err := New(Config{
 //		Subscription: Subscription{Addresses: addresses, Identity: identity},
-//		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: 24 * time.Hour},
+//		Rules:        catalog.Rules{Settle: 5 * time.Second, Retention: 24 * time.Hour},
 //		Publish:      func(c Changes) { ... },
 //	})
 //	...
@@ -62,7 +62,7 @@ type Config struct {
 	// Rules say when the catalog is complete, how long the services of a lost owner
 	// are kept, and what the owner may publish. There are no defaults: with a Settle
 	// of 0 a catalog without an end marker counts as complete after its first service.
-	Rules catalog.Config
+	Rules catalog.Rules
 
 	// Name is what the owner is called, in logs and in Subscription.File: the catalog of
 	// a file with another name is not used. Default: the addresses.
@@ -142,7 +142,7 @@ type Observer interface {
 
 // Status is a mirror at a glance.
 type Status struct {
-	catalog.Status // times by the wall clock
+	catalog.Summary // times by the wall clock
 
 	Parked      bool      // the owner refuses this consumer; see stream.Sink
 	Failure     error     // why there is no stream; nil while one is open. The text is safe to show
@@ -193,22 +193,22 @@ type Mirror struct {
 	wake   chan struct{} // has room for one value: something is due before keepTime wakes up
 
 	// Guarded by mu, which is held while Config.Publish runs.
-	mu        sync.Mutex
-	catalog   *catalog.Catalog
-	clock     clock
-	parked    bool
-	failure   error
-	published Status // the last one
-	path      string // of Status, as the fields below
-	resumed   bool
-	resumes   uint64
-	outdated  bool // one of those was set since, or parked or failure
-	holding   holding
-	renewal   renewal
-	next      *subscription   // what Run turns to after the current one; nil: none
-	current   *subscription   // what Run follows; nil while it does not run
-	news      []time.Duration // from receipt to publication, of what is not acknowledged yet
-	wakesAt   time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
+	mu          sync.Mutex
+	catalog     *catalog.Catalog
+	clock       clock
+	parked      bool
+	failure     error
+	published   Status // the last one
+	path        string // of Status, as the fields below
+	resumed     bool
+	resumes     uint64
+	outdated    bool // one of those was set since, or parked or failure
+	heldDigests heldDigests
+	refetch     refetch
+	next        *subscription   // what Run turns to after the current one; nil: none
+	current     *subscription   // what Run follows; nil while it does not run
+	news        []time.Duration // from receipt to publication, of what is not acknowledged yet
+	wakesAt     time.Time       // when keepTime wakes up, in the mirror's time; zero while it is awake
 
 	// Owned by Run.
 	lastKeeper *keeper // nil before there was one
@@ -258,7 +258,7 @@ func New(config Config) (*Mirror, error) {
 		return nil, err
 	}
 	m.next = first
-	m.published = Status{Status: m.catalogStatus()}
+	m.published = Status{Summary: m.catalogStatus()}
 	m.published.Since, _ = config.Clock()
 	m.status.Store(new(m.published))
 	return m, nil
@@ -294,22 +294,22 @@ func (m *Mirror) Status() Status {
 }
 
 // Configure replaces the rules, with all consequences for the services that the
-// mirror holds: see [catalog.Catalog.SetConfig]. What was refused before and would
-// be accepted now is fetched only after Renew, except for what only a limit kept
+// mirror holds: see [catalog.Catalog.SetRules]. What was refused before and would
+// be accepted now is fetched only after Refetch, except for what only a limit kept
 // out.
-func (m *Mirror) Configure(rules catalog.Config) {
+func (m *Mirror) Configure(rules catalog.Rules) {
 	m.change(func(now time.Time) {
-		m.catalog.SetConfig(rules, now)
-		m.renewal.last = time.Time{} // the limits may have changed
+		m.catalog.SetRules(rules, now)
+		m.refetch.last = time.Time{} // the limits may have changed
 	})
 	m.announce()
 }
 
-// Renew subscribes to the owner once more as soon as its catalog is complete, since
+// Refetch subscribes to the owner once more as soon as its catalog is complete, since
 // services that were refused would be accepted now: they are not kept, and an owner
 // sends each only once on a stream. All services stay live meanwhile.
-func (m *Mirror) Renew() {
-	m.change(func(time.Time) { m.renewal.wanted = true })
+func (m *Mirror) Refetch() {
+	m.change(func(time.Time) { m.refetch.wanted = true })
 }
 
 // Retry tries at once to open a stream where there is none, also if the owner is parked. It
@@ -325,7 +325,7 @@ func (m *Mirror) Retry() {
 // View calls f with all services, each with when it was announced, and the status that
 // belongs to them. Nothing is published meanwhile, so f may let Config.Publish continue
 // from exactly there. It must neither keep the sequence nor call the Mirror.
-func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status)) {
+func (m *Mirror) View(f func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(m.catalog.All(), m.catalogStatus())
@@ -345,8 +345,8 @@ func (m *Mirror) changePrepared(prepared []any, f func(now time.Time)) {
 }
 
 // catalogStatus returns the status of the catalog by the wall clock.
-func (m *Mirror) catalogStatus() catalog.Status {
-	s := m.catalog.Status()
+func (m *Mirror) catalogStatus() catalog.Summary {
+	s := m.catalog.Summary()
 	for _, t := range []*time.Time{&s.Expires, &s.Soonest, &s.Lost, &s.LastSync} {
 		*t = m.clock.wall(*t)
 	}
@@ -359,7 +359,7 @@ func (m *Mirror) publish(prepared []any) {
 		Services: m.catalog.Changes(),
 		Prepared: prepared,
 		Status: Status{
-			Status: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
+			Summary: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
 			Since: m.published.Since,
 		},
 	}
@@ -368,7 +368,7 @@ func (m *Mirror) publish(prepared []any) {
 	}
 	if len(changes.Services) > 0 {
 		m.save()
-	} else if changes.Status.Status == m.published.Status && !m.outdated {
+	} else if changes.Status.Summary == m.published.Summary && !m.outdated {
 		return
 	}
 	m.published, m.outdated = changes.Status, false
@@ -411,7 +411,7 @@ func (m *Mirror) reschedule(now time.Time) {
 // untilDue returns how long nothing is due. m.mu is held.
 func (m *Mirror) untilDue(now time.Time) time.Duration {
 	wait := m.untilDeadline(now)
-	if at, ok := m.renewalDue(); ok {
+	if at, ok := m.refetchDue(); ok {
 		wait = min(wait, at.Sub(now))
 	}
 	return max(wait, 0)
@@ -428,7 +428,7 @@ func (m *Mirror) advance() (wait time.Duration) {
 	}
 	m.catalog.Advance(now)
 	m.publish(nil)
-	m.renew(now)
+	m.refetchIfDue(now)
 	wait = m.untilDue(now)
 	m.wakesAt = now.Add(wait)
 	return wait
@@ -441,12 +441,12 @@ func (m *Mirror) announce() {
 	defer m.announcing.Unlock()
 	m.mu.Lock()
 	s := m.published
-	renews := m.renewal.began
-	m.renewal.began = false
+	refetches := m.refetch.began
+	m.refetch.began = false
 	m.mu.Unlock()
 
 	m.status.Store(&s)
-	if renews {
+	if refetches {
 		m.logger.Info("owner is subscribed to anew: services that were refused may be admitted now", "services", s.Services)
 	}
 	state := s.State

@@ -97,7 +97,7 @@ func TestBeforeRun(t *testing.T) {
 		if got := state(m); got != "connecting 0/0" || !m.Status().LastAttempt.IsZero() || w.attempts() != 0 {
 			t.Errorf("owner is %s, last attempt at %v", got, m.Status().LastAttempt)
 		}
-		m.Configure(catalog.Config{Retention: time.Minute})
+		m.Configure(catalog.Rules{Retention: time.Minute})
 		if got := w.take(); len(got) != 0 {
 			t.Errorf("published is %+v", got)
 		}
@@ -113,7 +113,7 @@ func TestStatusRemaining(t *testing.T) {
 		now.Add(time.Second):      0,
 		now.Add(61 * time.Second): time.Minute,
 	} {
-		s := consumer.Status{Status: catalog.Status{Expires: expires}}
+		s := consumer.Status{Summary: catalog.Summary{Expires: expires}}
 		if got := s.Remaining(now); got != want {
 			t.Errorf("%v before the services are gone, %v are left, want %v", expires.Sub(now), got, want)
 		}
@@ -288,7 +288,7 @@ func TestView(t *testing.T) {
 		stop()
 		w.await(m, "stale 1/1")
 		for range 2 {
-			m.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
+			m.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
 				n := 0
 				for service, announced := range services {
 					if n++; service.Name() != "web" || announced.Generation != s.Generation || announced.Updated == 0 {

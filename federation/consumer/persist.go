@@ -177,7 +177,7 @@ func (m *Mirror) takeOver() {
 func (m *Mirror) known() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.catalog.Status().Known
+	return m.catalog.Summary().Known
 }
 
 // restoration fills the catalog part by part. Queries are answered from what is there
@@ -220,7 +220,7 @@ func (r *restoration) discard() {
 
 // beginRestore prepares the catalog for what the file has. m.mu is held.
 func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
-	if status := m.catalog.Status(); status.Known || status.State != catalog.Connecting {
+	if status := m.catalog.Summary(); status.Known || status.State != catalog.Connecting {
 		return false
 	}
 	for _, t := range []time.Time{s.LastUp, s.Saved} {
@@ -268,7 +268,7 @@ func (k *keeper) abandon() {
 func (m *Mirror) refreshInterval() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	retention := m.catalog.Config().Retention
+	retention := m.catalog.Rules().Retention
 	if retention == 0 {
 		return maxSaveInterval
 	}

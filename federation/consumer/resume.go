@@ -21,8 +21,8 @@ const adoptTogether = 64
 // the end of their retention, or by other rules.
 var errChanged = errors.New("what is held has changed since the owner was told of it")
 
-// holding is what the owner was told, or would be told, of what the catalog holds.
-type holding struct {
+// heldDigests are those of what the owner was told, or would be told, of what the catalog holds.
+type heldDigests struct {
 	digests resume.Digests   // nil: nothing
 	told    []packed.Service // that are in them
 	version wire.Version     // of the API
@@ -34,12 +34,12 @@ type holding struct {
 func (m sink) Holds(ctx context.Context) resume.Digests {
 	m.mu.Lock()
 	edits := m.catalog.Edits()
-	if m.renewal.underWay {
-		m.holding = holding{}
+	if m.refetch.underWay {
+		m.heldDigests = heldDigests{}
 		m.mu.Unlock()
 		return nil
 	}
-	if h := m.holding; h.digests != nil && h.version == m.version && h.edits == edits {
+	if h := m.heldDigests; h.digests != nil && h.version == m.version && h.edits == edits {
 		m.mu.Unlock()
 		return h.digests
 	}
@@ -49,7 +49,7 @@ func (m sink) Holds(ctx context.Context) resume.Digests {
 	digests, told := digestsOf(ctx, services, leftOut, m.version)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.holding = holding{digests, told, m.version, edits} // a change since then shows when it counts
+	m.heldDigests = heldDigests{digests, told, m.version, edits} // a change since then shows when it counts
 	return digests
 }
 
@@ -113,10 +113,10 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 			return stream.UnwantedError{Reason: err}
 		}
 	}
-	var held holding
+	var held heldDigests
 	var err error
 	m.change(func(time.Time) {
-		held, m.holding = m.holding, holding{} // only an owner that is away is told the same again
+		held, m.heldDigests = m.heldDigests, heldDigests{} // only an owner that is away is told the same again
 		m.path, m.resumed, m.outdated = a.Path.Header(), false, true
 		if a.Marked {
 			m.catalog.Marked()
@@ -136,7 +136,7 @@ func (m sink) Announced(ctx context.Context, a stream.Announcement) error {
 }
 
 // adopt takes services as announced by the open stream, but for those that it sends whole.
-func (m sink) adopt(ctx context.Context, held holding, whole resume.Selection) (err error) {
+func (m sink) adopt(ctx context.Context, held heldDigests, whole resume.Selection) (err error) {
 	next := make([]packed.Service, 0, adoptTogether)
 	for i := 0; i < len(held.told) && err == nil; {
 		next = next[:0]

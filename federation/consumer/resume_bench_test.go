@@ -51,7 +51,7 @@ func BenchmarkStream(b *testing.B) {
 				all := messages(b, size)
 				m, err := New(Config{
 					Subscription: Subscription{Addresses: []string{"owner:1"}, Identity: mtls.Consumer{}},
-					Rules:        catalog.Config{Retention: time.Hour, Settle: time.Second},
+					Rules:        catalog.Rules{Retention: time.Hour, Settle: time.Second},
 					Publish:      func(Changes) {},
 				})
 				if err != nil {
@@ -102,7 +102,7 @@ func BenchmarkStream(b *testing.B) {
 						continue
 					}
 					if how == "resume" {
-						m.holding.digests = nil
+						m.heldDigests.digests = nil
 					}
 					transmit(func() stream.Announcement {
 						digests := s.Holds(ctx)

@@ -46,12 +46,12 @@ func shops(t *testing.T) []*federation.Service {
 // again nothing changes for anybody who reads it, and then it is the owner's.
 func TestResume(t *testing.T) {
 	for name, tc := range map[string]struct {
-		version   wire.Version
-		admit     func(*federation.Service) *federation.InvalidError
-		meanwhile func(services []*federation.Service) []*federation.Service // at the owner
-		configure func(rules *catalog.Config)                                // here
-		restart   bool                                                       // of the mirror, with its file
-		renew     bool                                                       // instead of a loss
+		version      wire.Version
+		admit        func(*federation.Service) *federation.InvalidError
+		meanwhile    func(services []*federation.Service) []*federation.Service // at the owner
+		configure    func(rules *catalog.Rules)                                 // here
+		restart      bool                                                       // of the mirror, with its file
+		refetchIfDue bool                                                       // instead of a loss
 
 		upserts [2]int // at least, and at most, on the new stream
 		whole   bool   // the stream does not resume
@@ -150,11 +150,11 @@ func TestResume(t *testing.T) {
 				}
 				return nil
 			},
-			configure: func(rules *catalog.Config) { rules.Admit = nil },
+			configure: func(rules *catalog.Rules) { rules.Admit = nil },
 			upserts:   [2]int{many * 9 / 10, many}, whole: true,
 		},
 		"there is a limit from now on": {
-			configure: func(rules *catalog.Config) { rules.MaxServices = 100 },
+			configure: func(rules *catalog.Rules) { rules.MaxServices = 100 },
 			upserts:   [2]int{many - 100, many}, whole: true,
 		},
 		"restored from the file":              {restart: true, upserts: [2]int{0, 0}},
@@ -164,7 +164,7 @@ func TestResume(t *testing.T) {
 			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
 			upserts:   [2]int{0, many / 4},
 		},
-		"renewed": {renew: true, upserts: [2]int{many, many}, whole: true},
+		"renewed": {refetchIfDue: true, upserts: [2]int{many, many}, whole: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -193,8 +193,8 @@ func TestResume(t *testing.T) {
 					registry, _ = w.serve(services...)
 					clear(w.services)
 					m, _ = w.run(config)
-				case tc.renew:
-					m.Renew()
+				case tc.refetchIfDue:
+					m.Refetch()
 				default:
 					stop()
 					for m.Status().State == catalog.Synced {

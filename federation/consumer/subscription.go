@@ -158,7 +158,7 @@ type sink struct {
 func (m sink) Opened(context.Context) error {
 	m.change(func(now time.Time) {
 		m.setFailure(nil, false)
-		m.renewal.opened()
+		m.refetch.opened()
 		m.catalog.Opened(now)
 	})
 	m.announce()
@@ -218,7 +218,7 @@ func (m sink) Answered(context.Context) {
 func (m sink) Lost(_ context.Context, err error, parked bool) {
 	m.change(func(now time.Time) {
 		m.setFailure(err, parked)
-		m.renewal.underWay = false
+		m.refetch.underWay = false
 		m.catalog.Lost(now)
 	})
 	m.announce()

@@ -122,7 +122,7 @@ func (w *world) config() consumer.Config {
 	start := time.Now()
 	return consumer.Config{
 		Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial},
-		Rules:        catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Rules:        catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish:      w.apply,
 		Observer:     observer{w},
 		Logger:       slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),

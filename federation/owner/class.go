@@ -24,14 +24,14 @@ type class struct {
 	services      int // that are in the view
 }
 
-// outlook is a catalog, with what a policy says of it.
-type outlook struct {
+// judgedCatalog is a catalog, with what a policy says of it.
+type judgedCatalog struct {
 	services map[string]*wire.Encoded
 	verdicts map[string]policy.Verdict // on each of services; nil without a policy
 }
 
 // visible returns the service of that name in the shape that the view has of it, or nil.
-func (o outlook) visible(v view, name string) *wire.Encoded {
+func (o judgedCatalog) visible(v view, name string) *wire.Encoded {
 	if v.whole {
 		return o.services[name]
 	}
@@ -39,7 +39,7 @@ func (o outlook) visible(v view, name string) *wire.Encoded {
 }
 
 // rule returns the rule of the policy by which a service is in the view, or 0.
-func (o outlook) rule(v view, name string) int {
+func (o judgedCatalog) rule(v view, name string) int {
 	if v.whole {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (o outlook) rule(v view, name string) int {
 }
 
 // count returns how many services are in the view.
-func (o outlook) count(v view) int {
+func (o judgedCatalog) count(v view) int {
 	if v.whole {
 		return len(o.services)
 	}
@@ -227,7 +227,7 @@ func (r *Registry) SetPolicy(p *policy.Policy) {
 			r.mu.Unlock()
 			continue
 		}
-		t.catchUp(r.outlook, late)
+		t.catchUp(r.judgedCatalog, late)
 		r.change(t)
 		r.mu.Unlock()
 		return
@@ -241,7 +241,7 @@ const fewLate = 4
 // transition is a change from the policy in force to another one, for the services and the
 // subscriptions that there were when it was prepared.
 type transition struct {
-	outlook
+	judgedCatalog
 
 	policy      *policy.Policy
 	views       map[*Subscription]view
@@ -257,7 +257,7 @@ func (r *Registry) prepare(p *policy.Policy) *transition {
 	}
 	r.mu.Lock()
 	t.services = maps.Clone(r.services)
-	now := outlook{t.services, maps.Clone(r.verdicts)}
+	now := judgedCatalog{t.services, maps.Clone(r.verdicts)}
 	names := r.sortedNames()
 	subscriptions := make(map[*Subscription]view)
 	for v, c := range r.classes {
@@ -286,15 +286,15 @@ func (r *Registry) prepare(p *policy.Policy) *transition {
 	return t
 }
 
-// lineup is an outlook in the order of its names, which many views are compared by.
-type lineup struct {
+// sortedCatalog is a judgedCatalog in the order of its names, which many views are compared by.
+type sortedCatalog struct {
 	names    []string
 	services []*wire.Encoded
 	verdicts []policy.Verdict // nil without a policy
 }
 
-func (o outlook) lineUp(names []string) lineup {
-	l := lineup{names: names, services: make([]*wire.Encoded, len(names))}
+func (o judgedCatalog) lineUp(names []string) sortedCatalog {
+	l := sortedCatalog{names: names, services: make([]*wire.Encoded, len(names))}
 	if o.verdicts != nil {
 		l.verdicts = make([]policy.Verdict, len(names))
 	}
@@ -307,8 +307,8 @@ func (o outlook) lineUp(names []string) lineup {
 	return l
 }
 
-// visible is that of the outlook, for the name at index i.
-func (l lineup) visible(v view, i int) *wire.Encoded {
+// visible is that of the catalog, for the name at index i.
+func (l sortedCatalog) visible(v view, i int) *wire.Encoded {
 	if v.whole {
 		return l.services[i]
 	}
@@ -316,7 +316,7 @@ func (l lineup) visible(v view, i int) *wire.Encoded {
 }
 
 // between returns what changes for those whose view becomes another one.
-func between(before, after lineup, way [2]view) *difference {
+func between(before, after sortedCatalog, way [2]view) *difference {
 	var d difference
 	for i, name := range before.names {
 		d.note(name, before.visible(way[0], i), after.visible(way[1], i))
@@ -340,9 +340,9 @@ func (t *transition) late(services map[string]*wire.Encoded) map[string]bool {
 	return late
 }
 
-// catchUp makes the transition one from the outlook of now, with other services of these
+// catchUp makes the transition one from the catalog of now, with other services of these
 // names.
-func (t *transition) catchUp(now outlook, late map[string]bool) {
+func (t *transition) catchUp(now judgedCatalog, late map[string]bool) {
 	if len(late) == 0 {
 		return
 	}
@@ -382,7 +382,7 @@ func (t *transition) add(name string, n int) {
 // the difference.
 func (r *Registry) change(t *transition) {
 	r.policies.Add(1)
-	before, classes := r.outlook, r.classes
+	before, classes := r.judgedCatalog, r.classes
 	r.policy, r.verdicts, r.classes = t.policy, t.verdicts, make(map[view]*class)
 	if r.resumes != nil {
 		clear(r.resumes.digests)

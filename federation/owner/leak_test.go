@@ -283,7 +283,7 @@ func (w *world) do(op byte) {
 			reason = "away"
 		}
 		r.SetUnavailable(reason)
-		w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.era.over() })
+		w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.availability.over() })
 	default:
 		if len(w.holders) > 0 {
 			w.take(w.holders[w.IntN(len(w.holders))], 1+w.IntN(6))
@@ -533,7 +533,7 @@ func (w *world) stepAtOnce() {
 		w.holders = w.holders[1:]
 	}
 	w.holders = append(w.holders, fresh...)
-	w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.era.over() })
+	w.holders = slices.DeleteFunc(w.holders, func(h *holder) bool { return h.availability.over() })
 }
 
 // updates returns changes of the services with names of one letter.

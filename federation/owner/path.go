@@ -24,7 +24,7 @@ func (r *Registry) SetPath(upstream wire.Path) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.upstream = slices.Clone(upstream)
+	r.hops = slices.Clone(upstream)
 	return nil
 }
 
@@ -44,5 +44,5 @@ func (r *Registry) CheckPath(upstream wire.Path) error {
 func (r *Registry) Path() wire.Path {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(slices.Clone(r.upstream), r.hop)
+	return append(slices.Clone(r.hops), r.hop)
 }

@@ -32,11 +32,11 @@ type Registry struct {
 
 	policies atomic.Uint64 // how often the policy has changed; under mu
 
-	mu          sync.Mutex // guards the fields below, and those of every class and Subscription
-	era         era        // of now; over while the registry is unavailable
-	unavailable string     // why; empty while it is available
-	upstream    wire.Path  // through which the services come
-	outlook
+	mu           sync.Mutex   // guards the fields below, and those of every class and Subscription
+	availability availability // of now; over while the registry is unavailable
+	unavailable  string       // why; empty while it is available
+	hops         wire.Path    // through which the services come
+	judgedCatalog
 	names   []string        // keys of services in order, as they last were; shared with subscriptions, so never changed
 	leaves  []uint16        // of names, as package resume has them; nil while nobody needs them; shared as well
 	moved   []string        // names that have come or gone since then
@@ -52,10 +52,10 @@ type Registry struct {
 // before. So fill the registry before consumers can subscribe.
 func NewRegistry() *Registry {
 	return &Registry{
-		hop:     rand.Text(),
-		era:     newEra(),
-		outlook: outlook{services: make(map[string]*wire.Encoded)},
-		classes: make(map[view]*class),
+		hop:           rand.Text(),
+		availability:  newAvailability(),
+		judgedCatalog: judgedCatalog{services: make(map[string]*wire.Encoded)},
+		classes:       make(map[view]*class),
 	}
 }
 

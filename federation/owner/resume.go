@@ -58,13 +58,13 @@ func (f form) value(e *wire.Encoded) ([]byte, error) {
 	return value, checkSize(len(value), f.most)
 }
 
-// sight is a view in a form: what a consumer is told, byte for byte.
-type sight struct {
+// formedView is a view in a form: what a consumer is told, byte for byte.
+type formedView struct {
 	view
 	form
 }
 
-// digests are those of a sight. Those of a leaf hold unless something has changed there
+// digests are those of a formedView. Those of a leaf hold unless something has changed there
 // since they were taken.
 type digests struct {
 	leaves resume.Digests           // nil before they were taken
@@ -80,9 +80,9 @@ type digests struct {
 
 // resumes is what a registry keeps once a consumer has wanted to resume.
 type resumes struct {
-	changes uint64             // counts those of services
-	digests map[sight]*digests // under the policy in force
-	owed    time.Time          // no digests are taken before
+	changes uint64                  // counts those of services
+	digests map[formedView]*digests // under the policy in force
+	owed    time.Time               // no digests are taken before
 }
 
 // stale reports whether the digest of a leaf may not be that of now.
@@ -90,8 +90,8 @@ func (d *digests) stale(leaf int) bool {
 	return d.leaves == nil || d.touched[leaf] > d.at[leaf]
 }
 
-// of returns the digests of a sight.
-func (r *resumes) of(s sight) *digests {
+// of returns the digests of a formedView.
+func (r *resumes) of(s formedView) *digests {
 	d := r.digests[s]
 	if d == nil {
 		for other := range r.digests { // any one
@@ -115,7 +115,7 @@ func (r *resumes) spend(took time.Duration) {
 	r.owed = r.owed.Add(digestShare * took)
 }
 
-// touch notes for each sight in which leaves something has changed that is seen there: a
+// touch notes for each formedView in which leaves something has changed that is seen there: a
 // consumer is sent the leaves that are not known anew, and must not learn from them when
 // something changes that is hidden from it. Before has the verdicts that there were. It costs
 // nothing before a consumer has wanted to resume.
@@ -161,23 +161,23 @@ type resumption struct {
 // services in that form. The subscription has only the services of the buckets that
 // differ; those of the others count as told. Which they are is decided at the moment that
 // the subscription begins with. It returns nil where the consumer has to be told
-// everything, once ctx ends, and once the era ends.
+// everything, once ctx ends, and once the availability ends.
 //
 // Digests that are not known, or are of what has changed, are taken by the first of
 // those that come, and the others wait for it. What has changed again meanwhile counts as
 // different.
-func (r *Registry) resume(ctx context.Context, era era, ids []federation.ID, f form, theirs resume.Digests) *resumption {
+func (r *Registry) resume(ctx context.Context, availability availability, ids []federation.ID, f form, theirs resume.Digests) *resumption {
 	s := &Subscription{ids: ids}
 	for round := 0; ; round++ {
 		v := r.lockView(s)
-		if era.over() {
+		if availability.over() {
 			r.mu.Unlock()
 			return nil
 		}
 		if r.resumes == nil {
-			r.resumes = &resumes{digests: make(map[sight]*digests)}
+			r.resumes = &resumes{digests: make(map[formedView]*digests)}
 		}
-		d := r.resumes.of(sight{v, f})
+		d := r.resumes.of(formedView{v, f})
 		r.sortedNames()
 		switch {
 		case round == maxRounds:
@@ -192,7 +192,7 @@ func (r *Registry) resume(ctx context.Context, era era, ids []federation.ID, f f
 			continue
 		case time.Now().Before(r.resumes.owed):
 		default:
-			if digesting := r.digest(sight{v, f}, d); digesting != nil {
+			if digesting := r.digest(formedView{v, f}, d); digesting != nil {
 				r.mu.Unlock()
 				digesting.run()
 				continue
@@ -290,7 +290,7 @@ type digesting struct {
 // digest returns how to take the digests of the leaves where something has changed, and
 // to find out the leaves of names where that is not known. It returns nil when there is
 // nothing to do. The registry is locked, and its names are sorted.
-func (r *Registry) digest(s sight, d *digests) *digesting {
+func (r *Registry) digest(s formedView, d *digests) *digesting {
 	t := &digesting{
 		registry: r, digests: d, form: s.form, begun: time.Now(), changes: r.resumes.changes, names: r.names, leaves: r.leaves,
 	}
@@ -365,8 +365,8 @@ func (t *digesting) run() {
 
 // resume lets the consumer go on with what it holds, if it says that in the header of the
 // stream and there is a part of it that need not be sent. The stream then has a
-// subscription before its initial request. It fails when the era ends meanwhile.
-func (s *session) resume(ctx context.Context, era era) error {
+// subscription before its initial request. It fails when the availability ends meanwhile.
+func (s *session) resume(ctx context.Context, availability availability) error {
 	values := metadata.ValueFromIncomingContext(ctx, wire.ResumeHeader)
 	if len(values) != 1 {
 		return nil
@@ -376,9 +376,9 @@ func (s *session) resume(ctx context.Context, era era) error {
 		s.log.Debug("consumer cannot resume: what it says it holds cannot be read", "error", err)
 		return nil
 	}
-	resumed := s.registry.resume(ctx, era, s.ids, form{s.version, s.server.config.MaxMessage}, theirs)
+	resumed := s.registry.resume(ctx, availability, s.ids, form{s.version, s.server.config.MaxMessage}, theirs)
 	if resumed == nil {
-		return era.reason()
+		return availability.reason()
 	}
 	s.resumed = resumed
 	for _, m := range resumed.withheld {

@@ -353,7 +353,7 @@ func TestDigestsAreShared(t *testing.T) {
 		computations := 0
 		r.meanwhile = func() {
 			r.mu.Lock()
-			busy := r.resumes != nil && r.resumes.of(sight{view{whole: true}, plain}).busy != nil
+			busy := r.resumes != nil && r.resumes.of(formedView{view{whole: true}, plain}).busy != nil
 			r.mu.Unlock()
 			if busy && taking.TryLock() {
 				computations++
@@ -400,7 +400,7 @@ func TestDigestsAreTakenForAPartOfTheTime(t *testing.T) {
 			upsert(t, r, s)
 		}
 		theirs, ids := sumOf(t, plain, services), []federation.ID{idOf(t, consumerID)}
-		r.resumes = &resumes{digests: make(map[sight]*digests)}
+		r.resumes = &resumes{digests: make(map[formedView]*digests)}
 		r.resumes.spend(2 * digestBurst)
 		if resumed := r.resume(t.Context(), r.current(), ids, plain, theirs); resumed != nil {
 			t.Error("resumed without digests")

@@ -258,12 +258,12 @@ func (s *Server) serve(ctx context.Context, stream grpc.ServerStream, session *s
 	if err := s.admit(ctx, session); err != nil {
 		return err
 	}
-	era := session.registry.current()
-	defer context.AfterFunc(era.ctx, func() { session.cancel(era.reason()) })() //nolint:contextcheck // the era ends the stream
-	if err := era.reason(); err != nil {
+	availability := session.registry.current()
+	defer context.AfterFunc(availability.ctx, func() { session.cancel(availability.reason()) })() //nolint:contextcheck // the availability ends the stream
+	if err := availability.reason(); err != nil {
 		return err
 	}
-	if err := session.resume(ctx, era); err != nil {
+	if err := session.resume(ctx, availability); err != nil {
 		return err
 	}
 	defer session.leave()

@@ -39,10 +39,10 @@ func TestStats(t *testing.T) {
 		connections = 1
 		subscribed := time.Now()
 		c, old := subscribe(t, conn), subscribe1(t, conn)
-		both := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
+		bothRoles := map[wire.Version]int{wire.V1Alpha2: 1, wire.V1Alpha1: 1}
 		// v1alpha1 cannot express these services, and so gets none of them.
 		withheld := map[wire.Version]int{wire.V1Alpha1: 3}
-		expect("two consumers", CatalogStats{Services: 3, Consumers: both, Withheld: withheld, Unsent: 1, InFlight: 2, Oldest: subscribed})
+		expect("two consumers", CatalogStats{Services: 3, Consumers: bothRoles, Withheld: withheld, Unsent: 1, InFlight: 2, Oldest: subscribed})
 		if err := old.stream.CloseSend(); err != nil {
 			t.Fatal(err)
 		}

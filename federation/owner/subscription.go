@@ -37,10 +37,10 @@ func (r *Registry) subscribe(s *Subscription) *Subscription {
 // open begins the subscription with the whole catalog, all of it to be looked at, and
 // returns its class. It returns nil while the registry is unavailable.
 func (r *Registry) open(s *Subscription, v view) *class {
-	s.registry, s.era, s.begun = r, r.era, time.Now()
+	s.registry, s.availability, s.begun = r, r.availability, time.Now()
 	s.wake, s.pending = make(chan struct{}, 1), make(map[string]*change)
 	s.changes.previous, s.changes.next = &s.changes, &s.changes
-	if s.era.over() {
+	if s.availability.over() {
 		return nil
 	}
 	s.catalog = r.sortedNames()
@@ -55,11 +55,11 @@ func (r *Registry) open(s *Subscription, v view) *class {
 type Subscription struct {
 	// Read-only after Subscribe.
 
-	registry   *Registry
-	everything bool            // whatever the policy
-	ids        []federation.ID // of the consumer, unless it is told everything
-	era        era             // when it ends, so does the subscription
-	begun      time.Time
+	registry     *Registry
+	everything   bool            // whatever the policy
+	ids          []federation.ID // of the consumer, unless it is told everything
+	availability availability    // when it ends, so does the subscription
+	begun        time.Time
 
 	wake chan struct{} // holds one value when there may be something to take
 
@@ -119,12 +119,12 @@ func (s *Subscription) Next(ctx context.Context) (federation.Event, error) {
 		if updates := s.take(nil, 1); len(updates) > 0 {
 			return updates[0].decoded(), nil
 		}
-		if s.era.over() {
-			return federation.Event{}, s.era.reason()
+		if s.availability.over() {
+			return federation.Event{}, s.availability.reason()
 		}
 		select {
 		case <-s.wake:
-		case <-s.era.ctx.Done():
+		case <-s.availability.ctx.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -177,7 +177,7 @@ const maxSkipped = 4096
 func (s *Subscription) take(updates []update, n int) []update {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
-	if s.era.over() || s.registry.holds > 0 {
+	if s.availability.over() || s.registry.holds > 0 {
 		return updates
 	}
 	s.policies = s.registry.policies.Load()
@@ -248,7 +248,7 @@ func (s *Subscription) withdrawn(u *update) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case s.era.over():
+	case s.availability.over():
 		return true
 	case r.holds > 0: // what was taken is what is still told
 		return false

@@ -29,10 +29,10 @@ type v1alpha2 struct {
 // ignored.
 func (v v1alpha2) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	if from := v.server.subscriber(stream.Context()); from != nil {
-		return v.server.both(stream, from)
+		return v.server.bothRoles(stream, from)
 	}
 	answers := make(chan func() error, maxAnswers)
-	d := dialectV1Alpha2(lone{stream, answers})
+	d := dialectV1Alpha2(oneRole{stream, answers})
 	d.answers = answers
 	return v.server.subscribe(stream, d)
 }
@@ -70,15 +70,15 @@ func dialectV1Alpha2(half requests) dialect {
 	}
 }
 
-// lone is the half of a stream whose other half this owner does not take part in: what
+// oneRole is the half of a stream whose other half this owner does not take part in: what
 // the consumer publishes there is declined.
-type lone struct {
+type oneRole struct {
 	stream  rdpb.DiscoveryService_EstablishStreamServer
 	answers chan<- func() error
 }
 
 // Recv implements requests.
-func (l lone) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
+func (l oneRole) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
 	for {
 		m, err := l.stream.Recv()
 		if err != nil {
@@ -99,6 +99,6 @@ func (l lone) Recv(ctx context.Context) (*rdpb.StreamRequest, error) {
 }
 
 // Send implements requests.
-func (l lone) Send(response *rdpb.StreamResponse) error {
+func (l oneRole) Send(response *rdpb.StreamResponse) error {
 	return l.stream.Send(&rdpb.BidirectionalStream{Response: response})
 }

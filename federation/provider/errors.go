@@ -73,9 +73,9 @@ func kindOf(err error) string {
 // quote returns what an owner has sent, safe to show.
 func quote(text string) string { return federation.Quote(text) }
 
-// witness records why a connection could not be made, which gRPC reports only in the text
+// dialLog records why a connection could not be made, which gRPC reports only in the text
 // of a status. It is the credentials and the dialer of one connection.
-type witness struct {
+type dialLog struct {
 	credentials.TransportCredentials
 
 	address string
@@ -85,34 +85,34 @@ type witness struct {
 
 // explain returns err in a form that is safe to show or, if gRPC only says that there is
 // no connection, what was recorded of that.
-func (w *witness) explain(err error) error {
+func (l *dialLog) explain(err error) error {
 	if _, ok := status.FromError(err); err == nil || !ok && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if first := w.first.Load(); first != nil {
+	if first := l.first.Load(); first != nil {
 		return *first
 	}
 	return failure{err}
 }
 
-func (w *witness) connect(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := w.dial(ctx, w.address)
+func (l *dialLog) connect(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := l.dial(ctx, l.address)
 	if err != nil {
-		w.first.CompareAndSwap(nil, &err)
+		l.first.CompareAndSwap(nil, &err)
 	}
 	return conn, err
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (w *witness) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := w.TransportCredentials.ClientHandshake(ctx, authority, raw)
+func (l *dialLog) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := l.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
 		shown := fmt.Errorf("TLS handshake: %w", err)
-		w.first.CompareAndSwap(nil, &shown)
+		l.first.CompareAndSwap(nil, &shown)
 	}
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials. The clone records in the same place,
 // of which there is one for a connection.
-func (w *witness) Clone() credentials.TransportCredentials { return w }
+func (l *dialLog) Clone() credentials.TransportCredentials { return l }

@@ -49,12 +49,12 @@ type session struct {
 func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err error) {
 	ttl := p.shortest()
 	s := &session{address: o.address, patience: max(ttl/2, p.patience, minInterval), failed: make(chan error, 1)}
-	witness := &witness{TransportCredentials: p.config.Identity.Credentials(o.address), address: o.address, dial: p.config.Dial}
+	dialLog := &dialLog{TransportCredentials: p.config.Identity.Credentials(o.address), address: o.address, dial: p.config.Dial}
 	defer func() {
-		err = witness.explain(err)
+		err = dialLog.explain(err)
 		p.lose(s, err)
 	}()
-	conn, err := p.connect(ttl, witness)
+	conn, err := p.connect(ttl, dialLog)
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +86,7 @@ func (p *Provider) session(ctx context.Context, o *owner) (useful bool, err erro
 
 // connect prepares a connection for one stream, so gRPC's own backoff between connections
 // never applies.
-func (p *Provider) connect(ttl time.Duration, w *witness) (*grpc.ClientConn, error) {
+func (p *Provider) connect(ttl time.Duration, w *dialLog) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
 		grpc.WithContextDialer(w.connect),
 		grpc.WithTransportCredentials(w),

@@ -310,19 +310,19 @@ func (t *text) host(h *Host) {
 // and have nothing to say of it in one line, behind the others.
 func (t *text) parts(parts []Part) {
 	var silent []string
-	told := 0
+	audience := 0
 	for i := range parts {
 		p := &parts[i]
 		if p.State == "synced" && p.Failure == "" && p.NotImported == "" && p.NotAdmitted == "" && len(p.Refusals)+len(p.Gone) == 0 {
 			silent = append(silent, p.ID)
 			continue
 		}
-		if told++; told > maxShown {
+		if audience++; audience > maxShown {
 			continue
 		}
 		t.part(p)
 	}
-	t.more(1, told, "owners")
+	t.more(1, audience, "owners")
 	if len(silent) > 0 {
 		t.addf(1, "synced, with nothing refused or withdrawn of this name: %s", words(silent))
 	}
@@ -492,7 +492,7 @@ func (t *text) publication(w *Why, p *Publication) {
 	case len(p.Refusals) > 0:
 		t.addf(1, "to do: correct what consumers refuse, or have them change their configuration (metric federation_owner_refused_total)")
 	case slices.ContainsFunc(p.Services, func(o Offered) bool {
-		return slices.ContainsFunc(o.Told, func(t Told) bool { return t.Hidden && t.Rule == 0 })
+		return slices.ContainsFunc(o.Audience, func(t Audience) bool { return t.Hidden && t.Rule == 0 })
 	}):
 		t.addf(1, "to do: if consumers that are not told should be, add a rule to exports that is for them and matches the service")
 	}
@@ -518,14 +518,14 @@ func (t *text) offered(o *Offered) {
 		t.addf(2, "withheld: %s", plain(reason))
 	}
 	t.more(2, len(o.Withheld), "reasons")
-	for i := range o.Told[:min(len(o.Told), maxShown)] {
-		t.told(&o.Told[i])
+	for i := range o.Audience[:min(len(o.Audience), maxShown)] {
+		t.audience(&o.Audience[i])
 	}
-	t.more(2, len(o.Told), "classes of consumers")
+	t.more(2, len(o.Audience), "classes of consumers")
 }
 
 // told adds what a class of consumers is told.
-func (t *text) told(o *Told) {
+func (t *text) audience(o *Audience) {
 	who := "class " + word(o.Class)
 	if o.Class == "everybody" {
 		who = o.Class

@@ -29,14 +29,14 @@ type Status struct {
 	Ready   bool     `json:"ready"`
 	Waiting []string `json:"waiting,omitempty"` // what it waits for before it is ready
 
-	Upstreams []Upstream `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
-	Zones     []Zone     `json:"zones,omitempty"`    // of a consumer, by name
-	Publisher *Publisher `json:"publish,omitempty"`  // of an owner
-	Catalogs  []Catalog  `json:"catalogs,omitempty"` // of an owner, by server name
+	Owners    []FollowedOwner `json:"owners,omitempty"`   // of a consumer: the owners that it follows, by ID
+	Zones     []Zone          `json:"zones,omitempty"`    // of a consumer, by name
+	Publisher *Publisher      `json:"publish,omitempty"`  // of an owner
+	Catalogs  []Catalog       `json:"catalogs,omitempty"` // of an owner, by server name
 }
 
-// Upstream is an owner that is followed: one that a Corefile names, or the one of a relay.
-type Upstream struct {
+// FollowedOwner is an owner that is followed: one that a Corefile names, or the one of a relay.
+type FollowedOwner struct {
 	ID    string    `json:"id"`
 	State string    `json:"state"`           // connecting, syncing, synced, stale, expired or parked
 	Since time.Time `json:"since,omitzero"`  // of the state
@@ -160,8 +160,8 @@ type Source struct {
 	Hidden    int            `json:"hidden,omitempty"`
 	Refused   map[string]int `json:"refused,omitempty"` // entries that are no services, by rule
 
-	Registration *Registration `json:"registration,omitempty"`
-	Relay        *Upstream     `json:"relay,omitempty"`
+	Registration *Registration  `json:"registration,omitempty"`
+	Relay        *FollowedOwner `json:"relay,omitempty"`
 }
 
 // Registration is a source in which programs register.

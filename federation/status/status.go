@@ -31,9 +31,9 @@ func WriteStatus(w io.Writer, s *Status) error {
 		z := &s.Zones[i]
 		t.addf(0, "zone %s%s, in %s, owners: %s", word(z.Name), serial(z.Serial), words(z.Servers), words(z.Owners))
 	}
-	for i := range s.Upstreams {
+	for i := range s.Owners {
 		t.addf(0, "")
-		t.upstream(0, "owner "+word(s.Upstreams[i].ID), &s.Upstreams[i])
+		t.followed(0, "owner "+word(s.Owners[i].ID), &s.Owners[i])
 	}
 	if s.Publisher != nil {
 		t.publisher(s.Publisher)
@@ -46,8 +46,8 @@ func WriteStatus(w io.Writer, s *Status) error {
 	return err //nolint:wrapcheck // of the caller's own writer
 }
 
-// upstream adds an owner that is followed.
-func (t *text) upstream(depth int, name string, u *Upstream) {
+// followed adds an owner that is followed.
+func (t *text) followed(depth int, name string, u *FollowedOwner) {
 	s := fmt.Sprintf("%s: %s", name, word(u.State))
 	if !u.Since.IsZero() {
 		s += " " + t.since(u.Since)
@@ -95,7 +95,7 @@ func (t *text) upstream(depth int, name string, u *Upstream) {
 }
 
 // holds says what the catalog of an owner that is followed has.
-func holds(u *Upstream) string {
+func holds(u *FollowedOwner) string {
 	s := fmt.Sprintf("%s, %s, %s", count(u.Services, "service"), count(u.Instances, "instance"), Octets(u.Octets))
 	if u.Hops > 0 {
 		s += ", through " + count(u.Hops, "owner")
@@ -237,7 +237,7 @@ func (t *text) source(depth int, s *Source) {
 		t.registration(depth+1, s.Registration)
 	}
 	if s.Relay != nil {
-		t.upstream(depth+1, "upstream "+word(s.Relay.ID), s.Relay)
+		t.followed(depth+1, "upstream "+word(s.Relay.ID), s.Relay)
 	}
 }
 

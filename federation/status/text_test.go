@@ -197,7 +197,7 @@ func TestLinesOfOwner(t *testing.T) {
 		{"published", Publication{Sources: []Source{file}, Services: []Offered{{
 			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Updated: ago(time.Hour), Endpoints: 2, Instances: 1,
 			Withheld: []string{"v1alpha1: it has no SAN"},
-			Told: []Told{
+			Audience: []Audience{
 				{Class: "1", Consumers: 3, Rule: 1},
 				{Class: "2+3", Consumers: 1, Rule: 3, As: "web.partner.example."},
 				{Class: "4", Rule: 4, Hidden: true},
@@ -205,7 +205,7 @@ func TestLinesOfOwner(t *testing.T) {
 			},
 		}}, Refusals: []Refusal{{At: ago(time.Minute), Service: "web", Consumer: "spiffe://fed.example/dns", Rule: "fqdn: outside the zones"}}}},
 		{"everybody", Publication{Catalog: "east", Sources: []Source{file}, Services: []Offered{{
-			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Told: []Told{{Class: "everybody", Consumers: 1}},
+			Name: "web", FQDN: "web.fed.example.", Source: "catalog.yaml", Endpoints: 1, Audience: []Audience{{Class: "everybody", Consumers: 1}},
 		}}}},
 		{"hidden", Publication{Sources: []Source{file}, Services: []Offered{{
 			Name: "web", FQDN: "web.fed.example.", Source: "b.yaml", Hidden: "source catalog.yaml has the fqdn",
@@ -249,7 +249,7 @@ func TestLinesOfNothing(t *testing.T) {
 
 func testStatus(role Role) *Status {
 	s := &Status{Role: role, Version: "v1.2.3", Now: now, Began: ago(50 * time.Hour), Ready: true}
-	lost := Upstream{
+	lost := FollowedOwner{
 		ID: "o2:8008/east", State: "stale", Since: ago(time.Hour), Known: true, Failure: "Unavailable: connection refused", Remedy: "check the address in owner",
 		LastAttempt: ago(10 * time.Second), NextAttempt: now.Add(4 * time.Second), LastSync: ago(5 * time.Hour), Lost: ago(time.Hour), Expires: now.Add(23 * time.Hour), Retention: "24h0m0s",
 		Services: 100, Instances: 200, Octets: 3 << 20, Stale: 100, Held: 3, NotAdmitted: 2, NotImported: 1, Hops: 2, Path: "o2 o9", Resumes: 4,
@@ -259,7 +259,7 @@ func testStatus(role Role) *Status {
 	}
 	if role == Consumer {
 		s.Ready, s.Waiting = false, []string{"the first catalog of o3:8008"}
-		s.Upstreams = []Upstream{
+		s.Owners = []FollowedOwner{
 			{ID: "o1:8008", State: "synced", Since: ago(time.Minute), Known: true, LastSync: ago(time.Minute), Retention: "forever", Services: 1, Instances: 1, Octets: 700},
 			lost,
 			{ID: "o3:8008", State: "connecting", Retention: "24h0m0s"},

@@ -142,14 +142,14 @@ type Rival struct {
 // Part is what one owner has to do with a name.
 type Part struct {
 	ID      string    `json:"id"`
-	State   string    `json:"state"`           // as Upstream.State
-	Known   bool      `json:"known,omitempty"` // as Upstream.Known
+	State   string    `json:"state"`           // as FollowedOwner.State
+	Known   bool      `json:"known,omitempty"` // as FollowedOwner.Known
 	Since   time.Time `json:"since,omitzero"`
-	Expires time.Time `json:"expires,omitzero"` // as Upstream.Expires
+	Expires time.Time `json:"expires,omitzero"` // as FollowedOwner.Expires
 	Failure string    `json:"failure,omitempty"`
-	Remedy  string    `json:"remedy,omitempty"` // as Upstream.Remedy
+	Remedy  string    `json:"remedy,omitempty"` // as FollowedOwner.Remedy
 
-	NextAttempt time.Time `json:"nextAttempt,omitzero"` // as Upstream.NextAttempt
+	NextAttempt time.Time `json:"nextAttempt,omitzero"` // as FollowedOwner.NextAttempt
 
 	// NotImported says which import filter leaves services of this name out, if one does.
 	NotImported string `json:"notImported,omitempty"`
@@ -182,20 +182,20 @@ type Publication struct {
 
 // Offered is a service of a source of an owner.
 type Offered struct {
-	Name      string    `json:"name"`
-	FQDN      string    `json:"fqdn"`
-	Source    string    `json:"source"`
-	Updated   time.Time `json:"updated,omitzero"`
-	Hidden    string    `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
-	Held      bool      `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
-	Withheld  []string  `json:"withheld,omitempty"` // versions of the API that cannot say it, with the reason
-	Told      []Told    `json:"told,omitempty"`     // to whom; empty where it is hidden
-	Endpoints int       `json:"endpoints"`
-	Instances int       `json:"instances"`
+	Name      string     `json:"name"`
+	FQDN      string     `json:"fqdn"`
+	Source    string     `json:"source"`
+	Updated   time.Time  `json:"updated,omitzero"`
+	Hidden    string     `json:"hidden,omitempty"`   // why it is not published: which source before has the name or the fqdn
+	Held      bool       `json:"held,omitempty"`     // whether its origin does not have it any more, and max_withdraw keeps it
+	Withheld  []string   `json:"withheld,omitempty"` // versions of the API that cannot say it, with the reason
+	Audience  []Audience `json:"told,omitempty"`     // to whom; empty where it is hidden
+	Endpoints int        `json:"endpoints"`
+	Instances int        `json:"instances"`
 }
 
-// Told is what a class of consumers is told of a service.
-type Told struct {
+// Audience is what a class of consumers is told of a service.
+type Audience struct {
 	Class     string `json:"class"`            // as Class.Name; "everybody" without exports
 	Consumers int    `json:"consumers"`        // open streams
 	Rule      int    `json:"rule,omitempty"`   // of exports, that decides; 0: none does

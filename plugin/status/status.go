@@ -192,11 +192,11 @@ func (p *Page) Status() status.Status {
 	now := time.Now()
 	s := status.Status{
 		Role: status.Consumer, Version: telemetry.Version(), Now: now.UTC(), Began: p.began.UTC(),
-		Ready: p.agent.Ready(), Upstreams: p.agent.Upstreams(now),
+		Ready: p.agent.Ready(), Owners: p.agent.Owners(now),
 	}
-	for i := range s.Upstreams {
-		if !s.Ready && !s.Upstreams[i].Known {
-			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+s.Upstreams[i].ID)
+	for i := range s.Owners {
+		if !s.Ready && !s.Owners[i].Known {
+			s.Waiting = append(s.Waiting, "the first complete catalog of owner "+s.Owners[i].ID)
 		}
 	}
 	for _, b := range p.running() {
@@ -217,7 +217,7 @@ func (p *Page) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 }
 
 // Retry implements page.Source.
-func (p *Page) Retry(of string) (status.Upstream, error) {
+func (p *Page) Retry(of string) (status.FollowedOwner, error) {
 	return p.agent.Retry(of, time.Now())
 }
 

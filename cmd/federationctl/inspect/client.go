@@ -119,12 +119,12 @@ func (e *Endpoint) Why(ctx context.Context, name, qtype string) (*status.Why, st
 // Retry has the process try an owner at once that there is no stream with, and returns how
 // it was before. Of is the owner, or the server name of the catalog that is relayed from it;
 // empty where there is only one.
-func (e *Endpoint) Retry(ctx context.Context, of string) (*status.Upstream, string, error) {
+func (e *Endpoint) Retry(ctx context.Context, of string) (*status.FollowedOwner, string, error) {
 	of, err := e.only(ctx, of)
 	if err != nil {
 		return nil, "", err
 	}
-	var u status.Upstream
+	var u status.FollowedOwner
 	text, err := e.report(ctx, http.MethodPost, "/v1/retry", url.Values{"of": {of}}, &u)
 	return &u, text, err
 }
@@ -308,8 +308,8 @@ func (e *Endpoint) catalogs(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	for i := range status.Upstreams {
-		names = append(names, status.Upstreams[i].ID)
+	for i := range status.Owners {
+		names = append(names, status.Owners[i].ID)
 	}
 	for i := range status.Catalogs {
 		names = append(names, status.Catalogs[i].Name)

@@ -23,7 +23,7 @@ func TestStatusAndWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reported.Role != status.Consumer || len(reported.Upstreams) != 1 || !strings.Contains(text, "\n  \"role\": \"consumer\"") {
+	if reported.Role != status.Consumer || len(reported.Owners) != 1 || !strings.Contains(text, "\n  \"role\": \"consumer\"") {
 		t.Errorf("unexpected status %+v: %s", reported, text)
 	}
 	why, _, err := e.Why(t.Context(), "web.fed.example.", "A")

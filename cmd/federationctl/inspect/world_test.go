@@ -28,7 +28,7 @@ func (p *process) Status() status.Status {
 	s := status.Status{Role: p.role, Version: "test", Now: time.Now(), Ready: true}
 	for name := range p.catalogs {
 		if p.role == status.Consumer {
-			s.Upstreams = append(s.Upstreams, status.Upstream{ID: name, State: "synced"})
+			s.Owners = append(s.Owners, status.FollowedOwner{ID: name, State: "synced"})
 		} else {
 			s.Catalogs = append(s.Catalogs, status.Catalog{Name: name})
 		}
@@ -40,8 +40,8 @@ func (p *process) Why(_ context.Context, name string, _ uint16) (status.Why, err
 	return status.Why{Role: p.role, Now: time.Now(), Name: name, Type: "A"}, nil
 }
 
-func (p *process) Retry(of string) (status.Upstream, error) {
-	return status.Upstream{ID: of}, nil
+func (p *process) Retry(of string) (status.FollowedOwner, error) {
+	return status.FollowedOwner{ID: of}, nil
 }
 
 func (*process) Confirm(_, source string) (status.Source, error) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -82,7 +82,7 @@ func listed(consumers []string) string {
 
 // WhoCan returns who is told of the services with that name or fqdn, of which one may
 // be an alias. Told reports whether anybody is.
-func WhoCan(o *offline.Owner, serverName, name string) (audiences []*Audience, told bool, err error) {
+func WhoCan(o *ownerfiles.Owner, serverName, name string) (audiences []*Audience, told bool, err error) {
 	c, err := open(o, serverName)
 	if err != nil {
 		return nil, false, err
@@ -91,7 +91,7 @@ func WhoCan(o *offline.Owner, serverName, name string) (audiences []*Audience, t
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := c.find(name, func(s *offline.Service, as federation.FQDN) bool {
+	found, err := c.find(name, func(s *ownerfiles.Service, as federation.FQDN) bool {
 		whole := s.Service()
 		return slices.ContainsFunc(alone, func(p *policy.Policy) bool {
 			d := p.Explain(p.Class(nil), whole)
@@ -112,7 +112,7 @@ func WhoCan(o *offline.Owner, serverName, name string) (audiences []*Audience, t
 }
 
 // share finds out what each of the consumers that may subscribe is told of the service.
-func (c *catalog) share(a *Audience, s *offline.Service) {
+func (c *catalog) share(a *Audience, s *ownerfiles.Service) {
 	shares, refusals := make(map[*Rule]int), make(map[string]int)
 	for _, id := range c.owner.Allowed() {
 		outcome, whole := c.decide(c.consumer(id), s)
@@ -163,7 +163,7 @@ func (c *catalog) alone() ([]*policy.Policy, error) {
 
 // further returns the patterns of consumers that would be told of the service if allow
 // named them. It leaves out those all of whose consumers an earlier rule decides about.
-func (c *catalog) further(s *offline.Service, alone []*policy.Policy) []Further {
+func (c *catalog) further(s *ownerfiles.Service, alone []*policy.Policy) []Further {
 	further, whole := []Further{}, s.Service()
 	var decided []pattern.ID
 	for i := range c.rules {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -62,7 +62,7 @@ func (g *Group) String() string {
 // either names, and those of also, each an identity of its own. It compares the catalogs
 // with that server name, or all where all is set. Show is called with each group for
 // which anything changes.
-func Diff(before, after *offline.Owner, serverName string, all bool, also []federation.ID, show func(*Group) error) (differ bool, err error) {
+func Diff(before, after *ownerfiles.Owner, serverName string, all bool, also []federation.ID, show func(*Group) error) (differ bool, err error) {
 	names := []string{serverName}
 	if all {
 		names = before.ServerNames()
@@ -92,7 +92,7 @@ func Diff(before, after *offline.Owner, serverName string, all bool, also []fede
 				continue
 			}
 			differ = true
-			if err := show(&Group{Consumers: members[p], ServerName: offline.Canonical(name), Access: p.access(), Changes: changes}); err != nil {
+			if err := show(&Group{Consumers: members[p], ServerName: ownerfiles.Canonical(name), Access: p.access(), Changes: changes}); err != nil {
 				return differ, err
 			}
 		}
@@ -104,8 +104,8 @@ func Diff(before, after *offline.Owner, serverName string, all bool, also []fede
 type side struct {
 	*catalog
 
-	byName   map[string]*offline.Service // those that are published before others
-	verdicts map[*offline.Service]policy.Verdict
+	byName   map[string]*ownerfiles.Service // those that are published before others
+	verdicts map[*ownerfiles.Service]policy.Verdict
 }
 
 // comparison is that of a catalog before and after.
@@ -116,19 +116,19 @@ type comparison struct {
 
 // compareCatalogs reads the catalog with that server name of both. Where one has none,
 // it is empty there.
-func compareCatalogs(before, after *offline.Owner, serverName string) (*comparison, error) {
-	one := []*offline.Owner{before, after}
+func compareCatalogs(before, after *ownerfiles.Owner, serverName string) (*comparison, error) {
+	one := []*ownerfiles.Owner{before, after}
 	sides := make([]*side, len(one))
-	var errs offline.MistakesError
+	var errs ownerfiles.MistakesError
 	for i, o := range one {
-		c := &catalog{Catalog: &offline.Catalog{ServerName: serverName}, owner: o}
+		c := &catalog{Catalog: &ownerfiles.Catalog{ServerName: serverName}, owner: o}
 		if o.Has(serverName) || !one[1-i].Has(serverName) {
 			var err error
 			if c, err = open(o, serverName); !errs.Take(err) {
 				return nil, err
 			}
 		}
-		sides[i] = &side{c, make(map[string]*offline.Service), make(map[*offline.Service]policy.Verdict)}
+		sides[i] = &side{c, make(map[string]*ownerfiles.Service), make(map[*ownerfiles.Service]policy.Verdict)}
 	}
 	if err := errs.Err(); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (s *side) forget(other *catalog) {
 	for _, its := range other.Services {
 		known[its.Name()] = known[its.Name()] || !its.Extra
 	}
-	s.Services = slices.DeleteFunc(s.Services, func(its *offline.Service) bool { return its.Extra && known[its.Name()] })
+	s.Services = slices.DeleteFunc(s.Services, func(its *ownerfiles.Service) bool { return its.Extra && known[its.Name()] })
 }
 
 // told returns the service of that name as the consumer is told of it, or nil.

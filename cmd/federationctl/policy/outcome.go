@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/printable"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
@@ -59,7 +59,7 @@ type outcome struct {
 }
 
 // decide returns what becomes of a service of the catalog, and its form there.
-func (c *catalog) decide(to consumer, s *offline.Service) (outcome, *federation.Service) {
+func (c *catalog) decide(to consumer, s *ownerfiles.Service) (outcome, *federation.Service) {
 	whole := s.Service()
 	switch {
 	case s.By != "":

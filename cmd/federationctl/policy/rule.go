@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -53,14 +53,14 @@ func newRule(number int, file string, export config.Export) Rule {
 
 // catalog is one of an owner.
 type catalog struct {
-	*offline.Catalog
+	*ownerfiles.Catalog
 
-	owner *offline.Owner
+	owner *ownerfiles.Owner
 	rules []Rule
 }
 
 // open reads the catalog of an owner with that server name.
-func open(o *offline.Owner, serverName string) (*catalog, error) {
+func open(o *ownerfiles.Owner, serverName string) (*catalog, error) {
 	c, err := o.Catalog(serverName)
 	if err != nil {
 		return nil, err

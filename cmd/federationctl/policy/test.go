@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/offline"
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config/ownerfiles"
 	"github.com/hamlet-federation/coredns-federation/federation"
 )
 
@@ -43,14 +43,14 @@ func asked(name, service string) string {
 // services with that name or fqdn, be it the one that the consumer knows. Without an
 // answer for a name there is an error. Told reports whether each name has an answer that
 // is told.
-func Test(o *offline.Owner, ids []federation.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
+func Test(o *ownerfiles.Owner, ids []federation.ID, serverName string, names []string) (answers []*Answer, told bool, err error) {
 	c, err := open(o, serverName)
 	if err != nil {
 		return nil, false, err
 	}
 	to := c.consumer(ids...)
 	told = true
-	known := func(s *offline.Service, as federation.FQDN) bool {
+	known := func(s *ownerfiles.Service, as federation.FQDN) bool {
 		o, _ := c.decide(to, s)
 		return o.told != nil && o.told.FQDN == as
 	}
@@ -79,24 +79,24 @@ func Test(o *offline.Owner, ids []federation.ID, serverName string, names []stri
 
 // find returns the services with that name or fqdn, and those of which known says that
 // a consumer knows them by that fqdn.
-func (c *catalog) find(name string, known func(s *offline.Service, as federation.FQDN) bool) ([]*offline.Service, error) {
+func (c *catalog) find(name string, known func(s *ownerfiles.Service, as federation.FQDN) bool) ([]*ownerfiles.Service, error) {
 	fqdn, err := federation.ParseFQDN(name)
 	if err != nil {
 		fqdn = federation.FQDN{} // which no service has
 	}
 	origins := c.origins(fqdn)
-	var found []*offline.Service
+	var found []*ownerfiles.Service
 	for _, s := range c.Services {
 		its := s.FQDN()
 		if s.Name() == name || its == plainFQDN(fqdn) || origins[its] && known(s, fqdn) {
 			found = append(found, s)
 		}
 	}
-	if slices.ContainsFunc(found, func(s *offline.Service) bool { return s.By == "" }) {
-		found = slices.DeleteFunc(found, func(s *offline.Service) bool { return s.By != "" })
+	if slices.ContainsFunc(found, func(s *ownerfiles.Service) bool { return s.By == "" }) {
+		found = slices.DeleteFunc(found, func(s *ownerfiles.Service) bool { return s.By != "" })
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.owner.File(), offline.CatalogName(c.ServerName), plain(name))
+		return nil, fmt.Errorf("%s: %s has no service with the name or fqdn %s", c.owner.File(), ownerfiles.CatalogName(c.ServerName), plain(name))
 	}
 	return found, nil
 }

@@ -81,24 +81,24 @@ type Publisher struct {
 	// Changed by New and then by what follows the configuration, which alone may read
 	// them without the lock; guarded by mu for all others.
 
-	mu       sync.Mutex
-	kept     map[string]*kept // files of relays, by path; those of earlier configurations, too
-	config   config.Config    // in effect
-	applied  time.Time        // when it came into effect
-	restart  []string         // keys whose new values wait for a restart
-	allowed  *allowance
-	catalogs map[string]*catalog // by server name
-	ports    map[string]*port    // for providers, by key
-	pending  *plan               // that was prepared and is not in effect; nil when there is none
-	started  bool                // whether the catalogs run
-	serving  bool
-	ready    bool // whether one of the catalogs has been complete, and served, at one time
+	mu          sync.Mutex
+	sharedFiles map[string]*sharedFile // files of relays, by path; those of earlier configurations, too
+	config      config.Config          // in effect
+	applied     time.Time              // when it came into effect
+	restart     []string               // keys whose new values wait for a restart
+	allowed     *allowance
+	catalogs    map[string]*catalog // by server name
+	ports       map[string]*port    // for providers, by key
+	pending     *plan               // that was prepared and is not in effect; nil when there is none
+	started     bool                // whether the catalogs run
+	serving     bool
+	ready       bool // whether one of the catalogs has been complete, and served, at one time
 }
 
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), kept: make(map[string]*kept)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), sharedFiles: make(map[string]*sharedFile)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {
@@ -171,7 +171,7 @@ func (p *Publisher) closeListeners() {
 // registrations.
 func (p *Publisher) register(to grpc.ServiceRegistrar) {
 	if p.file != "" {
-		registrationv1.RegisterRegistrationServiceServer(to, desk{find: p.atOwner})
+		registrationv1.RegisterRegistrationServiceServer(to, router{find: p.atOwner})
 	}
 }
 

@@ -178,12 +178,12 @@ func (p *Publisher) openRegistration(ctx context.Context, s config.Source, serve
 		return nil, err
 	}
 	logger := p.logger.With("source", s.Name)
-	kept, err := openStore(s, name, logger)
+	opened, err := openStore(s, name, logger)
 	if err != nil {
 		return nil, err
 	}
 	g.Source, err = registration.New(registration.Config{
-		Name: settings.Name, Owner: name, Rules: g.rules.rules, Store: kept,
+		Name: settings.Name, Owner: name, Rules: g.rules.rules, Store: opened,
 		Convergence: settings.Convergence, Linger: settings.Linger, Nodes: settings.MaxNodes, Policy: policy, Logger: logger,
 	})
 	if err == nil && settings.Listen != "" {
@@ -278,7 +278,7 @@ func (p *Publisher) servePort(ctx context.Context, opened *port) {
 		err := p.gate.Serve(ctx, gate.Port{
 			Listener: opened.listener, Credentials: p.identity.Server(), Role: "provider", MaxMessage: maxProviderMessage,
 			Lasting: func(to grpc.ServiceRegistrar) {
-				registrationv1.RegisterRegistrationServiceServer(to, desk{find: find})
+				registrationv1.RegisterRegistrationServiceServer(to, router{find: find})
 			},
 		})
 		if err != nil {
@@ -309,16 +309,16 @@ func (p *Publisher) atOwner(serverName string) (*registration.Source, error) {
 		shown(name), federation.Quote(serverName))
 }
 
-// desk hands providers to the registration that is for them.
-type desk struct {
+// router hands providers to the registration that is for them.
+type router struct {
 	registrationv1.UnimplementedRegistrationServiceServer
 
 	find func(serverName string) (*registration.Source, error)
 }
 
 // Register implements the registration service.
-func (d desk) Register(stream registrationv1.RegistrationService_RegisterServer) error {
-	s, err := d.of(stream.Context())
+func (r router) Register(stream registrationv1.RegistrationService_RegisterServer) error {
+	s, err := r.of(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -326,16 +326,16 @@ func (d desk) Register(stream registrationv1.RegistrationService_RegisterServer)
 }
 
 // List implements the registration service.
-func (d desk) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
-	s, err := d.of(stream.Context())
+func (r router) List(request *registrationv1.ListRequest, stream registrationv1.RegistrationService_ListServer) error {
+	s, err := r.of(stream.Context())
 	if err != nil {
 		return err
 	}
 	return s.List(request, stream)
 }
 
-func (d desk) of(ctx context.Context) (*registration.Source, error) {
+func (r router) of(ctx context.Context) (*registration.Source, error) {
 	p, _ := peer.FromContext(ctx)
 	caller, _ := mtls.PeerOf(p.AuthInfo)
-	return d.find(caller.State.ServerName)
+	return r.find(caller.State.ServerName)
 }

@@ -23,10 +23,10 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		if err != nil {
 			return nil, fmt.Errorf("persist: %w", err)
 		}
-		if p.kept[path] == nil {
-			p.kept[path] = &kept{}
+		if p.sharedFiles[path] == nil {
+			p.sharedFiles[path] = &sharedFile{}
 		}
-		store = p.kept[path].keep(store)
+		store = p.sharedFiles[path].keep(store)
 	}
 	if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)

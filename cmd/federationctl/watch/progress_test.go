@@ -30,13 +30,13 @@ func TestProgress(t *testing.T) {
 			synctest.Wait()
 		}
 		after(progressInterval)
-		p.count(&consumer.Status{Status: catalog.Status{Services: 2}})
+		p.count(&consumer.Status{Summary: catalog.Summary{Services: 2}})
 		after(progressInterval)
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: this")
 		fmt.Fprintln(beside{p, &screen}, "federationctl: refused: that")
 		width.Store(12)
 		after(progressInterval)
-		p.count(&consumer.Status{Status: catalog.Status{Services: 3, State: catalog.Synced}})
+		p.count(&consumer.Status{Summary: catalog.Summary{Services: 3, State: catalog.Synced}})
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -7,12 +7,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
 )
 
-// ErrNotImported is what Config.Admit returns for a service that this side does not
+// ErrNotImported is what Rules.Admit returns for a service that this side does not
 // want. That is no fault of the owner, so the service is not refused: it is accepted
 // and not kept, and a version that was kept before goes.
 var ErrNotImported = &federation.InvalidError{Reason: "not imported", Rule: "is not imported"}
 
-// admission says whether Config.Admit admitted a version of a service, and the kind
+// admission says whether Rules.Admit admitted a version of a service, and the kind
 // of reason if it did not.
 type admission uint8
 
@@ -32,7 +32,7 @@ func admissionOf(r federation.Reason) admission {
 	return nameNotAdmitted
 }
 
-// admit returns the error of Config.Admit, with the service and the field in it, or
+// admit returns the error of Rules.Admit, with the service and the field in it, or
 // nil. ErrNotImported stays what it is.
 func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
 	if c.config.Admit == nil {

@@ -25,7 +25,7 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 		}
 		events[i] = federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}
 	}
-	c := catalog.New(catalog.Config{Retention: time.Hour, Settle: time.Second})
+	c := catalog.New(catalog.Rules{Retention: time.Hour, Settle: time.Second})
 	c.Opened(epoch)
 	apply(b, c, events...)
 	apply(b, c, federation.Event{Operation: federation.End})
@@ -119,9 +119,9 @@ func heap() uint64 {
 // BenchmarkNotImported updates services that are not imported.
 func BenchmarkNotImported(b *testing.B) {
 	c, events := synced(b, 10_000)
-	config := c.Config()
+	config := c.Rules()
 	config.Admit = func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported }
-	c.SetConfig(config, epoch)
+	c.SetRules(config, epoch)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		apply(b, c, events[i%len(events)])

@@ -14,8 +14,8 @@ import (
 // of a stream and the opening of the next.
 var errNoStream = errors.New("event outside of a stream")
 
-// Config is what the configuration says about one owner.
-type Config struct {
+// Rules are what the configuration says about one owner.
+type Rules struct {
 	// Retention is how long services outlive the stream that announced them. 0
 	// means without limit.
 	Retention time.Duration
@@ -28,7 +28,7 @@ type Config struct {
 	// of services that are not admitted. 0 means without limit. The names of an
 	// earlier stream are kept beside them until the new catalog is complete, so
 	// the catalog has at most twice as many. Services that are not imported do not
-	// count; Status.NotImported counts so many of them at most.
+	// count; Summary.NotImported counts so many of them at most.
 	MaxServices int
 
 	// MaxCatalog bounds the sum of the sizes (see Size) of the services that one
@@ -77,7 +77,7 @@ func (c Cause) String() string {
 // Catalog is the services of one owner. It is not safe for concurrent use. The
 // services that it returns are, as they are never written.
 type Catalog struct {
-	config  Config
+	config  Rules
 	records map[string]record // by the owner's ID of the service
 	changes []Change          // since the last call of Changes
 
@@ -94,7 +94,7 @@ type Catalog struct {
 
 	leftOut leftout.Set // by the stream of this generation
 
-	unpacker packed.Unpacker // for Config.Admit, which keeps nothing
+	unpacker packed.Unpacker // for Rules.Admit, which keeps nothing
 
 	losses  []loss // the retention clocks, oldest first; the last one is the owner's
 	expired bool   // the last clock has run out
@@ -122,29 +122,29 @@ type stream struct {
 	resumed bool      // it goes on with services of earlier ones
 	content bool      // a valid service or deletion came
 	synced  bool      // the catalog is complete
-	heard   time.Time // when Config.Settle began to count: at the last response that counts, or when the stream was opened
-	renews  renewal   // of the stream before; zero when this stream does not renew another one
+	heard   time.Time // when Rules.Settle began to count: at the last response that counts, or when the stream was opened
+	refetch refetch   // of the stream before; zero when this stream does not take the place of another
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
-func New(config Config) *Catalog {
+func New(config Rules) *Catalog {
 	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
 func (c *Catalog) Opened(now time.Time) {
-	var renews renewal
+	var refetch refetch
 	if c.stream.synced {
-		renews = c.stream.renews
+		refetch = c.stream.refetch
 	}
-	if renews.live == 0 {
+	if refetch.live == 0 {
 		c.Lost(now)
 	}
 	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited, c.unclear = 0, 0, limited{}, false
 	c.leftOut.Opened(c.config.MaxServices)
-	c.stream = stream{open: true, heard: now, renews: renews}
+	c.stream = stream{open: true, heard: now, refetch: refetch}
 }
 
 // Marked records that the header of the open stream promised an end marker. Silence
@@ -173,7 +173,7 @@ func (c *Catalog) ApplySent(ev federation.Event, resource []byte, now time.Time)
 	case federation.Alive:
 		return nil
 	case federation.End:
-		c.endRenewal()
+		c.endRefetch()
 		if !c.stream.synced || c.stale > 0 {
 			c.sweep()
 			c.synced(now)
@@ -253,7 +253,7 @@ func (c *Catalog) Settling() (time.Duration, bool) {
 }
 
 // Paused records that the process did not run until now, and so may not have read
-// what the owner sent. Config.Settle counts from now on: nobody was listening before.
+// what the owner sent. Rules.Settle counts from now on: nobody was listening before.
 func (c *Catalog) Paused(now time.Time) {
 	if c.stream.open {
 		c.stream.heard = now
@@ -266,7 +266,7 @@ func (c *Catalog) Lost(now time.Time) {
 	if !c.stream.open {
 		return
 	}
-	c.endRenewal()
+	c.endRefetch()
 	c.losses = c.clocks(now)
 	c.expired = c.expired && c.services == 0
 	c.stream = stream{}
@@ -277,7 +277,7 @@ func (c *Catalog) Lost(now time.Time) {
 // when there is none. It may be in the past.
 func (c *Catalog) Deadline() (time.Time, bool) {
 	at, ok := c.expires()
-	for _, due := range []func() (time.Time, bool){c.settles, c.renewalEnds} {
+	for _, due := range []func() (time.Time, bool){c.settles, c.refetchEnds} {
 		if other, pending := due(); pending && (!ok || !at.Before(other)) {
 			at, ok = other, true
 		}
@@ -286,7 +286,7 @@ func (c *Catalog) Deadline() (time.Time, bool) {
 }
 
 // Advance does what is due at now: it completes a catalog whose owner has been
-// silent for Config.Settle, and removes services whose retention is over. Responses
+// silent for Rules.Settle, and removes services whose retention is over. Responses
 // that have arrived must be applied first, or the time since is taken for silence.
 func (c *Catalog) Advance(now time.Time) {
 	// One step at a time: a late call has the same result as calls in time.
@@ -296,25 +296,25 @@ func (c *Catalog) Advance(now time.Time) {
 			return
 		}
 		if settle, ok := c.settles(); ok && settle.Equal(at) {
-			c.endRenewal()
+			c.endRefetch()
 			c.settle(at)
-		} else if end, ok := c.renewalEnds(); ok && end.Equal(at) {
-			c.endRenewal()
+		} else if end, ok := c.refetchEnds(); ok && end.Equal(at) {
+			c.endRefetch()
 		} else {
 			c.expire()
 		}
 	}
 }
 
-// Config returns the configuration.
-func (c *Catalog) Config() Config { return c.config }
+// Rules returns the rules in force.
+func (c *Catalog) Rules() Rules { return c.config }
 
-// SetConfig changes the configuration at now. Services that are no longer imported or
+// SetRules changes the configuration at now. Services that are no longer imported or
 // admitted, or that are beyond a lowered limit, are removed. A new retention counts from
 // the loss of the stream. Services that were left out or refused and would be accepted
-// now come with the next stream: see Renew. SetConfig calls Config.Admit once for each
+// now come with the next stream: see Refetch. SetRules calls Rules.Admit once for each
 // service.
-func (c *Catalog) SetConfig(config Config, now time.Time) {
+func (c *Catalog) SetRules(config Rules, now time.Time) {
 	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
 	c.config = config
 	var unwanted []string
@@ -342,7 +342,7 @@ func (c *Catalog) SetConfig(config Config, now time.Time) {
 
 // Changes returns what has changed since the last call. The caller may keep the
 // slice. That all services become stale with the loss of a stream is not in it: see
-// Status.Live.
+// Summary.Live.
 func (c *Catalog) Changes() []Change {
 	changes := c.changes
 	c.changes = nil

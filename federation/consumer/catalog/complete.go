@@ -10,7 +10,7 @@ const (
 	guardCount = 10
 )
 
-// settles returns when the open stream will have been silent for Config.Settle, and
+// settles returns when the open stream will have been silent for Rules.Settle, and
 // false when its silence proves nothing.
 func (c *Catalog) settles() (time.Time, bool) {
 	s := c.stream
@@ -19,7 +19,7 @@ func (c *Catalog) settles() (time.Time, bool) {
 }
 
 // settle completes the catalog of the open stream, which has been silent for
-// Config.Settle: rule 2.
+// Rules.Settle: rule 2.
 func (c *Catalog) settle(now time.Time) {
 	if c.stale >= guardCount && guardShare*c.stale > c.services {
 		c.hold()

@@ -21,7 +21,7 @@
 //  1. The owner marks its end (an End event). Services that were not announced are
 //     swept.
 //  2. At least one valid service or deletion came, and then nothing for
-//     Config.Settle: the catalog has settled. Services that were not announced are
+//     Rules.Settle: the catalog has settled. Services that were not announced are
 //     swept, unless they are most of the catalog (see guardShare). In that case the
 //     guard holds them, because a restarting owner may have loaded only half of its
 //     services.
@@ -35,7 +35,7 @@
 // that were good before, or to deny names that were not announced. An owner that
 // offers nothing but refused services is therefore never complete.
 //
-// Config.Settle counts from the last response that can be a part of the catalog: a
+// Rules.Settle counts from the last response that can be a part of the catalog: a
 // service that this stream had not announced yet, or a refused response, as an owner
 // that still sends unwanted services is not silent. Heartbeats, and later deletions
 // and updates, do not count, or the catalog of an owner that is never at rest would
@@ -51,13 +51,13 @@
 //
 // # Services that are not imported
 //
-// What this side does not want (Config.Admit returns ErrNotImported) is accepted, and not
+// What this side does not want (Rules.Admit returns ErrNotImported) is accepted, and not
 // kept. It is a part of the owner's catalog all the same, and a valid response: an owner
 // of whose services none is imported is complete by rule 1 and by rule 2. A version that
 // was kept before goes, as the owner does not offer that any more.
 //
 // Only a count of such services is kept, by hashes of their names: of the open or last
-// stream, and no more than Config.MaxServices. Of those beyond, a later update cannot be
+// stream, and no more than Rules.MaxServices. Of those beyond, a later update cannot be
 // told from a first one, so each starts the silence of rule 2 again, and their deletion
 // does not change the count. Only a new stream can bring the services themselves.
 //
@@ -65,12 +65,12 @@
 //
 // A response is refused for one of three reasons: package wire could not make a
 // service of it (the caller reports this by Refused), the configuration does not
-// admit the service (Config.Admit), or the service is beyond a limit of the
+// admit the service (Rules.Admit), or the service is beyond a limit of the
 // configuration. In each case the last good version of the service stays published.
 // The refused version is not kept, or an owner could fill the memory with services
 // that nobody wants. Only a new stream can bring it again, when the configuration
 // comes to admit it or there is room again (see Wanting). The caller asks for one
-// with Renew, which makes no service stale.
+// with Refetch, which makes no service stale.
 //
 // # Retention
 //

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata; re
 // command above: its error, the changes, and the status and the deadline where they
 // differ from before. Times count from the first command.
 //
-//	0s config retention=60s settle=5s max=0 octets=0 zones=example. import=example.  (a new catalog, then SetConfig)
+//	0s config retention=60s settle=5s max=0 octets=0 zones=example. import=example.  (a new catalog, then SetRules)
 //	0s open | marked | alive | end | lost | advance | snapshot | renew
 //	0s up NAME... [fqdn=NAME] [port=N] [instances=N] [text=N] [id=ID]   (s1..s9 is nine names)
 //	0s delete NAME... | delete-id ID... | refused NAME... [id=ID]
@@ -82,7 +82,7 @@ func play(t *testing.T, transcript string) string {
 
 type player struct {
 	catalog  *catalog.Catalog
-	config   catalog.Config
+	config   catalog.Rules
 	imports  []federation.FQDN
 	zones    string
 	status   string // as last shown
@@ -110,7 +110,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		if c == nil {
 			p.catalog = catalog.New(p.config)
 		} else {
-			c.SetConfig(p.config, now)
+			c.SetRules(p.config, now)
 		}
 		c = p.catalog
 	case "open":
@@ -131,7 +131,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 			show(name, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, ID: options["id"], Service: s}, now))
 		}
 	case "renew":
-		output = append(output, fmt.Sprintf("renewed: %v", c.Renew(now)))
+		output = append(output, fmt.Sprintf("renewed: %v", c.Refetch(now)))
 	case "delete", "delete-id":
 		for _, name := range names {
 			ev := federation.Event{Operation: federation.Delete, Name: name}
@@ -166,7 +166,7 @@ func (p *player) play(t *testing.T, line string) (output []string) {
 		t.Fatalf("%q: unknown command", line)
 	}
 	output = append(output, changes(c.Changes())...)
-	if s := status(c.Status(), c.Wanting()); s != p.status {
+	if s := status(c.Summary(), c.Wanting()); s != p.status {
 		p.status = s
 		output = append(output, s)
 	}
@@ -243,7 +243,7 @@ func changes(list []catalog.Change) (lines []string) {
 }
 
 // status shows the fields that are not zero.
-func status(s catalog.Status, wanting bool) string {
+func status(s catalog.Summary, wanting bool) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s live=%d", s.State, s.Live)
 	for _, f := range []struct {
@@ -271,8 +271,8 @@ func status(s catalog.Status, wanting bool) string {
 	return out.String()
 }
 
-// soonest returns Status.Soonest, or zero where it is no other time than Expires.
-func soonest(s catalog.Status) time.Time {
+// soonest returns Summary.Soonest, or zero where it is no other time than Expires.
+func soonest(s catalog.Summary) time.Time {
 	if s.Soonest.Equal(s.Expires) {
 		return time.Time{}
 	}
@@ -374,7 +374,7 @@ func address(tb testing.TB, s string) federation.Address {
 
 // TestAllStops leaves the loop over a catalog of two services after one.
 func TestAllStops(t *testing.T) {
-	c := catalog.New(catalog.Config{})
+	c := catalog.New(catalog.Rules{})
 	c.Opened(epoch)
 	for _, name := range []string{"a", "b"} {
 		if err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: service(t, name, nil)}, epoch); err != nil {

@@ -74,7 +74,7 @@ func (c *Catalog) keep(name string, r record, ok bool) {
 
 // Wanting reports whether a service that the open stream announced was refused for a
 // limit, and would be within it now, or whether it is unclear which one was deleted. A new
-// stream brings what there is: see Renew.
+// stream brings what there is: see Refetch.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
 		limit := c.config.MaxCatalog

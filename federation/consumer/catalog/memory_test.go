@@ -151,7 +151,7 @@ func TestMemory(t *testing.T) {
 				}
 				sent += len(value)
 			}
-			c := catalog.New(catalog.Config{Admit: wire.Policy{}.Check})
+			c := catalog.New(catalog.Rules{Admit: wire.Policy{}.Check})
 			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{fqdn(t, "example")}, TTL: 30, NegativeTTL: 5}}}, nil)
 			before := heap()
 			c.Opened(epoch)
@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 			}
 			z := b.Publish(epoch.Add(time.Hour * 1000))
 			taken := int(heap() - before)
-			counted := int(c.Status().Octets)
+			counted := int(c.Summary().Octets)
 			t.Logf("%d services: %d kB on the wire, %d kB counted, %d kB taken: %d and %d octets a service, %.2f for one counted",
 				tt.services, sent>>10, counted>>10, taken>>10, counted/tt.services, taken/tt.services, float64(taken)/float64(counted))
 			if taken > catalog.MemoryFactor*counted {
@@ -197,7 +197,7 @@ func TestMemory(t *testing.T) {
 // are not imported.
 func TestMemoryOfNotImported(t *testing.T) {
 	const services, most = 100_000, 64 // octets for each
-	c := catalog.New(catalog.Config{
+	c := catalog.New(catalog.Rules{
 		MaxServices: services,
 		Admit:       func(*federation.Service) *federation.InvalidError { return catalog.ErrNotImported },
 	})
@@ -212,7 +212,7 @@ func TestMemoryOfNotImported(t *testing.T) {
 	}
 	taken := int(heap() - before)
 	t.Logf("%d octets a service", taken/services)
-	if n := c.Status().NotImported; n != services || taken > most*services {
+	if n := c.Summary().NotImported; n != services || taken > most*services {
 		t.Errorf("%d services are known in %d octets", n, taken)
 	}
 	runtime.KeepAlive(c)

@@ -53,8 +53,8 @@ func admits(imports []string, zones ...federation.FQDN) func(*federation.Service
 func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	t.Helper()
 	example, test := fqdn(t, "example"), fqdn(t, "test")
-	randomConfig := func() catalog.Config {
-		return catalog.Config{
+	randomConfig := func() catalog.Rules {
+		return catalog.Rules{
 			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
 			Settle:      5 * time.Second,
 			MaxServices: pick(r, 0, 0, 5, 13),
@@ -98,7 +98,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	now := epoch
 	for range 60 {
 		now = now.Add(pick(r, 0, time.Second, time.Second, 2*time.Second, 5*time.Second, 6*time.Second, 20*time.Second))
-		before, renewing := c.Status(), m.renewing > 0
+		before, renewing := c.Summary(), m.renewing > 0
 		stale := func(c catalog.Change) bool {
 			return c.Generation < before.Live || renewing && c.Generation < m.generation // which ends with it
 		}
@@ -195,7 +195,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 		case "renew":
 			want := m.synced && m.renewing == 0
-			if got := c.Renew(now); got != want {
+			if got := c.Refetch(now); got != want {
 				return fmt.Sprintf("renewed is %v, want %v", got, want)
 			}
 			if want {
@@ -223,7 +223,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			removable = stale
 		case "config":
 			config = randomConfig()
-			c.SetConfig(config, now)
+			c.SetRules(config, now)
 			m.setConfig(config, now)
 			*log = append(*log, fmt.Sprintf("  %d services, %d octets, retention %v", config.MaxServices, config.MaxCatalog, config.Retention))
 			removable = func(catalog.Change) bool { return true }
@@ -287,7 +287,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if !maps.Equal(all, want) {
 			return fmt.Sprintf("all is %v, want %v", all, want)
 		}
-		holds, expected := c.Status(), m.status()
+		holds, expected := c.Summary(), m.status()
 		// Soonest may be too early: a clock goes on when its services are gone.
 		if first := m.soonest(); first.IsZero() != holds.Soonest.IsZero() || holds.Soonest.After(first) {
 			return fmt.Sprintf("soonest is %v, the first service goes at %v", holds.Soonest, first)
@@ -296,7 +296,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if holds != expected {
 			return "status (-want +got)\n" + gocmp.Diff(expected, holds)
 		}
-		held, known := heldNames(c), c.Status().Known
+		held, known := heldNames(c), c.Summary().Known
 		if want := m.held(); held != want {
 			return fmt.Sprintf("held is %s, want %s", held, want)
 		}
@@ -310,8 +310,8 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		if settle, ok := c.Settling(); settle != config.Settle || ok != m.settling() {
 			return fmt.Sprintf("settling is %v %v, want %v", settle, ok, m.settling())
 		}
-		if limit := config.MaxCatalog; limit > 0 && c.Status().Octets > 2*limit {
-			return fmt.Sprintf("%d octets with a limit of %d", c.Status().Octets, limit)
+		if limit := config.MaxCatalog; limit > 0 && c.Summary().Octets > 2*limit {
+			return fmt.Sprintf("%d octets with a limit of %d", c.Summary().Octets, limit)
 		}
 	}
 	return ""
@@ -343,7 +343,7 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 // model is a catalog made of loops.
 type model struct {
-	config   catalog.Config
+	config   catalog.Rules
 	services map[string]*entry
 
 	generation                    uint64
@@ -351,7 +351,7 @@ type model struct {
 	clock, expired, known         bool
 	heard, ownerLost, lastSync    time.Time
 
-	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no renewal
+	renewing uint64    // what is of this generation or a later one is live until the catalog is complete; 0: no refetch
 	renewed  time.Time // when the stream before was given up
 
 	leftOut map[string]string // names that the stream announced and that are not imported; with the ID if that is not the name
@@ -750,7 +750,7 @@ func (m *model) lost(now time.Time) {
 	if !m.open {
 		return
 	}
-	m.endRenewal()
+	m.endRefetch()
 	m.renewing = 0
 	if m.synced || m.published() > 0 && !m.clock {
 		m.clock, m.expired, m.ownerLost = true, false, now
@@ -765,8 +765,8 @@ func (m *model) lost(now time.Time) {
 	m.open, m.marked, m.content, m.synced = false, false, false, false
 }
 
-// endRenewal has the clock of what is not announced yet run since the renewal.
-func (m *model) endRenewal() {
+// endRefetch has the clock of what is not announced yet run since the refetch.
+func (m *model) endRefetch() {
 	if m.renewing == 0 || m.synced {
 		return
 	}
@@ -781,7 +781,7 @@ func (m *model) endRenewal() {
 
 func (m *model) end(now time.Time) {
 	if m.open {
-		m.endRenewal()
+		m.endRefetch()
 	}
 	if m.open && (!m.synced || m.stale() > 0) {
 		m.sweep(now)
@@ -806,7 +806,7 @@ func (m *model) next() (next time.Time, ok bool) {
 	if m.settling() {
 		earlier(m.heard.Add(m.config.Settle))
 	}
-	if at, ok := m.renewalEnds(); ok {
+	if at, ok := m.refetchEnds(); ok {
 		earlier(at)
 	}
 	if m.config.Retention > 0 {
@@ -822,7 +822,7 @@ func (m *model) next() (next time.Time, ok bool) {
 	return next, ok
 }
 
-func (m *model) renewalEnds() (time.Time, bool) {
+func (m *model) refetchEnds() (time.Time, bool) {
 	at := m.renewed
 	if m.heard.After(at) {
 		at = m.heard
@@ -842,10 +842,10 @@ func (m *model) advance(now time.Time) {
 			return
 		}
 		if m.settling() && m.heard.Add(m.config.Settle).Equal(at) {
-			m.endRenewal()
+			m.endRefetch()
 			m.settle(at)
-		} else if end, ok := m.renewalEnds(); ok && end.Equal(at) {
-			m.endRenewal()
+		} else if end, ok := m.refetchEnds(); ok && end.Equal(at) {
+			m.endRefetch()
 		} else {
 			maps.DeleteFunc(m.services, func(_ string, e *entry) bool { return !e.lost.IsZero() && !m.due(e.lost).After(at) })
 			if m.clock && !m.due(m.ownerLost).After(at) {
@@ -883,7 +883,7 @@ func (m *model) tidy() {
 	}
 }
 
-func (m *model) setConfig(config catalog.Config, now time.Time) {
+func (m *model) setConfig(config catalog.Rules, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
 	m.config = config
@@ -965,8 +965,8 @@ func (m *model) soonest() time.Time {
 	return first.Add(m.config.Retention + time.Second)
 }
 
-func (m *model) status() catalog.Status {
-	s := catalog.Status{
+func (m *model) status() catalog.Summary {
+	s := catalog.Summary{
 		Generation: m.generation,
 		Live:       m.generation + 1,
 		Expired:    m.expired,

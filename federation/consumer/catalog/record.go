@@ -145,8 +145,8 @@ func (c *Catalog) count(r record, by int) {
 
 // live returns the first generation that is not stale.
 func (c *Catalog) live() uint32 {
-	if c.stream.renews.live > 0 {
-		return c.stream.renews.live
+	if c.stream.refetch.live > 0 {
+		return c.stream.refetch.live
 	}
 	if c.stream.open {
 		return c.generation

@@ -37,35 +37,35 @@ func TestRestoreInParts(t *testing.T) {
 		}, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := catalog.New(catalog.Config{Retention: time.Hour, MaxServices: 3})
-			before := c.Status()
+			c := catalog.New(catalog.Rules{Retention: time.Hour, MaxServices: 3})
+			before := c.Summary()
 			if !c.BeginRestore(3, epoch, epoch) || c.BeginRestore(3, epoch, epoch) {
 				t.Fatal("there is not one restoration")
 			}
 			c.RestoreMore(part("a", "b"))
 			c.RestoreMore(part("c", "toomany"))
-			if s := c.Status(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
+			if s := c.Summary(); s.Services != 3 || s.Stale != 3 || s.Known || len(c.Changes()) != 3 {
 				t.Errorf("before the end the catalog is %+v", s)
 			}
 			if _, _, ok := c.Snapshot(epoch); ok {
 				t.Error("a part of the catalog is worth keeping")
 			}
 			tt.end(c)
-			if s := c.Status(); s.Services != tt.left || s.Known != tt.known {
+			if s := c.Summary(); s.Services != tt.left || s.Known != tt.known {
 				t.Errorf("in the end the catalog is %+v", s)
 			}
 			if n := len(c.Changes()); n != 3-tt.left {
 				t.Errorf("%d services go", n)
 			}
 			c.RestoreMore(part("late"))
-			if s := c.Status(); s.Services != tt.left {
+			if s := c.Summary(); s.Services != tt.left {
 				t.Error("a service is restored after the end")
 			}
 			if name == "given up" {
-				if diff := cmp.Diff(before, c.Status()); diff != "" {
+				if diff := cmp.Diff(before, c.Summary()); diff != "" {
 					t.Errorf("the catalog is not as new (-want +got):\n%s", diff)
 				}
-				if !c.Restore(part("a"), epoch, epoch) || c.Status().Services != 1 {
+				if !c.Restore(part("a"), epoch, epoch) || c.Summary().Services != 1 {
 					t.Error("it cannot be restored once more")
 				}
 			}
@@ -79,7 +79,7 @@ func TestRestoreInParts(t *testing.T) {
 // TestDeletionAfterRestore goes on with restored services, whose IDs nobody knows. A deletion
 // by an ID may be about any of them: it is refused, and the whole catalog is wanted.
 func TestDeletionAfterRestore(t *testing.T) {
-	c := catalog.New(catalog.Config{Retention: time.Hour})
+	c := catalog.New(catalog.Rules{Retention: time.Hour})
 	c.Restore([]packed.Service{packed.Of(service(t, "a", nil)), packed.Of(service(t, "b", nil))}, epoch, epoch)
 	apply := func(ev federation.Event) error { return c.Apply(ev, epoch) }
 	deletion := federation.Event{Operation: federation.Delete, Name: "id-of-a", ID: "id-of-a"}
@@ -99,8 +99,8 @@ func TestDeletionAfterRestore(t *testing.T) {
 	}
 	c.Opened(epoch)
 	c.Marked()
-	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() || c.Status().Services > 0 {
-		t.Errorf("the whole catalog: error is %v, and the status %+v", err, c.Status())
+	if err := apply(federation.Event{Operation: federation.End}); err != nil || c.Wanting() || c.Summary().Services > 0 {
+		t.Errorf("the whole catalog: error is %v, and the status %+v", err, c.Summary())
 	}
 	if err := apply(deletion); err != nil {
 		t.Errorf("a deletion by an ID that no service has: %v", err)

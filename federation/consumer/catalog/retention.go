@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// expiryMargin is how much later than the end of the retention Status.Expires is. The
+// expiryMargin is how much later than the end of the retention Summary.Expires is. The
 // TTL of an answer is the whole seconds up to Expires, and a service with less than
 // one is gone. Without expiryMargin, the last second of the retention would get no
 // answers.
@@ -30,7 +30,7 @@ func (c *Catalog) clocks(now time.Time) []loss {
 	switch {
 	case !c.stream.open:
 		return c.losses
-	case c.stream.synced, c.stream.renews.live > 0:
+	case c.stream.synced, c.stream.refetch.live > 0:
 		return append(slices.Clip(c.losses), ended) // behind those of what the guard holds
 	case running:
 		// The last clock goes on, now also for what this stream announced.
@@ -44,7 +44,7 @@ func (c *Catalog) clocks(now time.Time) []loss {
 }
 
 // expiry returns the instant from which the services of l are gone, as in
-// Status.Expires, and false when they are kept without limit.
+// Summary.Expires, and false when they are kept without limit.
 func (c *Catalog) expiry(l loss) (time.Time, bool) {
 	return l.at.Add(c.config.Retention).Add(expiryMargin), c.config.Retention > 0
 }

@@ -39,7 +39,7 @@ const ownNodes = 3
 // each octet of Size.
 const MemoryFactor = 2
 
-// Size returns what a service counts for Config.MaxCatalog, in octets: those of its
+// Size returns what a service counts for Rules.MaxCatalog, in octets: those of its
 // strings as they came, and a constant for each thing that is made of them. Of lists
 // of labels and selectors that are equal, the constants count once and the strings
 // each time.

@@ -20,8 +20,8 @@ func (s State) String() string {
 	return [...]string{Connecting: "connecting", Syncing: "syncing", Synced: "synced", Stale: "stale", Expired: "expired"}[s]
 }
 
-// Status is a catalog at a glance.
-type Status struct {
+// Summary is a catalog at a glance.
+type Summary struct {
 	State State
 
 	// Generation is that of the open or last stream; 0 before the first.
@@ -56,20 +56,20 @@ type Status struct {
 	Instances int // of the published services
 	Stale     int // published services of a generation before Live
 	Held      int // those of them that the guard holds: a complete catalog left them out
-	Refused   int // names whose last version Config.Admit did not admit
+	Refused   int // names whose last version Rules.Admit did not admit
 	Addresses int // those of them with an address that is not allowed
 
 	// NotImported counts the services that the open or last stream has announced and
-	// that are not imported, up to Config.MaxServices. Until a catalog is complete, those
+	// that are not imported, up to Rules.MaxServices. Until a catalog is complete, those
 	// that were known before count where they are more.
 	NotImported int
 
 	Octets int64 // size of the catalog, as Size counts
 }
 
-// Status returns the status of the catalog. It costs the same for any size.
-func (c *Catalog) Status() Status {
-	s := Status{
+// Summary returns the state of the catalog at a glance. It costs the same for any size.
+func (c *Catalog) Summary() Summary {
+	s := Summary{
 		State:      c.state(),
 		Generation: uint64(c.generation),
 		Live:       uint64(c.live()),

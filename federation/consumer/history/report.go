@@ -14,8 +14,8 @@ const maxRefusals = 20
 
 // Report returns the report of an owner, without Conflicts and the times of certificates.
 // Retention is how long services of a lost owner are kept; 0 is without limit.
-func Report(id string, s *consumer.Status, retention time.Duration, log *Log, now time.Time) status.Upstream {
-	u := status.Upstream{
+func Report(id string, s *consumer.Status, retention time.Duration, log *Log, now time.Time) status.FollowedOwner {
+	u := status.FollowedOwner{
 		ID:          id,
 		State:       s.StateName(),
 		Since:       s.Since.UTC(),

@@ -106,7 +106,7 @@ func (c *Consumer) meet(ctx context.Context, with conversation, a announced) err
 		}
 		return nil // the inbox knows why
 	}
-	c.journal.path(with.address, a.PathErr)
+	c.connectionLog.path(with.address, a.PathErr)
 	if err := c.config.Sink.Announced(ctx, a.Announcement); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -135,7 +135,7 @@ type Sink interface {
 	// of err is safe to show. Parked means that every replica has refused the consumer: no
 	// other attempt is made until the credentials change, or the time comes that they have
 	// said, see Observer.Waiting. Lost is called neither when the context of Run has ended
-	// nor for a stream that ends because of Renew.
+	// nor for a stream that ends because of Refetch.
 	Lost(ctx context.Context, err error, parked bool)
 }
 
@@ -194,10 +194,10 @@ type Consumer struct {
 	current atomic.Pointer[context.CancelCauseFunc] // ends the session; nil before the first
 
 	// owned by Run
-	keepalive time.Duration
-	replicas  []*replica // the one that was of use last is the first
-	journal   journal
-	whole     map[string]time.Time // until when an address is asked for the whole catalog
+	keepalive     time.Duration
+	replicas      []*replica // the one that was of use last is the first
+	connectionLog connectionLog
+	whole         map[string]time.Time // until when an address is asked for the whole catalog
 }
 
 // New checks the configuration and fills in its defaults. Its errors name the
@@ -257,13 +257,13 @@ func New(config Config) (*Consumer, error) {
 		}
 	}
 	c := &Consumer{
-		config: config, direct: direct, hurry: make(chan struct{}, 1), keepalive: config.Keepalive, journal: newJournal(config.Logger),
+		config: config, direct: direct, hurry: make(chan struct{}, 1), keepalive: config.Keepalive, connectionLog: newConnectionLog(config.Logger),
 		whole: make(map[string]time.Time),
 	}
 	for _, address := range config.Addresses {
 		c.replicas = append(c.replicas, &replica{address: address, patience: config.Patience})
 	}
-	c.journal.accepts = config.Accept != nil
+	c.connectionLog.accepts = config.Accept != nil
 	return c, nil
 }
 
@@ -327,13 +327,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// Renew ends the stream and opens a new one at once, which brings the whole
+// Refetch ends the stream and opens a new one at once, which brings the whole
 // catalog. It is no loss of the owner, and the Sink learns of it only by Opened.
 // Without a stream it does nothing. A stream that the owner has opened is lost by it: the
 // owner has to open another one.
-func (c *Consumer) Renew() {
+func (c *Consumer) Refetch() {
 	if end := c.current.Load(); end != nil {
-		(*end)(errRenewed)
+		(*end)(errRefetch)
 	}
 }
 
@@ -365,12 +365,12 @@ func (c *Consumer) round(ctx context.Context) {
 		sessionCtx, end := context.WithCancelCause(ctx)
 		c.current.Store(&end)
 		heard, err := c.session(sessionCtx, r.address, patience)
-		renewed := errors.Is(context.Cause(sessionCtx), errRenewed)
+		refetching := errors.Is(context.Cause(sessionCtx), errRefetch)
 		end(nil)
 		if ctx.Err() != nil {
 			return
 		}
-		if renewed {
+		if refetching {
 			c.prefer(r, 0)
 			return
 		}
@@ -379,7 +379,7 @@ func (c *Consumer) round(ctx context.Context) {
 		if ending.verdict == calm && c.keepalive < maxKeepalive {
 			// No fault of the owner, so no reason to let it wait for us.
 			c.keepalive = min(2*c.keepalive, maxKeepalive)
-			c.journal.calmed(r.address, c.keepalive)
+			c.connectionLog.calmed(r.address, c.keepalive)
 			c.config.Sink.Lost(ctx, ending, false)
 			c.prefer(r, minDelay)
 			return
@@ -392,7 +392,7 @@ func (c *Consumer) round(ctx context.Context) {
 		}
 		delay := r.ended(ending)
 		parked := !slices.ContainsFunc(c.replicas, func(r *replica) bool { return !r.parked })
-		c.journal.ended(r.address, ending, parked)
+		c.connectionLog.ended(r.address, ending, parked)
 		c.config.Sink.Lost(ctx, ending, parked)
 		if useful {
 			c.prefer(r, delay)
@@ -431,8 +431,8 @@ func (c *Consumer) prefer(r *replica, delay time.Duration) {
 	}
 }
 
-// errRenewed ends a session for the sake of a new one.
-var errRenewed = errors.New("the subscription is renewed")
+// errRefetch ends a session for the sake of a new one.
+var errRefetch = errors.New("the catalog is fetched once more")
 
 // forever is the patience with an owner when there is no other one to try.
 const forever = time.Duration(math.MaxInt64)

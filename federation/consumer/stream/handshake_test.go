@@ -297,13 +297,13 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		w.accept(ownerAddress, func(conn net.Conn) {
 			_, _, _ = w.owner.Server().ServerHandshake(conn)
 		})
-		witness := &witness{address: ownerAddress, dial: w.dial}
-		raw, err := witness.connect(t.Context(), "")
+		dialLog := &dialLog{address: ownerAddress, dial: w.dial}
+		raw, err := dialLog.connect(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer raw.Close()
-		credentials := witnessed{w.consumer.Client("owner.example", nil), witness}.Clone()
+		credentials := loggedCredentials{w.consumer.Client("owner.example", nil), dialLog}.Clone()
 		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 		if _, refused := alert(err); !refused {
 			t.Errorf("read: %v", err)
 		}
-		if end := classify(witness.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "admit the certificate") {
+		if end := classify(dialLog.explain(io.EOF)); end.verdict != slow || !strings.Contains(end.Remedy(), "admit the certificate") {
 			t.Errorf("%v has the remedy %q", end, end.Remedy())
 		}
 	})

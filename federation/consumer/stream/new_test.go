@@ -60,7 +60,7 @@ func TestNew(t *testing.T) {
 			if c.Pending() {
 				t.Error("something is pending")
 			}
-			c.Renew() // does nothing without a stream
+			c.Refetch() // does nothing without a stream
 		})
 	}
 }

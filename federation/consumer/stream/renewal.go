@@ -44,7 +44,7 @@ var errRenewalAnswered = errors.New("the owner answers a renewal with a message"
 // handshake only, so a connection ends when the certificate has expired that the peer
 // has shown last (see package mtls). Before that, both sides show their newest
 // certificates in the handshake of another connection, which is closed at once. The
-// subscription goes on; it is Consumer.Renew that begins another one.
+// subscription goes on; it is Consumer.Refetch that begins another one.
 type renewal struct {
 	consumer *Consumer
 	address  string        // of the replica, for which its certificate must be valid
@@ -58,10 +58,10 @@ type renewal struct {
 	warned bool
 }
 
-// newRenewal returns the renewal for a stream on the connection that the witness has
+// newRenewal returns the renewal for a stream on the connection that the log has
 // seen, or nil if that connection does not end with a certificate.
-func (c *Consumer) newRenewal(w *witness, tokens <-chan string) *renewal {
-	shaken := w.shaken.Load()
+func (c *Consumer) newRenewal(l *dialLog, tokens <-chan string) *renewal {
+	shaken := l.shaken.Load()
 	if shaken == nil {
 		return nil
 	}
@@ -70,8 +70,8 @@ func (c *Consumer) newRenewal(w *witness, tokens <-chan string) *renewal {
 		return nil
 	}
 	r := &renewal{
-		consumer: c, address: w.address, target: w.address, tokens: tokens, owner: owner,
-		log: c.journal.logger,
+		consumer: c, address: l.address, target: l.address, tokens: tokens, owner: owner,
+		log: c.connectionLog.logger,
 	}
 	if c.direct { // a name may lead to several replicas, and one of them has the stream
 		r.target = shaken.remote.String()
@@ -157,10 +157,10 @@ func renewalDelay(left, pause time.Duration) time.Duration {
 func (r *renewal) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	w := &witness{address: r.address, dial: func(ctx context.Context, _ string) (net.Conn, error) {
+	l := &dialLog{address: r.address, dial: func(ctx context.Context, _ string) (net.Conn, error) {
 		return r.consumer.config.Dial(ctx, r.target)
 	}}
-	conn, err := r.consumer.connect(w)
+	conn, err := r.consumer.connect(l)
 	if err != nil {
 		return err
 	}
@@ -171,9 +171,9 @@ func (r *renewal) attempt(ctx context.Context) error {
 		err = r.present(ctx, conn)
 	}
 	if err != nil {
-		return w.explain(err)
+		return l.explain(err)
 	}
-	by, _ := mtls.PeerOf(w.shaken.Load().info)
+	by, _ := mtls.PeerOf(l.shaken.Load().info)
 	return r.owner.Renew(by)
 }
 

@@ -561,8 +561,8 @@ func TestRenewalDialsTheSameReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	witness := &witness{address: config.Addresses[0], dial: c.config.Dial}
-	conn, err := c.connect(witness)
+	dialLog := &dialLog{address: config.Addresses[0], dial: c.config.Dial}
+	conn, err := c.connect(dialLog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -572,7 +572,7 @@ func TestRenewalDialsTheSameReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := tokenOf(stream) // waits for the connection
-	r := c.newRenewal(witness, nil)
+	r := c.newRenewal(dialLog, nil)
 	r.token = token
 	if r.target != listener.Addr().String() {
 		t.Errorf("renewals dial %s, want %s", r.target, listener.Addr())

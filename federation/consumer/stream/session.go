@@ -43,9 +43,9 @@ var (
 // to its end. It reports whether a valid message came, and why the stream ended.
 // Patience is how long the owner may say nothing.
 func (c *Consumer) session(ctx context.Context, address string, patience time.Duration) (heard bool, err error) {
-	witness := &witness{address: address, dial: c.config.Dial}
-	defer func() { err = witness.explain(err) }()
-	conn, err := c.connect(witness)
+	dialLog := &dialLog{address: address, dial: c.config.Dial}
+	defer func() { err = dialLog.explain(err) }()
+	conn, err := c.connect(dialLog)
 	if err != nil {
 		return false, err
 	}
@@ -76,7 +76,7 @@ func (c *Consumer) session(ctx context.Context, address string, patience time.Du
 		tokens <- tokenOf(stream)
 		inbox.fill(streamCtx, c.receiver(stream, a.Marked, silence))
 	})
-	if renewal := c.newRenewal(witness, tokens); renewal != nil {
+	if renewal := c.newRenewal(dialLog, tokens); renewal != nil {
 		beside.Go(func() { renewal.run(streamCtx) })
 	}
 	heard, err = c.converse(ctx, conversation{stream, inbox, announced, cancel, address, len(asked) > 0})
@@ -160,20 +160,20 @@ func refusal(updates []Update, refusals []*federation.InvalidError, i int) *fede
 func (c *Consumer) note(address string, ev *federation.Event, refusal *federation.InvalidError) bool {
 	if refusal != nil {
 		c.config.Observer.Refused(refusal)
-		c.journal.refused(address, refusal)
+		c.connectionLog.refused(address, refusal)
 		return false
 	}
 	c.config.Observer.Responded(ev.Operation, ev.Name)
-	c.journal.connected(address)
+	c.connectionLog.connected(address)
 	return true
 }
 
 // connect prepares a connection for one session, so gRPC's own backoff between
 // connections never applies.
-func (c *Consumer) connect(witness *witness) (*grpc.ClientConn, error) {
+func (c *Consumer) connect(dialLog *dialLog) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///owner", // the dialer knows the address
-		grpc.WithContextDialer(witness.connect),
-		grpc.WithTransportCredentials(witnessed{c.config.Identity.Credentials(witness.address), witness}),
+		grpc.WithContextDialer(dialLog.connect),
+		grpc.WithTransportCredentials(loggedCredentials{c.config.Identity.Credentials(dialLog.address), dialLog}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
 		// Without pings a dead connection would never be noticed. None is sent
 		// without a stream, as owners count them.

@@ -58,7 +58,7 @@ func (c *Consumer) open(ctx context.Context, cancel context.CancelCauseFunc, con
 		return openV1Alpha1(ctx, conn, c.config.Policy)
 	}
 	if c.config.Publisher != nil {
-		return c.openBoth(ctx, cancel, conn)
+		return c.openBothRoles(ctx, cancel, conn)
 	}
 	return openV1Alpha2(ctx, conn, c.config.Policy)
 }
@@ -93,7 +93,7 @@ func openV1Alpha2(ctx context.Context, conn *grpc.ClientConn, policy wire.Policy
 	if err != nil {
 		return nil, err
 	}
-	return subscribeV1Alpha2(lone{client}, policy)
+	return subscribeV1Alpha2(oneRole{client}, policy)
 }
 
 // subscribeV1Alpha2 begins a session on the half.
@@ -135,14 +135,14 @@ func (s *v1alpha2) answer(nonce string, refusal *federation.InvalidError) error 
 
 func (s *v1alpha2) beside() []func() { return s.others }
 
-// lone is the half of a stream on whose other half nothing is published.
-type lone struct {
+// oneRole is the half of a stream on whose other half nothing is published.
+type oneRole struct {
 	rdpb.DiscoveryService_EstablishStreamClient
 }
 
 // Recv passes over messages in which the owner asks for services of ours, of which there
 // are none.
-func (l lone) Recv() (*rdpb.StreamResponse, error) {
+func (l oneRole) Recv() (*rdpb.StreamResponse, error) {
 	m, err := l.DiscoveryService_EstablishStreamClient.Recv()
 	for err == nil && m.GetResponse() == nil && m.GetRequest() != nil {
 		m, err = l.DiscoveryService_EstablishStreamClient.Recv()
@@ -150,7 +150,7 @@ func (l lone) Recv() (*rdpb.StreamResponse, error) {
 	return m.GetResponse(), err
 }
 
-func (l lone) Send(request *rdpb.StreamRequest) error {
+func (l oneRole) Send(request *rdpb.StreamRequest) error {
 	return l.DiscoveryService_EstablishStreamClient.Send(&rdpb.BidirectionalStream{Request: request})
 }
 

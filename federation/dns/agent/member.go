@@ -26,7 +26,7 @@ type member struct {
 }
 
 // lacks reports whether names of the block may be missing from the catalog.
-func (m *member) lacks(s *catalog.Status) bool {
+func (m *member) lacks(s *catalog.Summary) bool {
 	if s.State == catalog.Synced && s.Generation >= m.complete {
 		m.complete = 0
 	}
@@ -48,7 +48,7 @@ func (m *member) tell(o *owner) {
 func (o *owner) publish(changes consumer.Changes) {
 	ready := o.prepare(changes)
 	o.agent.do(func() {
-		o.status = changes.Status.Status
+		o.status = changes.Status.Summary
 		for _, m := range *o.members.Load() {
 			compiled := restored(changes.Prepared)
 			for _, change := range changes.Services {
@@ -70,7 +70,7 @@ func (o *owner) publish(changes consumer.Changes) {
 // from there on.
 func (o *owner) join(b *Block, index int) {
 	m := &member{block: b, index: index}
-	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Status) {
+	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
 		ready := make(prepared)
 		for service := range services {
 			ready.add(m, service)
@@ -144,10 +144,10 @@ func (c *BlockConfig) published(index int) any {
 	return []any{c.Owners[index].Import, own.Origins, own.Renames, taken}
 }
 
-// renew has the owner send its services again where a block publishes more of them than
+// refetch has the owner send its services again where a block publishes more of them than
 // those before it, maybe: what was left out or refused is not kept. All that is held stays
 // live meanwhile.
-func (o *owner) renew() {
+func (o *owner) refetch() {
 	wanted := false
 	o.agent.do(func() {
 		for _, m := range *o.members.Load() {
@@ -155,6 +155,6 @@ func (o *owner) renew() {
 		}
 	})
 	if wanted {
-		o.mirror.Renew()
+		o.mirror.Refetch()
 	}
 }

@@ -76,7 +76,7 @@ func large(tb testing.TB, name string, n int) *federation.Service {
 
 // upsert returns the change of a mirror that has one service, or a new version of it.
 func upsert(services ...*federation.Service) consumer.Changes {
-	changes := consumer.Changes{Status: consumer.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
+	changes := consumer.Changes{Status: consumer.Status{Summary: catalog.Summary{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
 	for _, s := range services {
 		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: packed.Of(s), Generation: 1})
 	}
@@ -137,7 +137,7 @@ func TestBatchIsPublishedThenReleasedThenAnnounced(t *testing.T) {
 					if i == 0 {
 						<-waiting
 					}
-					o.status = upsert().Status.Status
+					o.status = upsert().Status.Summary
 					for _, name := range []string{"same", string(rune('c' + i))} {
 						prepared(nil).put((*o.members.Load())[0], packed.Of(large(t, name, 0)), catalog.Announced{Generation: 1})
 					}

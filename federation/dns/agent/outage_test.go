@@ -89,7 +89,7 @@ func TestOutages(t *testing.T) {
 					}
 				}
 				checkGolden(t, name, strings.Join(why.Lines(), "\n")+"\n")
-				if u := w.agent.Upstreams(time.Now())[0]; u.Remedy == "" || u.Remedy != why.Answers[0].Owners[0].Remedy {
+				if u := w.agent.Owners(time.Now())[0]; u.Remedy == "" || u.Remedy != why.Answers[0].Owners[0].Remedy {
 					t.Errorf("the status says %q, to do: %q", u.Failure, u.Remedy)
 				}
 			})

@@ -204,7 +204,7 @@ type owner struct {
 	done    chan struct{} // closed when the mirror has ended
 
 	// Owned by the writer.
-	status catalog.Status // the last one that came from the mirror
+	status catalog.Summary // the last one that came from the mirror
 
 	// Atomic.
 	members   atomic.Pointer[[]*member] // stored by the writer; the list is never written
@@ -275,14 +275,14 @@ func (o *owner) subscribe() {
 	case changed && o.mirror.Status().Addresses > 0 && slices.ContainsFunc(c.config.AllowAddresses, func(p netip.Prefix) bool {
 		return !slices.Contains(before.config.AllowAddresses, p)
 	}):
-		o.mirror.Renew() // what had another address is not kept
+		o.mirror.Refetch() // what had another address is not kept
 	}
 	for _, other := range o.claims {
 		if other.block.config.Configuration != c.block.config.Configuration {
 			return // a reload is under way
 		}
 	}
-	o.renew()
+	o.refetch()
 }
 
 // configure applies what the claims say together: the first one decides how long
@@ -293,7 +293,7 @@ func (o *owner) configure() {
 	claims := slices.Clone(o.claims)
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	o.retention.Store(int64(c.Retention))
-	o.mirror.Configure(catalog.Config{
+	o.mirror.Configure(catalog.Rules{
 		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})

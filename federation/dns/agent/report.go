@@ -12,18 +12,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Upstreams returns the reports of all owners, sorted by ID, each ID once. It waits for
+// Owners returns the reports of all owners, sorted by ID, each ID once. It waits for
 // nobody.
-func (a *Agent) Upstreams(now time.Time) []status.Upstream {
+func (a *Agent) Owners(now time.Time) []status.FollowedOwner {
 	owners := a.inOrder()
-	all := make([]status.Upstream, len(owners))
+	all := make([]status.FollowedOwner, len(owners))
 	for i, o := range owners {
-		all[i] = o.upstream(now)
+		all[i] = o.summary(now)
 	}
 	return all
 }
 
-func (o *owner) upstream(now time.Time) status.Upstream {
+func (o *owner) summary(now time.Time) status.FollowedOwner {
 	s := o.report()
 	u := history.Report(o.id, &s.Status, s.Retention, &o.log, now)
 	u.Conflicts = why.Faults(s.Conflicts)
@@ -71,12 +71,12 @@ func (a *Agent) Catalog(of string) (iter.Seq2[status.Service, error], error) {
 
 // Retry tries at once to open a stream with an owner that has none, and returns the report
 // of that moment. The error is a *status.UnknownError if there is no owner with that ID.
-func (a *Agent) Retry(of string, now time.Time) (status.Upstream, error) {
+func (a *Agent) Retry(of string, now time.Time) (status.FollowedOwner, error) {
 	o, err := a.follows(of)
 	if err != nil {
-		return status.Upstream{}, err
+		return status.FollowedOwner{}, err
 	}
-	u := o.upstream(now)
+	u := o.summary(now)
 	o.mirror.Retry()
 	return u, nil
 }
@@ -101,7 +101,7 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 		}) {
 			continue
 		}
-		if p, ok := why.Elsewhere(&why.Owner{Upstream: o.upstream(now), Log: &o.log}, name); ok {
+		if p, ok := why.Elsewhere(&why.Owner{Report: o.summary(now), Log: &o.log}, name); ok {
 			parts = append(parts, p)
 		}
 	}
@@ -115,7 +115,7 @@ func (a *Agent) Refused(name string, answers []status.Answer, now time.Time) (pa
 func (b *Block) Explain(z *zone.Zone, name string, qtype uint16, now time.Time) status.Answer {
 	owners := make([]why.Owner, len(b.owners))
 	for i, o := range b.owners {
-		owners[i] = why.Owner{Upstream: o.upstream(now), Log: &o.log, Import: b.config.Owners[i].Import}
+		owners[i] = why.Owner{Report: o.summary(now), Log: &o.log, Import: b.config.Owners[i].Import}
 	}
 	return why.Answer(&b.config.Zone, z, owners, name, qtype, now)
 }

@@ -53,14 +53,14 @@ func TestExplain(t *testing.T) {
 		if a.Zone != "" {
 			t.Errorf("outside: %+v", a)
 		}
-		refusals := w.agent.Upstreams(time.Now())[0].Refusals
+		refusals := w.agent.Owners(time.Now())[0].Refusals
 		if len(refusals) != 1 || refusals[0].FQDN != "web.elsewhere.example." || refusals[0].Reason != "out_of_zone" {
 			t.Errorf("refusals: %+v", refusals)
 		}
 		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if refusals := w.agent.Upstreams(time.Now())[0].Refusals; len(refusals) != 0 {
+		if refusals := w.agent.Owners(time.Now())[0].Refusals; len(refusals) != 0 {
 			t.Errorf("after it was accepted again: %+v", refusals)
 		}
 		if a := explain(b, "web.fed.example"); !a.Holder.Updated.Equal(came) {
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		if a := explain(b, "other.fed.example"); a.Verdict != status.NoNameLost {
 			t.Errorf("missing, with a lost owner: %+v", a)
 		}
-		if u := w.agent.Upstreams(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != "24h" || u.Expires.IsZero() || u.Updates.LastHour == 0 {
+		if u := w.agent.Owners(time.Now())[0]; u.State != "stale" || u.Since.IsZero() || u.Retention != "24h" || u.Expires.IsZero() || u.Updates.LastHour == 0 {
 			t.Errorf("stale: %+v", u)
 		}
 		registry, _ = w.serve(ownerAddress)
@@ -240,7 +240,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 						t.Errorf("%v %+v", found, a)
 						return
 					}
-					w.agent.Upstreams(time.Now())
+					w.agent.Owners(time.Now())
 				}
 			})
 		}
@@ -279,7 +279,7 @@ func TestParkedOwner(t *testing.T) {
 				for range 60 {
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					if u := w.agent.Upstreams(time.Now())[0]; u.State != "parked" || u.NextAttempt.Before(time.Now()) || u.NextAttempt.After(u.LastAttempt.Add(6*time.Minute+time.Second)) {
+					if u := w.agent.Owners(time.Now())[0]; u.State != "parked" || u.NextAttempt.Before(time.Now()) || u.NextAttempt.After(u.LastAttempt.Add(6*time.Minute+time.Second)) {
 						t.Fatalf("%+v", u)
 					}
 				}
@@ -293,7 +293,7 @@ func TestParkedOwner(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if u := w.agent.Upstreams(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
+				if u := w.agent.Owners(time.Now())[0]; u.State != "synced" || !u.NextAttempt.IsZero() {
 					t.Errorf("%+v", u)
 				}
 				if _, err := w.agent.Retry("other", time.Now()); err == nil {

@@ -15,13 +15,13 @@ import (
 // type. It allocates only for names of addresses, and for services whose endpoints
 // are hosts.
 func (z *Zone) Lookup(name string, qtype uint16, now time.Time) (r Result) {
-	r.Look(z, name, qtype, now)
+	r.Fill(z, name, qtype, now)
 	return r
 }
 
-// Look fills the zero Result with what Lookup returns. A caller whose stack is
+// Fill fills the zero Result with what Lookup returns. A caller whose stack is
 // short saves a copy.
-func (r *Result) Look(z *Zone, name string, qtype uint16, now time.Time) {
+func (r *Result) Fill(z *Zone, name string, qtype uint16, now time.Time) {
 	o := z.origins.ofQuery(name)
 	if o == nil {
 		return

@@ -136,7 +136,7 @@ func (p *publisher) publish(batch []name) {
 			} else {
 				gone = append(gone, p.service(of))
 			}
-			p.renew(of, p.complete)
+			p.forgetRefusals(of, p.complete)
 		}
 		p.count(before.rule, r.rule)
 		if r.subject.exported {

@@ -198,9 +198,9 @@ func (s *Source) keep(of name, o opinion) {
 	s.opinions[of] = o
 }
 
-// renew forgets what consumers say of a Service: it is published in another form now.
+// forgetRefusals forgets what consumers say of a Service: it is published in another form now.
 // live says that it was seen to change, and not only to be there.
-func (s *Source) renew(of name, live bool) {
+func (s *Source) forgetRefusals(of name, live bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.opinions[of]

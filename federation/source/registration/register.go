@@ -154,7 +154,7 @@ func (s *Source) leave(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.table.Leave(c.record, time.Now())
-	s.heed()
+	s.wakeForDeadline()
 	rouse(s.commits) // the stream may have to be released
 }
 
@@ -334,7 +334,7 @@ func (c *session) register(m *registrationv1.Active) {
 	offer := s.table.Judge(s.rules.Load(), c.record, &a)
 	s.mu.Lock()
 	err := s.table.Register(c.record, offer, time.Now())
-	s.heed()
+	s.wakeForDeadline()
 	s.mu.Unlock()
 	rouse(s.commits)
 	if refusal, ok := errors.AsType[rules.Refusal](err); ok {

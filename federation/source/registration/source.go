@@ -399,9 +399,9 @@ func (s *Source) sendAway(now time.Time) {
 	s.moving = make(chan struct{})
 }
 
-// heed has the clock look earlier, where a deadline is before it would. It is called with
+// wakeForDeadline has the clock look earlier, where a deadline is before it would. It is called with
 // mu held.
-func (s *Source) heed() {
+func (s *Source) wakeForDeadline() {
 	if next, ok := s.table.Next(); ok && next.Before(s.due) {
 		rouse(s.clock)
 	}

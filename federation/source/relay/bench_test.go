@@ -55,7 +55,7 @@ func relayed(b *testing.B, services int) *Source {
 }
 
 func synced() consumer.Status {
-	return consumer.Status{Status: catalog.Status{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}
+	return consumer.Status{Summary: catalog.Summary{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}
 }
 
 // puppet gives its part away.

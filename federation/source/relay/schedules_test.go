@@ -519,7 +519,7 @@ func (w *world) complete() {
 // incomplete says what is missing; "" for nothing.
 func (w *world) incomplete() string {
 	for _, t := range w.tiers[1:] {
-		if t.replica == nil || t.replica.catalog.Status().State != catalog.Synced {
+		if t.replica == nil || t.replica.catalog.Summary().State != catalog.Synced {
 			return t.name + " is not synced"
 		}
 		if t.relay && t.catalog.Status().Unavailable != "" {

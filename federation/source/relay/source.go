@@ -51,7 +51,7 @@ type Config struct {
 	// need not come again. It may be nil.
 	Before *Source
 
-	Settle      time.Duration     // see catalog.Config, as the next two
+	Settle      time.Duration     // see catalog.Rules, as the next two
 	MaxServices int               // 0 for no limit
 	MaxCatalog  int64             // octets; 0 for no limit
 	Zones       []federation.FQDN // that the owner may publish in; none for everywhere
@@ -78,7 +78,7 @@ type Source struct {
 	// read-only after New
 	name   string
 	mirror *consumer.Mirror
-	rules  catalog.Config
+	rules  catalog.Rules
 	held   chan struct{} // has room for one value: holds has changed
 
 	// read-only after Run has begun
@@ -99,7 +99,7 @@ func New(c Config) (*Source, error) {
 	s := &Source{
 		name: c.Name,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
-		rules: catalog.Config{
+		rules: catalog.Rules{
 			Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
 		},

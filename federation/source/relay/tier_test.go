@@ -120,7 +120,7 @@ func (t *tier) start() {
 		t.end = func() {}
 		return
 	}
-	rules := catalog.Config{Settle: time.Second}
+	rules := catalog.Rules{Settle: time.Second}
 	if !t.relay {
 		rules.Retention = t.world.retention
 		t.replica = newReplica(rules, t.world.shown)
@@ -134,7 +134,7 @@ func (t *tier) start() {
 }
 
 // startRelay starts what turns a copy into a registry.
-func (t *tier) startRelay(rules catalog.Config) {
+func (t *tier) startRelay(rules catalog.Rules) {
 	t.registry = owner.NewRegistry()
 	t.catalog = source.NewCatalog(source.Config{Registry: t.registry, Logger: slog.New(slog.DiscardHandler)})
 	r := &driven{
@@ -229,7 +229,7 @@ func (t *tier) lose(err error) {
 
 // renew replaces the stream by another one on purpose. It reports whether it did.
 func (t *tier) renew() bool {
-	if !t.runs() || t.to == nil || !t.replica.catalog.Renew(time.Now()) {
+	if !t.runs() || t.to == nil || !t.replica.catalog.Refetch(time.Now()) {
 		return false
 	}
 	t.close(nil)
@@ -299,21 +299,21 @@ type replica struct {
 	path      wire.Path
 	failure   error
 	outdated  bool // the failure was set since
-	published catalog.Status
+	published catalog.Summary
 }
 
-func newReplica(rules catalog.Config, publish func(consumer.Changes)) *replica {
+func newReplica(rules catalog.Rules, publish func(consumer.Changes)) *replica {
 	return &replica{catalog: catalog.New(rules), publish: publish, accept: func(wire.Path) error { return nil }}
 }
 
 func (r *replica) change(f func(now time.Time)) {
 	f(time.Now())
 	c := consumer.Changes{Services: r.catalog.Changes()}
-	c.Status.Status, c.Status.Failure, c.Status.Path = r.catalog.Status(), r.failure, r.path.Header()
-	if len(c.Services) == 0 && c.Status.Status == r.published && !r.outdated {
+	c.Status.Summary, c.Status.Failure, c.Status.Path = r.catalog.Summary(), r.failure, r.path.Header()
+	if len(c.Services) == 0 && c.Status.Summary == r.published && !r.outdated {
 		return
 	}
-	r.published, r.outdated = c.Status.Status, false
+	r.published, r.outdated = c.Status.Summary, false
 	r.publish(c)
 }
 

@@ -219,7 +219,7 @@ func (w *world) consumer(from ...string) *follower {
 	c := &follower{services: make(map[string]*federation.Service)}
 	var err error
 	c.Mirror, err = consumer.New(consumer.Config{
-		Subscription: w.subscription(from...), Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
+		Subscription: w.subscription(from...), Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -41,7 +41,7 @@ type Source interface {
 
 	// Retry tries at once to reach an owner that there is no stream with, and returns how
 	// it was before. Of is its ID or, where it is relayed, the server name of the catalog.
-	Retry(of string) (status.Upstream, error)
+	Retry(of string) (status.FollowedOwner, error)
 
 	// Confirm withdraws the services that are held of a source of a catalog, and returns how
 	// the source was before. Without a name it is the only one of which any are.
@@ -62,7 +62,7 @@ const (
 //	GET /v1/why?name=NAME&type=TYPE        status.Why; the type is A by default
 //	GET /v1/services?of=ID&after=NAME&limit=N   status.Services
 //	GET /v1/catalog?of=ID                  a status.Service in each line
-//	POST /v1/retry?of=ID                   status.Upstream, as it was; an attempt is made now
+//	POST /v1/retry?of=ID                   status.FollowedOwner, as it was; an attempt is made now
 //	POST /v1/confirm?of=ID&source=NAME     status.Source, as it was; what was held of it is withdrawn
 //	POST /retry, POST /confirm             the same for the page, as a form with its token
 //

@@ -33,7 +33,7 @@ func consumer() *fixed {
 	rate := status.Rate{LastMinute: 12, LastHour: 340, Last: ago(3 * time.Second)}
 	return &fixed{status: status.Status{
 		Role: status.Consumer, Version: "v1.2.3", Now: noon, Began: ago(50 * time.Hour), Ready: true,
-		Upstreams: []status.Upstream{
+		Owners: []status.FollowedOwner{
 			{
 				ID: "o1.example:8008", State: "synced", Since: ago(49 * time.Hour), Known: true, LastSync: ago(49 * time.Hour), Retention: "24h0m0s",
 				Services: 100_000, Instances: 250_000, Octets: 61 << 20, Updates: rate, Certificate: noon.Add(60 * 24 * time.Hour), Authority: noon.Add(900 * 24 * time.Hour),
@@ -90,7 +90,7 @@ func owner() *fixed {
 					},
 					{
 						Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100,
-						Relay: &status.Upstream{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
+						Relay: &status.FollowedOwner{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
 					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},
 					{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: noon.Add(40 * time.Minute)},
@@ -105,7 +105,7 @@ func owner() *fixed {
 // that no text of a peer becomes markup or a control character on any of them.
 func TestPages(t *testing.T) {
 	ready := consumer()
-	ready.status.Upstreams = ready.status.Upstreams[:1]
+	ready.status.Owners = ready.status.Owners[:1]
 	for name, tc := range map[string]struct {
 		source *fixed
 		path   string

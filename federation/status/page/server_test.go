@@ -690,12 +690,12 @@ func (f *fixed) Confirm(_, source string) (status.Source, error) {
 	return status.Source{Name: source, Held: 1}, nil
 }
 
-func (f *fixed) Retry(of string) (status.Upstream, error) {
+func (f *fixed) Retry(of string) (status.FollowedOwner, error) {
 	if of != ownerID {
-		return status.Upstream{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
+		return status.FollowedOwner{}, &status.UnknownError{Of: of, Known: []string{ownerID}}
 	}
 	f.tried.Add(1)
-	return status.Upstream{ID: of, State: "stale"}, nil
+	return status.FollowedOwner{ID: of, State: "stale"}, nil
 }
 
 const ownerID = "o1.example:8008"

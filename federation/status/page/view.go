@@ -130,9 +130,9 @@ func (v *verdict) certificate(now, own, authority time.Time) *certificate {
 
 func ended(now, when time.Time) bool { return !when.IsZero() && !now.Before(when) }
 
-// upstream is an owner that is followed.
-type upstream struct {
-	status.Upstream
+// ownerView is an owner that is followed.
+type ownerView struct {
+	status.FollowedOwner
 	verdict
 
 	Link                               bool   // to its services
@@ -147,9 +147,9 @@ type upstream struct {
 	RefusalList                        refusals
 }
 
-func newUpstream(now time.Time, u *status.Upstream, link bool) *upstream {
-	v := &upstream{
-		Upstream: *u, verdict: verdict{Level: ok, Word: u.State}, Link: link,
+func newOwnerView(now time.Time, u *status.FollowedOwner, link bool) *ownerView {
+	v := &ownerView{
+		FollowedOwner: *u, verdict: verdict{Level: ok, Word: u.State}, Link: link,
 		Since: at(now, u.Since), Gone: at(now, u.Expires), LastComplete: at(now, u.LastSync),
 		Keeps: lasting(u.Retention), Rate: rate{u.Updates, at(now, u.Updates.Last)}, RefusalList: newRefusals(now, "here", u.Refusals),
 	}
@@ -179,14 +179,14 @@ func newUpstream(now time.Time, u *status.Upstream, link bool) *upstream {
 }
 
 // mayTry lets readers have an attempt made now where there is no stream.
-func (v *upstream) mayTry(of, token string) {
+func (v *ownerView) mayTry(of, token string) {
 	if v.Failure != "" {
 		v.Of, v.Token = of, token
 	}
 }
 
 // retention says how much of the retention is left, where it counts.
-func (v *upstream) retention(now time.Time) {
+func (v *ownerView) retention(now time.Time) {
 	switch left, whole := v.Expires.Sub(now), v.Expires.Sub(v.Lost); {
 	case v.Lost.IsZero() || v.State == "synced":
 	case !v.Link && v.Expires.IsZero(): // a relay leaves the retention to its consumers
@@ -202,7 +202,7 @@ func (v *upstream) retention(now time.Time) {
 }
 
 // state says what the state of an owner means for its names.
-func (v *upstream) state() {
+func (v *ownerView) state() {
 	if !v.Link {
 		v.relayed()
 		return
@@ -244,7 +244,7 @@ func (v *upstream) state() {
 }
 
 // turnedAway says what it means that an owner is parked.
-func (v *upstream) turnedAway() string {
+func (v *ownerView) turnedAway() string {
 	if v.NextAttempt.IsZero() {
 		return "It has turned this side away, and is not tried again until the certificates change or the configuration is reloaded."
 	}
@@ -252,7 +252,7 @@ func (v *upstream) turnedAway() string {
 }
 
 // relayed says what the state of an owner means for the one that relays it.
-func (v *upstream) relayed() {
+func (v *ownerView) relayed() {
 	switch v.State {
 	case "synced":
 	case "syncing":
@@ -277,10 +277,10 @@ type source struct {
 	verdict
 
 	Since    moment
-	Of       string    // its catalog
-	Token    string    // to confirm what is held; empty where nothing is
-	Keeps    string    // the lifetime of what it said last, if it has one
-	Upstream *upstream // of a relay
+	Of       string     // its catalog
+	Token    string     // to confirm what is held; empty where nothing is
+	Keeps    string     // the lifetime of what it said last, if it has one
+	Upstream *ownerView // of a relay
 }
 
 func newSource(now time.Time, s *status.Source) *source {
@@ -315,7 +315,7 @@ func newSource(now time.Time, s *status.Source) *source {
 		v.addf(note, "Some of its entries are no services.")
 	}
 	if s.Relay != nil {
-		v.Upstream = newUpstream(now, s.Relay, false)
+		v.Upstream = newOwnerView(now, s.Relay, false)
 		if l := v.Upstream.Level; l.rank() > v.Level.rank() {
 			v.addf(l, "The owner that it relays is to be looked at.")
 		}
@@ -433,7 +433,7 @@ type overview struct {
 	Overall        verdict
 	Waiting        []string
 	Why            question
-	Owners         []*upstream
+	Owners         []*ownerView
 	Zones          []status.Zone
 	Catalogs       []*catalog
 	Publisher      *publisher
@@ -447,11 +447,11 @@ func newStatus(s *status.Status, token string) *overview {
 	if !s.Ready {
 		v.Overall = verdict{Level: bad, Word: "Not ready"}
 	}
-	for i := range s.Upstreams {
-		v.Owners = append(v.Owners, newUpstream(s.Now, &s.Upstreams[i], true))
-		v.Owners[i].mayTry(s.Upstreams[i].ID, token)
+	for i := range s.Owners {
+		v.Owners = append(v.Owners, newOwnerView(s.Now, &s.Owners[i], true))
+		v.Owners[i].mayTry(s.Owners[i].ID, token)
 	}
-	worst(v.Owners, func(u *upstream) level { return u.Level })
+	worst(v.Owners, func(u *ownerView) level { return u.Level })
 	for i := range s.Catalogs {
 		v.Catalogs = append(v.Catalogs, newCatalog(s.Now, i, &s.Catalogs[i]))
 		for _, of := range v.Catalogs[i].Sources {

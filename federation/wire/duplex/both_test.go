@@ -15,7 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-var rules = catalog.Config{Settle: 5 * time.Second, Retention: time.Hour}
+var rules = catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}
 
 // expect waits a moment, and compares what both peers have.
 func (w *world) expect(after time.Duration, east, west string) {
@@ -175,7 +175,7 @@ func TestPathChanges(t *testing.T) {
 // hears of the refusal.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, catalog.Config{Settle: 5 * time.Second, Retention: time.Hour, MaxServices: 2})
+		w := newWorld(t, 1, catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour, MaxServices: 2})
 		w.east.publish(t, "e", 3, 0)
 		w.run(w.west.mirror.Run)
 		w.listen()

@@ -75,7 +75,7 @@ func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror
 	services, told := make(chan string, 1), false
 	var fqdn string
 	return must(consumer.New(consumer.Config{
-		Name: name, Subscription: subscription, Rules: catalog.Config{Settle: 5 * time.Second, Retention: time.Hour},
+		Name: name, Subscription: subscription, Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
 				if !change.Service.IsZero() {

@@ -57,7 +57,7 @@ type peer struct {
 }
 
 // newWorld makes two peers that do not run yet.
-func newWorld(t *testing.T, window int, rules catalog.Config) *world {
+func newWorld(t *testing.T, window int, rules catalog.Rules) *world {
 	t.Helper()
 	authority, err := mtls.NewAuthority("test", 24*time.Hour)
 	if err != nil {
@@ -233,7 +233,7 @@ func (p *peer) publish(t *testing.T, prefix string, n, octets int) {
 // what is.
 func (p *peer) has() map[string]string {
 	has := make(map[string]string)
-	p.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], _ catalog.Status) {
+	p.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], _ catalog.Summary) {
 		for s := range services {
 			u := s.Unpack()
 			has[u.Name] = fmt.Sprint(u.Endpoints[0].Port)

@@ -181,7 +181,7 @@ func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	}
 	m, err := consumer.New(consumer.Config{
 		Subscription: consumer.Subscription{Addresses: addresses, Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
-		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
+		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	})
 	must(t, err)

@@ -122,7 +122,7 @@ func TestClasses(t *testing.T) {
 // TestRelays shows the subscription of a relay.
 func TestRelays(t *testing.T) {
 	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
-	upstream := consumer.Status{Status: catalog.Status{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
+	upstream := consumer.Status{Summary: catalog.Summary{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
 	status := serve.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},

@@ -15,21 +15,21 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/listing"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Reporter reports on an owner, which Observe watches from its beginning, and which For
 // names before anything else is called. Its methods are safe for concurrent use.
 type Reporter struct {
-	version   string
-	publisher *serve.Publisher
-	lists     listing.Lists[string, held]
-	door      door
+	version    string
+	publisher  *serve.Publisher
+	lists      paging.Lists[string, held]
+	turnedAway turnedAway
 
 	mu       sync.Mutex // guards the fields below
-	journals map[string]*journal
+	events   map[string]*recentEvents
 	observed int // how often Observe was called
 }
 
@@ -37,7 +37,7 @@ var _ page.Source = (*Reporter)(nil)
 
 // New returns the reporter of a program of that version.
 func New(version string) *Reporter {
-	return &Reporter{version: version, journals: make(map[string]*journal)}
+	return &Reporter{version: version, events: make(map[string]*recentEvents)}
 }
 
 // Observe returns what is to observe the catalog with that server name, whenever it is
@@ -46,22 +46,22 @@ func (r *Reporter) Observe(serverName string) source.Observer {
 	r.mu.Lock()
 	r.observed++
 	r.mu.Unlock()
-	return r.journal(serverName)
+	return r.recentEvents(serverName)
 }
 
 // TurnedAway observes a peer that is not let in.
-func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.door.turnedAway(p, time.Now()) }
+func (r *Reporter) TurnedAway(p gate.TurnedAway) { r.turnedAway.turnedAway(p, time.Now()) }
 
 // For names the owner.
 func (r *Reporter) For(p *serve.Publisher) { r.publisher = p }
 
-func (r *Reporter) journal(serverName string) *journal {
+func (r *Reporter) recentEvents(serverName string) *recentEvents {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j := r.journals[serverName]
+	j := r.events[serverName]
 	if j == nil {
-		j = &journal{}
-		r.journals[serverName] = j
+		j = &recentEvents{}
+		r.events[serverName] = j
 	}
 	return j
 }
@@ -78,7 +78,7 @@ func (r *Reporter) catalogs() map[string]serve.Catalog {
 }
 
 // forget forgets what happened in other catalogs than these, which there were when Observe
-// had been called so often, unless it has been called since: the journal of a catalog that
+// had been called so often, unless it has been called since: the events of a catalog that
 // is new must stay the one that observes it.
 func (r *Reporter) forget(catalogs map[string]serve.Catalog, observed int) {
 	r.mu.Lock()
@@ -86,7 +86,7 @@ func (r *Reporter) forget(catalogs map[string]serve.Catalog, observed int) {
 	if r.observed != observed {
 		return
 	}
-	maps.DeleteFunc(r.journals, func(name string, _ *journal) bool {
+	maps.DeleteFunc(r.events, func(name string, _ *recentEvents) bool {
 		_, known := catalogs[name]
 		return !known
 	})
@@ -98,17 +98,17 @@ func (r *Reporter) Status() status.Status {
 	now := time.Now()
 	s := Convert(r.publisher.Status(), now)
 	s.Version, s.Publisher.Listen = r.version, r.publisher.Addr().String()
-	s.Publisher.TurnedAway = r.door.read()
+	s.Publisher.TurnedAway = r.turnedAway.read()
 	for i := range s.Catalogs {
 		of := &s.Catalogs[i]
-		of.Refusals, _, of.Updates = r.journal(of.Name).read(now)
+		of.Refusals, _, of.Updates = r.recentEvents(of.Name).read(now)
 		of.Refusals = of.Refusals[:min(len(of.Refusals), maxRefusals)]
 	}
 	return s
 }
 
 // Retry implements page.Source.
-func (r *Reporter) Retry(of string) (status.Upstream, error) {
+func (r *Reporter) Retry(of string) (status.FollowedOwner, error) {
 	unknown := &status.UnknownError{Of: of}
 	for _, c := range Convert(r.publisher.Status(), time.Now()).Catalogs {
 		for _, s := range c.Sources {
@@ -122,7 +122,7 @@ func (r *Reporter) Retry(of string) (status.Upstream, error) {
 			}
 		}
 	}
-	return status.Upstream{}, unknown
+	return status.FollowedOwner{}, unknown
 }
 
 // Confirm implements page.Source.
@@ -175,8 +175,8 @@ func (h held) report() (status.Service, error) {
 }
 
 // sorted returns the services of a catalog, in the order of their names. How old they may
-// be is in package listing.
-func (r *Reporter) sorted(of string, c serve.Catalog) []listing.Entry[held] {
+// be is in package paging.
+func (r *Reporter) sorted(of string, c serve.Catalog) []paging.Entry[held] {
 	version := []any{c.Sources, c.Sources.Version()}
 	return r.lists.Of(of, version, c.Registry.Len(), func(add func(string, held)) {
 		for s, updated := range c.Sources.All() {
@@ -192,7 +192,7 @@ func (r *Reporter) Services(of, after string, limit int) (status.Services, error
 		return status.Services{}, err
 	}
 	all := r.sorted(of, c)
-	first, more := listing.Page(all, after, limit)
+	first, more := paging.Page(all, after, limit)
 	page := status.Services{Of: of, Total: len(all), Services: make([]status.Service, len(first))}
 	for i := range first {
 		if page.Services[i], err = first[i].Value.report(); err != nil {
@@ -232,7 +232,7 @@ func (r *Reporter) Why(_ context.Context, name string, _ uint16) (status.Why, er
 		}
 		q := newQuestion(name, c, of.Consumers)
 		p := status.Publication{Catalog: of.Name, Unavailable: of.Unavailable, Sources: of.Sources, Services: q.offered()}
-		refusals, gone, _ := r.journal(of.Name).read(reported.Now)
+		refusals, gone, _ := r.recentEvents(of.Name).read(reported.Now)
 		p.Refusals, p.Gone = q.refusals(refusals), q.gone(gone)
 		why.Catalogs = append(why.Catalogs, p)
 	}

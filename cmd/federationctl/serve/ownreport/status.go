@@ -109,7 +109,7 @@ func lifetime(d time.Duration) string {
 }
 
 // relayed returns the report of the owner that a relay follows.
-func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.Upstream {
+func relayed(of source.SourceStatus, m consumer.Status, now time.Time) *status.FollowedOwner {
 	u := history.Report(strings.TrimPrefix(of.Name, "relay:"), &m, 0, &history.Log{}, now)
 	u.Retention = lifetime(of.Lifetime)
 	return &u

@@ -86,11 +86,11 @@ func (q *question) offered() []status.Offered {
 		}
 		isAnswer := strings.EqualFold(o.Name, q.name) || q.has(s) || q.origin[o.FQDN]
 		if o.Hidden == "" {
-			told := q.catalog.Registry.Told(o.Name)
+			told := q.catalog.Registry.Audiences(o.Name)
 			if q.origin[o.FQDN] && !q.has(s) && len(told) > 0 {
-				isAnswer = strings.EqualFold(o.Name, q.name) || slices.ContainsFunc(told, func(t owner.Told) bool { return t.Service != nil && q.has(t.Service.Service()) })
+				isAnswer = strings.EqualFold(o.Name, q.name) || slices.ContainsFunc(told, func(t owner.Audience) bool { return t.Service != nil && q.has(t.Service.Service()) })
 			}
-			o.Told, o.Withheld = tell(told, o.FQDN), withheld(s, q.consumers)
+			o.Audience, o.Withheld = tell(told, o.FQDN), withheld(s, q.consumers)
 		}
 		if isAnswer {
 			all = append(all, o)
@@ -107,10 +107,10 @@ func (q *question) offered() []status.Offered {
 func (q *question) has(s *federation.Service) bool { return zone.HasName(s, q.name) }
 
 // tell returns what classes of consumers are told of a service with that fqdn.
-func tell(told []owner.Told, fqdn string) []status.Told {
-	var all []status.Told
+func tell(told []owner.Audience, fqdn string) []status.Audience {
+	var all []status.Audience
 	for _, t := range told[:min(len(told), MaxClasses)] {
-		r := status.Told{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
+		r := status.Audience{Class: className(t.Rules), Consumers: t.Consumers, Rule: t.Rule, Hidden: t.Service == nil}
 		if t.Everybody {
 			r.Class = "everybody"
 		}

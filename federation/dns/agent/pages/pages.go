@@ -9,7 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
-	"github.com/hamlet-federation/coredns-federation/federation/status/listing"
+	"github.com/hamlet-federation/coredns-federation/federation/status/paging"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 )
 
@@ -22,7 +22,7 @@ type Part struct {
 // Catalogs reads the catalogs of owners, each of which has an ID. While somebody reads one,
 // it keeps a few octets for each service. It is safe for concurrent use. The zero value is
 // ready to use.
-type Catalogs struct{ lists listing.Lists[string, offer] }
+type Catalogs struct{ lists paging.Lists[string, offer] }
 
 // offer is a zone.Offer in less memory.
 type offer struct {
@@ -33,10 +33,10 @@ type offer struct {
 
 // Page returns up to limit services that any of the parts has, in the order of their names,
 // from the first on that comes after a name, and the name after which the next page begins:
-// empty where there is none. How old it may be is in package listing. Size is about how many
+// empty where there is none. How old it may be is in package paging. Size is about how many
 // services there are.
 func (c *Catalogs) Page(id string, parts []Part, size int, after string, limit int) (services []status.Service, next string, err error) {
-	page, more := listing.Page(c.sorted(id, parts, size), after, limit)
+	page, more := paging.Page(c.sorted(id, parts, size), after, limit)
 	services = make([]status.Service, len(page))
 	for i := range page {
 		if services[i], err = page[i].Value.report(); err != nil {
@@ -50,7 +50,7 @@ func (c *Catalogs) Page(id string, parts []Part, size int, after string, limit i
 }
 
 // Services yields all services that any of the parts has, in the order of their names, each
-// once. How old they may be is in package listing. Size is about how many there are.
+// once. How old they may be is in package paging. Size is about how many there are.
 func (c *Catalogs) Services(id string, parts []Part, size int) iter.Seq2[status.Service, error] {
 	return func(yield func(status.Service, error) bool) {
 		for _, of := range c.sorted(id, parts, size) {
@@ -61,7 +61,7 @@ func (c *Catalogs) Services(id string, parts []Part, size int) iter.Seq2[status.
 	}
 }
 
-func (c *Catalogs) sorted(id string, parts []Part, size int) []listing.Entry[offer] {
+func (c *Catalogs) sorted(id string, parts []Part, size int) []paging.Entry[offer] {
 	version := make([]any, len(parts))
 	for i, p := range parts {
 		version[i] = weak.Make(p.Zone) // so that a list does not keep a zone of which nothing else is left

@@ -21,9 +21,9 @@ import (
 
 // Owner is an owner of the server block.
 type Owner struct {
-	Upstream status.Upstream
-	Log      *history.Log
-	Import   pattern.Filter
+	Report status.FollowedOwner
+	Log    *history.Log
+	Import pattern.Filter
 }
 
 // block is a server block with the owners of its zone.Config.
@@ -47,7 +47,7 @@ func Answer(config *zone.Config, z *zone.Zone, owners []Owner, name string, qtyp
 		a.Holder = b.holder(e.Holder)
 	}
 	for _, r := range e.Rivals {
-		a.Rivals = append(a.Rivals, status.Rival{Owner: owners[r.Owner].Upstream.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
+		a.Rivals = append(a.Rivals, status.Rival{Owner: owners[r.Owner].Report.ID, Service: r.Service, FQDN: r.FQDN, Rule: r.Rule})
 	}
 	for _, i := range e.Owners {
 		a.Owners = append(a.Owners, b.part(i, name, e.Holder != nil && e.Holder.Owner == i || e.Role == domain.NameServer))
@@ -83,7 +83,7 @@ func verdict(e *zone.Explanation) status.Verdict {
 }
 
 func (b *block) holder(h *zone.Holder) *status.Holder {
-	u := &b.owners[h.Owner].Upstream
+	u := &b.owners[h.Owner].Report
 	holder := &status.Holder{
 		Owner: u.ID, Service: h.Service, FQDN: h.FQDN, Instance: h.Instance, Updated: h.Updated, Stale: h.Stale, Faults: Faults(h.Faults),
 	}
@@ -97,7 +97,7 @@ func (b *block) holder(h *zone.Holder) *status.Holder {
 }
 
 // part returns what there is to say of an owner, whatever the name.
-func part(u *status.Upstream) status.Part {
+func part(u *status.FollowedOwner) status.Part {
 	return status.Part{
 		ID: u.ID, State: u.State, Known: u.Known, Since: u.Since, Expires: u.Expires, Failure: u.Failure, Remedy: u.Remedy, NextAttempt: u.NextAttempt,
 	}
@@ -106,7 +106,7 @@ func part(u *status.Upstream) status.Part {
 // part returns what the owner at an index has to do with a name. Taken says that one of its
 // services has it, or the zone itself, so that nothing is left out.
 func (b *block) part(i int, name string, taken bool) status.Part {
-	u, log := &b.owners[i].Upstream, b.owners[i].Log
+	u, log := &b.owners[i].Report, b.owners[i].Log
 	p := part(u)
 	if !taken {
 		p.NotImported, p.NotAdmitted = b.leavesOut(i, name)
@@ -127,7 +127,7 @@ func (b *block) part(i int, name string, taken bool) status.Part {
 // Elsewhere returns what an owner has to do with a name that is in none of the zones that it
 // was given, and false if it has not been refused that name.
 func Elsewhere(o *Owner, name string) (p status.Part, ok bool) {
-	p = part(&o.Upstream)
+	p = part(&o.Report)
 	for _, r := range o.Log.Refusals() {
 		if _, of, _ := strings.Cut(above(name), "."); called(r.Service, name) || r.FQDN == above(name) || r.FQDN != "" && r.FQDN == of { // of an instance
 			p.Refusals = append(p.Refusals, r)
@@ -206,7 +206,7 @@ func filtered(f *pattern.Filter, fqdn federation.FQDN) string {
 // their labels, if it does. Which ones they are is not kept.
 func (b *block) labels(i int) string {
 	o := &b.owners[i]
-	if len(o.Import.Labels) == 0 || o.Upstream.NotImported == 0 {
+	if len(o.Import.Labels) == 0 || o.Report.NotImported == 0 {
 		return ""
 	}
 	return fmt.Sprintf("import_labels leaves out services of this owner without %s; their names are not kept, so this may be one", join(o.Import.Labels))

@@ -47,7 +47,7 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
 	config := consumer.Config{
 		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
-		Rules:        catalog.Config{Settle: time.Minute, Retention: time.Hour},
+		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	}
 	for _, o := range owners {

@@ -16,7 +16,7 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 	t.known, t.complete = true, t.complete || complete
 	t.state++
 	if !complete {
-		t.graves = newGraves() // the store may have begun to count anew
+		t.tombstones = newTombstones() // the store may have begun to count anew
 	}
 	for _, v := range nodes {
 		e := t.recall(v, first, now)
@@ -29,7 +29,7 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 			continue
 		}
 		e.version = 0 // whatever the store has from now on is later
-		if e.flying != nil {
+		if e.committing != nil {
 			e.missing = true
 			continue
 		}
@@ -102,7 +102,7 @@ func (t *Table) recall(v store.Versioned, first bool, now time.Time) *entry {
 	e := t.entries[v.Node.Key]
 	if e != nil && v.Version < e.version {
 		// The state is that of a moment before, or the store has begun to count anew.
-		if e.flying != nil {
+		if e.committing != nil {
 			e.version = v.Version
 			return e
 		}
@@ -161,7 +161,7 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 	n := v.Node
 	e := t.entries[n.Key]
 	switch {
-	case e == nil && v.Version <= t.graves.of(n.Key):
+	case e == nil && v.Version <= t.tombstones.of(n.Key):
 		return
 	case e == nil:
 		e = t.entry(n.Key)
@@ -183,15 +183,15 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 	next := e.next
 	switch {
 	case next == nil || next.again:
-		t.set(e, n, e.flying, next)
+		t.set(e, n, e.committing, next)
 	case foreign && e.holder == nil: // whoever has it now goes on with it
-		t.set(e, n, e.flying, nil)
+		t.set(e, n, e.committing, nil)
 		t.finish(next, nil)
 	case next.node != nil && identical(next.node, n): // Commit could not tell
-		t.set(e, n, e.flying, nil)
+		t.set(e, n, e.committing, nil)
 		t.finish(next, n)
 	default:
-		t.set(e, n, e.flying, next)
+		t.set(e, n, e.committing, next)
 	}
 	t.mind(e, now)
 	t.crowd(e)
@@ -269,18 +269,18 @@ func (t *Table) lose(e *entry) {
 		return
 	case !t.mayWithdraw(e, true, nil):
 		e.missing = true
-		if c == nil && e.flying == nil && !t.isForeign(e.stored) {
+		if c == nil && e.committing == nil && !t.isForeign(e.stored) {
 			t.request(e, &change{node: e.stored})
 		}
 		t.put(e)
 	case c != nil && c.node == nil:
-		t.set(e, nil, e.flying, nil)
+		t.set(e, nil, e.committing, nil)
 		t.finish(c, nil)
 	default:
 		if e.old && e.wanted() == e.stored { // what the owner kept before its start ends in a store that is shared
 			t.expired(e.stored, Convergence)
 		}
-		t.set(e, nil, e.flying, c)
+		t.set(e, nil, e.committing, c)
 	}
 }
 
@@ -321,7 +321,7 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 		t.queue = t.queue[1:]
 		e.queued = false
 		c := e.next
-		if c == nil || e.flying != nil || !t.stillDue(e, c, now) {
+		if c == nil || e.committing != nil || !t.stillDue(e, c, now) {
 			continue
 		}
 		c.seen = e.version
@@ -415,7 +415,7 @@ func (t *Table) Settle(outcomes []store.Outcome, now time.Time) {
 }
 
 func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
-	c := e.flying
+	c := e.committing
 	switch {
 	case outcome.Conflict && c.node == nil && c.seen != e.version && (e.stored == nil || !e.missing && t.isForeign(e.stored)):
 		// Somebody has it now, or nobody.
@@ -449,7 +449,7 @@ func (t *Table) settle(e *entry, outcome store.Outcome, now time.Time) {
 
 // back lets a change wait again that was not made, if it is still wanted.
 func (t *Table) back(e *entry) {
-	c, next := e.flying, e.next
+	c, next := e.committing, e.next
 	if next == nil {
 		t.set(e, e.stored, nil, c)
 		return
@@ -462,7 +462,7 @@ func (t *Table) back(e *entry) {
 // are stored.
 func (t *Table) Retry() {
 	for _, e := range t.batch {
-		if n := e.flying.node; n != nil {
+		if n := e.committing.node; n != nil {
 			t.setTried(e, n)
 		}
 		t.back(e)
@@ -472,32 +472,32 @@ func (t *Table) Retry() {
 	t.batch = t.batch[:0]
 }
 
-// graves are the versions of deletions that this owner has made, because the store may
+// tombstones are the versions of deletions that this owner has made, because the store may
 // tell of what was before after that. There is room for the last ones.
-type graves struct {
+type tombstones struct {
 	versions map[node.Key]int64
 	ring     []node.Key
 	next     int
 }
 
-const mostGraves = 1 << 14
+const mostTombstones = 1 << 14
 
-func newGraves() graves { return graves{versions: make(map[node.Key]int64)} }
+func newTombstones() tombstones { return tombstones{versions: make(map[node.Key]int64)} }
 
-func (g *graves) dig(key node.Key, version int64) {
+func (g *tombstones) add(key node.Key, version int64) {
 	if _, ok := g.versions[key]; ok {
 		g.versions[key] = version
 		return
 	}
-	if len(g.ring) < mostGraves {
+	if len(g.ring) < mostTombstones {
 		g.ring = append(g.ring, key)
 	} else {
 		delete(g.versions, g.ring[g.next])
 		g.ring[g.next] = key
-		g.next = (g.next + 1) % mostGraves
+		g.next = (g.next + 1) % mostTombstones
 	}
 	g.versions[key] = version
 }
 
 // of returns the version of the deletion of the key, or 0.
-func (g *graves) of(key node.Key) int64 { return g.versions[key] }
+func (g *tombstones) of(key node.Key) int64 { return g.versions[key] }

@@ -40,29 +40,29 @@ type Config struct {
 
 // Table is the state of a source. It is not safe for concurrent use.
 type Table struct {
-	config   Config
-	start    time.Time // from which deadlines count
-	known    bool      // whether the store has told its state
-	complete bool      // whether it was complete
-	converge time.Time // until when nodes are old
-	absent   bool      // whether the store is away
-	returned time.Time // when it was there again
-	cut      bool      // whether providers were sent away because of that
-	entries  map[node.Key]*entry
-	services map[federation.FQDN]*service
-	streams  map[uint64]*Stream // those that have not left, or that nodes name
-	quotas   map[account]*quota
-	due      deadline.Queue[*entry]
-	queue    []*entry // with changes to take
-	batch    []*entry // with changes that were taken
-	stuck    []*entry // with changes in conflict
-	dirty    []*service
-	answers  []delivery
-	released []uint64
-	graves   graves
-	order    uint64 // of the stream that was opened last
-	state    uint32 // how often the store has told its state
-	numbers  Numbers
+	config     Config
+	start      time.Time // from which deadlines count
+	known      bool      // whether the store has told its state
+	complete   bool      // whether it was complete
+	converge   time.Time // until when nodes are old
+	absent     bool      // whether the store is away
+	returned   time.Time // when it was there again
+	cut        bool      // whether providers were sent away because of that
+	entries    map[node.Key]*entry
+	services   map[federation.FQDN]*service
+	streams    map[uint64]*Stream // those that have not left, or that nodes name
+	quotas     map[account]*quota
+	due        deadline.Queue[*entry]
+	queue      []*entry // with changes to take
+	batch      []*entry // with changes that were taken
+	stuck      []*entry // with changes in conflict
+	dirty      []*service
+	answers    []delivery
+	released   []uint64
+	tombstones tombstones
+	order      uint64 // of the stream that was opened last
+	state      uint32 // how often the store has told its state
+	numbers    Numbers
 }
 
 // Numbers count what is in a table, and what has become of it.
@@ -88,19 +88,19 @@ const (
 // entry is what is known of one key. It exists while the store holds a node, or a
 // change waits.
 type entry struct {
-	key     node.Key
-	stored  *node.Node // what is published; nil: nothing
-	version int64      // of what the store is known to hold, or of its deletion
-	flying  *change    // that is being committed
-	next    *change    // that waits
-	tried   *node.Node // that the store may hold: Commit could not tell
-	holder  *hold      // of the stream of this owner that holds the node
-	former  uint64     // order of the last stream of this owner that lost it to another owner's
-	service *service
-	place   int    // in the entries of service
-	quota   *quota // in which what is wanted counts
-	due     deadline.Item[*entry]
-	state   uint32 // the last state of the store that had it
+	key        node.Key
+	stored     *node.Node // what is published; nil: nothing
+	version    int64      // of what the store is known to hold, or of its deletion
+	committing *change    // that is being committed
+	next       *change    // that waits
+	tried      *node.Node // that the store may hold: Commit could not tell
+	holder     *hold      // of the stream of this owner that holds the node
+	former     uint64     // order of the last stream of this owner that lost it to another owner's
+	service    *service
+	place      int    // in the entries of service
+	quota      *quota // in which what is wanted counts
+	due        deadline.Item[*entry]
+	state      uint32 // the last state of the store that had it
 
 	missing   bool // whether the store does not have stored any more: it is put again
 	ours      bool // whether this owner sees to the deadline
@@ -147,7 +147,7 @@ func New(config Config, now time.Time) *Table {
 	return &Table{
 		config: config, start: now, converge: now.Add(config.Convergence),
 		entries: make(map[node.Key]*entry), services: make(map[federation.FQDN]*service),
-		streams: make(map[uint64]*Stream), quotas: make(map[account]*quota), graves: newGraves(),
+		streams: make(map[uint64]*Stream), quotas: make(map[account]*quota), tombstones: newTombstones(),
 		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
 	}
 }
@@ -161,10 +161,10 @@ func (e *entry) wanted() *node.Node {
 }
 
 // coming returns the last change that is not stored yet, or nil.
-func (e *entry) coming() *change { return cmp.Or(e.next, e.flying) }
+func (e *entry) coming() *change { return cmp.Or(e.next, e.committing) }
 
 // settled reports whether the store has what is wanted.
-func (e *entry) settled() bool { return e.next == nil && e.flying == nil && !e.missing }
+func (e *entry) settled() bool { return e.next == nil && e.committing == nil && !e.missing }
 
 // before returns the version that the store must have for a change.
 func (e *entry) before() int64 {
@@ -193,11 +193,11 @@ func (t *Table) entry(key node.Key) *entry {
 
 // set changes what is stored and what is to be, and all that counts it. An entry that
 // has neither is gone afterwards.
-func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
-	wanted, settled, before := e.wanted(), e.flying == nil && e.next == nil, e.stored
-	t.refer(stored, flying, next, 1)
-	t.refer(e.stored, e.flying, e.next, -1)
-	e.stored, e.flying, e.next = stored, flying, next
+func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
+	wanted, settled, before := e.wanted(), e.committing == nil && e.next == nil, e.stored
+	t.refer(stored, committing, next, 1)
+	t.refer(e.stored, e.committing, e.next, -1)
+	e.stored, e.committing, e.next = stored, committing, next
 	if stored != before {
 		t.numbers.Nodes += count(stored != nil) - count(before != nil)
 		if t.config.Changed != nil {
@@ -206,14 +206,14 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 		barred := e.barred
 		e.barred = stored != nil && t.isForeign(stored) && t.bars(stored)
 		if stored == nil || before == nil || !sameNode(stored, before) || e.barred != barred {
-			t.soil(e.service)
+			t.markDirty(e.service)
 		}
 	}
 	if e.denied && e.wanted() != nil {
 		e.denied = false
-		t.soil(e.service)
+		t.markDirty(e.service)
 	}
-	t.numbers.Pending += count(e.flying != nil || e.next != nil) - count(!settled)
+	t.numbers.Pending += count(e.committing != nil || e.next != nil) - count(!settled)
 	if now := e.wanted(); now != wanted {
 		t.account(e, now)
 		if now == nil {
@@ -223,7 +223,7 @@ func (t *Table) set(e *entry, stored *node.Node, flying, next *change) {
 			e.ours = false
 		}
 	}
-	if e.stored == nil && e.flying == nil && e.next == nil && e.tried == nil {
+	if e.stored == nil && e.committing == nil && e.next == nil && e.tried == nil {
 		t.remove(e)
 	}
 }
@@ -237,7 +237,7 @@ func (t *Table) setTried(e *entry, n *node.Node) {
 	}
 	if former != nil {
 		t.count(former.Stream, -1)
-		if e.stored == nil && e.flying == nil && e.next == nil && n == nil {
+		if e.stored == nil && e.committing == nil && e.next == nil && n == nil {
 			t.remove(e)
 		}
 	}
@@ -252,12 +252,12 @@ func count(is bool) int {
 }
 
 // refer counts what names streams.
-func (t *Table) refer(stored *node.Node, flying, next *change, by int) {
+func (t *Table) refer(stored *node.Node, committing, next *change, by int) {
 	if stored != nil {
 		t.count(stored.Stream, by)
 	}
-	if flying != nil && flying.node != nil {
-		t.count(flying.node.Stream, by)
+	if committing != nil && committing.node != nil {
+		t.count(committing.node.Stream, by)
 	}
 	if next != nil && next.node != nil {
 		t.count(next.node.Stream, by)
@@ -295,8 +295,8 @@ func (t *Table) account(e *entry, wanted *node.Node) {
 	e.quota = q
 }
 
-// soil notes that the service is to be rendered.
-func (t *Table) soil(s *service) {
+// markDirty notes that the service is to be rendered.
+func (t *Table) markDirty(s *service) {
 	if !s.dirty {
 		s.dirty = true
 		t.dirty = append(t.dirty, s)
@@ -335,7 +335,7 @@ func (t *Table) age(e *entry) {
 // remove forgets the entry.
 func (t *Table) remove(e *entry) {
 	if e.version > 0 {
-		t.graves.dig(e.key, e.version)
+		t.tombstones.add(e.key, e.version)
 	}
 	delete(t.entries, e.key)
 	s := e.service
@@ -351,7 +351,7 @@ func (t *Table) remove(e *entry) {
 
 // put lets the entry be in the queue of those with changes to take.
 func (t *Table) put(e *entry) {
-	if e.queued || e.waiting || e.flying != nil || e.next == nil {
+	if e.queued || e.waiting || e.committing != nil || e.next == nil {
 		return
 	}
 	if len(t.queue) > spareQueue+2*t.numbers.Pending {
@@ -376,11 +376,11 @@ func (t *Table) request(e *entry, c *change) {
 	if c.stream != nil {
 		c.stream.pending++
 	}
-	if c.node == nil && e.stored == nil && e.flying == nil && e.tried == nil {
+	if c.node == nil && e.stored == nil && e.committing == nil && e.tried == nil {
 		t.set(e, nil, nil, nil) // it was never stored
 		t.finish(c, nil)
 	} else {
-		t.set(e, e.stored, e.flying, c)
+		t.set(e, e.stored, e.committing, c)
 		t.put(e)
 	}
 	t.supersede(former, c)
@@ -392,7 +392,7 @@ func (t *Table) deny(e *entry) {
 	t.request(e, &change{})
 	if e.stored != nil && t.mayWithdraw(e, false, nil) {
 		e.denied = true
-		t.soil(e.service)
+		t.markDirty(e.service)
 	}
 }
 

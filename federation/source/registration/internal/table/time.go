@@ -70,7 +70,7 @@ func (t *Table) linger(e *entry, now time.Time) {
 	e.lingering = true
 	e.service.lingering = e
 	if c := e.next; c != nil {
-		t.set(e, e.stored, e.flying, nil)
+		t.set(e, e.stored, e.committing, nil)
 		if c.stream != nil {
 			t.done(c.stream)
 		}
@@ -104,12 +104,12 @@ func (t *Table) SetRules(r *rules.Rules, report func(n *node.Node, refusal rules
 		case e.wanted() == nil: // it is being deleted
 			if e.stored != nil && t.bars(e.stored) {
 				e.denied = true
-				t.soil(e.service)
+				t.markDirty(e.service)
 			}
 		case !e.ours:
 			if barred := e.stored != nil && t.isForeign(e.stored) && t.bars(e.stored); barred != e.barred {
 				e.barred = barred
-				t.soil(e.service)
+				t.markDirty(e.service)
 			}
 		case e.holder != nil:
 			held = append(held, e)

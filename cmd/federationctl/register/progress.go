@@ -1,0 +1,161 @@
+package register
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/provider"
+)
+
+// progress says what happens, one line for each change.
+type progress struct {
+	stderr io.Writer
+
+	// guarded by mu, which is held while a line is written
+	mu         sync.Mutex
+	registered bool            // or lost, so that clients may know of it
+	ever       bool            // it was registered at some time
+	lost       map[string]bool // the kinds of failures that were reported since it was registered
+}
+
+func newProgress(stderr io.Writer) *progress {
+	return &progress{stderr: stderr, lost: make(map[string]bool)}
+}
+
+// withdraws says that the node is withdrawn for good, and reports whether clients may know
+// of it.
+func (j *progress) withdraws(service string, caches time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	was := j.registered
+	j.registered = false
+	if was && caches > 0 {
+		j.linef("withdrawing %s, and waiting %v for the caches of its clients", service, caches)
+	} else if was {
+		j.linef("withdrawing %s", service)
+	}
+	return was
+}
+
+// changed says what has become of the node. It is the OnChange of a provider.
+func (j *progress) changed(s provider.Status) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch s.State {
+	case provider.Registered:
+		again := ""
+		if j.ever && len(j.lost) > 0 {
+			again = " again"
+		}
+		j.registered, j.ever = true, true
+		clear(j.lost)
+		j.linef("registered%s: %s at %s, with owner %s, ttl %v", again, s.Node.Service, shown(s.URI), s.Owner, s.TTL)
+	case provider.Refused:
+		j.registered = false
+		clear(j.lost)
+		j.linef("refused by owner %s: %s at %s: rule %s: %s; the owner is asked again now and then",
+			s.Owner, s.Node.Service, s.Node.URI, shown(s.Rule), shown(s.Reason))
+	case provider.Lost:
+		if j.fresh(s.Err) {
+			j.linef("owner %s is lost: %v; registered until %s at least, trying again", s.Owner, s.Err, s.Until.Format(time.TimeOnly))
+		}
+	case provider.Pending:
+		j.registered = false
+		if s.Err != nil && j.fresh(s.Err) {
+			j.linef("not registered with owner %s: %v; %s; trying again", s.Owner, s.Err, remedy(s.Err))
+		}
+	}
+}
+
+// unhealthy says that the program is not healthy.
+func (j *progress) unhealthy(failure error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.registered {
+		j.linef("check fails: %v; withdrawn until it succeeds", failure)
+	} else {
+		j.linef("check fails: %v; not registered until it succeeds", failure)
+	}
+	j.registered = false
+	clear(j.lost)
+}
+
+// healthy says that the program is healthy.
+func (j *progress) healthy() { j.sayf("check succeeds; registering") }
+
+// sayf writes a line.
+func (j *progress) sayf(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.linef(format, args...)
+}
+
+// linef writes a line. j.mu is held.
+func (j *progress) linef(format string, args ...any) {
+	fmt.Fprintf(j.stderr, "federationctl: "+format+"\n", args...)
+}
+
+// maxKinds bounds the kinds of failures that are reported until the node is registered.
+const maxKinds = 20
+
+// fresh reports whether a failure is of a kind that was not reported since the node was
+// registered. j.mu is held.
+func (j *progress) fresh(err error) bool {
+	kind := kindOf(err)
+	if j.lost[kind] || len(j.lost) >= maxKinds {
+		return false
+	}
+	j.lost[kind] = true
+	return true
+}
+
+// kindOf returns the same text for failures that are the same to a reader. It leaves out
+// what changes from one attempt to the next, such as a port.
+func kindOf(err error) string {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		return network.Err.Error()
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Code().String()
+	}
+	return err.Error()
+}
+
+// remedy returns what can be done about a failure.
+func remedy(err error) string {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "check --ca and --owner-id, or the host in --server"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "check --server: what answers there does not speak TLS"
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return "check the host in --server"
+	}
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return "check --cert, or have the owner's rules name its identity"
+	case codes.Unimplemented:
+		return "check --server and --server-name: no programs register there"
+	default:
+		return "check --server, and that the owner is up and has the authority of --cert in its CA file"
+	}
+}
+
+// shown returns what an owner has sent, quoted unless it is plain.
+func shown(text string) string {
+	if quoted := federation.Quote(text); quoted != `"`+text+`"` || text == "" || strings.Contains(text, " ") {
+		return quoted
+	}
+	return text
+}

@@ -1,0 +1,233 @@
+package consumer_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+)
+
+// neverStale fails the test when a service is stale, or the owner lost, in what was
+// published since the last call.
+func (w *world) neverStale() {
+	w.t.Helper()
+	for _, c := range w.take() {
+		if c.Status.Stale > 0 || c.Status.State == catalog.Stale || c.Status.Failure != nil {
+			w.t.Errorf("published is %+v", c)
+		}
+	}
+}
+
+// Refetch fetches what was refused on a new stream, at once. Nothing is stale
+// meanwhile, and the log says why there is a new stream.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+		config := w.config()
+		refuse := true
+		config.Rules.Admit = func(s *federation.Service) *federation.InvalidError {
+			if refuse && s.Name == "api" {
+				return &federation.InvalidError{Reason: federation.ReasonOutOfZone}
+			}
+			return nil
+		}
+		m, _ := w.run(config)
+		w.await(m, "synced 1/0")
+		time.Sleep(30 * time.Minute)
+		w.wantLog(`WARN msg="message of owner refused"`, `INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=1`)
+		w.take()
+		refuse = false
+		m.Configure(config.Rules)
+		if got := w.attempts(); got != 1 {
+			t.Errorf("%d attempts before the renewal", got)
+		}
+		m.Refetch()
+		time.Sleep(time.Millisecond)
+		if got := state(m); got != "synced 2/0" || w.names() != "api web" || w.attempts() != 2 {
+			t.Errorf("after %d attempts the owner is %s with %s", w.attempts(), got, w.names())
+		}
+		w.neverStale()
+		w.wantLog(`INFO msg="owner is subscribed to anew: services that were refused may be admitted now" services=1`)
+		time.Sleep(time.Hour)
+		if got := w.attempts(); got != 2 {
+			t.Errorf("%d attempts an hour after the renewal", got)
+		}
+		w.wantLog()
+	})
+}
+
+// A refetch that is wanted before the catalog is complete waits for that, and one
+// that is wanted before a stream is opened is not needed.
+func TestRenewWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, _ := w.run(w.config())
+		time.Sleep(time.Minute)
+		m.Refetch()
+		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nwait 10m\nend\nhang")
+		w.await(m, "syncing 1/0")
+		before := w.attempts()
+		time.Sleep(5 * time.Minute)
+		m.Refetch()
+		if got := state(m); got != "syncing 1/0" || w.attempts() != before {
+			t.Errorf("after %d attempts the owner is %s", w.attempts()-before, got)
+		}
+		w.await(m, "synced 1/0")
+		time.Sleep(time.Second)
+		if got := w.attempts(); got != before+1 {
+			t.Errorf("%d attempts after the catalog was complete", got-before)
+		}
+		time.Sleep(time.Minute)
+		w.take()
+		time.Sleep(time.Hour)
+		if got := w.attempts(); got != before+1 {
+			t.Errorf("%d attempts in an hour", got-before)
+		}
+	})
+}
+
+// limited runs a mirror that has room for two services, with an owner that offers
+// three, until the catalog is complete.
+func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *owner.Registry, rules catalog.Rules) {
+	t.Helper()
+	config := w.config()
+	config.Rules.MaxServices = 2
+	registry, _ = w.serve(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+	m, _ = w.run(config)
+	w.await(m, "synced 2/0")
+	time.Sleep(10 * time.Minute)
+	w.take()
+	if got := w.names(); got != "a b" || w.attempts() != 1 {
+		t.Fatalf("after %d attempts the services are %s", w.attempts(), got)
+	}
+	return m, registry, config.Rules
+}
+
+// Room that was freed under a limit is for what was refused, at once for the first
+// time, and then once a minute.
+func TestFreedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		config := w.config()
+		config.Rules.MaxServices = 2
+		registry, _ := w.serve(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"),
+			service(t, "c.fed.example", "192.0.2.3"), service(t, "d.fed.example", "192.0.2.4"))
+		m, _ := w.run(config)
+		w.await(m, "synced 2/0")
+		time.Sleep(10 * time.Minute)
+		if got := w.names(); got != "a b" || w.attempts() != 1 {
+			t.Fatalf("after %d attempts the services are %s", w.attempts(), got)
+		}
+		w.take()
+		registry.Delete("b")
+		if got := w.names(); got != "a c" || w.attempts() != 2 {
+			t.Errorf("after %d attempts the services are %s", w.attempts(), got)
+		}
+		time.Sleep(10 * time.Second)
+		registry.Delete("c")
+		time.Sleep(50*time.Second - 1)
+		if got := w.names(); got != "a" || w.attempts() != 2 {
+			t.Errorf("a minute after the renewal the services are %s after %d attempts", got, w.attempts())
+		}
+		time.Sleep(time.Nanosecond)
+		if got := w.names(); got != "a d" || w.attempts() != 3 {
+			t.Errorf("a minute after the renewal the services are %s after %d attempts", got, w.attempts())
+		}
+		w.neverStale()
+		if got := state(m); got != "synced 2/0" {
+			t.Errorf("owner is %s", got)
+		}
+		time.Sleep(time.Hour)
+		if got := w.attempts(); got != 3 {
+			t.Errorf("%d attempts in the end", got)
+		}
+	})
+}
+
+// New limits are tried at once, even right after another refetch.
+func TestConfigureMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, registry, rules := limited(t, w)
+		registry.Delete("b")
+		if got := w.names(); got != "a c" || w.attempts() != 2 {
+			t.Errorf("after %d attempts the services are %s", w.attempts(), got)
+		}
+		time.Sleep(time.Second)
+		rules.MaxServices = 1
+		m.Configure(rules)
+		rules.MaxServices = 3
+		m.Configure(rules)
+		time.Sleep(time.Millisecond)
+		if got := state(m); got != "synced 2/0" || w.attempts() != 3 {
+			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
+		}
+	})
+}
+
+// A refetch that cannot be had is a loss from when the stream was given up.
+func TestRenewalFails(t *testing.T) {
+	for name, then := range map[string]string{
+		"refused at once":  "status Unavailable",
+		"says nothing":     "hang",
+		"breaks off early": "upsert a a.fed.example 192.0.2.1\nreset\n---\nstatus Unavailable",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.misbehave("announce\nservices 0 3 fed.example\nend\nhang\n---\n" + then)
+				config := w.config()
+				config.Rules.Retention = 5 * time.Minute
+				m, _ := w.run(config)
+				w.await(m, "synced 3/0")
+				time.Sleep(10 * time.Minute)
+				start := time.Now()
+				m.Refetch()
+				time.Sleep(time.Minute)
+				s := m.Status()
+				if s.State == catalog.Synced || s.Stale != s.Services || !s.Lost.Equal(start) {
+					t.Errorf("owner is %s, lost at %v", state(m), s.Lost.Sub(start))
+				}
+				time.Sleep(5 * time.Minute)
+				if s := m.Status(); !s.Expired {
+					t.Errorf("after the retention the owner is %s", state(m))
+				}
+			})
+		})
+	}
+}
+
+// After a refetch that failed, the next one has its turn: the owner is well again.
+func TestRenewAfterFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave(`announce
+			upsert web web.fed.example 192.0.2.1
+			end
+			hang
+			---
+			status Unavailable
+			---
+			announce
+			upsert web web.fed.example 192.0.2.1
+			end
+			hang`)
+		m, _ := w.run(w.config())
+		w.await(m, "synced 1/0")
+		m.Refetch()
+		time.Sleep(time.Minute)
+		if got := state(m); got != "synced 1/0" || w.attempts() != 3 {
+			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
+		}
+		m.Refetch()
+		time.Sleep(time.Minute)
+		if got := state(m); got != "synced 1/0" || w.attempts() != 4 {
+			t.Errorf("after %d attempts the owner is %s", w.attempts(), got)
+		}
+	})
+}

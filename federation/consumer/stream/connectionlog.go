@@ -1,0 +1,116 @@
+package stream
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+)
+
+// connectionLog logs changes of the connection to the owner. What repeats with every
+// attempt, or with every message, it logs once. Its logger bounds the lines a minute.
+type connectionLog struct {
+	logger  *slog.Logger
+	accepts bool // the owner opens the streams; read-only
+
+	address  string          // of the replica that is connected; "" for none
+	lost     time.Time       // when the last connection was lost; zero before there was one
+	ends     map[string]bool // addresses and kinds of ends that were logged since then; only kinds where it accepts
+	slowEnds map[string]bool // the same of slow ends, until a stream ends otherwise
+	refusals map[string]bool // services and reasons that were logged
+	pathless bool            // the last path made no sense, which was logged
+}
+
+// maxRefusals bounds the refusals that are remembered: a catalog may be full of
+// them, and an owner may make up new ones for ever.
+const maxRefusals = 100
+
+func newConnectionLog(logger *slog.Logger) connectionLog {
+	return connectionLog{
+		logger: loglimit.Logger(logger), ends: make(map[string]bool), slowEnds: make(map[string]bool), refusals: make(map[string]bool),
+	}
+}
+
+// connected notes that a valid message came from the address. That an owner is back
+// is logged only for debugging: another line says that its catalog is complete again.
+func (j *connectionLog) connected(address string) {
+	switch {
+	case j.address == address:
+		return
+	case j.lost.IsZero():
+		j.logger.Info("connected to owner", "address", address)
+	default:
+		j.logger.Debug("owner is back", "address", address, "after", time.Since(j.lost).Round(time.Second))
+	}
+	j.address = address
+	clear(j.ends)
+}
+
+// ended notes the end of a session, after which the owner may be parked.
+func (j *connectionLog) ended(address string, e end, parked bool) {
+	attributes := []any{"address", address, "error", e.Error()}
+	if remedy := e.Remedy(); remedy != "" {
+		attributes = append(attributes, "remedy", remedy)
+	}
+	key := e.kind()
+	if !j.accepts { // or the address has another port each time
+		key = address + " " + key
+	}
+	text := "not connected to owner, still trying"
+	if j.accepts {
+		text = "owner has connected, but its catalog did not come"
+	}
+	again := j.ends[key] || e.verdict == slow && j.slowEnds[key]
+	if j.address != "" {
+		if e.verdict != slow {
+			clear(j.slowEnds)
+		}
+		text = "owner is lost, trying to connect again"
+		if j.accepts {
+			text = "owner is lost, and has to connect again"
+		}
+		j.address, j.lost = "", time.Now()
+	}
+	switch {
+	case e.verdict == park && e.after > 0 && again: // the same as some minutes ago
+	case parked && e.after > 0:
+		j.ends[key] = true
+		j.logger.Error("owner is parked: tried again in some minutes, or when the certificate, key or CA files or the configuration change", attributes...)
+	case parked:
+		j.logger.Error("owner is parked: not tried again before the certificate, key or CA files or the configuration change", attributes...)
+	case e.verdict == park && e.after == 0:
+		j.logger.Warn("address of owner is not tried again before the certificate, key or CA files or the configuration change", attributes...)
+	case !again:
+		j.ends[key], j.slowEnds[key] = true, true
+		j.logger.Warn(text, attributes...)
+	}
+}
+
+// calmed notes that the owner ended the stream because of too many pings.
+func (j *connectionLog) calmed(address string, interval time.Duration) {
+	j.logger.Warn("owner gets more pings than it allows (too_many_pings), interval doubled; set keepalive to a value that it allows",
+		"address", address, "keepalive", interval)
+}
+
+// path notes why the path in the header of a stream makes no sense, or that it does.
+func (j *connectionLog) path(address string, err error) {
+	if err != nil && !j.pathless {
+		j.logger.Warn("owner does not say through which owners its services come", "address", address, "error", err)
+	}
+	j.pathless = err != nil
+}
+
+// refused notes a message that was refused. It is logged once for each service and
+// reason, as long as these are few.
+func (j *connectionLog) refused(address string, err *federation.InvalidError) {
+	key := string(err.Reason) + " " + err.Service
+	if j.refusals[key] {
+		return
+	}
+	if len(j.refusals) >= maxRefusals {
+		clear(j.refusals)
+	}
+	j.refusals[key] = true
+	j.logger.Warn("message of owner refused", "address", address, "reason", string(err.Reason), "error", err)
+}

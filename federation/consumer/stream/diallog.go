@@ -1,0 +1,123 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// dialLog records why a connection could not be made, which gRPC reports only in
+// the text of a status, and with whom it was made.
+type dialLog struct {
+	address string
+	dial    func(ctx context.Context, address string) (net.Conn, error)
+
+	dialed  atomic.Bool
+	failure atomic.Pointer[failure] // the first one
+	shaken  atomic.Pointer[handshake]
+}
+
+// handshake is what is known after a TLS handshake, as this side sees it.
+type handshake struct {
+	info   credentials.AuthInfo
+	remote net.Addr
+}
+
+// failure is an error from below gRPC. Its text is safe to show: crypto/tls and net
+// repeat nothing that the peer sent, and package mtls quotes it.
+type failure struct {
+	handshake bool // of the TLS handshake, not of dialing
+	err       error
+}
+
+func (f *failure) Error() string {
+	if f.handshake {
+		return fmt.Sprintf("TLS handshake: %v", f.err)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// explain returns the failure that was recorded, or else err.
+func (l *dialLog) explain(err error) error {
+	if f := l.failure.Load(); f != nil && err != nil {
+		return f
+	}
+	return err
+}
+
+func (l *dialLog) see(handshake bool, err error) {
+	l.failure.CompareAndSwap(nil, &failure{handshake, err})
+}
+
+// connect dials once. Where an owner ends the connection before it has seen the
+// stream, gRPC would connect again at once; when to do so is Run's decision.
+func (l *dialLog) connect(ctx context.Context, _ string) (net.Conn, error) {
+	if l.dialed.Swap(true) {
+		return nil, errors.New("the owner ended the connection before the stream")
+	}
+	conn, err := l.dial(ctx, l.address)
+	if err != nil {
+		l.see(false, err)
+	}
+	return conn, err
+}
+
+// loggedCredentials are credentials whose handshakes are recorded in a dialLog.
+type loggedCredentials struct {
+	credentials.TransportCredentials
+	dialLog *dialLog
+}
+
+func (c loggedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		c.dialLog.see(true, err)
+		return nil, nil, err
+	}
+	c.dialLog.shaken.Store(&handshake{info, raw.RemoteAddr()})
+	return &fresh{Conn: conn, dialLog: c.dialLog}, info, nil
+}
+
+func (c loggedCredentials) Clone() credentials.TransportCredentials {
+	return loggedCredentials{c.TransportCredentials.Clone(), c.dialLog}
+}
+
+// fresh is a connection whose TLS handshake may not be over. In TLS 1.3 a client is
+// done before the server has verified the client's certificate, and learns of a
+// refusal when it reads for the first time (RFC 8446 section 4.4.2.4 and appendix
+// E.1.2).
+type fresh struct {
+	net.Conn
+	dialLog *dialLog
+	read    atomic.Bool // something has been read
+}
+
+func (c *fresh) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.read.Load() {
+		return n, err
+	}
+	if n > 0 {
+		c.read.Store(true)
+	} else if _, refused := alert(err); refused {
+		c.dialLog.see(true, err)
+	}
+	return n, err
+}
+
+// Write hides that the owner is gone until something has been read: gRPC reads at the
+// same time, and at an error of Write it closes the connection before Read has reached
+// the alert that says why.
+func (c *fresh) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil && !c.read.Load() {
+		return len(p), nil
+	}
+	return n, err
+}

@@ -1,0 +1,263 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+)
+
+// witness asks for names all the time, and after every change of the zone.
+type witness struct {
+	wrong []string
+	asked int
+	done  chan struct{}
+	end   chan struct{}
+}
+
+// ask asks the block for the names until stop is called. Each of them must have
+// the answer.
+func ask(b *agent.Block, want map[string]string) *witness {
+	c := &witness{done: make(chan struct{}), end: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		for {
+			for name, want := range want {
+				c.asked++
+				if got := look(b, name); got != want {
+					c.wrong = append(c.wrong, fmt.Sprintf("%s is %s, want %s", name, got, want))
+				}
+			}
+			timer := time.NewTimer(time.Millisecond)
+			select {
+			case <-c.end:
+				timer.Stop()
+				return
+			case <-b.Changed():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}()
+	return c
+}
+
+func (c *witness) stop(t *testing.T) {
+	t.Helper()
+	close(c.end)
+	<-c.done
+	if len(c.wrong) > 0 || c.asked == 0 {
+		t.Errorf("%d wrong answers of %d, the first: %s", len(c.wrong), c.asked, c.wrong[0])
+	}
+}
+
+func prefixes(t *testing.T, list ...string) (all []netip.Prefix) {
+	t.Helper()
+	for _, s := range list {
+		prefix, err := netip.ParsePrefix(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, prefix)
+	}
+	return all
+}
+
+// A reload that forbids addresses takes them out of the catalog at once, and
+// nothing else.
+func TestReloadNarrowsAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "meta.fed.example", "169.254.169.254"))
+		c := w.owner(ownerAddress)
+		c.AllowAddresses = prefixes(t, "169.254.0.0/16")
+		before := w.attach(w.block(1, c))
+		time.Sleep(time.Minute)
+		if got := look(before, "meta.fed.example"); got != "169.254.169.254 60" {
+			t.Fatalf("meta is %s", got)
+		}
+		c.AllowAddresses = nil
+		after := w.attach(w.block(2, c))
+		asking := ask(after, map[string]string{"web.fed.example": "192.0.2.1 60", "nope.fed.example": "NXDOMAIN"})
+		w.agent.Detach(before)
+		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" {
+			t.Errorf("meta is %s", got)
+		}
+		time.Sleep(48 * time.Hour / 1000)
+		asking.stop(t)
+		if got := look(after, "meta.fed.example"); got != "NXDOMAIN" || w.attempts() != 1 || w.state() != "synced 1/0" {
+			t.Errorf("meta is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
+		}
+	})
+}
+
+// A reload that allows more brings what was refused, by a new subscription, while
+// everything else is answered live.
+func TestReloadWidens(t *testing.T) {
+	for name, tc := range map[string]struct {
+		narrow, wide func(*agent.BlockConfig)
+		refused      *federation.Service
+		after        string // its answer
+	}{
+		"addresses": {
+			func(*agent.BlockConfig) {},
+			func(b *agent.BlockConfig) { b.Owners[0].AllowAddresses = prefixes(t, "127.0.0.0/8") },
+			service(t, "zz.fed.example", "127.0.0.1"), "127.0.0.1 60",
+		},
+		"zones": {
+			func(*agent.BlockConfig) {},
+			func(b *agent.BlockConfig) {
+				b.Zone.Owners[0].Origins = append(b.Zone.Owners[0].Origins, fqdn(t, "other.example"))
+			},
+			service(t, "zz.other.example", "192.0.2.9"), "192.0.2.9 60",
+		},
+		"import_names": {
+			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
+			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "*.fed.example") },
+			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+		},
+		"max_services": {
+			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 2 },
+			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 3 },
+			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+		},
+		"max_catalog": {
+			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1600 },
+			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1 << 30 },
+			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), tc.refused)
+				config := w.block(1, w.owner(ownerAddress))
+				tc.narrow(&config)
+				before := w.attach(config)
+				time.Sleep(time.Minute)
+				if w.state() != "synced 2/0" {
+					t.Fatalf("owner is %s", w.state())
+				}
+
+				// A reload that fails changes nothing.
+				config = w.block(2, w.owner(ownerAddress))
+				tc.wide(&config)
+				failed := w.attach(config)
+				w.agent.Retain([]any{1})
+				<-failed.Detached()
+				time.Sleep(time.Minute)
+				if w.attempts() != 1 || w.state() != "synced 2/0" {
+					t.Errorf("%d attempts after a reload that failed, owner is %s", w.attempts(), w.state())
+				}
+
+				config.Configuration = 3
+				after := w.attach(config)
+				asking := ask(after, map[string]string{"a.fed.example": "192.0.2.1 60", "b.fed.example": "192.0.2.2 60"})
+				w.agent.Detach(before)
+				start := time.Now()
+				for look(after, tc.refused.FQDN.String()) != tc.after && time.Since(start) < 10*time.Second {
+					time.Sleep(time.Millisecond)
+				}
+				if got := look(after, tc.refused.FQDN.String()); got != tc.after || time.Since(start) > 2*time.Second {
+					t.Errorf("zz is %s %v after the reload", got, time.Since(start))
+				}
+				time.Sleep(time.Hour / 100)
+				asking.stop(t)
+				if w.attempts() != 2 || w.state() != "synced 3/0" {
+					t.Errorf("%d attempts, owner is %s", w.attempts(), w.state())
+				}
+				if got := look(after, "nope.fed.example"); got != "NXDOMAIN" {
+					t.Errorf("nope is %s", got)
+				}
+				if lines := strings.Join(w.lines(), ""); strings.Contains(lines, "stale") {
+					t.Errorf("the owner was lost in between:\n%s", lines)
+				}
+			})
+		})
+	}
+}
+
+// The names of a zone that a reload adds are not denied before they were fetched.
+func TestReloadAddsZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+		before := w.attach(w.block(1, w.owner(ownerAddress)))
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		config := w.block(2, w.owner(ownerAddress))
+		config.Zone.Owners[0].Origins[0] = fqdn(t, "other.example")
+		after := w.attach(config)
+		w.agent.Detach(before)
+		asking := ask(after, map[string]string{"api.other.example": "SERVFAIL"})
+		time.Sleep(time.Minute)
+		asking.stop(t)
+		w.serve(ownerAddress, service(t, "api.other.example", "192.0.2.2"))
+		time.Sleep(2 * time.Minute)
+		if api, nope := look(after, "api.other.example"), look(after, "nope.other.example"); api != "192.0.2.2 60" || nope != "NXDOMAIN" {
+			t.Errorf("api is %s, nope is %s", api, nope)
+		}
+	})
+}
+
+// Room that an owner frees under a limit is for what was refused for it, soon and
+// not too often.
+func TestFreedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress,
+			service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+		c := w.owner(ownerAddress)
+		c.MaxServices = 2
+		b := w.attach(w.block(1, c))
+		time.Sleep(10 * time.Minute)
+		if look(b, "c.fed.example") != "NXDOMAIN" || w.attempts() != 1 {
+			t.Fatalf("c is %s after %d attempts", look(b, "c.fed.example"), w.attempts())
+		}
+		asking := ask(b, map[string]string{"a.fed.example": "192.0.2.1 60"})
+		registry.Delete("b")
+		time.Sleep(2 * time.Second)
+		if got := look(b, "c.fed.example"); got != "192.0.2.3 60" || w.attempts() != 2 {
+			t.Errorf("c is %s after %d attempts", got, w.attempts())
+		}
+		asking.stop(t)
+
+		before := w.attempts()
+		for range 300 {
+			mustUpsert(t, registry, service(t, "b.fed.example", "192.0.2.2"))
+			time.Sleep(time.Second)
+			registry.Delete("c")
+			time.Sleep(time.Second)
+			mustUpsert(t, registry, service(t, "c.fed.example", "192.0.2.3"))
+			registry.Delete("b")
+			time.Sleep(time.Second)
+		}
+		if n := w.attempts() - before; n > 16 || n == 0 {
+			t.Errorf("%d subscriptions in a quarter of an hour", n)
+		}
+	})
+}
+
+// A refetch that cannot be had is the loss of the owner.
+func TestRenewalFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		registry, _ := w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"))
+		c := w.owner(ownerAddress)
+		c.MaxServices, c.Retention = 1, time.Hour
+		b := w.attach(w.block(1, c))
+		time.Sleep(10 * time.Minute)
+		w.listen(ownerAddress) // where nobody answers
+		registry.Delete("a")
+		time.Sleep(time.Minute)
+		if got := look(b, "b.fed.example"); got != "NXDOMAIN" || w.state() != "stale 0/0" && w.state() != "syncing 0/0" && w.state() != "connecting 0/0" {
+			t.Errorf("b is %s, owner is %s", got, w.state())
+		}
+	})
+}

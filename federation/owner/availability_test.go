@@ -1,0 +1,233 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// expectUnavailable checks that a stream has ended because its catalog is not
+// available, and is not told why.
+func expectUnavailable(tb testing.TB, c *client) {
+	tb.Helper()
+	const want = "the catalog is not available just now; the owner's status page and log say why"
+	if got := c.status(); got.Code() != codes.Unavailable || got.Message() != want {
+		tb.Errorf("the stream ended with %v, expected Unavailable: %s", got, want)
+	}
+}
+
+// TestUnavailable makes the registry unavailable for streams in every state, and then
+// available again:
+//
+//  1. Each of them ends without the reason: one that has everything, one whose window is
+//     full, and one that has not sent its initial request.
+//  2. New streams end as well, as Unavailable only where their consumers may subscribe.
+//  3. What changes meanwhile is told to nobody, and to those that come afterwards.
+func TestUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *Config) { c.Allow = []federation.ID{idOf(t, consumerID)} })
+		set(t, f.registry, []*federation.Service{service("a", 1), service("b", 1)})
+		conn := f.dial(t, consumerID)
+		synced, stuck, silent := subscribe(t, conn), subscribe(t, conn), open(t, conn)
+		synced.nextN(3)
+		stuck.receive()
+		synctest.Wait()
+
+		begun := time.Now()
+		f.registry.SetUnavailable("the cluster is away")
+		f.registry.UpdateEncoded([]*wire.Encoded{encoded(t, service("c", 1))}, []string{"a"})
+		for _, c := range []*client{synced, stuck, silent} {
+			expectUnavailable(t, c)
+		}
+		expectUnavailable(t, open(t, conn))
+		f.registry.SetUnavailable("the cluster is not complete")
+		expectUnavailable(t, subscribe(t, conn))
+		if got := subscribe(t, f.dial(t, strangerID)).status().Code(); got != codes.Unauthenticated {
+			t.Errorf("a stranger got %v, expected Unauthenticated", got)
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("the streams ended after %v, expected at once", took)
+		}
+		stats := f.server.Stats().Catalogs[""]
+		if stats.Unavailable != "the cluster is not complete" || stats.Services != 2 || stats.Unsent != 0 || stats.Ended[codes.Unavailable] != 5 {
+			t.Errorf("unexpected figures %+v", stats)
+		}
+
+		f.registry.SetUnavailable("")
+		f.registry.SetUnavailable("") // is no other availability
+		c := subscribe(t, conn)
+		if diff := cmp.Diff([]string{"upsert b 1", "upsert c 1", "end"}, c.nextN(3)); diff != "" {
+			t.Errorf("unexpected catalog (-want +got):\n%s", diff)
+		}
+		f.registry.SetUnavailable("")
+		upsert(t, f.registry, service("d", 1))
+		if got := c.next(); got != "upsert d 1" {
+			t.Errorf("the next event is %s, expected upsert d 1", got)
+		}
+	})
+}
+
+// TestUnavailableForAMoment makes the registry available again before any stream has
+// noticed. The streams end all the same: they may have missed a change.
+func TestUnavailableForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, nil)
+		c := subscribe(t, f.dial(t, consumerID))
+		c.next()
+		f.registry.SetUnavailable("a moment")
+		f.registry.SetUnavailable("")
+		expectUnavailable(t, c)
+	})
+}
+
+// TestSubscriptionOfAnUnavailableRegistry waits for an event when the registry becomes
+// unavailable, and subscribes when it is.
+func TestSubscriptionOfAnUnavailableRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		s := r.Subscribe()
+		defer s.Close()
+		drain(s)
+		go func() {
+			synctest.Wait() // for Next
+			r.SetUnavailable("away")
+		}()
+		if e, err := s.Next(t.Context()); status.Code(err) != codes.Unavailable {
+			t.Errorf("Next gave %v, %v, expected Unavailable", e, err)
+		}
+		other := r.Subscribe()
+		defer other.Close()
+		upsert(t, r, service("a", 1))
+		if e, err := other.Next(t.Context()); status.Code(err) != codes.Unavailable {
+			t.Errorf("Next of a new subscription gave %v, %v, expected Unavailable", e, err)
+		}
+		r.SetUnavailable("")
+		if got := drain(other); len(got) > 0 {
+			t.Errorf("a subscription of before was told %v", got)
+		}
+	})
+}
+
+// TestNoHalfOfACatalogIsTold turns a registry over for each catalog that a consumer gets:
+// while it is unavailable it holds a half of the next catalog. Subscribers and streams
+// that come at any time get the end marker after whole catalogs only.
+func TestNoHalfOfACatalogIsTold(t *testing.T) {
+	const services, whole = 40, 300
+	f := start(t, func(c *Config) { c.Window = 16 })
+	halves := func(version int) (first, second []*wire.Encoded) {
+		for i := range services {
+			e := encoded(t, service(fmt.Sprintf("s%d", i), version))
+			if i%2 == 0 {
+				first = append(first, e)
+			} else {
+				second = append(second, e)
+			}
+		}
+		return first, second
+	}
+	first, second := halves(0)
+	f.registry.UpdateEncoded(append(first, second...), nil)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var turning, consumers sync.WaitGroup
+	turns := make(chan struct{}, 1) // has a token when a consumer has got a catalog
+	turn := func() {
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
+	turning.Go(func() {
+		for version := 1; ; version++ {
+			select {
+			case <-turns:
+			case <-ctx.Done():
+				return
+			}
+			first, second := halves(version)
+			f.registry.SetUnavailable("half")
+			f.registry.SetEncoded(first)
+			f.registry.UpdateEncoded(second, nil)
+			f.registry.SetUnavailable("")
+		}
+	})
+	// check takes the services up to the end marker, by version.
+	check := func(versions map[string]int) {
+		if len(versions) != 1 {
+			t.Errorf("a catalog had services by version %v, expected one version", versions)
+		}
+		for version, n := range versions {
+			if n != services {
+				t.Errorf("a catalog had %d services of version %s, expected %d", n, version, services)
+			}
+		}
+	}
+	consumers.Go(func() {
+		for got := 0; got < whole; {
+			s := f.registry.Subscribe()
+			versions := make(map[string]int)
+			for {
+				e, err := s.Next(ctx)
+				if err != nil {
+					break
+				}
+				if e.Operation == federation.End {
+					check(versions)
+					got++
+					turn()
+					break
+				}
+				versions[e.Service.Description]++
+			}
+			s.Close()
+		}
+	})
+	conn := f.dial(t, consumerID)
+	consumers.Go(func() {
+		for got := 0; got < whole/10; {
+			c := subscribe(t, conn)
+			versions := make(map[string]int)
+			for {
+				m, err := c.stream.Recv()
+				if status.Code(err) == codes.Unavailable {
+					break
+				}
+				if err != nil {
+					t.Errorf("the stream ended with %v, expected Unavailable", err)
+					return
+				}
+				response := m.GetResponse()
+				c.request(wire.Ack(response.GetNonce(), response.GetContext()))
+				event, err := wire.Decode(response, wire.Policy{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if event.Service == nil {
+					check(versions)
+					got++
+					turn()
+					if err := c.stream.CloseSend(); err != nil {
+						t.Error(err)
+					}
+					c.status()
+					break
+				}
+				versions[event.Service.Description]++
+			}
+		}
+	})
+	consumers.Wait()
+	cancel()
+	turning.Wait()
+}
