@@ -140,8 +140,8 @@ run: build ## run an owner and CoreDNS on 127.0.0.1:1053 with sample look-ups, u
 	@test/run.sh
 
 .PHONY: test
-test: ## run every test that needs nothing but Go
-	$(GOTEST) -modules .,deploy/image,deploy/package -- -timeout 20m ./...
+test: ## run every test that needs nothing but Go (WING=owner: those of federation/owner and of what imports it)
+	$(GOTEST) $(if $(WING),-wing '$(WING)' -- -timeout 20m,-modules .$(comma)deploy/image$(comma)deploy/package -- -timeout 20m ./...)
 
 # The tests of these packages do little but start processes, which are not built with
 # the race detector.
