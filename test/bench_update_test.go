@@ -301,7 +301,7 @@ func BenchmarkStart(b *testing.B) {
 				builder := zone.NewBuilder(benchZone(b), nil)
 				builder.SetStatus(0, zone.Status{Live: 1, Known: true})
 				for _, change := range c.Changes() {
-					builder.PutPacked(0, change.Service, change.Generation, 0)
+					builder.PutPacked(0, change.Packed, change.Generation, 0)
 				}
 				builder.Publish(time.Now())
 			}

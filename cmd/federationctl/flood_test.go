@@ -117,7 +117,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 		},
 		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
-				if change.Service.IsZero() {
+				if change.Op() == catalog.Gone {
 					publish("delete " + change.Name)
 				} else {
 					publish("upsert " + change.Name)

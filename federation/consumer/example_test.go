@@ -35,15 +35,14 @@ func Example() {
 			Addresses: []string{address},
 			Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
 		},
-		Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c consumer.Changes) {
-			for _, change := range c.Services {
-				switch {
-				case change.Service.IsZero():
+			for i := range c.Services {
+				switch change := &c.Services[i]; change.Op() {
+				case catalog.Gone:
 					fmt.Println("gone:", change.Name)
 					stop()
-				case !change.Same: // which it is when it is announced on a new stream
-					s := change.Service.Unpack()
+				case catalog.Offered:
+					s := change.Service()
 					fmt.Println("offered:", s.FQDN, "at", s.Endpoints[0].Address)
 				}
 			}

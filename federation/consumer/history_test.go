@@ -64,7 +64,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 	config := w.config()
 	config.Subscription.File = filepath.Join(t.TempDir(), "catalog")
 	rules := func() catalog.Rules {
-		rules := catalog.Rules{Settle: 5 * time.Second, Retention: []time.Duration{0, time.Minute, time.Hour}[r.IntN(3)]}
+		rules := catalog.Rules{Settle: 5 * time.Second, Retention: []time.Duration{catalog.Forever, time.Minute, time.Hour}[r.IntN(3)]}
 		wanted, bad := []string{"", "one", "two", "three"}[r.IntN(4)], []string{"none", "one", "two", "three"}[r.IntN(4)]
 		filters := r.IntN(2) == 0
 		rules.Admit = func(s *federation.Service) *federation.InvalidError {

@@ -9,7 +9,6 @@
 //
 //	m, err := New(Config{
 //		Subscription: Subscription{Addresses: addresses, Identity: identity},
-//		Rules:        catalog.Rules{Settle: 5 * time.Second, Retention: 24 * time.Hour},
 //		Publish:      func(c Changes) { ... },
 //	})
 //	...
@@ -60,8 +59,7 @@ type Config struct {
 	Subscription Subscription
 
 	// Rules say when the catalog is complete, how long the services of a lost owner
-	// are kept, and what the owner may publish. There are no defaults: with a Settle
-	// of 0 a catalog without an end marker counts as complete after its first service.
+	// are kept, and what the owner may publish; default: 5 s of silence, 24 h, everything.
 	Rules catalog.Rules
 
 	// Name is what the owner is called, in logs and in Subscription.File: the catalog of
@@ -109,7 +107,7 @@ type Config struct {
 // Changes is what has changed since the last call of Config.Publish.
 type Changes struct {
 	// Services are the changes in order; of several for one name the last one
-	// holds. Those that are Same concern only who asks for generations. It is empty
+	// holds. Those that are Confirmed concern only who asks for generations. It is empty
 	// when only the status has changed.
 	Services []catalog.Change
 
@@ -243,6 +241,7 @@ func New(config Config) (*Mirror, error) {
 	if config.Store == nil {
 		config.Store = files{}
 	}
+	config.Rules = withDefaults(config.Rules)
 	config.Name = cmp.Or(config.Name, strings.Join(config.Subscription.Addresses, ","))
 	m := &Mirror{
 		config:  config,
@@ -262,6 +261,12 @@ func New(config Config) (*Mirror, error) {
 	m.published.Since, _ = config.Clock()
 	m.status.Store(new(m.published))
 	return m, nil
+}
+
+func withDefaults(rules catalog.Rules) catalog.Rules {
+	rules.Settle = cmp.Or(rules.Settle, 5*time.Second)
+	rules.Retention = cmp.Or(rules.Retention, 24*time.Hour)
+	return rules
 }
 
 // Run keeps the catalog current until ctx ends. It returns nil then: after the
@@ -299,7 +304,7 @@ func (m *Mirror) Status() Status {
 // out.
 func (m *Mirror) Configure(rules catalog.Rules) {
 	m.change(func(now time.Time) {
-		m.catalog.SetRules(rules, now)
+		m.catalog.SetRules(withDefaults(rules), now)
 		m.refetch.last = time.Time{} // the limits may have changed
 	})
 	m.announce()

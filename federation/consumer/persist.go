@@ -269,7 +269,7 @@ func (m *Mirror) refreshInterval() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	retention := m.catalog.Rules().Retention
-	if retention == 0 {
+	if retention <= 0 {
 		return maxSaveInterval
 	}
 	return min(max(retention/saveShare, saveInterval), maxSaveInterval)

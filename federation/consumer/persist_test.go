@@ -70,7 +70,7 @@ func TestSaveAfterChange(t *testing.T) {
 // passed, but not more often than every five seconds, and at least every hour.
 func TestSaveUnchanged(t *testing.T) {
 	for retention, want := range map[time.Duration]time.Duration{
-		0:                  time.Hour,
+		catalog.Forever:    time.Hour,
 		time.Minute:        5 * time.Second,
 		100 * time.Second:  5 * time.Second,
 		time.Hour:          3 * time.Minute,

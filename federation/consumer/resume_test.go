@@ -300,7 +300,7 @@ func TestResumeIsCut(t *testing.T) {
 		}
 		w.publish = func(c consumer.Changes) {
 			for _, change := range c.Services {
-				if cut.Load() && change.Service.IsZero() {
+				if cut.Load() && change.Op() == catalog.Gone {
 					t.Errorf("%s is withdrawn", change.Name)
 				}
 			}

@@ -94,6 +94,34 @@ func TestRetention(t *testing.T) {
 	}
 }
 
+// Without rules, an owner that does not mark the end of its catalog is synced after five
+// seconds of silence, and once lost its services are kept for a day.
+func TestDefaultRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.misbehave("upsert web web.fed.example 192.0.2.1\nwait 1h\nreset\n---\nstatus Unavailable")
+		config := w.config()
+		config.Rules = catalog.Rules{}
+		m, _ := w.run(config)
+		for _, step := range []struct {
+			after time.Duration
+			want  string
+		}{
+			{5*time.Second - 1, "syncing 1/0"},
+			{1, "synced 1/0"},
+			{time.Hour, "stale 1/1"},
+			{24*time.Hour - 10*time.Second, "stale 1/1"},
+			{10 * time.Second, "expired 0/0"},
+		} {
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := state(m); got != step.want {
+				t.Errorf("%v later the owner is %s, want %s", step.after, got, step.want)
+			}
+		}
+	})
+}
+
 // An owner without an end marker that comes back with less than half is not believed.
 // What is held keeps its own time through another loss.
 func TestHeld(t *testing.T) {

@@ -164,10 +164,10 @@ func (w *world) apply(c consumer.Changes) {
 	defer w.mu.Unlock()
 	w.published = append(w.published, c)
 	for _, change := range c.Services {
-		if change.Service.IsZero() {
+		if change.Op() == catalog.Gone {
 			delete(w.services, change.Name)
 		} else {
-			w.services[change.Name] = change.Service.Unpack()
+			w.services[change.Name] = change.Service()
 		}
 	}
 }

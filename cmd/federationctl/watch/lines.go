@@ -59,12 +59,13 @@ func (l *lines) show(c consumer.Changes) error {
 	if len(c.Services) > 0 || synced {
 		l.heard()
 	}
-	for _, change := range c.Services {
-		if change.Same {
+	for i := range c.Services {
+		change := &c.Services[i]
+		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service()}
+		switch change.Op() {
+		case catalog.Confirmed:
 			continue
-		}
-		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service.Unpack()}
-		if change.Service.IsZero() {
+		case catalog.Gone:
 			event.Operation = federation.Delete
 		}
 		if err := l.write(entry{op: event.Operation.String(), Event: event}); err != nil {

@@ -89,7 +89,7 @@ func (w *Watch) Run(ctx context.Context, identity stream.Identity) error {
 	}
 	return running.run(ctx, consumer.Config{
 		Subscription: consumer.Subscription{Addresses: []string{c.Address}, Identity: identity, Version: c.Version},
-		Rules:        catalog.Rules{Settle: SettleTime, Admit: running.importer.admit(c.Policy)},
+		Rules:        catalog.Rules{Settle: SettleTime, Retention: catalog.Forever, Admit: running.importer.admit(c.Policy)},
 	}, helpers...)
 }
 

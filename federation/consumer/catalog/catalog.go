@@ -14,14 +14,18 @@ import (
 // of a stream and the opening of the next.
 var errNoStream = errors.New("event outside of a stream")
 
+// Forever is a retention without limit.
+const Forever time.Duration = -1
+
 // Rules are what the configuration says about one owner.
 type Rules struct {
-	// Retention is how long services outlive the stream that announced them. 0
-	// means without limit.
+	// Retention is how long services outlive the stream that announced them. Forever, or
+	// 0, means without limit. A consumer.Mirror takes 0 for 24 h.
 	Retention time.Duration
 
-	// Settle is how long the owner must be silent for a catalog whose end it does
-	// not mark to count as complete.
+	// Settle is how long the owner must be silent for a catalog whose end it does not mark
+	// to count as complete. With 0 such a catalog is complete after its first service, so
+	// a consumer.Mirror takes 0 for 5 s.
 	Settle time.Duration
 
 	// MaxServices bounds the names that one stream may announce, including those
@@ -43,18 +47,6 @@ type Rules struct {
 	// service that is announced, and for all services when the configuration changes.
 	// It must not keep the service.
 	Admit func(*federation.Service) *federation.InvalidError
-}
-
-// Change is what happened to one service. The changes of one name are in order:
-// the last one holds.
-type Change struct {
-	Name       string         // the owner's ID of the service
-	Service    packed.Service // zero when it is gone
-	Was        packed.Service // the one before; zero when there was none
-	Same       bool           // the service is the one before: only its generation is new
-	Cause      Cause          // why it is gone
-	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
-	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
 }
 
 // Cause is why a service is gone.

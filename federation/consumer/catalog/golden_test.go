@@ -231,11 +231,11 @@ func names(t *testing.T, list string) (all []federation.FQDN) {
 func changes(list []catalog.Change) (lines []string) {
 	slices.SortStableFunc(list, func(a, b catalog.Change) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range list {
-		if c.Service.IsZero() {
+		if c.Op() == catalog.Gone {
 			lines = append(lines, "- "+c.Name)
 			continue
 		}
-		s := c.Service.Unpack()
+		s := c.Service()
 		e := s.Endpoints[0]
 		lines = append(lines, fmt.Sprintf("+ %s %s :%d generation %d", c.Name, s.FQDN, e.Port, c.Generation))
 	}

@@ -164,7 +164,7 @@ func TestMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range c.Changes() {
-					b.PutPacked(0, change.Service, change.Generation, 0)
+					b.PutPacked(0, change.Packed, change.Generation, 0)
 				}
 				if i%64 == 0 {
 					b.Publish(epoch.Add(time.Duration(i) * time.Second))

@@ -241,28 +241,29 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 
 		for _, change := range c.Changes() {
 			old, ok := zone[change.Name]
-			if same := !change.Service.IsZero() && old.Service == change.Service; change.Same != same {
-				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, change.Same, same)
+			same := change.Op() == catalog.Confirmed
+			if want := !change.Packed.IsZero() && old.Packed == change.Packed; same != want {
+				return fmt.Sprintf("%s is the same as before: %v, want %v", change.Name, same, want)
 			}
-			if change.Was != old.Service {
+			if change.Was != old.Packed {
 				return change.Name + " was another one before"
 			}
-			switch gone := change.Service.IsZero(); {
+			switch gone := change.Op() == catalog.Gone; {
 			case gone != slices.Contains(causes[op], change.Cause):
 				return fmt.Sprintf("%s is there, or gone, as %v", change.Name, change.Cause)
 			case gone:
-			case change.Same && change.Updated != old.Updated:
+			case same && change.Updated != old.Updated:
 				return change.Name + " is no newer, but came later"
-			case !change.Same && op == "restore" && change.Updated != 0, !change.Same && op != "restore" && change.Updated != uint32(now.Unix()):
+			case !same && op == "restore" && change.Updated != 0, !same && op != "restore" && change.Updated != uint32(now.Unix()):
 				return fmt.Sprintf("%s came at %d", change.Name, change.Updated)
 			}
-			change.Same, change.Was = false, packed.Service{}
+			change = catalog.Change{Name: change.Name, Packed: change.Packed, Generation: change.Generation, Updated: change.Updated, Cause: change.Cause}
 			switch {
-			case change.Service.IsZero() && !ok:
+			case change.Packed.IsZero() && !ok:
 				return change.Name + " is gone, but was never there"
-			case change.Service.IsZero() && (removable == nil || !removable(old)):
+			case change.Packed.IsZero() && (removable == nil || !removable(old)):
 				return change.Name + " is gone for no reason"
-			case change.Service.IsZero():
+			case change.Packed.IsZero():
 				delete(zone, change.Name)
 			case ok && old == change:
 				return change.Name + " is a change, but the same as before"
@@ -272,7 +273,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		}
 		all := map[string]catalog.Change{}
 		for s, announced := range c.All() {
-			all[s.Name()] = catalog.Change{Name: s.Name(), Service: s, Generation: announced.Generation, Updated: announced.Updated}
+			all[s.Name()] = catalog.Change{Name: s.Name(), Packed: s, Generation: announced.Generation, Updated: announced.Updated}
 		}
 		if !maps.Equal(all, zone) {
 			return fmt.Sprintf("the changes make %v, all is %v", zone, all)
@@ -281,7 +282,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 		for name, e := range m.services {
 			if e.service != nil {
 				// When it came is checked with the changes.
-				want[name] = catalog.Change{Name: name, Service: packed.Of(e.service), Generation: e.generation, Updated: all[name].Updated}
+				want[name] = catalog.Change{Name: name, Packed: packed.Of(e.service), Generation: e.generation, Updated: all[name].Updated}
 			}
 		}
 		if !maps.Equal(all, want) {

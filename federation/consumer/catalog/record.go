@@ -108,7 +108,7 @@ func (c *Catalog) replace(name string, next record, cause Cause) {
 	switch {
 	case published && (next.service != prev.service || next.generation != prev.generation):
 		c.changes = append(c.changes, Change{
-			Name: name, Service: next.service, Was: prev.service, Same: next.service == prev.service, Generation: uint64(next.generation), Updated: next.updated,
+			Name: name, Packed: next.service, Was: prev.service, Generation: uint64(next.generation), Updated: next.updated,
 		})
 	case !published && !prev.service.IsZero():
 		c.changes = append(c.changes, Change{Name: name, Was: prev.service, Cause: cause})

@@ -45,11 +45,11 @@ func (l *Log) Published(changes []catalog.Change, now time.Time) {
 // left returns why a change takes a service from its fqdn, or "".
 func left(c *catalog.Change) string {
 	switch {
-	case c.Same || c.Was.IsZero():
+	case c.Op() == catalog.Confirmed || c.Was.IsZero():
 		return ""
-	case c.Service.IsZero():
+	case c.Op() == catalog.Gone:
 		return c.Cause.String()
-	case c.Service.FQDN() != c.Was.FQDN():
+	case c.Packed.FQDN() != c.Was.FQDN():
 		return "moved"
 	}
 	return ""

@@ -49,14 +49,14 @@ func TestPublished(t *testing.T) {
 	three := numbered(1)
 	three.Description = "another one"
 	log.Published([]catalog.Change{
-		{Name: "service-000001", Service: one},
-		{Name: "service-000001", Service: one, Was: one, Same: true},
-		{Name: "service-000001", Service: packed.Of(three), Was: one},
+		{Name: "service-000001", Packed: one},
+		{Name: "service-000001", Packed: one, Was: one},
+		{Name: "service-000001", Packed: packed.Of(three), Was: one},
 	}, epoch)
 	if all := log.Gone(); len(all) != 0 {
 		t.Errorf("nothing is gone: %+v", all)
 	}
-	log.Published([]catalog.Change{{Name: "service-000001", Service: packed.Of(two), Was: one}}, epoch)
+	log.Published([]catalog.Change{{Name: "service-000001", Packed: packed.Of(two), Was: one}}, epoch)
 	if all := log.Gone(); len(all) != 1 || all[0].Cause != "moved" || all[0].FQDN != "s1.example." || all[0].Service != "service-000001" {
 		t.Errorf("it has moved: %+v", all)
 	}

@@ -51,13 +51,14 @@ func (o *owner) publish(changes consumer.Changes) {
 		o.status = changes.Status.Summary
 		for _, m := range *o.members.Load() {
 			compiled := restored(changes.Prepared)
-			for _, change := range changes.Services {
-				if change.Service.IsZero() {
+			for i := range changes.Services {
+				change := &changes.Services[i]
+				if change.Op() == catalog.Gone {
 					m.block.builder.Remove(m.index, change.Name)
-				} else if p := compiled.take(m, change.Service); p != nil {
+				} else if p := compiled.take(m, change.Packed); p != nil {
 					m.block.builder.PutPrepared(p, change.Generation, change.Updated)
 				} else {
-					ready.put(m, change.Service, catalog.Announced{Generation: change.Generation, Updated: change.Updated})
+					ready.put(m, change.Packed, catalog.Announced{Generation: change.Generation, Updated: change.Updated})
 				}
 			}
 			m.tell(o)
@@ -73,7 +74,7 @@ func (o *owner) join(b *Block, index int) {
 	o.mirror.View(func(services iter.Seq2[packed.Service, catalog.Announced], s catalog.Summary) {
 		ready := make(prepared)
 		for service := range services {
-			ready.add(m, service)
+			ready.add(m, service, service.Unpack)
 		}
 		o.agent.do(func() {
 			o.status = s

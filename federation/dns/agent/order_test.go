@@ -78,7 +78,7 @@ func large(tb testing.TB, name string, n int) *federation.Service {
 func upsert(services ...*federation.Service) consumer.Changes {
 	changes := consumer.Changes{Status: consumer.Status{Summary: catalog.Summary{State: catalog.Synced, Generation: 1, Live: 1, Known: true}}}
 	for _, s := range services {
-		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Service: packed.Of(s), Generation: 1})
+		changes.Services = append(changes.Services, catalog.Change{Name: s.Name, Packed: packed.Of(s), Generation: 1})
 	}
 	return changes
 }
@@ -200,11 +200,11 @@ func TestRestoredServicesAreCompiledBesideTheWriter(t *testing.T) {
 		a.ops <- op{func() {}, held}
 		changes := upsert(large(t, "web", 1), large(t, "refused", 2), large(t, "api", 3), large(t, "late", 4))
 		for i := range changes.Services[:3] {
-			p := changes.Services[i].Service
+			p := changes.Services[i].Packed
 			changes.Prepared = append(changes.Prepared, owners[0].compile(p, p.Unpack()))
 		}
 		changes.Services = slices.Delete(changes.Services, 1, 2)
-		late := target{b, changes.Services[2].Service}
+		late := target{b, changes.Services[2].Packed}
 		if again := owners[0].prepare(changes); len(again) != 1 || again[late] == nil {
 			t.Errorf("%d services are compiled once more", len(again))
 		}

@@ -294,7 +294,7 @@ func (o *owner) configure() {
 	policy := wire.Policy{AllowAddresses: c.AllowAddresses}
 	o.retention.Store(int64(c.Retention))
 	o.mirror.Configure(catalog.Rules{
-		Retention: c.Retention, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
+		Retention: cmp.Or(c.Retention, catalog.Forever), Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
 		Admit: func(s *federation.Service) *federation.InvalidError { return admit(claims, policy, s) },
 	})
 }

@@ -23,12 +23,12 @@ type target struct {
 // prepared are services that are compiled already.
 type prepared map[target]*zone.Prepared
 
-// add compiles a service, unless there is little to do beforehand.
-func (p prepared) add(m *member, s packed.Service) {
+// add compiles a service, unless there is little to do beforehand. Decode returns it.
+func (p prepared) add(m *member, s packed.Service, decode func() *federation.Service) {
 	if endpoints, instances := s.Count(); endpoints+instances < largeService {
 		return
 	}
-	if ready := m.block.builder.Prepare(m.block.Zone(), m.index, s, s.Unpack()); ready != nil {
+	if ready := m.block.builder.Prepare(m.block.Zone(), m.index, s, decode()); ready != nil {
 		p[target{m.block, s}] = ready
 	}
 }
@@ -48,9 +48,10 @@ func (o *owner) prepare(changes consumer.Changes) prepared {
 	ready := make(prepared)
 	for _, m := range *o.members.Load() {
 		compiled := restored(changes.Prepared)
-		for _, change := range changes.Services {
-			if !change.Service.IsZero() && compiled.take(m, change.Service) == nil {
-				ready.add(m, change.Service)
+		for i := range changes.Services {
+			change := &changes.Services[i]
+			if change.Op() != catalog.Gone && compiled.take(m, change.Packed) == nil {
+				ready.add(m, change.Packed, change.Service)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func relayed(b *testing.B, services int) *Source {
 	s.part.Replace(nil)
 	changes := consumer.Changes{Status: synced()}
 	for i := range services {
-		changes.Services = append(changes.Services, catalog.Change{Name: fmt.Sprint("fed/s", i), Service: numbered(b, i, 1)})
+		changes.Services = append(changes.Services, catalog.Change{Name: fmt.Sprint("fed/s", i), Packed: numbered(b, i, 1)})
 	}
 	s.publish(changes)
 	return s
@@ -73,7 +73,7 @@ func BenchmarkUpdate(b *testing.B) {
 	var versions [2]consumer.Changes
 	for i := range versions {
 		p := numbered(b, 7, i+2)
-		versions[i] = consumer.Changes{Services: []catalog.Change{{Name: p.Name(), Service: p}}, Status: synced()}
+		versions[i] = consumer.Changes{Services: []catalog.Change{{Name: p.Name(), Packed: p}}, Status: synced()}
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -90,7 +90,7 @@ func BenchmarkMemory(b *testing.B) {
 		held := make([]catalog.Change, services)
 		for i := range held {
 			p := numbered(b, i, 1)
-			held[i] = catalog.Change{Name: p.Name(), Service: p}
+			held[i] = catalog.Change{Name: p.Name(), Packed: p}
 		}
 		s := relayed(b, 0)
 		runtime.GC()

@@ -546,8 +546,8 @@ func (w *world) shown(c consumer.Changes) {
 	now := time.Now()
 	for _, change := range c.Services {
 		before := w.seen[change.Name]
-		if !change.Service.IsZero() {
-			number, err := strconv.Atoi(change.Service.Unpack().Description)
+		if change.Op() != catalog.Gone {
+			number, err := strconv.Atoi(change.Service().Description)
 			if err != nil {
 				panic(err)
 			}

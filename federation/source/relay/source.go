@@ -100,7 +100,7 @@ func New(c Config) (*Source, error) {
 		name: c.Name,
 		held: make(chan struct{}, 1), first: make(map[string]*wire.Encoded), refused: newRefusals(),
 		rules: catalog.Rules{
-			Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
+			Retention: catalog.Forever, Settle: c.Settle, MaxServices: c.MaxServices, MaxCatalog: c.MaxCatalog,
 			Admit: func(s *federation.Service) *federation.InvalidError { return admit(c.Zones, c.Policy, s) },
 		},
 	}
@@ -226,11 +226,11 @@ func (s *Source) apply(changes []catalog.Change) {
 	for i := range changes {
 		change := &changes[i]
 		s.refused.forget(change.Name)
-		switch {
-		case change.Service.IsZero():
+		switch change.Op() {
+		case catalog.Gone:
 			last[change.Name] = nil
-		case !change.Same:
-			last[change.Name] = wire.EncodedOf(change.Service)
+		case catalog.Offered:
+			last[change.Name] = wire.EncodedOf(change.Packed)
 		}
 	}
 	if s.first != nil {

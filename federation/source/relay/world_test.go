@@ -232,10 +232,10 @@ func (c *follower) publish(changes consumer.Changes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes.Services {
-		if change.Service.IsZero() {
+		if change.Op() == catalog.Gone {
 			delete(c.services, change.Name)
 		} else {
-			c.services[change.Name] = change.Service.Unpack()
+			c.services[change.Name] = change.Service()
 		}
 	}
 	if state := changes.Status.StateName(); len(c.states) == 0 || c.states[len(c.states)-1] != state {

@@ -78,8 +78,8 @@ func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror
 		Name: name, Subscription: subscription, Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
-				if !change.Service.IsZero() {
-					fqdn = change.Service.Unpack().FQDN.String()
+				if change.Op() != catalog.Gone {
+					fqdn = change.Service().FQDN.String()
 				}
 			}
 			if c.Status.State == catalog.Synced && !told {

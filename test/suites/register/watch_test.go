@@ -199,7 +199,7 @@ func (f *follower) publish(c consumer.Changes) {
 	defer f.mu.Unlock()
 	f.status = c.Status
 	for _, change := range c.Services {
-		if change.Service.IsZero() {
+		if change.Op() == catalog.Gone {
 			if s := f.services[change.Name]; s != nil {
 				f.withdrawn[fqdn(s)] = now
 				f.withdraws = append(f.withdraws, fqdn(s))
@@ -207,9 +207,9 @@ func (f *follower) publish(c consumer.Changes) {
 			delete(f.services, change.Name)
 			continue
 		}
-		s := change.Service.Unpack()
+		s := change.Service()
 		f.services[change.Name] = s
-		if !change.Same {
+		if change.Op() == catalog.Offered {
 			f.changed[fqdn(s)] = now
 		}
 	}

@@ -68,19 +68,20 @@ func (f *follower) publish(c consumer.Changes) {
 	defer f.mu.Unlock()
 	f.status = c.Status
 	for _, change := range c.Services {
-		if change.Service.IsZero() {
+		switch change.Op() {
+		case catalog.Gone:
 			f.withdrawn = append(f.withdrawn, change.Name)
 			delete(f.services, change.Name)
 			delete(f.generation, change.Name)
 			continue
-		}
-		if change.Same && f.generation[change.Name] == change.Generation {
-			f.repeated = append(f.repeated, change.Name)
-		}
-		if !change.Same {
+		case catalog.Confirmed:
+			if f.generation[change.Name] == change.Generation {
+				f.repeated = append(f.repeated, change.Name)
+			}
+		case catalog.Offered:
 			f.announced[change.Name]++
 		}
-		f.services[change.Name], f.generation[change.Name] = change.Service.Unpack(), change.Generation
+		f.services[change.Name], f.generation[change.Name] = change.Service(), change.Generation
 	}
 }
 

@@ -1,0 +1,49 @@
+package catalog
+
+import (
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+)
+
+// Change is what happened to one service. The changes of one name are in order: the last
+// one holds.
+type Change struct {
+	Name       string         // the owner's name of the service
+	Packed     packed.Service // the service in little memory; zero when it is gone
+	Was        packed.Service // the one before; zero when there was none
+	Cause      Cause          // why it is gone
+	Updated    uint32         // when this version came, in seconds since 1970; 0: it was restored
+	Generation uint64         // of the stream that announced it; 0 when it is gone, or was restored
+
+	service *federation.Service // what Service returns; nil before
+}
+
+// Op is the operation of a change.
+type Op uint8
+
+// The operations.
+const (
+	Offered   Op = iota + 1 // the service is new, or another version of it is offered
+	Confirmed               // the service is the one before: only its generation is new
+	Gone                    // the service is gone
+)
+
+// Op returns what happened to the service.
+func (c *Change) Op() Op {
+	switch c.Packed {
+	case packed.Service{}:
+		return Gone
+	case c.Was:
+		return Confirmed
+	}
+	return Offered
+}
+
+// Service returns the service, which must not be changed, or nil when it is gone. It is
+// decoded once, and shares the memory of Packed.
+func (c *Change) Service() *federation.Service {
+	if c.service == nil {
+		c.service = c.Packed.Unpack()
+	}
+	return c.service
+}
