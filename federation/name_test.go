@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // of63 is a label of the longest length.
@@ -201,9 +202,5 @@ func origin(tb testing.TB, s string) federation.FQDN {
 	if s == "" {
 		return federation.FQDN{}
 	}
-	name, err := federation.ParseOrigin(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseOrigin(s))(tb)
 }

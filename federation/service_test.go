@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // fullService returns a valid service with every field set, a new one each time.
@@ -35,20 +36,12 @@ func fullService(tb testing.TB) *federation.Service {
 
 func fqdn(tb testing.TB, s string) federation.FQDN {
 	tb.Helper()
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(s))(tb)
 }
 
 func address(tb testing.TB, s string) federation.Address {
 	tb.Helper()
-	a, err := federation.ParseAddress(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return a
+	return must.Get(federation.ParseAddress(s))(tb)
 }
 
 // TestEqualComparesEveryField changes every field of a service and of its parts,

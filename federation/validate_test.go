@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // invalid fails the test unless err is an InvalidError with that reason and text.
@@ -188,10 +189,7 @@ func TestValidateLimits(t *testing.T) {
 				fmt.Sprintf("service %s: %s: %s", federation.Quote(s.Name[:min(len(s.Name), federation.MaxNameBytes)]), tt.field, rule))
 		})
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0))(t)
 	constants := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestAllocations bounds what a query allocates in our code: the records are new for
@@ -46,9 +47,7 @@ func TestAllocations(t *testing.T) {
 		w := &lastReply{}
 		ctx := context.Background()
 		allocated := testing.AllocsPerRun(100, func() {
-			if _, err := h.ServeDNS(ctx, w, query); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(h.ServeDNS(ctx, w, query))(t)
 		})
 		m := w.reply
 		if all := len(m.Answer) + len(m.Ns) + len(m.Extra); m.Rcode != tt.rcode || len(m.Answer) != tt.answer || all != tt.all {

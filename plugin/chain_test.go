@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // transferred asks for a zone and returns the records, or the error.
@@ -68,10 +69,7 @@ func TestTransferSerial(t *testing.T) {
 	c.builder.Put(0, newService(t, "api.fed.example", "192.0.2.1:443"), 0)
 	c.serve(fixed{zone: c.builder.Publish(time.Unix(1<<31+7, 0))}) // from 2038 on, serials are behind 0 (RFC 1982)
 	serial := c.zone().SOA("fed.example.").Serial
-	full, err := transferred(c.Federation, "fed.example.", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := must.Get(transferred(c.Federation, "fed.example.", 0))(t)
 	for _, tt := range []struct {
 		ahead uint32 // of our serial
 		want  int
@@ -84,10 +82,7 @@ func TestTransferSerial(t *testing.T) {
 		{math.MaxUint32 - 4, len(full)},
 		{math.MaxUint32, len(full)},
 	} {
-		got, err := transferred(c.Federation, "fed.example.", serial+tt.ahead)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(transferred(c.Federation, "fed.example.", serial+tt.ahead))(t)
 		if len(got) != tt.want || got[0].(*dns.SOA).Serial != serial {
 			t.Errorf("a secondary that is %d ahead gets %d records, want %d", int32(tt.ahead), len(got), tt.want)
 		}
@@ -105,13 +100,8 @@ func TestTransferReceiverGone(t *testing.T) {
 		c := newChain(t, nil, []corefile.Block{newBlock(t)}, services...)
 		controller := caddy.NewTestController("dns", "transfer {\nto *\n}")
 		controller.ServerBlockKeys = []string{"fed.example."}
-		setup, err := caddy.DirectiveAction("dns", "transfer")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := setup(controller); err != nil {
-			t.Fatal(err)
-		}
+		setup := must.Get(caddy.DirectiveAction("dns", "transfer"))(t)
+		must.Do(t, setup(controller))
 		x := dnsserver.GetConfig(controller).Plugin[0](nil).(*transfer.Transfer)
 		x.Transferers = []transfer.Transferer{c.Federation}
 		for written := range int32(4) {
@@ -257,10 +247,7 @@ func TestTransferDifference(t *testing.T) {
 		c.serve(fixed{c.builder.Publish(at), true})
 		serials = append(serials, c.zone().SOA("fed.example.").Serial)
 	}
-	got, err := transferred(c.Federation, "fed.example.", serials[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(transferred(c.Federation, "fed.example.", serials[1]))(t)
 	var said []uint32
 	for _, rr := range got {
 		if soa, ok := rr.(*dns.SOA); ok {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // BenchmarkServeDNS compares this handler with CoreDNS's own for the same records,
@@ -36,9 +37,7 @@ func BenchmarkServeDNS(b *testing.B) {
 			"%[1]s 30 IN SRV 0 100 443 v4.%[1]s\n%[1]s 30 IN SRV 0 100 443 v6.%[1]s\n", name, v4, v6)
 	}
 	db := filepath.Join(b.TempDir(), "db")
-	if err := os.WriteFile(db, []byte(records.String()), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.WriteFile(db, []byte(records.String()), 0o600))
 	handlers := []struct {
 		name string
 		plugin.Handler
@@ -70,12 +69,8 @@ func BenchmarkServeDNS(b *testing.B) {
 				buf := make([]byte, dns.MaxMsgSize)
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := h.ServeDNS(ctx, w, query); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := w.reply.PackBuffer(buf); err != nil {
-						b.Fatal(err)
-					}
+					must.Get(h.ServeDNS(ctx, w, query))(b)
+					must.Get(w.reply.PackBuffer(buf))(b)
 				}
 				if w.reply.Rcode != bench.code || len(w.reply.Extra) != bench.extra {
 					b.Fatalf("reply is %v", w.reply)
@@ -119,9 +114,7 @@ func BenchmarkServeDNSLargest(b *testing.B) {
 			buf := make([]byte, dns.MaxMsgSize)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := h.ServeDNS(ctx, request.NewScrubWriter(query, w), query); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(h.ServeDNS(ctx, request.NewScrubWriter(query, w), query))(b)
 				if packed, err := w.reply.PackBuffer(buf); err != nil || len(packed) > 1232 {
 					b.Fatalf("%d octets, %v", len(packed), err)
 				}
@@ -135,13 +128,8 @@ func inTree(b *testing.B, name, corefile string) plugin.Handler {
 	b.Helper()
 	c := caddy.NewTestController("dns", corefile)
 	c.ServerBlockKeys = []string{"fed.example."}
-	setup, err := caddy.DirectiveAction("dns", name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := setup(c); err != nil {
-		b.Fatal(err)
-	}
+	setup := must.Get(caddy.DirectiveAction("dns", name))(b)
+	must.Do(b, setup(c))
 	return dnsserver.GetConfig(c).Plugin[0](nil)
 }
 

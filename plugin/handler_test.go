@@ -23,6 +23,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // fixed is a block whose zone never changes.
@@ -46,10 +47,7 @@ func newBlock(t testing.TB, names ...string) corefile.Block {
 		names = []string{"fed.example."}
 	}
 	for _, name := range names {
-		z, err := federation.ParseOrigin(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		z := must.Get(federation.ParseOrigin(name))(t)
 		b.Zone.Origins = append(b.Zone.Origins, z)
 	}
 	return b
@@ -59,24 +57,15 @@ func newBlock(t testing.TB, names ...string) corefile.Block {
 // form address:port.
 func newService(t testing.TB, fqdn string, endpoints ...string) *federation.Service {
 	t.Helper()
-	name, err := federation.ParseFQDN(fqdn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(federation.ParseFQDN(fqdn))(t)
 	s := &federation.Service{Name: fqdn, FQDN: name, Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
 	for _, e := range endpoints {
 		host, port, err := net.SplitHostPort(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		address, err := federation.ParseAddress(host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(host))(t)
+		number := must.Get(strconv.ParseUint(port, 10, 16))(t)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: uint16(number)})
 	}
 	return s
@@ -215,10 +204,7 @@ func (c *chain) glueOf(t *testing.T, size uint16, options []dns.EDNS0) []string 
 	query.SetQuestion("web.fed.example.", dns.TypeSRV).SetEdns0(size, false)
 	query.IsEdns0().Option = options
 	reply := c.ask(&test.ResponseWriter{}, query)
-	wire, err := reply.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	wire := must.Get(reply.Pack())(t)
 	if len(wire) > int(size) {
 		t.Fatalf("reply has %d octets, client takes %d", len(wire), size)
 	}
@@ -318,9 +304,7 @@ func TestStaleThroughHost(t *testing.T) {
 	c.builder.SetStatus(1, zone.Status{Known: true, Live: 1})
 	c.publish()
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(staleAnswers); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, registry.Register(staleAnswers))
 	staleAnswers.Reset()
 	for name, want := range map[string]string{
 		"web.fed.example.": "NOERROR, EDE 3, 30 192.0.2.1, 30 192.0.2.9",
@@ -334,10 +318,7 @@ func TestStaleThroughHost(t *testing.T) {
 	if got, want := c.lookup("web.fed.example.", dns.TypeTXT), "NOERROR, 30 "; !strings.HasPrefix(got, want) {
 		t.Errorf("text of a live owner is %q", got)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	if len(families) != 1 || len(families[0].GetMetric()) != 1 {
 		t.Fatalf("counted %v", families)
 	}

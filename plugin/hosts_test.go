@@ -31,6 +31,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/hostname"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/plugin/corefile"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // elsewhere is the rest of DNS, as the next plugin. The text of a name is the
@@ -443,9 +444,7 @@ func (c *chain) withErrors(t testing.TB, next plugin.Handler) *bytes.Buffer {
 		t.Fatal(err)
 	}
 	controller := caddy.NewTestController("dns", "errors")
-	if err := setup(controller); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, setup(controller))
 	config.AddPlugin(dnsserver.GetConfig(controller).Plugin[0])
 	config.AddPlugin(func(plugin.Handler) plugin.Handler { return c.Federation })
 	config.AddPlugin(func(plugin.Handler) plugin.Handler { return next })

@@ -85,7 +85,7 @@ func completeFlags(command *cobra.Command) {
 			}
 		}
 		if _, own := command.GetFlagCompletionFunc(flag.Name); !own && flag.Value.Type() != "bool" {
-			must(command.RegisterFlagCompletionFunc(flag.Name, complete))
+			insist(command.RegisterFlagCompletionFunc(flag.Name, complete))
 		}
 	})
 	for _, child := range command.Commands() {
@@ -95,5 +95,5 @@ func completeFlags(command *cobra.Command) {
 
 // completeValues sets the values with which a shell completes a flag.
 func completeValues(command *cobra.Command, flag string, values []string) {
-	must(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+	insist(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // shopRules let the partner register one service, and the consumer nothing.
@@ -53,10 +54,7 @@ func serveRegistrations(t *testing.T, text string, files map[string]string) (c *
 // for providers.
 func (c *configured) start(port *string) {
 	c.t.Helper()
-	text, err := os.ReadFile(c.file)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(c.file))(c.t)
 	var status *string
 	if bytes.HasPrefix(text, []byte("status: ")) {
 		status = &c.status
@@ -69,9 +67,7 @@ func (c *configured) start(port *string) {
 		if want.into == nil {
 			continue
 		}
-		if _, err := fmt.Sscanf(c.line(), want.format, want.into); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Get(fmt.Sscanf(c.line(), want.format, want.into))(c.t)
 	}
 	c.web = strings.TrimSuffix(c.web, "metrics")
 }
@@ -92,10 +88,7 @@ type enrolled struct {
 // enroll opens the stream of a provider as that party.
 func (c *configured) enroll(party, serverName string) *enrolled {
 	c.t.Helper()
-	stream, err := registrationv1.NewRegistrationServiceClient(c.as(party, serverName)).Register(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	stream := must.Get(registrationv1.NewRegistrationServiceClient(c.as(party, serverName)).Register(c.t.Context()))(c.t)
 	e := &enrolled{c.t, stream}
 	e.send(&registrationv1.RegisterRequest{Message: &registrationv1.RegisterRequest_Open{Open: &registrationv1.Open{Version: 1}}})
 	return e
@@ -309,17 +302,12 @@ func TestConfigRegistrationRestart(t *testing.T) {
 // TestConfigRegistrationRefused starts owners whose registrations cannot be opened.
 func TestConfigRegistrationRefused(t *testing.T) {
 	t.Chdir(partiesIn(t))
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	taken := listener.Addr().String()
 	write(t, "rules.yaml", shopRules)
 	write(t, "broken.yaml", "rules: [5]\n")
-	if err := os.WriteFile("password", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("password", nil, 0o600))
 	for _, tt := range []struct{ old, new, want string }{
 		{"127.0.0.1:0\", convergence", taken + "\", convergence", "source registration:registration: listen tcp " + taken + ": bind: address already in use; see catalogs[0].sources[0].registration.listen in owner.yaml\n"},
 		{"rules.yaml", "broken.yaml", "source registration:registration: rules file broken.yaml: line 1: rules[0]: must be a mapping; see catalogs[0].sources[0].registration in owner.yaml\n"},

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // ownerText is a configuration with a catalog file and one consumer.
@@ -67,15 +68,9 @@ func serveConfig(t *testing.T, text string, catalogs map[string]string) *configu
 // get returns the code and the body of what the owner answers on its metrics address.
 func (c *configured) get(path string) (code int, body string) {
 	c.t.Helper()
-	response, err := http.Get(c.web + path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	response := must.Get(http.Get(c.web + path))(c.t)
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	data := must.Get(io.ReadAll(response.Body))(c.t)
 	return response.StatusCode, string(data)
 }
 
@@ -113,18 +108,9 @@ func (c *configured) complete() {
 // as connects a party to the owner with that server name in the handshake.
 func (c *configured) as(party, serverName string) *grpc.ClientConn {
 	c.t.Helper()
-	source, err := mtls.Load(filesOf(c.dir, party), nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	owner, err := federation.ParseID(pkiOwnerID)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(source.Client(serverName, []federation.ID{owner})))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(filesOf(c.dir, party), nil))(c.t)
+	owner := must.Get(federation.ParseID(pkiOwnerID))(c.t)
+	conn := must.Get(grpc.NewClient("passthrough:///"+c.address, grpc.WithTransportCredentials(source.Client(serverName, []federation.ID{owner}))))(c.t)
 	c.t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -215,9 +201,7 @@ func TestConfigWaitsForSources(t *testing.T) {
 	if code, body := c.get("readyz"); code != http.StatusOK || body != "ready\n" {
 		t.Errorf("/readyz is %d, %q", code, body)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file))
 	c.metrics(map[string]float64{`file_broken{file="catalog"}`: 1, `catalog_unavailable{catalog="b.owner.example"}`: 0})
 	if code, body := c.get("readyz"); code != http.StatusOK {
 		t.Errorf("/readyz is %d, %q after a file is gone", code, body)
@@ -304,9 +288,7 @@ func TestConfirm(t *testing.T) {
 // ack acknowledges the first response of a stream, which gets has received.
 func ack(s *stream) {
 	s.t.Helper()
-	if err := s.Send(&rdpb.BidirectionalStream{Request: wire.Ack("1", "session")}); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: wire.Ack("1", "session")}))
 }
 
 // TestConfigChange edits the configuration of an owner. What it changes takes effect,
@@ -547,10 +529,7 @@ func TestConfigKubernetes(t *testing.T) {
 // TestOwnerDocument parses the configurations in docs/owner.md. The first must have every
 // key that there is, but for the other origin of the identity, which the second has.
 func TestOwnerDocument(t *testing.T) {
-	document, err := os.ReadFile("../../docs/owner.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(os.ReadFile("../../docs/owner.md"))(t)
 	var configs []config.Config
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(document, -1) {
 		if config.Recognize(block[1]) != config.FormConfiguration {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // volume is a directory whose files are replaced at once, as Kubernetes does it.
@@ -31,25 +32,15 @@ func (v *volume) set(files map[string]string) {
 	v.t.Helper()
 	v.versions++
 	version := fmt.Sprintf("..%d", v.versions)
-	if err := os.MkdirAll(filepath.Join(v.dir, version), 0o700); err != nil {
-		v.t.Fatal(err)
-	}
+	must.Do(v.t, os.MkdirAll(filepath.Join(v.dir, version), 0o700))
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(v.dir, version, name), []byte(text), 0o600); err != nil {
-			v.t.Fatal(err)
-		}
+		must.Do(v.t, os.WriteFile(filepath.Join(v.dir, version, name), []byte(text), 0o600))
 	}
-	if err := os.Symlink(version, filepath.Join(v.dir, "..next")); err != nil {
-		v.t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(v.dir, "..next"), filepath.Join(v.dir, "..data")); err != nil {
-		v.t.Fatal(err)
-	}
+	must.Do(v.t, os.Symlink(version, filepath.Join(v.dir, "..next")))
+	must.Do(v.t, os.Rename(filepath.Join(v.dir, "..next"), filepath.Join(v.dir, "..data")))
 	for name := range files {
 		if v.versions == 1 {
-			if err := os.Symlink("..data/"+name, filepath.Join(v.dir, name)); err != nil {
-				v.t.Fatal(err)
-			}
+			must.Do(v.t, os.Symlink("..data/"+name, filepath.Join(v.dir, name)))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // watches follows the owner with the command watch, as a party.
@@ -37,9 +38,7 @@ func (r *running) tells(want ...string) {
 				Description string `json:"description"`
 			} `json:"service"`
 		}
-		if err := json.Unmarshal([]byte(r.line()), &line); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Do(r.t, json.Unmarshal([]byte(r.line()), &line))
 		got = append(got, strings.Join(strings.Fields(line.Op+" "+line.Name+" "+line.Service.FQDN+" "+line.Service.Description), " "))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -258,10 +257,7 @@ func TestSPIFFEAgentAway(t *testing.T) {
 // TestDocumentedExports evaluates the example in docs/owner.md, whose table says what
 // becomes of some services.
 func TestDocumentedExports(t *testing.T) {
-	document, err := os.ReadFile("../../docs/owner.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must.Get(os.ReadFile("../../docs/owner.md"))(t)
 	example := regexp.MustCompile("(?s)## An example between two organisations.*?```yaml\n(.*?)```").FindSubmatch(document)
 	if example == nil {
 		t.Fatal("docs/owner.md has no example")
@@ -271,10 +267,7 @@ func TestDocumentedExports(t *testing.T) {
 		t.Fatalf("problems %v, warnings %v", problems, warnings)
 	}
 	exports := config.Catalogs[0].Policy
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(federation.ParseAddress("192.0.2.1"))(t)
 	for _, tt := range []struct {
 		fqdn, tier, endpoint string
 		want                 [3]string // for each of allow.ids
@@ -284,18 +277,13 @@ func TestDocumentedExports(t *testing.T) {
 		{"shop.web.west.acme.example", "public", "edge", [3]string{"2 shop.web.acme.partner.example", "0", "3 shop.web.west.acme.example tier"}},
 		{"db.web.west.acme.example", "private", "edge", [3]string{"0", "0", "3 db.web.west.acme.example tier"}},
 	} {
-		name, err := federation.ParseFQDN(tt.fqdn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(federation.ParseFQDN(tt.fqdn))(t)
 		s := &federation.Service{
 			Name: "west/a/b", FQDN: name, Labels: []federation.Pair{{Key: "tier", Value: tt.tier}},
 			Endpoints: []federation.Endpoint{{Address: address, Port: 80, Labels: []string{tt.endpoint}}},
 			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 		}
-		if err := s.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Validate())
 		for i, id := range config.Allow.IDs {
 			class := exports.Class([]federation.ID{id})
 			if rules := fmt.Sprint(class.Rules()); rules != []string{"[1 2]", "[1]", "[3]"}[i] {

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // safeBuffer is written by a process and read by a test.
@@ -94,10 +95,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 	})
 	<-full
 
-	source, err := mtls.Load(filesOf(dir, "consumer"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(filesOf(dir, "consumer"), nil))(t)
 	published := make(chan string)
 	publish := func(what string) {
 		select {
@@ -107,7 +105,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 	}
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	synced := false
-	m, err := consumer.New(consumer.Config{
+	m := must.Get(consumer.New(consumer.Config{
 		Subscription: consumer.Subscription{
 			Addresses: []string{address},
 			Identity:  mtls.Consumer{Source: source, ServerName: "localhost"},
@@ -128,10 +126,7 @@ func TestIdleConnectionsFromOneAddress(t *testing.T) {
 				publish("synced")
 			}
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	working.Go(func() { _ = m.Run(ctx) })
 	expect := func(want string) {
 		t.Helper()

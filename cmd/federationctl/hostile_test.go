@@ -17,6 +17,8 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // These tests are about hostile files and peers: files that are not regular files,
@@ -34,13 +36,8 @@ func startServe(t *testing.T, dir, catalog string) *process {
 	t.Helper()
 	args := slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--catalog", catalog}, files(dir, "owner"))
 	p := &process{t: t, command: exec.CommandContext(t.Context(), realBinary(t), args...)}
-	log, err := p.command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(p.command.StderrPipe())(t)
+	must.Do(t, p.command.Start())
 	// A log without the expected line must not block the test for ever.
 	timer := time.AfterFunc(patience, func() { _ = p.command.Process.Kill() })
 	t.Cleanup(func() { timer.Stop() })
@@ -62,9 +59,7 @@ func (p *process) logs(text string) {
 // end sends SIGTERM, and returns the exit code.
 func (p *process) end() int {
 	p.t.Helper()
-	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, p.command.Process.Signal(syscall.SIGTERM))
 	for p.logged.Scan() { // or Wait would close the pipe too early
 	}
 	_ = p.command.Wait() // the exit code is in ProcessState
@@ -74,12 +69,8 @@ func (p *process) end() int {
 // fifo replaces a file with a FIFO.
 func fifo(t *testing.T, path string) {
 	t.Helper()
-	if err := syscall.Mkfifo(path+".new", 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(path+".new", 0o600))
+	must.Do(t, os.Rename(path+".new", path))
 }
 
 // TestServeSurvivesFIFOsAndEndsOnSIGTERM replaces files of an owner with FIFOs for a
@@ -92,10 +83,7 @@ func TestServeSurvivesFIFOsAndEndsOnSIGTERM(t *testing.T) {
 	renewed := pkiIn(t)
 	renew := func(name string) {
 		t.Helper()
-		data, err := os.ReadFile(filepath.Join(renewed, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(filepath.Join(renewed, name)))(t)
 		write(t, filepath.Join(dir, name), string(data))
 	}
 
@@ -155,9 +143,7 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 		_, url, _ = strings.Cut(output.Text(), "metrics on ")
 	}
 	fd := int(writer.Fd()) // only once, as Fd makes the pipe blocking again
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, true))
 	for _, size := range []int{1 << 16, 1} { // until there is no room for another byte
 		for chunk := make([]byte, size); err == nil; {
 			_, err = syscall.Write(fd, chunk)
@@ -167,9 +153,7 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 		}
 		err = nil
 	}
-	if err := syscall.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, false))
 	write(t, file, "services: [")
 	eventually(t, func() string {
 		if scrape(t, url)[`federation_owner_file_broken{file="catalog"}`] == 0 {
@@ -177,9 +161,7 @@ func TestServeWithAStuckLogEndsOnSIGTERM(t *testing.T) {
 		}
 		return ""
 	})
-	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Process.Signal(syscall.SIGTERM))
 	_ = command.Wait()
 	if code := command.ProcessState.ExitCode(); code != exitFailed {
 		t.Errorf("exit code %d, expected 1: %v", code, command.ProcessState)
@@ -238,10 +220,7 @@ func raw(r rune) bool {
 // an error may repeat.
 func terribleCatalogs(t *testing.T) map[string]string {
 	t.Helper()
-	quoted, err := json.Marshal(terrible + strings.Repeat("\x1b[2J\n", 500_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	quoted := must.Get(json.Marshal(terrible + strings.Repeat("\x1b[2J\n", 500_000)))(t)
 	text := string(quoted)
 	plain := strings.Repeat("\U0001F578x", 100_000)
 	return map[string]string{

@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // asked is a CoreDNS that follows one owner, whose catalog it has from a file.
@@ -72,14 +73,9 @@ func (a *asked) Catalog(string) (iter.Seq2[status.Service, error], error) {
 // and returns its URL.
 func statusOf(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	catalog := catalogfile.Parse(data, wire.AnyAddress())
-	if err := catalog.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, catalog.Err())
 	server := httptest.NewServer(page.Handler(&asked{catalog.Services}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -88,10 +84,7 @@ func statusOf(t *testing.T, file string) string {
 // emptyDNS serves DNS without any name, until the test ends, and returns its address.
 func emptyDNS(t *testing.T) string {
 	t.Helper()
-	packets, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets := must.Get(new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0"))(t)
 	started := make(chan struct{})
 	server := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeNameError))
@@ -212,14 +205,8 @@ func TestInspectNobody(t *testing.T) {
 // TestInspectOverTLS asks an endpoint that requires a certificate.
 func TestInspectOverTLS(t *testing.T) {
 	dir := pkiIn(t)
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(dir, "owner.pem"), filepath.Join(dir, "owner-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.LoadX509KeyPair(filepath.Join(dir, "owner.pem"), filepath.Join(dir, "owner-key.pem")))(t)
+	ca := must.Get(os.ReadFile(filepath.Join(dir, "ca.pem")))(t)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
 	server := httptest.NewUnstartedServer(page.Handler(&asked{}))
@@ -269,14 +256,8 @@ func TestDumpIsServed(t *testing.T) {
 
 // TestREADMEWhy compares the explanation in the README with the one that is tested.
 func TestREADMEWhy(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := os.ReadFile("../../federation/status/testdata/why-no-name-refused.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile("README.md"))(t)
+	want := must.Get(os.ReadFile("../../federation/status/testdata/why-no-name-refused.txt"))(t)
 	if !strings.Contains(string(readme), fmt.Sprintf("```txt\n%s```", want)) {
 		t.Errorf("the README does not have\n%s", want)
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // object returns the JSON object that a line of the log is.
@@ -39,13 +41,8 @@ func TestLogJSON(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	process := exec.CommandContext(ctx, realBinary(t), args...)
-	stderr, err := process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stderr := must.Get(process.StderrPipe())(t)
+	must.Do(t, process.Start())
 	lines := bufio.NewScanner(stderr)
 	var seen []string
 	for lines.Scan() {
@@ -59,9 +56,7 @@ func TestLogJSON(t *testing.T) {
 			if fields["what"] != "catalog file" || fields["file"] != catalog || fields["error"] == "" {
 				t.Errorf("the line is %v", fields)
 			}
-			if err := process.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, process.Process.Signal(os.Interrupt))
 		}
 	}
 	if err := process.Wait(); err != nil {
@@ -98,9 +93,7 @@ func TestLogOfLibraries(t *testing.T) {
 	var text strings.Builder
 	format := logJSON
 	w := lineWriter{slog.New(format.handler(&text))}
-	if _, err := io.WriteString(w, "ERROR: 2000/01/01 [core] two\nlines\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(w, "ERROR: 2000/01/01 [core] two\nlines\n"))(t)
 	if fields := object(t, text.String()); fields["error"] != "ERROR: 2000/01/01 [core] two\nlines" || strings.Count(text.String(), "\n") != 1 {
 		t.Errorf("the line is %q", text.String())
 	}

@@ -187,7 +187,7 @@ func checkOrigin(flags *pflag.FlagSet, required ...string) error {
 		}
 	} else {
 		for _, name := range files {
-			must(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by require
+			insist(flags.SetAnnotation(name, cobra.BashCompOneRequiredFlag, []string{"false"})) // it may be there by require
 			if flags.Changed(name) {
 				mixed = append(mixed, "--"+name)
 			}
@@ -213,13 +213,13 @@ func checkOrigin(flags *pflag.FlagSet, required ...string) error {
 // require makes flags of the command mandatory.
 func require(command *cobra.Command, names ...string) {
 	for _, name := range names {
-		must(command.MarkFlagRequired(name))
+		insist(command.MarkFlagRequired(name))
 	}
 }
 
-// must panics on an error that only a mistake in this package can cause: that there
+// insist panics on an error that only a mistake in this package can cause: that there
 // is no such flag.
-func must(err error) {
+func insist(err error) {
 	if err != nil {
 		panic(err)
 	}

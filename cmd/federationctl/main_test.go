@@ -22,6 +22,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // ctl runs a command in this process to its end, which patience bounds. It returns the
@@ -92,12 +93,8 @@ func files(dir, party string) []string {
 // write replaces a file and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must.Do(t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -121,10 +118,7 @@ const catalogText = `services:
 // while it is away.
 func staying(t *testing.T) []string {
 	t.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(loopback.FreeAddress())(t)
 	return []string{"--listen", address}
 }
 
@@ -219,16 +213,10 @@ and, in another terminal, look at it:
 	if diff := cmp.Diff(want, strings.ReplaceAll(stdout, dir, "DIR")); diff != "" {
 		t.Errorf("unexpected output (-want +got):\n%s", diff)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var names []string
 	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(e.Info())(t)
 		names = append(names, fmt.Sprintf("%s %v", e.Name(), info.Mode()))
 	}
 	wantNames := []string{
@@ -242,15 +230,9 @@ and, in another terminal, look at it:
 			t.Errorf("%s: %v", party, err)
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "owner.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(dir, "owner.pem")))(t)
 	block, _ := pem.Decode(data)
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(x509.ParseCertificate(block.Bytes))(t)
 	names = append([]string{certificate.URIs[0].String()}, certificate.DNSNames...)
 	for _, ip := range certificate.IPAddresses {
 		names = append(names, ip.String())
@@ -260,9 +242,7 @@ and, in another terminal, look at it:
 	}
 
 	// One file that exists is enough.
-	if err := os.Remove(filepath.Join(dir, "ca.pem")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(dir, "ca.pem")))
 	code, _, stderr = ctl(t, "pki", dir)
 	if code != 1 || !strings.Contains(stderr, "owner.pem is there already, and nothing was written") {
 		t.Errorf("exit code %d, standard error %q", code, stderr)
@@ -429,10 +409,7 @@ func TestWatchFails(t *testing.T) {
 	file := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	_, address := runServe(t, dir, file)
 	_, closed := runServe(t, dir, file, "--allow-id", pkiOwnerID)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	plain := listener.Addr().String()
 	var answers sync.WaitGroup
 	defer answers.Wait()
@@ -447,10 +424,7 @@ func TestWatchFails(t *testing.T) {
 			conn.Close()
 		}
 	})
-	nobody, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	nobody := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	nobody.Close()
 	consumer := files(dir, "consumer")
 	stranger := slices.Concat(files(foreign, "consumer")[:4], consumer[4:])
@@ -515,9 +489,7 @@ func TestServeProcess(t *testing.T) {
 		watch := background(t, append([]string{"watch", address}, files(dir, "consumer")...)...)
 		for watch.line() != "end     (the catalog is complete)" { //nolint:revive // line does the work
 		}
-		if err := command.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.Process.Signal(signal))
 		if err := command.Wait(); err != nil {
 			t.Errorf("%v: serve ended with %v, expected exit code 0\n%s", signal, err, &stderr)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the explanations of owners to testdata")
@@ -31,17 +32,12 @@ func withStatus(text string) string { return "status: \"127.0.0.1:0\"\n" + text 
 // ask reads what the owner says under a path of its status.
 func (c *configured) ask(path string, into any) {
 	c.t.Helper()
-	response, err := http.Get("http://" + c.status + path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	response := must.Get(http.Get("http://" + c.status + path))(c.t)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		c.t.Fatalf("%s is %s", path, response.Status)
 	}
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Do(c.t, json.NewDecoder(response.Body).Decode(into))
 }
 
 // why returns the explanation of a name, without what differs from run to run.
@@ -79,17 +75,10 @@ func (c *configured) explains(golden, name, text string) {
 	path := filepath.Join("testdata", "why", golden+".txt")
 	if *updateWhy {
 		eventually(c.t, has)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			c.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			c.t.Fatal(err)
-		}
+		must.Do(c.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(c.t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(c.t)
 	eventually(c.t, func() string {
 		if why := has(); why != "" {
 			return why
@@ -159,9 +148,7 @@ func TestWhyAway(t *testing.T) {
 	text := strings.Replace(withStatus(ownerText), "path: catalog.yaml", "path: catalog.yaml, lifetime: 1s", 1)
 	c := serveConfig(t, text, map[string]string{"catalog.yaml": oneService("a")})
 	c.metrics(map[string]float64{`services`: 1, `catalog_unavailable`: 0})
-	if err := os.Remove(filepath.Join(c.dir, "catalog.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(c.dir, "catalog.yaml")))
 	c.explains("away", "a.fed.example", "for more than 1s")
 }
 
@@ -259,9 +246,7 @@ func TestServeStatus(t *testing.T) {
 	catalog := write(t, filepath.Join(dir, "catalog.yaml"), catalogText)
 	owner, _ := runServe(t, dir, catalog, "--status", "127.0.0.1:0")
 	c := &configured{running: owner, dir: dir}
-	if _, err := fmt.Sscanf(owner.line(), "status on %s", &c.status); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(owner.line(), "status on %s", &c.status))(t)
 	var page status.Services
 	c.ask("/v1/services?limit=1", &page)
 	if page.Total != 2 || len(page.Services) != 1 || page.Services[0].Name != "api" || page.Next != "api" {

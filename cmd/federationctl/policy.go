@@ -68,7 +68,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 	flags := command.Flags()
 	if as != "" {
 		flags.StringArrayVar(&o.as, "as", nil, as)
-		must(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *ownerfiles.Owner) []string {
+		insist(command.RegisterFlagCompletionFunc("as", completeFrom(func(owner *ownerfiles.Owner) []string {
 			var ids []string
 			for _, id := range owner.Allowed() {
 				ids = append(ids, id.String())
@@ -77,7 +77,7 @@ func (o *policyOptions) add(command *cobra.Command, as, serverName string) {
 		})))
 	}
 	flags.StringVar(&o.serverName, "server-name", "", serverName)
-	must(command.RegisterFlagCompletionFunc("server-name", completeFrom((*ownerfiles.Owner).ServerNames)))
+	insist(command.RegisterFlagCompletionFunc("server-name", completeFrom((*ownerfiles.Owner).ServerNames)))
 	flags.StringArrayVar(&o.catalogs, "catalog", nil,
 		"YAML or JSON `file` with services of sources that cannot be read here: a catalog, or what 'watch --once -o json' prints; repeatable")
 	maxCatalogFlag(command, &o.max)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const policyCatalog = `services:
@@ -387,10 +388,7 @@ func TestPolicySources(t *testing.T) {
 // TestPolicyBounded prints services and rules with terrible text.
 func TestPolicyBounded(t *testing.T) {
 	policyFiles(t)
-	quoted, err := json.Marshal(terrible)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quoted := must.Get(json.Marshal(terrible))(t)
 	text := string(quoted)
 	long := strings.Repeat("x", 1000)
 	var tags, to []string
@@ -447,18 +445,10 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 		{"stranger", mtls.Leaf{URIs: []string{"spiffe://stranger.example/coredns"}}},
 		{"nobody", mtls.Leaf{URIs: []string{"spiffe://nobody.example/coredns"}}},
 	}
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	for _, p := range append(parties, policyParty{"owner", mtls.Leaf{DNSNames: []string{"localhost"}, URIs: []string{pkiOwnerID}}}) {
-		issued, err := authority.Issue(p.leaf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := issued.WriteFiles(filesOf("", p.name)); err != nil {
-			t.Fatal(err)
-		}
+		issued := must.Get(authority.Issue(p.leaf))(t)
+		must.Do(t, issued.WriteFiles(filesOf("", p.name)))
 	}
 	serving := &configured{running: &running{t: t}, file: "owner.yaml"}
 	serving.start(nil)
@@ -479,9 +469,7 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 					Name    string          `json:"name"`
 					Service json.RawMessage `json:"service"`
 				}
-				if err := json.Unmarshal([]byte(line), &answer); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal([]byte(line), &answer))
 				if answer.Service != nil {
 					all[p.name+" "+answer.Name] = string(answer.Service)
 				}
@@ -504,9 +492,7 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 					Name    string          `json:"name"`
 					Service json.RawMessage `json:"service"`
 				}
-				if err := json.Unmarshal([]byte(line), &event); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal([]byte(line), &event))
 				if event.Op == "upsert" {
 					all[p.name+" "+event.Name] = string(event.Service)
 				}
@@ -545,9 +531,7 @@ func TestPolicyAgreesWithOwner(t *testing.T) {
 				Name   string `json:"name"`
 			} `json:"changes"`
 		}
-		if err := json.Unmarshal([]byte(line), &group); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &group))
 		for _, id := range group.Consumers {
 			for _, c := range group.Changes {
 				got[id+" "+c.Name] = c.Change

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -57,11 +58,7 @@ func realBinary(t *testing.T) string {
 		t.Skip("builds the binary")
 	}
 	built = true
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return must.Get(binary())(t)
 }
 
 // shell runs a script in dir, with the real binary in its PATH. It returns the exit
@@ -98,13 +95,8 @@ func shellCommand(ctx context.Context, t *testing.T, dir, script string) *exec.C
 // They must be read to the end before Wait is called.
 func startWithOutput(t *testing.T, command *exec.Cmd) *bufio.Scanner {
 	t.Helper()
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	return bufio.NewScanner(stdout)
 }
 

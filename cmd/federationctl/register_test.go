@@ -32,6 +32,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // registry is an owner that registers everything but what is refused.
@@ -58,16 +59,10 @@ func newRegistry(t *testing.T, dir string) *registry {
 // ends, and returns the address.
 func serveRegistry(t *testing.T, dir string, service registrationv1.RegistrationServiceServer) (address string) {
 	t.Helper()
-	source, err := mtls.Load(mtls.Files{
+	source := must.Get(mtls.Load(mtls.Files{
 		Cert: filepath.Join(dir, "owner.pem"), Key: filepath.Join(dir, "owner-key.pem"), CA: filepath.Join(dir, "ca.pem"),
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer(grpc.Creds(source.Server()), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}))
 	registrationv1.RegisterRegistrationServiceServer(server, service)
 	var serving sync.WaitGroup
@@ -238,9 +233,7 @@ func (p *registering) writes(want string) {
 
 func (p *registering) signal(s os.Signal) {
 	p.t.Helper()
-	if err := p.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, p.Process.Signal(s))
 }
 
 // ends waits for the end.
@@ -454,12 +447,9 @@ func TestRegisterWithOwner(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	source, err := registration.New(registration.Config{
+	source := must.Get(registration.New(registration.Config{
 		Owner: "real", Rules: parsed, Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx, silent{}) })
@@ -529,10 +519,7 @@ func TestProviders(t *testing.T) {
 func copyOf(t *testing.T, dir, name string) {
 	t.Helper()
 	for _, suffix := range []string{".pem", "-key.pem"} {
-		data, err := os.ReadFile(filepath.Join(dir, "consumer"+suffix))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(filepath.Join(dir, "consumer"+suffix)))(t)
 		write(t, filepath.Join(dir, name+suffix), string(data))
 	}
 }

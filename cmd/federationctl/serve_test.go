@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const partnerID = "spiffe://partner.example/coredns"
@@ -33,10 +34,7 @@ const partnerID = "spiffe://partner.example/coredns"
 // consumer and partner, a second consumer, and server, an owner that can be no consumer.
 func partiesIn(t *testing.T) string {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	dir := t.TempDir()
 	for name, leaf := range map[string]mtls.Leaf{
 		"owner":    {Name: "owner", DNSNames: []string{"localhost"}, URIs: []string{pkiOwnerID}},
@@ -44,13 +42,8 @@ func partiesIn(t *testing.T) string {
 		"partner":  {Name: "partner", URIs: []string{partnerID}},
 		"server":   {Name: "server", URIs: []string{pkiOwnerID}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}},
 	} {
-		issued, err := authority.Issue(leaf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := issued.WriteFiles(filesOf(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		issued := must.Get(authority.Issue(leaf))(t)
+		must.Do(t, issued.WriteFiles(filesOf(dir, name)))
 	}
 	return dir
 }
@@ -71,14 +64,8 @@ type stream struct {
 // dialOwner connects to an owner with the certificate of a party in dir.
 func dialOwner(t *testing.T, dir, party, address string) *grpc.ClientConn {
 	t.Helper()
-	source, err := mtls.Load(filesOf(dir, party), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(source.Client("localhost", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(filesOf(dir, party), nil))(t)
+	conn := must.Get(grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(source.Client("localhost", nil))))(t)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -86,10 +73,7 @@ func dialOwner(t *testing.T, dir, party, address string) *grpc.ClientConn {
 // subscribe opens a stream and sends the first request.
 func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
 	t.Helper()
-	s, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(t.Context()))(t)
 	request := &rdpb.BidirectionalStream{Request: wire.Subscribe("session")}
 	if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) { // the reason comes with the first Recv
 		t.Fatal(err)
@@ -101,17 +85,12 @@ func subscribe(t *testing.T, conn *grpc.ClientConn) *stream {
 // It returns the operation and the name of the service.
 func (s *stream) next(refusal error) string {
 	s.t.Helper()
-	m, err := s.Recv()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	m := must.Get(s.Recv())(s.t)
 	answer := wire.Ack(m.GetResponse().GetNonce(), "session")
 	if refusal != nil {
 		answer = wire.Nack(m.GetResponse().GetNonce(), "session", refusal)
 	}
-	if err := s.Send(&rdpb.BidirectionalStream{Request: answer}); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.Send(&rdpb.BidirectionalStream{Request: answer}))
 	return strings.TrimSpace(m.GetResponse().GetOperation().String() + " " + m.GetResponse().GetResourceId())
 }
 
@@ -158,9 +137,7 @@ func TestServeAllowFile(t *testing.T) {
 
 	write(t, file, "") // without this rule an empty file would allow everybody
 	write(t, file, "spiffe://"+"\n")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file))
 	write(t, file, pkiConsumerID+"\n"+partnerID+"\n")
 	second := served(partner)
 
@@ -238,10 +215,7 @@ func TestServeFollowsCertificates(t *testing.T) {
 	renewed := pkiIn(t)
 	read := func(dir, name string) string {
 		t.Helper()
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
 		return string(data)
 	}
 	write(t, filepath.Join(dir, "ca.pem"), read(dir, "ca.pem")+read(renewed, "ca.pem"))
@@ -271,10 +245,7 @@ func TestServeFollowsCertificates(t *testing.T) {
 // scrape returns the metrics of an owner by name and labels.
 func scrape(t *testing.T, url string) map[string]float64 {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get(url))(t)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -300,9 +271,7 @@ func TestServeMetrics(t *testing.T) {
 	allow := write(t, filepath.Join(dir, "consumers.txt"), pkiConsumerID+"\n")
 	owner, address := runServe(t, dir, write(t, file, catalogText), "--metrics", "127.0.0.1:0", "--allow-file", allow)
 	var url string
-	if _, err := fmt.Sscanf(owner.line(), "metrics on %s", &url); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Sscanf(owner.line(), "metrics on %s", &url))(t)
 	expect := func(want map[string]float64) {
 		t.Helper()
 		eventually(t, func() string {
@@ -354,24 +323,15 @@ func TestServeMetrics(t *testing.T) {
 		`consumers{version="v1alpha2"}`: 0, `streams_ended_total{code="Unauthenticated"}`: 2,
 	})
 
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get(url))(t)
 	defer response.Body.Close()
-	problems, err := promlint.New(response.Body).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := must.Get(promlint.New(response.Body).Lint())(t)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "federation_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
-	other, err := http.Get(url + "/other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(http.Get(url + "/other"))(t)
 	defer other.Body.Close()
 	if other.StatusCode != http.StatusNotFound {
 		t.Errorf("/metrics/other is %s, expected not found", other.Status)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/spiffeagent"
 )
 
@@ -18,17 +19,11 @@ import (
 // domain. It returns the address of the socket.
 func agentFor(t *testing.T, own *mtls.Authority, id, domain string, federated *mtls.Authority) string {
 	t.Helper()
-	issued, err := own.Issue(mtls.Leaf{URIs: []string{id}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must.Get(own.Issue(mtls.Leaf{URIs: []string{id}}))(t)
 	var agent spiffeagent.Agent
 	agent.Issue(map[string][]byte{domain: federated.PEM()}, spiffeagent.SVID{ID: id, Cert: issued.Cert, Key: issued.Key, Bundle: issued.CA})
 	path := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "unix", path))(t)
 	t.Cleanup(agent.Serve(listener))
 	return "unix://" + path
 }
@@ -37,11 +32,7 @@ func agentFor(t *testing.T, own *mtls.Authority, id, domain string, federated *m
 // agents; a consumer whose domain the owner does not name is not let in.
 func TestSPIFFE(t *testing.T) {
 	authority := func() *mtls.Authority {
-		a, err := mtls.NewAuthority("test", 24*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	}
 	one, two := authority(), authority()
 	const owner, consumer = "spiffe://one.example/owner", "spiffe://two.example/consumer"

@@ -6,26 +6,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // systemd is told when the owner serves, and when it begins to end.
 func TestServeTellsSystemd(t *testing.T) {
 	dir := pkiIn(t)
 	address := &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"}
-	socket, err := net.ListenUnixgram(address.Net, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(net.ListenUnixgram(address.Net, address))(t)
 	defer socket.Close()
-	if err := socket.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, socket.SetDeadline(time.Now().Add(patience)))
 	told := func() string {
 		state := make([]byte, 100)
-		n, err := socket.Read(state)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(socket.Read(state))(t)
 		return string(state[:n])
 	}
 

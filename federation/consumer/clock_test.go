@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // left is how long the services are kept from now on.
@@ -96,9 +97,7 @@ func TestClockIsSetBackByLittle(t *testing.T) {
 				time.Sleep(time.Minute)
 				d.take()
 				w.setClock(by)
-				if _, err := registry.Upsert(service(t, "web.fed.example", "192.0.2.2")); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(registry.Upsert(service(t, "web.fed.example", "192.0.2.2")))(t)
 				time.Sleep(time.Second)
 				saves := d.take()
 				if len(saves) != 1 || saves[0].Saved.Sub(saves[0].at) != want || !saves[0].LastUp.Equal(saves[0].Saved) {
@@ -129,9 +128,7 @@ func TestBootedBehind(t *testing.T) {
 				web := service(t, "web.fed.example", "192.0.2.1")
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: now.Add(tc.up), Saved: now.Add(tc.saved)}
 				kept.Services = append(kept.Services, packed.Of(web))
-				if err := d.Save("catalog", kept); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, d.Save("catalog", kept))
 				m, _ := w.run(w.kept(d, "catalog"))
 				if got, left := state(m), w.left(m); got != "stale 1/1" || left != tc.left {
 					t.Errorf("owner is %s with %v left", got, left)

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // disk is a Store in memory that remembers what was saved, and fails or hangs where
@@ -162,9 +163,7 @@ func TestFiles(t *testing.T) {
 	if _, err := store.Load(path, snapshot.Options{Owner: "owner"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before the first save, Load returns %v", err)
 	}
-	if err := store.Save(path, &snapshot.Snapshot{Owner: "owner"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.Save(path, &snapshot.Snapshot{Owner: "owner"}))
 	if err := store.Save(filepath.Join(path, "below"), &snapshot.Snapshot{Owner: "owner"}); err == nil {
 		t.Error("a file is a directory")
 	}
@@ -237,9 +236,7 @@ func TestLoadProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		if err := d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}))
 		d.loading = func(_ string, o snapshot.Options) error {
 			for i := range 13 {
 				o.Progress(i, 13)
@@ -282,9 +279,7 @@ func TestRestoreParts(t *testing.T) {
 				w := newWorld(t)
 				d := new(disk)
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
-				if err := d.Save("catalog", kept); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, d.Save("catalog", kept))
 				taken := true
 				d.loading = func(_ string, o snapshot.Options) error {
 					for _, s := range []*federation.Service{web, api} {
@@ -325,9 +320,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 		d := new(disk)
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
 		kept.Services = []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}
-		if err := d.Save("catalog", kept); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Save("catalog", kept))
 		d.loading = func(_ string, o snapshot.Options) error {
 			part := *kept
 			part.Services = []packed.Service{packed.Of(service(t, "old.fed.example", "192.0.2.2"))}
@@ -342,9 +335,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 		if got := w.names(); got != "old" {
 			t.Errorf("after the first part there are %q", got)
 		}
-		if err := m.Resubscribe(config.Subscription); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Resubscribe(config.Subscription))
 		if got, s := w.names(), m.Status(); got != "" || s.Known {
 			t.Errorf("after the change there are %q, and the catalog is known: %v", got, s.Known)
 		}

@@ -69,24 +69,24 @@ func Example() {
 // exampleOwner runs an owner with one service until ctx ends. It returns the files
 // of a consumer, the owner's address and its registry.
 func exampleOwner(ctx context.Context) (files mtls.Files, address string, registry *owner.Registry) {
-	dir := must(os.MkdirTemp("", "example"))
+	dir := ensure(os.MkdirTemp("", "example"))
 	context.AfterFunc(ctx, func() { os.RemoveAll(dir) })
 	files = mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	authority := must(mtls.NewAuthority("example", 24*time.Hour))
-	issued := must(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
+	issued := ensure(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
 	registry = owner.NewRegistry()
-	must(registry.Upsert(&federation.Service{
-		Name: "shop", FQDN: must(federation.ParseFQDN("shop.fed.example")),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+	ensure(registry.Upsert(&federation.Service{
+		Name: "shop", FQDN: ensure(federation.ParseFQDN("shop.fed.example")),
+		Endpoints: []federation.Endpoint{{Address: ensure(federation.ParseAddress("192.0.2.1")), Port: 443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}))
-	server := must(owner.New(owner.Config{
-		Registry: registry, Credentials: must(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
+	server := ensure(owner.New(owner.Config{
+		Registry: registry, Credentials: ensure(mtls.Load(files, nil)).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil {
@@ -96,7 +96,7 @@ func exampleOwner(ctx context.Context) (files mtls.Files, address string, regist
 	return files, listener.Addr().String(), registry
 }
 
-func must[T any](value T, err error) T {
+func ensure[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestHistories plays random histories of an owner, its replica, the network, the
@@ -98,9 +99,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 				case all[s.Name] == nil:
 					registry.Delete(s.Name)
 				default:
-					if _, err := registry.Upsert(s); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(registry.Upsert(s))(t)
 				}
 			}
 		case "owner": // goes, or comes
@@ -121,9 +120,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 				if r.IntN(2) == 0 {
 					time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
 				}
-				if _, err := registry.Set(slices.Collect(maps.Values(all))); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(registry.Set(slices.Collect(maps.Values(all))))(t)
 			}
 		case "network":
 			conns.Range(func(conn, _ any) bool {
@@ -137,9 +134,7 @@ func history(t *testing.T, r *rand.Rand) (resumes uint64) {
 			m.Refetch()
 		case "version": // of the API, by a reload
 			config.Subscription.Version = []wire.Version{wire.V1Alpha2, wire.V1Alpha1}[r.IntN(2)]
-			if err := m.Resubscribe(config.Subscription); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.Resubscribe(config.Subscription))
 		case "restart": // of the mirror
 			resumes += m.Status().Resumes
 			end()

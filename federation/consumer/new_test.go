@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A mirror needs no more than a subscription and a function that publishes.
@@ -90,10 +91,7 @@ func TestErrors(t *testing.T) {
 func TestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, err := consumer.New(w.config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(consumer.New(w.config()))(t)
 		if got := state(m); got != "connecting 0/0" || !m.Status().LastAttempt.IsZero() || w.attempts() != 0 {
 			t.Errorf("owner is %s, last attempt at %v", got, m.Status().LastAttempt)
 		}
@@ -200,13 +198,8 @@ func TestResubscribe(t *testing.T) {
 		w.serve(service(t, "web.fed.example", "192.0.2.1"))
 		config := w.config()
 		config.Subscription.Addresses = []string{"other.example:8008"}
-		m, err := consumer.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Resubscribe(w.config().Subscription); err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(consumer.New(config))(t)
+		must.Do(t, m.Resubscribe(w.config().Subscription))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
@@ -224,9 +217,7 @@ func TestResubscribe(t *testing.T) {
 
 		// Another one makes stale what the one before has brought.
 		w.take()
-		if err := m.Resubscribe(config.Subscription); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Resubscribe(config.Subscription))
 		time.Sleep(2 * time.Second)
 		if changes := w.take(); len(changes) == 0 || changes[0].Status.State != catalog.Stale || changes[0].Status.Failure != nil {
 			t.Errorf("published is %+v", changes)
@@ -346,19 +337,13 @@ func TestRefused(t *testing.T) {
 
 // A connection is opened with TCP unless the subscription says otherwise.
 func TestDialsTCP(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	w := newWorld(t)
 	config := w.config()
 	config.Subscription.Addresses, config.Subscription.Dial = []string{listener.Addr().String()}, nil
 	w.run(config)
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(listener.Accept())(t)
 	if err := conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // times returns when there were saves, after start.
@@ -41,9 +42,7 @@ func TestSaveAfterChange(t *testing.T) {
 		d.take()
 		start := time.Now()
 		for i := range 40 {
-			if _, err := registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+1))); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+1))))(t)
 			time.Sleep(300 * time.Millisecond)
 		}
 		saves := d.take()
@@ -335,13 +334,8 @@ func TestBrokenFile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				path := filepath.Join(t.TempDir(), "catalog")
-				if err := content(path); err != nil {
-					t.Fatal(err)
-				}
-				before, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, content(path))
+				before := must.Get(os.ReadFile(path))(t)
 				config := w.config()
 				config.Subscription.File = path
 				_, stopOwner := w.serve(service(t, "web.fed.example", "192.0.2.1"))
@@ -378,9 +372,7 @@ func TestSaveFails(t *testing.T) {
 			synctest.Wait()
 			err = failure
 			for i := range 2 {
-				if _, err := registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+2))); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
 				time.Sleep(10 * time.Second)
 			}
 			synctest.Wait()
@@ -428,9 +420,7 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 		d.take()
 		hangs = true
 		config.Subscription.File = "second"
-		if err := m.Resubscribe(config.Subscription); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Resubscribe(config.Subscription))
 		w.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		if saves := d.take(); len(saves) > 0 {
@@ -464,9 +454,7 @@ func TestResubscribeWithoutFile(t *testing.T) {
 		time.Sleep(time.Minute)
 		d.take()
 		config.Subscription.File = ""
-		if err := m.Resubscribe(config.Subscription); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Resubscribe(config.Subscription))
 		if got := d.take(); len(got) != 1 {
 			t.Errorf("%d last saves", len(got))
 		}
@@ -486,18 +474,14 @@ func TestRestoreAfterStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		if err := d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now().Add(48 * time.Hour)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Save("catalog", &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now().Add(48 * time.Hour)}))
 		w.misbehave("announce\nupsert web web.fed.example 192.0.2.1\nhang")
 		config := w.config()
 		config.Store = d
 		m, _ := w.run(config)
 		w.await(m, "syncing 1/0")
 		config.Subscription.File, config.Subscription.Addresses = "catalog", []string{"nobody.example:8008"}
-		if err := m.Resubscribe(config.Subscription); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Resubscribe(config.Subscription))
 		time.Sleep(2 * time.Second) // of which the stream may have one to end
 		if got := state(m); got != "stale 1/1" || m.Status().Known {
 			t.Errorf("owner is %s, known %v", got, m.Status().Known)

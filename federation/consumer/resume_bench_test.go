@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // messages returns those of n services.
@@ -19,10 +20,7 @@ func messages(b *testing.B, n int) []*rdpb.StreamResponse {
 	b.Helper()
 	all := make([]*rdpb.StreamResponse, n)
 	for i := range all {
-		fqdn, err := federation.ParseFQDN(fmt.Sprintf("s%07d.example", i))
-		if err != nil {
-			b.Fatal(err)
-		}
+		fqdn := must.Get(federation.ParseFQDN(fmt.Sprintf("s%07d.example", i)))(b)
 		address, err := federation.ParseAddress("192.0.2.1")
 		if err != nil {
 			b.Fatal(err)
@@ -49,46 +47,32 @@ func BenchmarkStream(b *testing.B) {
 		for _, how := range []string{"whole", "resume", "resume, digests known"} {
 			b.Run(strconv.Itoa(size)+"/"+how, func(b *testing.B) {
 				all := messages(b, size)
-				m, err := New(Config{
+				m := must.Get(New(Config{
 					Subscription: Subscription{Addresses: []string{"owner:1"}, Identity: mtls.Consumer{}},
 					Rules:        catalog.Rules{Retention: time.Hour, Settle: time.Second},
 					Publish:      func(Changes) {},
-				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				}))(b)
 				s, ctx := sink{m, wire.V1Alpha2}, b.Context()
 				octets := 0
 				whole := func() {
 					octets = 0
 					updates := make([]stream.Update, 0, adoptTogether)
 					for i := range all {
-						event, err := wire.Decode(all[i], wire.AnyAddress())
-						if err != nil {
-							b.Fatal(err)
-						}
+						event := must.Get(wire.Decode(all[i], wire.AnyAddress()))(b)
 						octets += len(all[i].GetResource().GetValue())
 						if updates = append(updates, stream.Update{Event: event}); len(updates) < adoptTogether && i < len(all)-1 {
 							continue
 						}
-						if _, err := s.Apply(ctx, updates); err != nil {
-							b.Fatal(err)
-						}
+						must.Get(s.Apply(ctx, updates))(b)
 						updates = updates[:0]
 					}
 				}
 				transmit := func(announce func() stream.Announcement, send func()) {
 					a := announce()
-					if err := s.Opened(ctx); err != nil {
-						b.Fatal(err)
-					}
-					if err := s.Announced(ctx, a); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, s.Opened(ctx))
+					must.Do(b, s.Announced(ctx, a))
 					send()
-					if _, err := s.Apply(ctx, []stream.Update{{Event: federation.Event{Operation: federation.End}}}); err != nil {
-						b.Fatal(err)
-					}
+					must.Get(s.Apply(ctx, []stream.Update{{Event: federation.Event{Operation: federation.End}}}))(b)
 					if status := m.catalogStatus(); status.Services != size || status.State != catalog.Synced || status.Stale != 0 {
 						b.Fatalf("status %+v", status)
 					}

@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -81,18 +82,9 @@ func (w *world) source(name string) *mtls.Source {
 	w.t.Helper()
 	dir := w.t.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	issued, err := w.authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := issued.WriteFiles(files); err != nil {
-		w.t.Fatal(err)
-	}
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return source
+	issued := must.Get(w.authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
+	must.Do(w.t, issued.WriteFiles(files))
+	return must.Get(mtls.Load(files, nil))(w.t)
 }
 
 // identity is a stream.Identity that changes when the test says so. That of
@@ -138,10 +130,7 @@ func (w *world) config() consumer.Config {
 // run runs a mirror until the test ends, or the returned function is called.
 func (w *world) run(config consumer.Config) (m *consumer.Mirror, stop func()) {
 	w.t.Helper()
-	m, err := consumer.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	m = must.Get(consumer.New(config))(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -359,15 +348,10 @@ func (w *world) serveOn(address string, serve func(ctx context.Context, listener
 func (w *world) serve(services ...*federation.Service) (registry *owner.Registry, stop func()) {
 	w.t.Helper()
 	registry = owner.NewRegistry()
-	if _, err := registry.Set(services); err != nil {
-		w.t.Fatal(err)
-	}
-	server, err := owner.New(owner.Config{
+	must.Get(registry.Set(services))(w.t)
+	server := must.Get(owner.New(owner.Config{
 		Registry: registry, Credentials: w.source("owner.example").Server(), Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 	return registry, w.serveOn(ownerAddress, server.Serve)
 }
 
@@ -382,10 +366,7 @@ func (w *world) rotate() {
 // misbehave runs an owner that follows the script.
 func (w *world) misbehave(script string) (stop func()) {
 	w.t.Helper()
-	parsed, err := faultowner.Parse(script)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	parsed := must.Get(faultowner.Parse(script))(w.t)
 	scripted := faultowner.New(faultowner.Config{
 		Script: parsed, Credentials: w.source("owner.example").Server(),
 		Event: func(what string) {
@@ -435,14 +416,8 @@ func (o observer) Published(time.Duration) { o.count("published") }
 // service is a service with one endpoint, named after the first label of its fqdn.
 func service(t *testing.T, name, address string) *federation.Service {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := federation.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fqdn := must.Get(federation.ParseFQDN(name))(t)
+	a := must.Get(federation.ParseAddress(address))(t)
 	label, _, _ := strings.Cut(name, ".")
 	return &federation.Service{
 		Name: label, FQDN: fqdn,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // link is a connection of a consumer with an owner, after the handshake.
@@ -87,14 +88,8 @@ func renew(t *testing.T, old *Authority, lifetime time.Duration) *Authority {
 	t.Helper()
 	template := *old.certificate
 	template.NotBefore, template.NotAfter = time.Now(), time.Now().Add(lifetime)
-	der, err := sign(&template, &template, old.key, old.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(sign(&template, &template, old.key, old.key))(t)
+	certificate := must.Get(x509.ParseCertificate(der))(t)
 	return &Authority{certificate, old.key}
 }
 
@@ -113,9 +108,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 		}
 		replace := func(s *Source, issued Issued) {
 			t.Helper()
-			if err := issued.WriteFiles(s.files); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, issued.WriteFiles(s.files))
 			changed := s.Changed()
 			s.Reload()
 			if !closed(changed) {

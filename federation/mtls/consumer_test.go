@@ -7,6 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestParseOwnerName(t *testing.T) {
@@ -25,11 +26,7 @@ func TestParseOwnerName(t *testing.T) {
 // An owner that is given no name has its only identity for one, or its first address.
 func TestOwnerName(t *testing.T) {
 	identity := func(s string) federation.ID {
-		id, err := federation.ParseID(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
+		return must.Get(federation.ParseID(s))(t)
 	}
 	a, b := identity("spiffe://mesh-a.example/hamlet"), identity("b.example")
 	for _, tc := range []struct {

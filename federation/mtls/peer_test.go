@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // parties returns an owner and a consumer of one authority with certificates of such a
@@ -31,9 +32,7 @@ func parties(t *testing.T, owners, consumers time.Duration) (owner, consumer *So
 	}
 	rotate = func(s *Source, lifetime time.Duration) {
 		t.Helper()
-		if err := issue(t, authority, leaf(lifetime)).WriteFiles(s.files); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, issue(t, authority, leaf(lifetime)).WriteFiles(s.files))
 		changed := s.Changed()
 		s.Reload()
 		if !closed(changed) {
@@ -175,9 +174,7 @@ func TestRenewedConnectionIsJudgedByItsNewAuthority(t *testing.T) {
 		}
 		replace := func(s *Source, issued Issued) {
 			t.Helper()
-			if err := issued.WriteFiles(s.files); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, issued.WriteFiles(s.files))
 			s.Reload()
 		}
 		owner, consumer := load(t, signed(oldCA, both)), load(t, signed(oldCA, both))
@@ -185,9 +182,7 @@ func TestRenewedConnectionIsJudgedByItsNewAuthority(t *testing.T) {
 		time.Sleep(time.Second)
 		replace(owner, signed(newCA, both))
 		later := connect(t, consumer, owner)
-		if err := renewed.owner.Renew(later.owner); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, renewed.owner.Renew(later.owner))
 		replace(consumer, signed(oldCA, newCA.PEM()))
 		renewed.works(t, "without the old authority")
 		ends(t, left.client, left.server, errDistrusted, "without the old authority")
@@ -326,9 +321,7 @@ func TestRenewAgain(t *testing.T) {
 		older := connect(t, consumer, owner)
 		time.Sleep(time.Minute)
 		later := connect(t, consumer, owner)
-		if err := l.owner.Renew(later.owner); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.owner.Renew(later.owner))
 		consumer.material.Store(&material{replaced: make(chan struct{})}) // trusts nobody
 		for name, by := range map[string]Peer{"same": later.owner, "older": older.owner} {
 			if err := l.owner.Renew(by); err != nil {
@@ -355,11 +348,7 @@ func BenchmarkRenewManyNames(b *testing.B) {
 
 func TestPeerIDs(t *testing.T) {
 	uri := func(s string) *url.URL {
-		u, err := url.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
+		return must.Get(url.Parse(s))(t)
 	}
 	for name, tc := range map[string]struct {
 		certificate x509.Certificate

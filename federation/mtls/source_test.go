@@ -17,6 +17,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -25,10 +26,7 @@ func TestLoad(t *testing.T) {
 	good := issue(t, authority, Leaf{DNSNames: []string{"a.example"}})
 	other := issue(t, authority, Leaf{DNSNames: []string{"b.example"}})
 	expired := issue(t, authority, Leaf{Lifetime: time.Minute})
-	oldAuthority, err := NewAuthority("old", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	oldAuthority := must.Get(NewAuthority("old", time.Minute))(t)
 	broken := pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("rubbish")})
 
 	for name, tc := range map[string]struct {
@@ -98,23 +96,14 @@ func TestReloadOfIrregularFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := files(t.TempDir())
-			if err := issue(t, authority, Leaf{}).WriteFiles(f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, issue(t, authority, Leaf{}).WriteFiles(f))
 			var logged bytes.Buffer
-			source, err := Load(f, slog.New(slog.NewTextHandler(&logged, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := must.Get(Load(f, slog.New(slog.NewTextHandler(&logged, nil))))(t)
 			for _, path := range []string{f.Cert, f.Key, f.CA} {
 				logged.Reset()
 				changed := source.Changed()
-				if err := os.Rename(path, path+".away"); err != nil {
-					t.Fatal(err)
-				}
-				if err := put.instead(path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Rename(path, path+".away"))
+				must.Do(t, put.instead(path))
 				source.Reload()
 				if text := logged.String(); !strings.Contains(text, put.want) || !strings.Contains(text, path) {
 					t.Errorf("%s is reported as %q, expected that it %s", path, text, put.want)
@@ -122,12 +111,8 @@ func TestReloadOfIrregularFile(t *testing.T) {
 				if _, err := Load(f, nil); err == nil || !strings.Contains(err.Error(), put.want) {
 					t.Errorf("error of Load is %v, expected that %s %s", err, path, put.want)
 				}
-				if err := os.Remove(path); err != nil {
-					t.Fatal(err)
-				}
-				if err := issue(t, authority, Leaf{}).WriteFiles(f); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(path))
+				must.Do(t, issue(t, authority, Leaf{}).WriteFiles(f))
 				source.Reload()
 				select {
 				case <-changed:
@@ -144,9 +129,7 @@ func TestLoadShowsNothingRaw(t *testing.T) {
 	f := files(t.TempDir())
 	issued := issue(t, newAuthority(t), Leaf{})
 	issued.Key = bytes.Repeat(pem.EncodeToMemory(&pem.Block{Type: "\x1b[31m\u009b", Bytes: []byte("a")}), 1000)
-	if err := issued.WriteFiles(f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(f))
 	_, err := Load(f, nil)
 	if err == nil || strings.ContainsAny(err.Error(), "\x1b\u009b\n") || len(err.Error()) > 1000 {
 		t.Errorf("error is %.2000q", err)
@@ -158,9 +141,7 @@ func TestLoadNotYetValid(t *testing.T) {
 		f := files(t.TempDir())
 		past := time.Now()
 		time.Sleep(100 * 24 * time.Hour)
-		if err := issue(t, newAuthority(t), Leaf{}).WriteFiles(f); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, issue(t, newAuthority(t), Leaf{}).WriteFiles(f))
 		if _, err := f.read(past); err == nil || !strings.Contains(err.Error(), "is not valid before 2000-04-09T23:00:00Z") {
 			t.Errorf("error is %v", err)
 		}
@@ -171,10 +152,7 @@ func TestExpiryOfAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		long := newAuthority(t)
-		short, err := NewAuthority("short", 2*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		short := must.Get(NewAuthority("short", 2*time.Hour))(t)
 		issued := issue(t, long, Leaf{})
 		issued.CA = join(long.PEM(), short.PEM())
 		source := load(t, issued)
@@ -193,14 +171,9 @@ func TestExpiryOfAuthorities(t *testing.T) {
 
 func TestFileModes(t *testing.T) {
 	f := files(t.TempDir())
-	if err := issue(t, newAuthority(t), Leaf{}).WriteFiles(f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issue(t, newAuthority(t), Leaf{}).WriteFiles(f))
 	for path, want := range map[string]os.FileMode{f.Cert: 0o644, f.Key: 0o600, f.CA: 0o644} {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(os.Stat(path))(t)
 		if info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v", path, info.Mode(), want)
 		}
@@ -237,9 +210,7 @@ func TestRotation(t *testing.T) {
 			put: func(t *testing.T, dir string) { writeFiles(t, first, dir) },
 			rotate: func(t *testing.T, dir string) {
 				for _, path := range []string{files(dir).Cert, files(dir).Key} {
-					if err := os.Remove(path); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.Remove(path))
 				}
 				writeFiles(t, second, dir)
 			},
@@ -253,19 +224,14 @@ func TestRotation(t *testing.T) {
 			},
 			rotate: func(t *testing.T, dir string) {
 				project(t, second, dir, "..2")
-				if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.RemoveAll(filepath.Join(dir, "..1")))
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			tc.put(t, dir)
-			source, err := Load(files(dir), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := must.Get(Load(files(dir), nil))(t)
 			run(t, source)
 			server := source.Server()
 			if clientErr, serverErr := handshake(source.Client("first.example", nil), server); clientErr != nil || serverErr != nil {
@@ -294,10 +260,7 @@ func TestRotationOfAuthorities(t *testing.T) {
 	}
 	dir := t.TempDir()
 	writeFiles(t, signed(oldCA, oldCA.PEM()), dir)
-	source, err := Load(files(dir), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(Load(files(dir), nil))(t)
 	run(t, source)
 	client, server := source.Client("owner.example", nil), source.Server()
 	oldPeer, newPeer := load(t, signed(oldCA, bundle)), load(t, signed(newCA, bundle))
@@ -337,10 +300,7 @@ func TestBrokenFileKeepsTheOld(t *testing.T) {
 	first := issue(t, authority, Leaf{DNSNames: []string{"first.example"}})
 	writeFiles(t, first, dir)
 	lines := &testlog.Buffer{}
-	source, err := Load(files(dir), slog.New(slog.NewTextHandler(lines, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(Load(files(dir), slog.New(slog.NewTextHandler(lines, nil))))(t)
 	run(t, source)
 
 	changed := source.Changed()
@@ -378,10 +338,7 @@ func TestReload(t *testing.T) {
 		dir := t.TempDir()
 		writeFiles(t, issue(t, authority, Leaf{Lifetime: 3 * time.Hour}), dir)
 		var log bytes.Buffer
-		source, err := Load(files(dir), slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(Load(files(dir), slog.New(slog.NewTextHandler(&log, nil))))(t)
 		changed := source.Changed()
 		for range 10 {
 			source.Reload()
@@ -417,9 +374,7 @@ func TestSharedSourceIsFollowedUntilItsLastRunEnds(t *testing.T) {
 		stops := []func(){run(t, source), run(t, source), run(t, source)}
 		for i, stop := range stops {
 			changed := source.Changed()
-			if err := issue(t, authority, Leaf{}).WriteFiles(source.files); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, issue(t, authority, Leaf{}).WriteFiles(source.files))
 			if i%2 == 0 {
 				events <- fsnotify.Event{Name: source.files.Cert}
 				time.Sleep(burst)
@@ -478,10 +433,7 @@ func awaitFiles(t *testing.T, source *Source) {
 	t.Helper()
 	for {
 		changed := source.Changed()
-		m, err := source.files.read(time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(source.files.read(time.Now()))(t)
 		if m.sum == source.material.Load().sum {
 			return
 		}
@@ -492,52 +444,35 @@ func awaitFiles(t *testing.T, source *Source) {
 // project does what kubelet does: a new directory, then ..data points to it.
 func project(t *testing.T, issued Issued, dir, version string) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, version), 0o755))
 	writeFiles(t, issued, filepath.Join(dir, version))
 	symlink(t, version, filepath.Join(dir, "..data_tmp"))
-	if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 }
 
 func symlink(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(target, path))
 }
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, data, 0o600))
 }
 
 // cut writes what a file holds already, up to some size, in place: it holds nothing else
 // at any time, as it would while os.WriteFile writes it.
 func cut(t *testing.T, path string, data []byte, size int64) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(path, os.O_WRONLY, 0))(t)
 	defer f.Close()
-	if _, err := f.Write(data[:size]); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Write(data[:size]))(t)
+	must.Do(t, f.Truncate(size))
 }
 
 func writeFiles(t *testing.T, issued Issued, dir string) {
 	t.Helper()
-	if err := issued.WriteFiles(files(dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(files(dir)))
 }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
@@ -554,13 +489,8 @@ func TestForClients(t *testing.T) {
 		{[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageCodeSigning}, false},
 	} {
 		f := files(t.TempDir())
-		if err := issue(t, authority, Leaf{Usage: tt.usage}).WriteFiles(f); err != nil {
-			t.Fatal(err)
-		}
-		s, err := Load(f, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, issue(t, authority, Leaf{Usage: tt.usage}).WriteFiles(f))
+		s := must.Get(Load(f, nil))(t)
 		if got := s.ForClients(); got != tt.want {
 			t.Errorf("with the usages %v ForClients is %t, expected %t", tt.usage, got, tt.want)
 		}

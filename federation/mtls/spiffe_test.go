@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/spiffeagent"
 )
@@ -79,11 +80,7 @@ type workload struct {
 func (s *station) workload(t *testing.T, domains ...string) *workload {
 	t.Helper()
 	w := &workload{log: &testlog.Buffer{}}
-	var err error
-	w.Source, err = Open(Origin{SPIFFE: SPIFFE{Socket: socket, TrustDomains: domains}}, slog.New(slog.NewTextHandler(w.log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.Source = must.Get(Open(Origin{SPIFFE: SPIFFE{Socket: socket, TrustDomains: domains}}, slog.New(slog.NewTextHandler(w.log, nil))))(t)
 	w.agent.options = append(w.agent.options, workloadapi.WithDialOptions(grpc.WithContextDialer(s.dial)))
 	w.stop = run(t, w.Source)
 	t.Cleanup(s.leave)
@@ -358,10 +355,7 @@ func TestOpenSPIFFE(t *testing.T) {
 // The socket of an agent may be there later than this process.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
-	source, err := Open(Origin{SPIFFE: SPIFFE{Socket: "unix://" + path}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(Open(Origin{SPIFFE: SPIFFE{Socket: "unix://" + path}}, nil))(t)
 	if err, _ := handshake(source.Client("", nil), source.Server()); err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, errNotAsked) {
 		t.Errorf("a handshake before Run gave %v", err)
 	}
@@ -369,10 +363,7 @@ func TestUnixSocket(t *testing.T) {
 	run(t, source)
 	var agent spiffeagent.Agent
 	agent.Issue(nil, svid(t, newAuthority(t), alice, time.Hour))
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("unix", path))(t)
 	t.Cleanup(agent.Serve(listener))
 	await(t, changed)
 	if clientErr, serverErr := handshake(source.Client("", parseIDs(t, []string{alice})), source.Server()); clientErr != nil || serverErr != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // certify returns a certificate that parent signs, with its key as an authority of its
@@ -30,27 +31,15 @@ func certify(t *testing.T, parent *Authority, change func(*x509.Certificate), ur
 		BasicConstraintsValid: true,
 	}
 	for _, s := range uris {
-		uri, err := url.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		uri := must.Get(url.Parse(s))(t)
 		template.URIs = append(template.URIs, uri)
 	}
 	if change != nil {
 		change(template)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := sign(template, parent.certificate, key, parent.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := must.Get(sign(template, parent.certificate, key, parent.key))(t)
+	certificate := must.Get(x509.ParseCertificate(der))(t)
 	return &Authority{certificate, key}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestHandshake(t *testing.T) {
@@ -273,20 +274,12 @@ func dial(t *testing.T, client, server *tls.Config) (resumed bool, err error) {
 
 func newAuthority(t *testing.T) *Authority {
 	t.Helper()
-	a, err := NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must.Get(NewAuthority("test", 24*time.Hour))(t)
 }
 
 func issue(t *testing.T, a *Authority, leaf Leaf) Issued {
 	t.Helper()
-	issued, err := a.Issue(leaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
+	return must.Get(a.Issue(leaf))(t)
 }
 
 func files(dir string) Files {
@@ -300,23 +293,14 @@ func files(dir string) Files {
 func load(t *testing.T, issued Issued) *Source {
 	t.Helper()
 	f := files(t.TempDir())
-	if err := issued.WriteFiles(f); err != nil {
-		t.Fatal(err)
-	}
-	source, err := Load(f, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return source
+	must.Do(t, issued.WriteFiles(f))
+	return must.Get(Load(f, nil))(t)
 }
 
 func parseIDs(t *testing.T, texts []string) (ids []federation.ID) {
 	t.Helper()
 	for _, text := range texts {
-		id, err := federation.ParseID(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID(text))(t)
 		ids = append(ids, id)
 	}
 	return ids

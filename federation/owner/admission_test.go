@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/internal/turnstile"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // queueing returns an admission with so many slots.
@@ -151,9 +152,7 @@ func TestTurnedAway(t *testing.T) {
 		a := queueing(2) // a turn each second
 		enough := int(longestQueue/time.Second) + 1
 		for range 2 + enough {
-			if _, err := a.enter("many"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(a.enter("many"))(t)
 		}
 		last := time.Duration(0)
 		for i := range 1000 {
@@ -230,11 +229,7 @@ func TestQuietTimeIsNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := queueing(1)
 		enter := func() *turnstile.Visit {
-			v, err := a.enter("a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
+			return must.Get(a.enter("a"))(t)
 		}
 		want := a.every
 		for range 2 {

@@ -12,15 +12,12 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func idOf(tb testing.TB, text string) federation.ID {
 	tb.Helper()
-	id, err := federation.ParseID(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return id
+	return must.Get(federation.ParseID(text))(tb)
 }
 
 // TestSetAllow replaces the identities that may subscribe:

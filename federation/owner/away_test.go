@@ -18,20 +18,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // careless is a consumer that shows a certificate of that authority, whatever the owner asks
 // for, and looks at none of the owner. It returns when it was not let in.
 func careless(t *testing.T, f *fixture, authority *mtls.Authority, leaf mtls.Leaf) {
 	t.Helper()
-	issued, err := authority.Issue(leaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(issued.Cert, issued.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must.Get(authority.Issue(leaf))(t)
+	pair := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 	shows := credentials.NewTLS(&tls.Config{
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
 		InsecureSkipVerify:   true, // the owner is not what is tested
@@ -56,10 +51,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 		id        string
 	}{
 		"unknown authority": {nil, func(t *testing.T, f *fixture) {
-			other, err := mtls.NewAuthority("other", time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := must.Get(mtls.NewAuthority("other", time.Hour))(t)
 			careless(t, f, other, leaf)
 		}, gate.BadCertificate, "unknown authority", consumerID},
 		"expired": {nil, func(t *testing.T, f *fixture) {
@@ -88,10 +80,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 		}, gate.Later, "too many consumers wait", consumerID},
 		"limit": {func(c *Config) { c.Limits.HandshakesPerAddress = 1 }, func(t *testing.T, f *fixture) {
 			for range 2 {
-				conn, err := f.listener.Dial()
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := must.Get(f.listener.Dial())(t)
 				defer conn.Close()
 			}
 			synctest.Wait()

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // party is an owner or a consumer with certificate files.
@@ -40,9 +41,7 @@ func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authorit
 		dir := p.tb.TempDir()
 		p.files = mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
 	}
-	if err := issued.WriteFiles(p.files); err != nil {
-		p.tb.Fatal(err)
-	}
+	must.Do(p.tb, issued.WriteFiles(p.files))
 	if p.source != nil {
 		p.source.Reload()
 	} else if p.source, err = mtls.Load(p.files, nil); err != nil {
@@ -57,11 +56,7 @@ func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authorit
 func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority := func() *mtls.Authority {
-			a, err := mtls.NewAuthority("test", 24*time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return a
+			return must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 		}
 		own, other := authority(), authority()
 		owner, consumer, stranger := party{tb: t}, party{tb: t}, party{tb: t}

@@ -23,10 +23,10 @@ import (
 // service that has changed once, in its latest version.
 func ExampleRegistry() {
 	at := func(address string) *federation.Service {
-		return must(shop{city: "berlin", address: address, port: 443}.service())
+		return ensure(shop{city: "berlin", address: address, port: 443}.service())
 	}
 	registry := owner.NewRegistry()
-	must(registry.Set([]*federation.Service{at("192.0.2.1")}))
+	ensure(registry.Set([]*federation.Service{at("192.0.2.1")}))
 	// A service that is not valid is an error, and changes nothing.
 	if _, err := registry.Upsert(&federation.Service{Name: "shop-berlin"}); err != nil {
 		fmt.Println(err)
@@ -35,7 +35,7 @@ func ExampleRegistry() {
 	subscription := registry.Subscribe()
 	defer subscription.Close()
 	next := func() {
-		switch event := must(subscription.Next(context.Background())); event.Operation {
+		switch event := ensure(subscription.Next(context.Background())); event.Operation {
 		case federation.Upsert:
 			fmt.Println(event.Name, "is at", event.Service.Endpoints[0].Address)
 		case federation.Delete:
@@ -47,7 +47,7 @@ func ExampleRegistry() {
 	next()
 	next()
 	for i := range 100 {
-		must(registry.Upsert(at(fmt.Sprintf("192.0.2.%d", 100+i))))
+		ensure(registry.Upsert(at(fmt.Sprintf("192.0.2.%d", 100+i))))
 	}
 	next()
 	registry.Delete("shop-berlin")
@@ -60,9 +60,9 @@ func ExampleRegistry() {
 	// shop-berlin is gone
 }
 
-// must returns v, and panics when there is an error: that is for the throwaway
+// ensure returns v, and panics when there is an error: that is for the throwaway
 // parts of an example.
-func must[T any](v T, err error) T {
+func ensure[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -73,10 +73,10 @@ func must[T any](v T, err error) T {
 // ends when a consumer has printed the catalog of the owner. The caller calls wait
 // when the owner has ended.
 func demonstration() (ctx context.Context, listener net.Listener, server credentials.TransportCredentials, wait func()) {
-	authority := must(mtls.NewAuthority("example", 24*time.Hour))
-	ownerID, consumerID := must(federation.ParseID("spiffe://owner.example/owner")), must(federation.ParseID("spiffe://consumer.example/dns"))
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
+	ownerID, consumerID := ensure(federation.ParseID("spiffe://owner.example/owner")), ensure(federation.ParseID("spiffe://consumer.example/dns"))
 	client := certificates(authority, consumerID).Client("owner.example", []federation.ID{ownerID})
-	listener = must(net.Listen("tcp", "127.0.0.1:0"))
+	listener = ensure(net.Listen("tcp", "127.0.0.1:0"))
 	ctx, stop := context.WithCancel(context.Background())
 	var consumer sync.WaitGroup
 	consumer.Go(func() {
@@ -93,7 +93,7 @@ func demonstration() (ctx context.Context, listener net.Listener, server credent
 // printCatalog prints the catalog of an owner, until it is complete or the stream
 // ends.
 func printCatalog(ctx context.Context, address string, client credentials.TransportCredentials) {
-	conn := must(grpc.NewClient(address, grpc.WithTransportCredentials(client)))
+	conn := ensure(grpc.NewClient(address, grpc.WithTransportCredentials(client)))
 	defer conn.Close()
 	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func printCatalog(ctx context.Context, address string, client credentials.Transp
 		if m, err = stream.Recv(); err != nil {
 			return
 		}
-		event := must(wire.Decode(m.GetResponse(), wire.Policy{}))
+		event := ensure(wire.Decode(m.GetResponse(), wire.Policy{}))
 		if event.Operation == federation.Alive { // this owner marks the end of its catalog so
 			fmt.Println("the catalog is complete")
 			return
@@ -119,12 +119,12 @@ func printCatalog(ctx context.Context, address string, client credentials.Transp
 
 // certificates returns those of a party with that identity.
 func certificates(authority *mtls.Authority, id federation.ID) *mtls.Source {
-	dir := must(os.MkdirTemp("", "example"))
+	dir := ensure(os.MkdirTemp("", "example"))
 	defer os.RemoveAll(dir)
 	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	issued := must(authority.Issue(mtls.Leaf{Name: "example", URIs: []string{id.String()}}))
+	issued := ensure(authority.Issue(mtls.Leaf{Name: "example", URIs: []string{id.String()}}))
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
-	return must(mtls.Load(files, nil))
+	return ensure(mtls.Load(files, nil))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestHandshakeTimeout connects without a handshake. The connection is closed after
@@ -21,10 +22,7 @@ import (
 func TestHandshakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
-		conn, err := f.listener.DialContext(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(f.listener.DialContext(t.Context()))(t)
 		defer conn.Close()
 		for _, step := range []struct {
 			sleep time.Duration
@@ -46,10 +44,7 @@ func TestConnectionsThatAreNotWantedAreClosed(t *testing.T) {
 		f := start(t, func(c *Config) { c.Limits = Limits{HandshakesPerAddress: 1} })
 		dial := func() (closed func() bool) {
 			t.Helper()
-			conn, err := f.listener.DialContext(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(f.listener.DialContext(t.Context()))(t)
 			t.Cleanup(func() { conn.Close() })
 			var ended atomic.Bool
 			go func() {
@@ -80,10 +75,7 @@ func TestIdleConnections(t *testing.T) {
 		f := start(t, func(c *Config) { c.Limits = Limits{Connections: 40} })
 		dial := func() net.Conn {
 			t.Helper()
-			conn, err := f.listener.DialContext(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(f.listener.DialContext(t.Context()))(t)
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestHealth asks the health service:
@@ -33,11 +34,7 @@ func TestHealth(t *testing.T) {
 		client := healthpb.NewHealthClient(f.dial(t, strangerID))
 		watch := func(service string) healthpb.Health_WatchClient {
 			t.Helper()
-			stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return stream
+			return must.Get(client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service}))(t)
 		}
 		expect := func(stream healthpb.Health_WatchClient, want healthpb.HealthCheckResponse_ServingStatus) {
 			t.Helper()
@@ -89,13 +86,8 @@ func TestHealthWatcherLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := healthpb.NewHealthClient(f.dial(t, consumerID)).Watch(ctx, &healthpb.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Recv(); err != nil {
-			t.Fatal(err)
-		}
+		stream := must.Get(healthpb.NewHealthClient(f.dial(t, consumerID)).Watch(ctx, &healthpb.HealthCheckRequest{}))(t)
+		must.Get(stream.Recv())(t)
 		cancel()
 		synctest.Wait()
 		begun := time.Now()
@@ -114,10 +106,7 @@ func TestServedMethods(t *testing.T) {
 		conn := f.dial(t, consumerID)
 		for _, version := range []string{"v1", "v1alpha"} {
 			method := "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo"
-			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := must.Get(conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method))(t)
 			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) != codes.Unimplemented {
 				t.Errorf("%s gave %v, expected Unimplemented", method, err)
 			}
@@ -143,21 +132,14 @@ func newPinger(t *testing.T, f *fixture) *pinger {
 // newIdlePinger returns a peer without a stream.
 func newIdlePinger(t *testing.T, f *fixture) *pinger {
 	t.Helper()
-	raw, err := f.listener.DialContext(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(f.listener.DialContext(t.Context()))(t)
 	conn, _, err := f.credentials(t, mtls.Leaf{Name: "test", URIs: []string{consumerID}}).ClientHandshake(t.Context(), "owner", raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &pinger{conn, http2.NewFramer(conn, conn)}
-	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(conn.Write([]byte(http2.ClientPreface)))(t)
+	must.Do(t, p.WriteSettings())
 	return p
 }
 
@@ -173,13 +155,9 @@ func (p *pinger) openStream(t *testing.T) {
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
 	} {
-		if err := encoder.WriteField(field); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, encoder.WriteField(field))
 	}
-	if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
 }
 
 // answers returns how many pings were answered until the owner ended the

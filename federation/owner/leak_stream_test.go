@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // receiver is a consumer on a stream. It may be slow, and then receives only when it may.
@@ -52,10 +53,7 @@ func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version,
 	}
 	conn := f.dialAs(t, leaf)
 	if version == wire.V1Alpha1 {
-		stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := must.Get(rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(t)
 		c := &client1{t, stream}
 		c.request(wire.SubscribeV1Alpha1())
 		l.header, l.closeSend = stream.Header, stream.CloseSend
@@ -69,10 +67,7 @@ func listen(t testing.TB, f *fixture, ids []federation.ID, version wire.Version,
 		}
 		return l
 	}
-	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(t)
 	c := &client{t, stream}
 	c.request(wire.Subscribe("session"))
 	l.header, l.closeSend = stream.Header, stream.CloseSend
@@ -138,18 +133,12 @@ func comeBack(t testing.TB, f *fixture, ids []federation.ID, version wire.Versio
 	t.Helper()
 	digests := sumOf(t, form{version, defaultMaxMessage}, state).Fold(buckets)
 	l = listen(t, f, ids, version, wire.ResumeHeader, digests.Header())
-	header, err := l.header()
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := must.Get(l.header())(t)
 	values := header.Get(wire.ResumeHeader)
 	if len(values) == 0 {
 		return l, false
 	}
-	selection, err := resume.ParseSelection(values[0], buckets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	selection := must.Get(resume.ParseSelection(values[0], buckets))(t)
 	for name, s := range state {
 		if !selection.Has(name) {
 			l.held[name] = s
@@ -247,9 +236,7 @@ func TestNothingLeaksOnStreams(t *testing.T) {
 					if l.may != nil {
 						break
 					}
-					if err := l.closeSend(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, l.closeSend())
 					synctest.Wait()
 					for range w.IntN(3) {
 						w.do(byte(w.IntN(10)))

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/stream"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // oneWay is the delay of the link in one direction.
@@ -125,7 +126,7 @@ func TestWindowFillsALongLink(t *testing.T) {
 				sink := &counting{whole: cancel}
 				var carrying sync.WaitGroup
 				defer carrying.Wait()
-				c, err := stream.New(stream.Config{
+				c := must.Get(stream.New(stream.Config{
 					Addresses: []string{"owner.example:8008"},
 					Identity:  identity{own},
 					Sink:      sink,
@@ -136,14 +137,9 @@ func TestWindowFillsALongLink(t *testing.T) {
 						}
 						return distant(conn, &carrying), nil
 					},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				begun := time.Now()
-				if err := c.Run(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.Run(ctx))
 				took := time.Since(begun)
 				t.Logf("%d services in %v", sink.services, took)
 				if sink.services != services {

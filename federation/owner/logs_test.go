@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // refuseAll refuses the whole catalog, for a reason that may differ each time.
@@ -57,9 +58,7 @@ func TestConsumersCannotFloodTheLog(t *testing.T) {
 						c.nextN(1)
 					}
 					tt.flood(c)
-					if err := c.stream.CloseSend(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.stream.CloseSend())
 					if got := c.status(); got.Code() != codes.OK {
 						t.Fatal(got)
 					}
@@ -108,9 +107,7 @@ func TestRefusalsOfALargeCatalogAreLoggedOnce(t *testing.T) {
 		for i := range 3 {
 			c := subscribe(t, conn)
 			refuseAll(c, func(int) string { return "not ours" })
-			if err := c.stream.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.stream.CloseSend())
 			c.status()
 			time.Sleep(2 * time.Minute)
 			if i == 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -69,25 +70,16 @@ type fleet struct {
 
 func newFleet(b *testing.B) *fleet {
 	b.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(b)
 	f := &fixture{registry: NewRegistry(), authority: authority}
 	set(b, f.registry, spread())
 	f.registry.SetPolicy(forClasses(b, "on"))
-	server, err := New(Config{
+	server := must.Get(New(Config{
 		Registry: f.registry, Credentials: f.source(b, ownerID).Server(), Window: 64,
 		Limits: Limits{Connections: 2 * benchConsumers, ConnectionsPerAddress: 2 * benchConsumers, Handshakes: 2 * benchConsumers, HandshakesPerAddress: 2 * benchConsumers},
 		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -103,14 +95,8 @@ func newFleet(b *testing.B) *fleet {
 	for class := range benchClasses {
 		own := f.credentials(b, mtls.Leaf{Name: "test", URIs: []string{classID(class)}})
 		for range benchConsumers / benchClasses {
-			conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(own))
-			if err != nil {
-				b.Fatal(err)
-			}
-			stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
-			if err != nil {
-				b.Fatal(err)
-			}
+			conn := must.Get(grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(own)))(b)
+			stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(b)
 			c := &client{b, stream}
 			c.request(wire.Subscribe("session"))
 			running.Go(func() {

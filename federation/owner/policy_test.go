@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -212,10 +213,7 @@ func TestManyHiddenServices(t *testing.T) {
 	}
 	var got []string
 	for range 2 {
-		event, err := s.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		event := must.Get(s.Next(t.Context()))(t)
 		got = append(got, show(event))
 	}
 	if diff := cmp.Diff([]string{"upsert " + last + " 1", "end"}, got); diff != "" {
@@ -255,9 +253,7 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 			}
 		}
 		expect("two classes", []ClassStats{{Rules: []int{1}, Consumers: 1, Services: 1}, {Rules: []int{1, 2}, Consumers: 2, Services: 2}})
-		if err := same.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, same.stream.CloseSend())
 		same.status()
 		f.registry.SetPolicy(policyOf(t, of("b c", consumerID)))
 		if diff := cmp.Diff([]string{"upsert c 1", "delete a"}, one.nextN(2)); diff != "" {
@@ -368,9 +364,7 @@ func TestRefusalOfWhatIsWithdrawn(t *testing.T) {
 		upsert(t, f.registry, service("b", 2))
 		c.refuse("name: not mine")
 		told.expect(t, "refused again", refused("b"))
-		if err := c.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.stream.CloseSend())
 		c.status()
 		f.registry.SetPolicy(policyOf(t, of("c", "*")))
 		told.expect(t, "gone")
@@ -414,10 +408,7 @@ func TestSlowConsumers(t *testing.T) {
 						}
 						break
 					}
-					event, err := wire.Decode(m.GetResponse(), wire.AnyAddress())
-					if err != nil {
-						t.Fatal(err)
-					}
+					event := must.Get(wire.Decode(m.GetResponse(), wire.AnyAddress()))(t)
 					switch event.Operation {
 					case federation.Upsert:
 						held[event.Name] = true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // invalid returns a service that is not valid.
@@ -114,10 +115,7 @@ func TestLargestMessage(t *testing.T) {
 	for over, want := range []string{"upsert a 1", "end"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := service("a", 1)
-			resource, err := wire.EncodeResource(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s})
-			if err != nil {
-				t.Fatal(err)
-			}
+			resource := must.Get(wire.EncodeResource(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}))(t)
 			f := start(t, func(c *Config) { c.MaxMessage = len(resource.GetValue()) + 2048 - over })
 			upsert(t, f.registry, s)
 			if got := subscribe(t, f.dial(t, consumerID)).next(); got != want {

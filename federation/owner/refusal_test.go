@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // listener collects what a registry tells of refusals.
@@ -63,9 +64,7 @@ func TestOnRefusal(t *testing.T) {
 		c.refuse(strings.Repeat("\n", 1000))
 		told.expect(t, "a later version", Refusal{"a", consumerID, "other", `"` + strings.Repeat(`\n`, 128) + `"... (1000 bytes)`})
 
-		if err := c.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.stream.CloseSend())
 		c.status()
 		told.expect(t, "gone")
 

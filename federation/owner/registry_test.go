@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // service returns a service in the given version. Equal arguments make equal
@@ -67,11 +68,7 @@ func upsert(tb testing.TB, r *Registry, s *federation.Service) {
 // encoded returns a service, which must be valid, in the form of a registry.
 func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
 	tb.Helper()
-	e, err := wire.NewEncoded(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return e
+	return must.Get(wire.NewEncoded(s))(tb)
 }
 
 // current returns the services of a registry by name.
@@ -265,10 +262,7 @@ func TestSetWhileAnotherChangesTheRegistry(t *testing.T) {
 	r := NewRegistry()
 	catalog := []*federation.Service{service("a", 1), service("b", 1), service("c", 1)}
 	set(t, r, catalog)
-	keep, err := r.encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	keep := must.Get(r.encode([]*federation.Service{service("a", 1), service("b", 1), service("c", 1)}))(t)
 	upsert(t, r, service("a", 2))
 	r.Delete("b")
 	upsert(t, r, service("d", 1))

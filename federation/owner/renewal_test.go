@@ -19,15 +19,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // token returns the token of the stream.
 func (c *client) token() string {
 	c.tb.Helper()
-	header, err := c.stream.Header()
-	if err != nil {
-		c.tb.Fatal(err)
-	}
+	header := must.Get(c.stream.Header())(c.tb)
 	tokens := header.Get(wire.RenewalHeader)
 	if len(tokens) != 1 || len(tokens[0]) < 26 {
 		c.tb.Fatalf("the tokens of a stream are %q, expected one of at least 128 bits", tokens)
@@ -90,9 +88,7 @@ func TestRenewal(t *testing.T) {
 		if len(tokens) != 3 {
 			t.Errorf("three streams have the tokens %v", tokens)
 		}
-		if err := ended.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ended.stream.CloseSend())
 		ended.status()
 		synctest.Wait()
 

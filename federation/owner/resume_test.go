@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -197,10 +198,7 @@ func TestResumeNeedsTheHeader(t *testing.T) {
 func silent(t *testing.T, f *fixture, services map[string]*federation.Service) *client {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.ResumeHeader, sumOf(t, plain, services).Header())
-	stream, err := rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(rdpb.NewDiscoveryServiceClient(f.dial(t, consumerID)).EstablishStream(ctx))(t)
 	header, err := stream.Header()
 	if err != nil || len(header.Get(wire.ResumeHeader)) != 1 {
 		t.Fatalf("the header is %v, with error %v", header, err)
@@ -323,9 +321,7 @@ func TestRefusalEndsWithWhatIsHeld(t *testing.T) {
 		other := refusal
 		other.Service = "s001"
 		heard.expect(t, "refused", refusal, other)
-		if err := c.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.stream.CloseSend())
 		c.status()
 		upsert(t, f.registry, services["s000"])
 		l, _ := comeBack(t, f, []federation.ID{idOf(t, consumerID)}, wire.V1Alpha2, services, 512)
@@ -591,10 +587,7 @@ func FuzzResume(f *testing.F) {
 		if resumed == nil {
 			s = w.registry.SubscribeAs(ids)
 		} else {
-			selection, err := resume.ParseSelection(resumed.selection.Header(), buckets)
-			if err != nil {
-				t.Fatal(err)
-			}
+			selection := must.Get(resume.ParseSelection(resumed.selection.Header(), buckets))(t)
 			for name, service := range held {
 				if !selection.Has(name) {
 					announced[name] = service
@@ -711,10 +704,7 @@ func BenchmarkResume(b *testing.B) {
 						for _, u := range updates {
 							messages++
 							if u.encoded != nil {
-								value, err := shape.value(u.encoded)
-								if err != nil {
-									b.Fatal(err)
-								}
+								value := must.Get(shape.value(u.encoded))(b)
 								bytes += len(value)
 							}
 						}

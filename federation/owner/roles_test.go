@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // publish sends a response, as a peer does that is an owner as well, and in the same
@@ -31,29 +32,18 @@ import (
 func (c *client) publish(nonce string, request *rdpb.StreamRequest) {
 	c.tb.Helper()
 	event := federation.Event{Operation: federation.Upsert, Name: "theirs", Service: service("theirs", 1)}
-	response, err := wire.Encode(event, nonce, "theirs")
-	if err != nil {
-		c.tb.Fatal(err)
-	}
-	if err := c.stream.Send(&rdpb.BidirectionalStream{Request: request, Response: response}); err != nil {
-		c.tb.Fatal(err)
-	}
+	response := must.Get(wire.Encode(event, nonce, "theirs"))(c.tb)
+	must.Do(c.tb, c.stream.Send(&rdpb.BidirectionalStream{Request: request, Response: response}))
 }
 
 // say receives a message, acknowledges it if it is a response, and renders it.
 func (c *client) say() string {
 	c.tb.Helper()
-	m, err := c.stream.Recv()
-	if err != nil {
-		c.tb.Fatal(err)
-	}
+	m := must.Get(c.stream.Recv())(c.tb)
 	if request := m.GetRequest(); request != nil {
 		return fmt.Sprintf("%s to %s: %s", codes.Code(request.GetStatus().GetCode()), request.GetResponseNonce(), request.GetContext())
 	}
-	event, err := wire.Decode(m.GetResponse(), wire.Policy{})
-	if err != nil {
-		c.tb.Fatal(err)
-	}
+	event := must.Get(wire.Decode(m.GetResponse(), wire.Policy{}))(c.tb)
 	c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
 	return show(event)
 }
@@ -169,10 +159,7 @@ func (s *stuckStream) Recv() (*rdpb.BidirectionalStream, error) {
 // sent, four wait, and the reader has one more in its hand.
 func TestAnswersThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		server := must.Get(New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 		info := credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}}
 		ctx, cancel := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info}))
 		stream := &stuckStream{ctx: ctx}
@@ -199,9 +186,7 @@ func TestLargeResponseOfAPeerIsAnswered(t *testing.T) {
 		f := start(t, nil)
 		c := open(t, f.dial(t, consumerID))
 		m := &rdpb.StreamResponse{Nonce: "1", Context: strings.Repeat("x", 200<<10)}
-		if err := c.stream.Send(&rdpb.BidirectionalStream{Response: m}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.stream.Send(&rdpb.BidirectionalStream{Response: m}))
 		if got := c.say(); got != "Unimplemented to 1: " {
 			t.Errorf("the answer is %q", got)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // holding returns a registry with one service of that name.
@@ -194,9 +195,7 @@ func TestCatalogsChangeWhileConsumersCome(t *testing.T) {
 			}
 			response := m.GetResponse()
 			if response.GetResourceId() == name {
-				if err := c.stream.CloseSend(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.stream.CloseSend())
 				c.status()
 				break
 			}

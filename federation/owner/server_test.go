@@ -33,6 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -55,10 +56,7 @@ type fixture struct {
 // start runs an owner until the test ends, or until its stop is called.
 func start(tb testing.TB, configure func(*Config)) *fixture {
 	tb.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(tb)
 	f := &fixture{
 		registry:  NewRegistry(),
 		authority: authority,
@@ -73,10 +71,7 @@ func start(tb testing.TB, configure func(*Config)) *fixture {
 	if configure != nil {
 		configure(&c)
 	}
-	server, err := New(c)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	server := must.Get(New(c))(tb)
 	f.server = server
 	ctx, cancel := context.WithCancel(tb.Context())
 	served := make(chan error, 1)
@@ -115,20 +110,11 @@ func (f *fixture) source(tb testing.TB, id string) *mtls.Source {
 
 func (f *fixture) sourceOf(tb testing.TB, leaf mtls.Leaf) *mtls.Source {
 	tb.Helper()
-	issued, err := f.authority.Issue(leaf)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	issued := must.Get(f.authority.Issue(leaf))(tb)
 	dir := tb.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
-	if err := issued.WriteFiles(files); err != nil {
-		tb.Fatal(err)
-	}
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return source
+	must.Do(tb, issued.WriteFiles(files))
+	return must.Get(mtls.Load(files, nil))(tb)
 }
 
 // credentials returns those of a consumer.
@@ -150,10 +136,7 @@ func (f *fixture) dialAs(tb testing.TB, leaf mtls.Leaf, options ...grpc.DialOpti
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.listener.DialContext(ctx) }),
 		grpc.WithTransportCredentials(f.credentials(tb, leaf)),
 	}, options...)
-	conn, err := grpc.NewClient("passthrough:///owner", options...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient("passthrough:///owner", options...))(tb)
 	tb.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -167,10 +150,7 @@ type client struct {
 // open opens a stream on the connection and sends nothing.
 func open(tb testing.TB, conn *grpc.ClientConn) *client {
 	tb.Helper()
-	stream, err := rdpb.NewDiscoveryServiceClient(conn).EstablishStream(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	stream := must.Get(rdpb.NewDiscoveryServiceClient(conn).EstablishStream(tb.Context()))(tb)
 	return &client{tb, stream}
 }
 
@@ -192,14 +172,8 @@ func (c *client) request(r *rdpb.StreamRequest) {
 // receive returns the next response and what it says, rendered by show.
 func (c *client) receive() (*rdpb.StreamResponse, string) {
 	c.tb.Helper()
-	m, err := c.stream.Recv()
-	if err != nil {
-		c.tb.Fatal(err)
-	}
-	event, err := wire.Decode(m.GetResponse(), wire.Policy{})
-	if err != nil {
-		c.tb.Fatal(err)
-	}
+	m := must.Get(c.stream.Recv())(c.tb)
+	event := must.Get(wire.Decode(m.GetResponse(), wire.Policy{}))(c.tb)
 	if event.Operation == federation.Alive {
 		event.Operation = federation.End
 	}
@@ -281,10 +255,7 @@ func TestSubscription(t *testing.T) {
 		c := open(t, f.dial(t, consumerID))
 
 		// The announcement does not wait for a message.
-		header, err := c.stream.Header()
-		if err != nil {
-			t.Fatal(err)
-		}
+		header := must.Get(c.stream.Header())(t)
 		if diff := cmp.Diff([]string{wire.CatalogEndMarked}, header.Get(wire.CatalogEndHeader)); diff != "" {
 			t.Errorf("unexpected header (-want +got):\n%s", diff)
 		}
@@ -396,9 +367,7 @@ func TestRefusalIsLoggedOnceAndNotSentAgain(t *testing.T) {
 			if diff := cmp.Diff([]string{"upsert b 1", "end"}, c.nextN(2)); diff != "" {
 				t.Errorf("unexpected responses (-want +got):\n%s", diff)
 			}
-			if err := c.stream.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.stream.CloseSend())
 			if got := c.status(); got.Code() != codes.OK {
 				t.Errorf("a stream that the consumer ends has the status %v, expected OK", got)
 			}
@@ -476,9 +445,7 @@ func TestLargestRequest(t *testing.T) {
 			m := &rdpb.BidirectionalStream{Request: wire.Subscribe("")}
 			m.Request.Context = strings.Repeat("x", 256<<10-100)
 			m.Request.Context += strings.Repeat("x", 256<<10+over-proto.Size(m))
-			if err := c.stream.Send(m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.stream.Send(m))
 			if got := c.status(); got.Code() != want {
 				t.Errorf("with %d bytes the status is %v, expected %v", proto.Size(m), got, want)
 			}
@@ -508,10 +475,7 @@ func TestAuthorisation(t *testing.T) {
 	allow := func(ids ...string) func(*Config) {
 		return func(c *Config) {
 			for _, text := range ids {
-				id, err := federation.ParseID(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				id := must.Get(federation.ParseID(text))(t)
 				c.Allow = append(c.Allow, id)
 			}
 		}
@@ -674,9 +638,7 @@ func TestStreamsOfOneConnectionAreLimited(t *testing.T) {
 		if opened.Load() {
 			t.Error("the ninth stream of a connection is served")
 		}
-		if err := first.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, first.stream.CloseSend())
 		waiting.Wait()
 		// Another connection is another consumer.
 		subscribe(t, f.dial(t, consumerID)).next()
@@ -686,20 +648,14 @@ func TestStreamsOfOneConnectionAreLimited(t *testing.T) {
 func TestServeWithAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 	if err := server.Serve(ctx, bufconn.Listen(1)); err != nil {
 		t.Errorf("Serve failed with %v, expected nil", err)
 	}
 }
 
 func TestServeFailsWithItsListener(t *testing.T) {
-	server, err := New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(New(Config{Registry: NewRegistry(), Credentials: insecure.NewCredentials(), Logger: slog.New(slog.DiscardHandler)}))(t)
 	listener := bufconn.Listen(1)
 	listener.Close()
 	if err := server.Serve(t.Context(), listener); err == nil {
@@ -741,9 +697,7 @@ func TestSlowConsumer(t *testing.T) {
 						continue
 					}
 					var name, version string
-					if _, err := fmt.Sscanf(operation, "upsert %s %s", &name, &version); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(fmt.Sscanf(operation, "upsert %s %s", &name, &version))(t)
 					told[name] = version
 				}
 				if most := 101 + window; received > most {
@@ -855,15 +809,10 @@ func BenchmarkFullSync(b *testing.B) {
 			for b.Loop() {
 				c := subscribe(b, conn)
 				for range services + 1 {
-					m, err := c.stream.Recv()
-					if err != nil {
-						b.Fatal(err)
-					}
+					m := must.Get(c.stream.Recv())(b)
 					c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
 				}
-				if err := c.stream.CloseSend(); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, c.stream.CloseSend())
 				c.status()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*services), "ns/service")

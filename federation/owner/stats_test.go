@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestStats(t *testing.T) {
@@ -43,9 +44,7 @@ func TestStats(t *testing.T) {
 		// v1alpha1 cannot express these services, and so gets none of them.
 		withheld := map[wire.Version]int{wire.V1Alpha1: 3}
 		expect("two consumers", CatalogStats{Services: 3, Consumers: bothRoles, Withheld: withheld, Unsent: 1, InFlight: 2, Oldest: subscribed})
-		if err := old.stream.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, old.stream.CloseSend())
 		one, ended := map[wire.Version]int{wire.V1Alpha2: 1}, map[codes.Code]uint64{codes.OK: 1}
 		expect("one consumer", CatalogStats{Services: 3, Consumers: one, Unsent: 1, InFlight: 2, Oldest: subscribed, Ended: ended})
 

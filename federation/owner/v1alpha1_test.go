@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // expressible returns a service that v1alpha1 can express, at that version.
@@ -40,10 +41,7 @@ func subscribe1(tb testing.TB, conn *grpc.ClientConn) *client1 {
 // subscribe1With is subscribe1 with a context, which may have a header.
 func subscribe1With(ctx context.Context, tb testing.TB, conn *grpc.ClientConn) *client1 {
 	tb.Helper()
-	stream, err := rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	stream := must.Get(rdpb1.NewDiscoveryServiceClient(conn).EstablishStream(ctx))(tb)
 	c := &client1{tb, stream}
 	c.request(wire.SubscribeV1Alpha1())
 	return c
@@ -60,14 +58,8 @@ func (c *client1) request(r *rdpb1.StreamRequest) {
 // "DELETE web" or "UNKNOWN".
 func (c *client1) receive() (*rdpb1.StreamResponse, string) {
 	c.tb.Helper()
-	m, err := c.stream.Recv()
-	if err != nil {
-		c.tb.Fatal(err)
-	}
-	event, err := wire.DecodeV1Alpha1(m, wire.Policy{})
-	if err != nil {
-		c.tb.Fatal(err)
-	}
+	m := must.Get(c.stream.Recv())(c.tb)
+	event := must.Get(wire.DecodeV1Alpha1(m, wire.Policy{}))(c.tb)
 	text := show(event)
 	_, rest, _ := strings.Cut(text, " ")
 	return m, strings.TrimSpace(m.GetOperation().String() + " " + rest)
@@ -90,10 +82,7 @@ func TestSubscriptionV1Alpha1(t *testing.T) {
 		f := start(t, nil)
 		set(t, f.registry, []*federation.Service{expressible("b", 1), expressible("a", 1)})
 		c := subscribe1(t, f.dial(t, consumerID))
-		header, err := c.stream.Header()
-		if err != nil {
-			t.Fatal(err)
-		}
+		header := must.Get(c.stream.Header())(t)
 		if diff := cmp.Diff([]string{wire.CatalogEndMarked}, header.Get(wire.CatalogEndHeader)); diff != "" {
 			t.Errorf("unexpected header (-want +got):\n%s", diff)
 		}
@@ -216,10 +205,7 @@ func TestAnswersV1Alpha1(t *testing.T) {
 func TestAuthorisationV1Alpha1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *Config) {
-			id, err := federation.ParseID(consumerID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			id := must.Get(federation.ParseID(consumerID))(t)
 			c.Allow = []federation.ID{id}
 		})
 		c := subscribe1(t, f.dial(t, strangerID))

@@ -11,42 +11,28 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func id(t testing.TB, s string) federation.ID {
 	t.Helper()
-	id, err := federation.ParseID(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
+	return must.Get(federation.ParseID(s))(t)
 }
 
 func fqdn(t testing.TB, s string) federation.FQDN {
 	t.Helper()
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(s))(t)
 }
 
 func encoded(t testing.TB, s *federation.Service) *wire.Encoded {
 	t.Helper()
-	e, err := wire.NewEncoded(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return must.Get(wire.NewEncoded(s))(t)
 }
 
 // web is a service with all that a policy can look at or leave out: web.pay.example.
 func web(t testing.TB) *federation.Service {
 	t.Helper()
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(federation.ParseAddress("192.0.2.1"))(t)
 	return &federation.Service{
 		Name: "web", FQDN: fqdn(t, "web.pay.example"), Description: "of the service", Tags: []string{"edge"},
 		Labels: federation.Pairs(map[string]string{"tier": "public", "internal-id": "7"}),

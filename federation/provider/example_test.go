@@ -25,16 +25,16 @@ import (
 // A program registers itself at two ports, of which the owner's rules allow both, and at
 // an address that is not its own, which they do not. Then it ends, in good order.
 func Example() {
-	authority := must(mtls.NewAuthority("example", 24*time.Hour))
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
 	address, stop := exampleOwner(authority)
 	defer stop()
 
 	changes := make(chan provider.Status, 100)
-	program := must(provider.New(provider.Config{
+	program := ensure(provider.New(provider.Config{
 		Addresses: []string{address},
 		Identity: mtls.Consumer{
 			Source: certificates(authority, "spiffe://shop.example/web"),
-			IDs:    []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
+			IDs:    []federation.ID{ensure(federation.ParseID("spiffe://owner.example/owner"))},
 		},
 		OnChange: func(s provider.Status) { changes <- s },
 	}))
@@ -98,11 +98,11 @@ func exampleOwner(authority *mtls.Authority) (address string, stop func()) {
 	if len(problems) > 0 {
 		panic(problems)
 	}
-	source := must(registration.New(registration.Config{
+	source := ensure(registration.New(registration.Config{
 		Owner: "example", Rules: parsed,
 		Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	}))
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	server := grpc.NewServer(
 		grpc.Creds(certificates(authority, "spiffe://owner.example/owner").Server()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second}),
@@ -131,17 +131,17 @@ func (nobody) Refused(map[string]int) {}
 
 // certificates returns those of somebody with that identity.
 func certificates(authority *mtls.Authority, id string) *mtls.Source {
-	dir := must(os.MkdirTemp("", "provider"))
+	dir := ensure(os.MkdirTemp("", "provider"))
 	defer os.RemoveAll(dir) // they have been read
 	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	if err := must(authority.Issue(mtls.Leaf{URIs: []string{id}})).WriteFiles(files); err != nil {
+	if err := ensure(authority.Issue(mtls.Leaf{URIs: []string{id}})).WriteFiles(files); err != nil {
 		panic(err)
 	}
-	return must(mtls.Load(files, nil))
+	return ensure(mtls.Load(files, nil))
 }
 
-// must returns v, and panics when there is an error.
-func must[T any](v T, err error) T {
+// ensure returns v, and panics when there is an error.
+func ensure[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}

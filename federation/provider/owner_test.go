@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/provider"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // changes are the statuses that a provider tells.
@@ -40,10 +41,7 @@ func (c changes) await(t *testing.T, uri string, state provider.State) provider.
 // A provider of two real owners moves from one that ends to the other at once, although
 // the first one says that it should be left alone.
 func TestRealOwners(t *testing.T) {
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	stops := make(map[string]func())
 	var addresses []string
 	for range 2 {
@@ -53,21 +51,16 @@ func TestRealOwners(t *testing.T) {
 		addresses = append(addresses, address)
 	}
 	told := make(changes, 100)
-	p, err := provider.New(provider.Config{
+	p := must.Get(provider.New(provider.Config{
 		Addresses: addresses,
 		Identity: mtls.Consumer{
-			Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
+			Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must.Value(federation.ParseID("spiffe://owner.example/owner"))},
 		},
 		OnChange: func(s provider.Status) { told <- s },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	const one, two, other = "https://:8443", "tcp://:1", "tcp://192.0.2.1:1"
 	for _, uri := range []string{one, other} {
-		if err := p.Set(provider.Node{Service: "web.shop.example", URI: uri, TTL: 5 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Set(provider.Node{Service: "web.shop.example", URI: uri, TTL: 5 * time.Second}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -87,9 +80,7 @@ func TestRealOwners(t *testing.T) {
 	if s := told.await(t, one, provider.Registered); s.Owner == first.Owner {
 		t.Errorf("it is registered with %s still", s.Owner)
 	}
-	if err := p.Set(provider.Node{Service: "web.shop.example", URI: two}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Set(provider.Node{Service: "web.shop.example", URI: two}))
 	told.await(t, two, provider.Registered)
 	p.Clear("web.shop.example", one)
 	statuses := p.Statuses()
@@ -100,23 +91,15 @@ func TestRealOwners(t *testing.T) {
 
 // What the end of Run has cleared is not registered any more when Run returns.
 func TestRealOwnerIsCleared(t *testing.T) {
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	address, stop := exampleOwner(authority)
 	t.Cleanup(stop)
 	identity := mtls.Consumer{
-		Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must(federation.ParseID("spiffe://owner.example/owner"))},
+		Source: certificates(authority, "spiffe://shop.example/web"), IDs: []federation.ID{must.Value(federation.ParseID("spiffe://owner.example/owner"))},
 	}
 	told := make(changes, 100)
-	p, err := provider.New(provider.Config{Addresses: []string{address}, Identity: identity, OnChange: func(s provider.Status) { told <- s }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Set(provider.Node{Service: "web.shop.example", URI: "https://:8443"}); err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(provider.New(provider.Config{Addresses: []string{address}, Identity: identity, OnChange: func(s provider.Status) { told <- s }}))(t)
+	must.Do(t, p.Set(provider.Node{Service: "web.shop.example", URI: "https://:8443"}))
 	var running sync.WaitGroup
 	running.Go(func() { _ = p.Run(t.Context()) })
 	told.await(t, "https://:8443", provider.Registered)
@@ -135,15 +118,9 @@ func TestRealOwnerIsCleared(t *testing.T) {
 // listed returns the nodes that an owner has.
 func listed(t *testing.T, address string, identity mtls.Consumer) (nodes []string) {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(identity.Credentials(address)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(address, grpc.WithTransportCredentials(identity.Credentials(address))))(t)
 	defer conn.Close()
-	stream, err := registrationv1.NewRegistrationServiceClient(conn).List(t.Context(), &registrationv1.ListRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(registrationv1.NewRegistrationServiceClient(conn).List(t.Context(), &registrationv1.ListRequest{}))(t)
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

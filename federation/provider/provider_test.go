@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -187,9 +188,7 @@ func TestRefused(t *testing.T) {
 		if n := len(w.times("a: active " + two)); n < 10 || n > 16 {
 			t.Errorf("it was tried again %d times in an hour", n)
 		}
-		if err := p.Set(Node{Service: "shop.fed.example", URI: two, Instance: "v2"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: two, Instance: "v2"}))
 		w.expect("a: active "+two+"\nstatus "+two+" registered a:1 https://192.0.2.1:443", two)
 		w.set(p, two)
 		w.expect("a: active "+two+"\nstatus "+two+" refused quota: it is quota", two)
@@ -372,9 +371,7 @@ func TestOwnerHangs(t *testing.T) {
 				w.owner(b, grants(ttl))
 				p := w.provider(a, b)
 				for _, uri := range []string{one, two, "tcp://192.0.2.1:1", "tcp://192.0.2.1:2"} {
-					if err := p.Set(Node{Service: "shop.fed.example", URI: uri, TTL: ttl, Description: large}); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: uri, TTL: ttl, Description: large}))
 				}
 				w.run(p)
 				time.Sleep(ttl/2 + time.Millisecond)
@@ -393,9 +390,7 @@ func TestOwnerHangs(t *testing.T) {
 		bubble(t, func(w *world) {
 			w.owner(b, grants(ttl))
 			p := w.provider("hangs:1", b)
-			if err := p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}))
 			w.run(p)
 			time.Sleep(ttl/2 + time.Millisecond)
 			if got := w.happened("registered"); got != isOne+"registered b:1 https://192.0.2.1:443" {
@@ -451,9 +446,7 @@ func TestSlowOwners(t *testing.T) {
 		w.owner(a, do)
 		w.owner(b, do)
 		p := w.provider(a, b)
-		if err := p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}))
 		w.run(p)
 		time.Sleep(2 * time.Minute)
 		if got := w.happened(isOne + "registered"); got == "" {
@@ -532,9 +525,7 @@ func TestLateAnswer(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			w.times("")
-			if err := p.Set(Node{Service: "shop.fed.example", URI: one, Description: "other"}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: one, Description: "other"}))
 			time.Sleep(3 * time.Second)
 			w.expect("a: active "+one+"\n"+isOne+"refused full: it is full", "a: ", "status")
 		})
@@ -735,10 +726,7 @@ func TestNewErrors(t *testing.T) {
 }
 
 func TestSetErrors(t *testing.T) {
-	p, err := New(Config{Addresses: []string{a}, Identity: &world{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(Config{Addresses: []string{a}, Identity: &world{}}))(t)
 	const name = "shop.fed.example"
 	for want, n := range map[string]Node{
 		`service "a..b": `:             {Service: "a..b", URI: one},

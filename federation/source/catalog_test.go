@@ -16,6 +16,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Rule 1: nothing is published before every source has said once what it has.
@@ -289,10 +290,7 @@ func TestSetTakesEffectAsAWhole(t *testing.T) {
 		hear := func(want ...string) {
 			t.Helper()
 			for _, want := range want {
-				event, err := subscription.Next(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				event := must.Get(subscription.Next(t.Context()))(t)
 				if got := event.Operation.String() + " " + event.Name; got != want {
 					t.Errorf("a subscriber heard %q, expected %q", got, want)
 				}
@@ -352,9 +350,7 @@ func TestPathIsOfWhatIsPublished(t *testing.T) {
 		own := s.registry.Path()[0]
 		through := func(name string, path wire.Path) {
 			t.Helper()
-			if err := s.parts[name].Through(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.parts[name].Through(path))
 		}
 		expect := func(when string, want ...string) {
 			t.Helper()
@@ -376,9 +372,7 @@ func TestPathIsOfWhatIsPublished(t *testing.T) {
 		subscription := s.registry.Subscribe()
 		defer subscription.Close()
 		for range 2 { // a and the end marker
-			if _, err := subscription.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(subscription.Next(t.Context()))(t)
 		}
 		s.parts["2"].Replace(services("b w 2"))
 		expect("when it has come", "two")

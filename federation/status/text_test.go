@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -27,14 +29,9 @@ func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s differs (-want +got):\n%s", path, diff)
 	}
@@ -296,9 +293,7 @@ func TestWriteStatus(t *testing.T) {
 	for _, role := range []Role{Consumer, Owner} {
 		t.Run(string(role), func(t *testing.T) {
 			var text bytes.Buffer
-			if err := WriteStatus(&text, testStatus(role)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, WriteStatus(&text, testStatus(role)))
 			checkText(t, strings.Split(text.String(), "\n"))
 			checkGolden(t, "status-"+string(role), text.String())
 		})
@@ -367,9 +362,7 @@ func TestHostileText(t *testing.T) {
 		var status Status
 		fill(reflect.ValueOf(&status).Elem(), text, min(n, 6))
 		var written strings.Builder
-		if err := WriteStatus(&written, &status); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, WriteStatus(&written, &status))
 		checkText(t, strings.Split(written.String(), "\n"))
 	}
 }
@@ -377,18 +370,12 @@ func TestHostileText(t *testing.T) {
 // FuzzText reads what a process says, as federationctl does, and shows it.
 func FuzzText(f *testing.F) {
 	for _, seed := range []any{testStatus(Consumer), testStatus(Owner)} {
-		data, err := json.Marshal(seed)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Get(json.Marshal(seed))(f)
 		f.Add(data)
 	}
 	var why Why
 	fill(reflect.ValueOf(&why).Elem(), "x", 2)
-	data, err := json.Marshal(why)
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Get(json.Marshal(why))(f)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var why Why
@@ -398,9 +385,7 @@ func FuzzText(f *testing.F) {
 		var status Status
 		if json.Unmarshal(data, &status) == nil {
 			var written strings.Builder
-			if err := WriteStatus(&written, &status); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, WriteStatus(&written, &status))
 			checkText(t, strings.Split(written.String(), "\n"))
 		}
 	})

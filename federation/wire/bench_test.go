@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // benchmarkServices returns a small service and one at the limits.
@@ -31,16 +32,11 @@ func benchmarkServices(b *testing.B) map[string]*federation.Service {
 func BenchmarkDecode(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			m, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, "n", "c")
-			if err != nil {
-				b.Fatal(err)
-			}
+			m := must.Get(wire.Encode(federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}, "n", "c"))(b)
 			b.SetBytes(int64(proto.Size(m)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := wire.Decode(m, wire.Policy{}); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(wire.Decode(m, wire.Policy{}))(b)
 			}
 		})
 	}
@@ -50,17 +46,12 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkUnmarshal(b *testing.B) {
 	for name, service := range benchmarkServices(b) {
 		b.Run(name, func(b *testing.B) {
-			encoded, err := proto.Marshal(wire.EncodeService(service))
-			if err != nil {
-				b.Fatal(err)
-			}
+			encoded := must.Get(proto.Marshal(wire.EncodeService(service)))(b)
 			b.SetBytes(int64(len(encoded)))
 			b.ReportAllocs()
 			for b.Loop() {
 				var m typespb.FederatedService
-				if err := proto.Unmarshal(encoded, &m); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, proto.Unmarshal(encoded, &m))
 			}
 		})
 	}
@@ -72,9 +63,7 @@ func BenchmarkEncode(b *testing.B) {
 			event := federation.Event{Operation: federation.Upsert, Name: service.Name, Service: service}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := wire.Encode(event, "n", "c"); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(wire.Encode(event, "n", "c"))(b)
 			}
 		})
 	}

@@ -13,16 +13,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // encoded returns a valid service in the form that is sent.
 func encoded(tb testing.TB, s *federation.Service) *wire.Encoded {
 	tb.Helper()
-	e, err := wire.NewEncoded(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return e
+	return must.Get(wire.NewEncoded(s))(tb)
 }
 
 // checkEncodedOf packs the service and compares what is encoded of that with what is
@@ -41,10 +38,7 @@ func checkEncoded(t *testing.T, s *federation.Service) {
 	t.Helper()
 	checkEncodedOf(t, s)
 	e := encoded(t, s)
-	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(wire.EncodeService(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(wire.EncodeService(s)))(t)
 	resource := e.Resource()
 	if resource.GetTypeUrl() != wire.ResourceURL || !bytes.Equal(resource.GetValue(), want) {
 		t.Errorf("resource is %s %x, expected %x", resource.GetTypeUrl(), resource.GetValue(), want)
@@ -141,10 +135,7 @@ func TestEncodedOfLongNames(t *testing.T) {
 		if strings.HasSuffix(name, ".") {
 			continue
 		}
-		host, err := federation.ParseAddress(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		host := must.Get(federation.ParseAddress(name))(t)
 		s := wantService(t)
 		if fqdn, err := federation.ParseFQDN(name); err == nil { // one label is too few
 			s.FQDN = fqdn
@@ -192,10 +183,7 @@ func BenchmarkRelay(b *testing.B) {
 			"octets":        func() { wire.EncodedOf(p) },
 			"unpack+encode": func() { encoded(b, p.Unpack()) },
 			"decode+encode": func() {
-				event, err := wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}, wire.AnyAddress())
-				if err != nil {
-					b.Fatal(err)
-				}
+				event := must.Get(wire.Decode(&rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: resource}, wire.AnyAddress()))(b)
 				encoded(b, event.Service)
 			},
 		} {

@@ -17,6 +17,7 @@ import (
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // FuzzDecode decodes bytes as a StreamResponse.
@@ -50,14 +51,8 @@ func FuzzDecode(f *testing.F) {
 		default:
 			t.Fatalf("operation is %v", event.Operation)
 		}
-		again, err := wire.Encode(event, m.GetNonce(), m.GetContext())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := wire.Decode(again, wire.Policy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(wire.Encode(event, m.GetNonce(), m.GetContext()))(t)
+		got := must.Get(wire.Decode(again, wire.Policy{}))(t)
 		if diff := cmp.Diff(event, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}
@@ -91,18 +86,12 @@ func FuzzDecodeService(f *testing.F) {
 			checkRefusal(t, direct)
 			return
 		}
-		got, err := wire.DecodeService(wire.EncodeService(service), wire.Policy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(wire.DecodeService(wire.EncodeService(service), wire.Policy{}))(t)
 		if diff := cmp.Diff(service, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}
 		// Check applies the same rule to a service that is decoded.
-		open, err := wire.DecodeService(&m, wire.AnyAddress())
-		if err != nil {
-			t.Fatal(err)
-		}
+		open := must.Get(wire.DecodeService(&m, wire.AnyAddress()))(t)
 		if invalid := (wire.Policy{}).Check(open); invalid != nil {
 			t.Errorf("Check refuses what DecodeService does not: %v", invalid)
 		}
@@ -122,10 +111,7 @@ func FuzzPolicy(f *testing.F) {
 		if open {
 			policy.AllowAddresses = []netip.Prefix{netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen())}
 		}
-		address, err := federation.ParseAddress(ip.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(ip.String()))(t)
 		s := &federation.Service{Endpoints: []federation.Endpoint{{Address: address, Port: 1}}}
 		admitted := policy.Admits(ip)
 		if checked := policy.Check(s) == nil; checked != admitted || open && !admitted {
@@ -169,14 +155,8 @@ func FuzzDecodeV1Alpha1(f *testing.F) {
 		default:
 			t.Fatalf("operation is %v", event.Operation)
 		}
-		again, err := wire.EncodeV1Alpha1(event, m.GetNonce(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := wire.DecodeV1Alpha1(again, wire.Policy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := must.Get(wire.EncodeV1Alpha1(event, m.GetNonce(), false))(t)
+		got := must.Get(wire.DecodeV1Alpha1(again, wire.Policy{}))(t)
 		if diff := cmp.Diff(event, got, comparers); diff != "" {
 			t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 		}

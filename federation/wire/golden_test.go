@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The messages of this file are made of field numbers and bytes, as in the public
@@ -77,20 +78,12 @@ func wantService(t testing.TB) *federation.Service {
 
 func fqdn(t testing.TB, s string) federation.FQDN {
 	t.Helper()
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(s))(t)
 }
 
 func address(t testing.TB, s string) federation.Address {
 	t.Helper()
-	a, err := federation.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must.Get(federation.ParseAddress(s))(t)
 }
 
 // comparers lets go-cmp compare the value types of package federation.
@@ -125,24 +118,16 @@ func TestGoldenResponse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := wire.Encode(tt.event, "n-1", "ctx")
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(wire.Encode(tt.event, "n-1", "ctx"))(t)
 			expectBytes(t, m, tt.golden)
 			expectBytes(t, &rdpb.BidirectionalStream{Response: m}, msg(2, tt.golden))
 
 			var stream rdpb.BidirectionalStream
-			if err := proto.Unmarshal(msg(2, tt.golden), &stream); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal(msg(2, tt.golden), &stream))
 			if stream.GetRequest() != nil {
 				t.Error("a response was read as a request")
 			}
-			got, err := wire.Decode(stream.GetResponse(), wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.Decode(stream.GetResponse(), wire.Policy{}))(t)
 			want := tt.event
 			if want.Operation == federation.End {
 				want.Operation = federation.Alive // the header of the stream makes the difference
@@ -192,16 +177,11 @@ func TestGoldenRequest(t *testing.T) {
 			expectBytes(t, &rdpb.BidirectionalStream{Request: tt.message}, msg(1, tt.golden))
 
 			var stream rdpb.BidirectionalStream
-			if err := proto.Unmarshal(msg(1, tt.golden), &stream); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal(msg(1, tt.golden), &stream))
 			if stream.GetResponse() != nil {
 				t.Error("a request was read as a response")
 			}
-			got, err := wire.ParseRequest(stream.GetRequest())
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.ParseRequest(stream.GetRequest()))(t)
 			if diff := cmp.Diff(tt.request, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -213,13 +193,8 @@ func TestGoldenService(t *testing.T) {
 	expectBytes(t, wire.EncodeService(wantService(t)), goldenService)
 
 	var m typespb.FederatedService
-	if err := proto.Unmarshal(goldenService, &m); err != nil {
-		t.Fatal(err)
-	}
-	got, err := wire.DecodeService(&m, wire.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, proto.Unmarshal(goldenService, &m))
+	got := must.Get(wire.DecodeService(&m, wire.Policy{}))(t)
 	if diff := cmp.Diff(wantService(t), got, comparers); diff != "" {
 		t.Errorf("service (-want +got):\n%s", diff)
 	}
@@ -234,10 +209,7 @@ func TestMethodName(t *testing.T) {
 
 func expectBytes(t *testing.T, m proto.Message, want []byte) {
 	t.Helper()
-	got, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(m))(t)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%T is encoded as\n%x, want\n%x", m, got, want)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestLimits decodes messages at each limit of this package and of package
@@ -161,10 +162,7 @@ func TestLimits(t *testing.T) {
 	tested["MaxRefusalBytes"] = true
 	t.Run("MaxRefusalBytes", func(t *testing.T) {
 		for _, n := range []int{2048, 2049} {
-			request, err := wire.ParseRequest(&rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 3, Message: text(n)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := must.Get(wire.ParseRequest(&rdpb.StreamRequest{ResponseNonce: "n", Status: &status.Status{Code: 3, Message: text(n)}}))(t)
 			if got := len(request.Refusal); got != 2048 {
 				t.Errorf("a message of %d bytes was cut to %d", n, got)
 			}
@@ -183,10 +181,7 @@ func TestLimits(t *testing.T) {
 // limitConstants returns the names of the constants in a file.
 func limitConstants(t *testing.T, name string) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 	var names []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok {

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestParseRequest(t *testing.T) {
@@ -30,10 +31,7 @@ func TestParseRequest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := wire.ParseRequest(tt.message)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.ParseRequest(tt.message))(t)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -69,10 +67,7 @@ func TestNackOfAnyText(t *testing.T) {
 		if n := len(m.GetStatus().GetMessage()); n > wire.MaxRefusalBytes {
 			t.Errorf("message has %d bytes", n)
 		}
-		request, err := wire.ParseRequest(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := must.Get(wire.ParseRequest(m))(t)
 		if request.Refusal == "" {
 			t.Errorf("%q: a NACK was read as an ACK", text)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // resource returns a resource of our type with the bytes in it.
@@ -59,10 +60,7 @@ func TestDecode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := wire.Decode(tt.message, wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.Decode(tt.message, wire.Policy{}))(t)
 			if diff := cmp.Diff(tt.want, got, comparers); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}
@@ -209,14 +207,8 @@ func TestEqualServicesGetEqualBytes(t *testing.T) {
 		labels = append(labels, msg(4, str(1, key), str(2, ""))...)
 	}
 	event := federation.Event{Operation: federation.Upsert, Name: "web", Service: service}
-	newer, err := wire.EncodeResource(event)
-	if err != nil {
-		t.Fatal(err)
-	}
-	older, err := wire.EncodeV1Alpha1(event, "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newer := must.Get(wire.EncodeResource(event))(t)
+	older := must.Get(wire.EncodeV1Alpha1(event, "", false))(t)
 	for version, value := range map[string][]byte{"v1alpha2": newer.GetValue(), "v1alpha1": older.GetResource().GetValue()} {
 		if !bytes.Contains(value, labels) {
 			t.Errorf("%s: the labels are not in order", version)

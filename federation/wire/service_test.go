@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // minimal returns a service with only the required fields.
@@ -31,10 +32,7 @@ func minimal() *typespb.FederatedService {
 // upsert returns the response that carries m.
 func upsert(t testing.TB, m *typespb.FederatedService) *rdpb.StreamResponse {
 	t.Helper()
-	resource, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resource := must.Get(anypb.New(m))(t)
 	return &rdpb.StreamResponse{
 		ResourceUrl: wire.ResourceURL,
 		ResourceId:  m.GetName(),
@@ -247,17 +245,11 @@ func TestDecodeServiceAccepts(t *testing.T) {
 				Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 			}
 			tt.want(want)
-			got, err := wire.DecodeService(m, wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.DecodeService(m, wire.Policy{}))(t)
 			if diff := cmp.Diff(want, got, comparers); diff != "" {
 				t.Errorf("service (-want +got):\n%s", diff)
 			}
-			again, err := wire.DecodeService(wire.EncodeService(got), wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := must.Get(wire.DecodeService(wire.EncodeService(got), wire.Policy{}))(t)
 			if diff := cmp.Diff(want, again, comparers); diff != "" {
 				t.Errorf("after encoding and decoding (-want +got):\n%s", diff)
 			}
@@ -269,10 +261,7 @@ func TestProtocols(t *testing.T) {
 	for p := federation.HTTP; p <= federation.MTLS; p++ {
 		m := minimal()
 		m.Instances[0].Protocol = p.String()
-		service, err := wire.DecodeService(m, wire.Policy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		service := must.Get(wire.DecodeService(m, wire.Policy{}))(t)
 		if got := service.Instances[0].Protocol; got != p {
 			t.Errorf("%s was read as %s", p, got)
 		}
@@ -443,10 +432,7 @@ func TestPolicyReadsEveryOctet(t *testing.T) {
 func TestPolicyCheck(t *testing.T) {
 	m := minimal()
 	m.Endpoints = append(m.Endpoints, &typespb.FederatedService_Endpoint{Address: "127.0.0.1", Port: 80})
-	s, err := wire.DecodeService(m, wire.AnyAddress())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(wire.DecodeService(m, wire.AnyAddress()))(t)
 	_, want := wire.DecodeService(m, wire.Policy{})
 	if got := (wire.Policy{}).Check(s); got == nil || want == nil || got.Error() != want.Error() {
 		t.Errorf("error is %v, want %v", got, want)
@@ -460,15 +446,9 @@ func TestPolicyCheck(t *testing.T) {
 // TestDecodeServiceFromJSON decodes the protobuf JSON mapping, which catalog files have.
 func TestDecodeServiceFromJSON(t *testing.T) {
 	var m typespb.FederatedService
-	err := protojson.Unmarshal([]byte(`{"name": "web", "fqdn": "web.fed.example", "endpoints": [{"address": "192.0.2.1", "port": 80}],
-		"instances": [{"id": "v1", "protocol": "HTTP", "endpointSelector": ["eu"], "metadata": {"SNI": "x"}}]}`), &m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	service, err := wire.DecodeService(&m, wire.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, protojson.Unmarshal([]byte(`{"name": "web", "fqdn": "web.fed.example", "endpoints": [{"address": "192.0.2.1", "port": 80}],
+		"instances": [{"id": "v1", "protocol": "HTTP", "endpointSelector": ["eu"], "metadata": {"SNI": "x"}}]}`), &m))
+	service := must.Get(wire.DecodeService(&m, wire.Policy{}))(t)
 	want := []federation.Instance{{
 		ID: "v1", Protocol: federation.HTTP, EndpointSelector: []string{"eu"}, Metadata: []federation.Pair{{Key: "SNI", Value: "x"}},
 	}}

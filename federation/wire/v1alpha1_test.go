@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // goldenDraft has every field of FederatedService in v1alpha1.
@@ -91,20 +92,12 @@ func TestGoldenResponseV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := wire.EncodeV1Alpha1(tt.event, "n-1", tt.known)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(wire.EncodeV1Alpha1(tt.event, "n-1", tt.known))(t)
 			expectBytes(t, m, tt.golden)
 
 			var read rdpb1.StreamResponse
-			if err := proto.Unmarshal(tt.golden, &read); err != nil {
-				t.Fatal(err)
-			}
-			got, err := wire.DecodeV1Alpha1(&read, wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal(tt.golden, &read))
+			got := must.Get(wire.DecodeV1Alpha1(&read, wire.Policy{}))(t)
 			want := tt.event
 			if want.Operation == federation.End {
 				want.Operation = federation.Alive // the header of the stream makes the difference
@@ -153,13 +146,8 @@ func TestGoldenRequestV1Alpha1(t *testing.T) {
 			expectBytes(t, tt.message, tt.golden)
 
 			var read rdpb1.StreamRequest
-			if err := proto.Unmarshal(tt.golden, &read); err != nil {
-				t.Fatal(err)
-			}
-			got, err := wire.ParseRequestV1Alpha1(&read)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal(tt.golden, &read))
+			got := must.Get(wire.ParseRequestV1Alpha1(&read))(t)
 			if diff := cmp.Diff(tt.request, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -186,10 +174,7 @@ func TestParseRequestV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := wire.ParseRequestV1Alpha1(tt.message)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.ParseRequestV1Alpha1(tt.message))(t)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
@@ -244,10 +229,7 @@ func TestDecodeV1Alpha1(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := wire.DecodeV1Alpha1(tt.message, wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(wire.DecodeV1Alpha1(tt.message, wire.Policy{}))(t)
 			if diff := cmp.Diff(tt.want, got, comparers); diff != "" {
 				t.Errorf("event (-want +got):\n%s", diff)
 			}

@@ -18,34 +18,27 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // replace writes the file as most editors do.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path+".new", path))
 }
 
 // link makes path a symbolic link to target, in one step.
 func link(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path+".new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(target, path+".new"))
+	must.Do(t, os.Rename(path+".new", path))
 }
 
 // follower is a File whose content ends with a full stop, unless it is broken, and what
@@ -85,9 +78,7 @@ func follow(t *testing.T, path string, events chan fsnotify.Event) *follower {
 		},
 	}
 	f.File = New(f.config)
-	if err := f.Load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Load(t.Context()))
 	return f
 }
 
@@ -156,9 +147,7 @@ func TestFollows(t *testing.T) {
 	replace(t, path, "4") // changes nothing
 	replace(t, path, "5.")
 	expect("5.")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	write(t, path, "6.")
 	expect("6.")
 
@@ -169,9 +158,7 @@ func TestFollows(t *testing.T) {
 
 	// A volume of Kubernetes: the file is a link through ..data, which is swapped.
 	for _, version := range []string{"8", "9"} {
-		if err := os.Mkdir(filepath.Join(dir, "..v"+version), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, "..v"+version), 0o700))
 		write(t, filepath.Join(dir, "..v"+version, "test"), version+".")
 	}
 	link(t, "..v8", filepath.Join(dir, "..data"))
@@ -232,15 +219,11 @@ func TestReports(t *testing.T) {
 
 func TestWithoutNotifications(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sub")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	path := filepath.Join(dir, "test")
 	write(t, path, "1.")
 	f := follow(t, path, nil)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(dir))
 	end := f.run(t)
 	f.logged.Await(`no notifications of changes; the file is polled" what="test file"`)
 	end()
@@ -322,19 +305,13 @@ func TestFollowsAfterIrregularFile(t *testing.T) {
 			{"too large", func() error { return os.WriteFile(path, make([]byte, 1001), 0o600) }, "is larger than allowed"},
 			{"endless", func() error { return os.Symlink("/proc/self/mem", path) }, ""},
 		} {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			if err := tt.put(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(path))
+			must.Do(t, tt.put())
 			wait()
 			if err := f.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: error is %v, expected that it %s", tt.name, err, tt.want)
 			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(path))
 			want := fmt.Sprint(i+2, ".")
 			write(t, path, want)
 			wait()
@@ -379,9 +356,7 @@ func TestFileThatChangesWhileItIsRead(t *testing.T) {
 func TestGroup(t *testing.T) {
 	dir := t.TempDir()
 	volume := func(version string) {
-		if err := os.Mkdir(filepath.Join(dir, "..v"+version), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, "..v"+version), 0o700))
 		for _, name := range []string{"a", "b"} {
 			write(t, filepath.Join(dir, "..v"+version, name), name+version)
 		}
@@ -409,9 +384,7 @@ func TestGroup(t *testing.T) {
 				return func() { edit = append(edit, string(data)) }, err
 			},
 		})
-		if err := f.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Load(t.Context()))
 		group.enter(f, 1) // Run does so as well, at some time
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

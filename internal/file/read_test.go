@@ -10,20 +10,15 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	opened, link, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	if err := os.WriteFile(opened, []byte("0123456789"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(opened, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(opened, []byte("0123456789"), 0o600))
+	must.Do(t, os.Symlink(opened, link))
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	for _, tc := range []struct {
 		name, path string
 		limit      int64

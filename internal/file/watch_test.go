@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // run runs the watch until the test ends, or stop is called.
@@ -204,9 +205,7 @@ func signal(c chan<- struct{}) {
 
 func (w *world) write(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(w.file, []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(w.file, []byte("a"), 0o600))
 }
 
 // follows waits until what is written from now on is read; go test ends a test that
@@ -235,16 +234,12 @@ func (w *world) follows(t *testing.T) {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(from, to))
 }
 
 func mkdir(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 }
 
 func TestFollowsReplacedDirectories(t *testing.T) {
@@ -260,17 +255,13 @@ func TestFollowsReplacedDirectories(t *testing.T) {
 			mkdir(t, filepath.Join(parent, "d"))
 		},
 		"directory that was removed": func(t *testing.T, _, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.RemoveAll(dir))
 			mkdir(t, dir)
 		},
 		"directory that becomes a link": func(t *testing.T, _, dir string) {
 			rename(t, dir, dir+".old")
 			mkdir(t, dir+".new")
-			if err := os.Symlink(dir+".new", dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(dir+".new", dir))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -293,9 +284,7 @@ func TestFollowsLinkedDirectory(t *testing.T) {
 		mkdir(t, filepath.Join(parent, version))
 	}
 	link := func(version string) {
-		if err := os.Symlink(version, dir+".new"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(version, dir+".new"))
 		rename(t, dir+".new", dir)
 	}
 	link("v1")
@@ -310,9 +299,7 @@ func TestTroubleAndItsEndAreToldOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	mkdir(t, dir)
 	w := newWorld(t, filepath.Join(dir, "file"))
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(dir))
 	if err := <-w.trouble; !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("trouble is %v, expected that the directory is not there", err)
 	}

@@ -8,23 +8,18 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/internal/telemetry"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestHangingCollector ends while the endpoint takes connections and says nothing: that
 // holds nobody up for long.
 func TestHangingCollector(t *testing.T) {
 	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(listening.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	defer listener.Close() // the backlog of the kernel accepts
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+listener.Addr().String())
 	var log bytes.Buffer
-	p, err := telemetry.New(t.Context(), telemetry.Config{Service: "test", Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(telemetry.New(t.Context(), telemetry.Config{Service: "test", Logger: slog.New(slog.NewTextHandler(&log, nil))}))(t)
 	for range 10_000 { // more than the queue of spans has room for
 		_, span := p.Tracer().Start(t.Context(), "federation.update")
 		span.End()

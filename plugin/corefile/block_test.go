@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var compareValues = cmpopts.EquateComparable(federation.FQDN{}, federation.ID{}, netip.Prefix{}, pattern.Name{})
@@ -34,10 +35,7 @@ func zones(t testing.TB, names ...string) []federation.FQDN {
 	t.Helper()
 	var zones []federation.FQDN
 	for _, name := range names {
-		zone, err := federation.ParseOrigin(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		zone := must.Get(federation.ParseOrigin(name))(t)
 		zones = append(zones, zone)
 	}
 	return zones
@@ -45,20 +43,12 @@ func zones(t testing.TB, names ...string) []federation.FQDN {
 
 func id(t *testing.T, s string) federation.ID {
 	t.Helper()
-	id, err := federation.ParseID(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
+	return must.Get(federation.ParseID(s))(t)
 }
 
 func name(t *testing.T, s string) pattern.Name {
 	t.Helper()
-	p, err := pattern.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(pattern.ParseName(s))(t)
 }
 
 func TestParse(t *testing.T) {
@@ -244,10 +234,7 @@ func TestParse(t *testing.T) {
 		{"no block at all", "", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Parse(controller(tc.input))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(Parse(controller(tc.input)))(t)
 			if diff := cmp.Diff(tc.want, got, compareValues); diff != "" {
 				t.Errorf("blocks (-want +got):\n%s", diff)
 			}
@@ -259,10 +246,7 @@ func TestParseRoot(t *testing.T) {
 	c := controller("federation {\nowner owner.example:8008\ntls cert.pem /etc/key.pem ../ca.pem\npersist catalog.db\n" +
 		"status :9154 status.pem /etc/status-key.pem ../readers.pem\n}")
 	dnsserver.GetConfig(c).Root = "/srv/dns"
-	blocks, err := Parse(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	blocks := must.Get(Parse(c))(t)
 	want := mtls.Files{Cert: "/srv/dns/cert.pem", Key: "/etc/key.pem", CA: "/srv/ca.pem"}
 	if diff := cmp.Diff(want, blocks[0].Owner.Identity.Files); diff != "" {
 		t.Errorf("tls (-want +got):\n%s", diff)

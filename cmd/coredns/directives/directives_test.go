@@ -12,16 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/coredns/directives"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The order of this build is that of plugin.cfg, of the CoreDNS version in go.mod,
 // with one more line. Whoever builds from an unmodified tree adds that line by hand,
 // and must get the same server.
 func TestInsertFollowsPluginCfg(t *testing.T) {
-	got, err := directives.Insert(dnsserver.Directives)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(directives.Insert(dnsserver.Directives))(t)
 	var want []string
 	for _, directive := range pluginCfg(t) {
 		want = append(want, directive)
@@ -41,10 +39,7 @@ func pluginCfg(t *testing.T) []string {
 	if err != nil {
 		t.Fatalf("find CoreDNS in the module cache: %v", err)
 	}
-	cfg, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "plugin.cfg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must.Get(os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "plugin.cfg")))(t)
 	var names []string
 	for line := range strings.Lines(string(cfg)) {
 		if name, _, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "#") {
@@ -57,10 +52,7 @@ func pluginCfg(t *testing.T) []string {
 func TestInsertLeavesUpstreamAlone(t *testing.T) {
 	upstream := []string{"hosts", "kubernetes", "file"}
 	before := slices.Clone(upstream)
-	got, err := directives.Insert(upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(directives.Insert(upstream))(t)
 	if diff := cmp.Diff([]string{"hosts", "kubernetes", "federation", "file"}, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}

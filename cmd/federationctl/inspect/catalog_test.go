@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // awkward are texts that YAML reads as something else, or that a terminal obeys.
@@ -38,9 +39,7 @@ func awkwardServices(t testing.TB) []*federation.Service {
 func dump(t testing.TB, c *inspect.Catalog, format string) string {
 	t.Helper()
 	var text strings.Builder
-	if err := c.Dump(&text, format); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Dump(&text, format))
 	return text.String()
 }
 
@@ -57,9 +56,7 @@ func TestDumpIsACatalogFile(t *testing.T) {
 					t.Errorf("it has %q", text[i:i+1])
 				}
 				file := filepath.Join(t.TempDir(), "catalog."+format)
-				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 				got, err := inspect.ReadCatalog(file, 1<<30)
 				if err != nil {
 					t.Fatalf("%v in\n%s", err, text)
@@ -154,9 +151,7 @@ func TestDiff(t *testing.T) {
 func TestUnreadableCatalogs(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "broken.yaml")
-	if err := os.WriteFile(file, []byte("services: \x1b"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("services: \x1b"), 0o600))
 	for name, limit := range map[string]int64{file: 100, file + ".missing": 100, dir: 100, filepath.Join(dir, "broken.yaml"): 3} {
 		_, err := inspect.ReadCatalog(name, limit)
 		oneLine(t, err)
@@ -171,10 +166,7 @@ func BenchmarkDump(b *testing.B) {
 	e := start(b, page.Handler(&process{status.Owner, map[string][]*federation.Service{"": services}}))
 	b.ReportAllocs()
 	for b.Loop() {
-		c, err := e.Catalog(b.Context(), "", 1<<30)
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := must.Get(e.Catalog(b.Context(), "", 1<<30))(b)
 		b.SetBytes(int64(len(dump(b, c, "yaml"))))
 	}
 }

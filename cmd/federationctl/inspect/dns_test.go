@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // nameServer answers from a zone over UDP and TCP, with faults.
@@ -34,10 +35,7 @@ type nameServer struct {
 // fault, and returns its address.
 func newNameServer(t *testing.T, fault func(answer *dns.Msg, network string, n int) *dns.Msg, services ...*federation.Service) string {
 	t.Helper()
-	origin, err := federation.ParseOrigin("fed.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	origin := must.Get(federation.ParseOrigin("fed.example"))(t)
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{origin}, TTL: 30, NegativeTTL: 5}}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	for _, service := range services {
@@ -48,14 +46,8 @@ func newNameServer(t *testing.T, fault func(answer *dns.Msg, network string, n i
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets := must.Get(new(net.ListenConfig).ListenPacket(t.Context(), "udp", address))(t)
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", address))(t)
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	for _, server := range []*dns.Server{{PacketConn: packets, Handler: s}, {Listener: listener, Handler: s}} {
@@ -101,10 +93,7 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 
 func compare(t *testing.T, address string, timeout time.Duration, c *inspect.Catalog) (string, inspect.Compared, error) {
 	t.Helper()
-	server, err := inspect.NewDNS(address, timeout, 100_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(inspect.NewDNS(address, timeout, 100_000))(t)
 	var text strings.Builder
 	compared, err := server.Compare(t.Context(), &text, c)
 	return text.String(), compared, err

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // FuzzDump dumps services with any texts in both forms, and reads the same from it: no
@@ -42,9 +43,7 @@ func FuzzDump(f *testing.F) {
 				t.Errorf("it has %+q", text[i:min(len(text), i+10)])
 			}
 			file := filepath.Join(folder, "catalog."+format)
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 			got, err := inspect.ReadCatalog(file, 1<<24)
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, text)

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // process is a process with catalogs, by their names.
@@ -76,31 +77,19 @@ func start(t testing.TB, handler http.Handler) *inspect.Endpoint {
 
 func endpoint(t testing.TB, at string, timeout time.Duration) *inspect.Endpoint {
 	t.Helper()
-	e, err := inspect.NewEndpoint(at, mtls.Files{}, timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return must.Get(inspect.NewEndpoint(at, mtls.Files{}, timeout))(t)
 }
 
 // catalogOf returns the catalog that a process with these services has.
 func catalogOf(t testing.TB, services ...*federation.Service) *inspect.Catalog {
 	t.Helper()
 	p := &process{status.Owner, map[string][]*federation.Service{"": services}}
-	c, err := start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<30)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must.Get(start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<30))(t)
 }
 
 func fqdn(t testing.TB, s string) federation.FQDN {
 	t.Helper()
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(s))(t)
 }
 
 // service returns a service with an instance and these endpoints, all on port 443.
@@ -108,10 +97,7 @@ func service(t testing.TB, name, at string, addresses ...string) *federation.Ser
 	t.Helper()
 	s := &federation.Service{Name: name, FQDN: fqdn(t, at), Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
 	for _, text := range addresses {
-		address, err := federation.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(text))(t)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
 	}
 	return s

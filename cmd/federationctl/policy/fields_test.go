@@ -7,19 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // whole returns a service with everything that one can have.
 func whole(t *testing.T) *federation.Service {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN("shop.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fqdn := must.Get(federation.ParseFQDN("shop.example"))(t)
+	address := must.Get(federation.ParseAddress("192.0.2.1"))(t)
 	return &federation.Service{
 		Name: "shop", FQDN: fqdn, Description: "Shop", Tags: []string{"a", "b"}, SANs: []string{"spiffe://a.example/b"},
 		Labels: federation.Pairs(map[string]string{"team": "x", "empty": ""}),

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestAllowanceChanges changes who may subscribe in two steps: first those lose it who
@@ -13,11 +14,7 @@ import (
 func TestAllowanceChanges(t *testing.T) {
 	id := func(name string) federation.ID {
 		t.Helper()
-		id, err := federation.ParseID(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
+		return must.Get(federation.ParseID(name))(t)
 	}
 	var told []string
 	set := func(ids []federation.ID) {

@@ -10,15 +10,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestTwoOrganisations publishes Services by the configuration of the example between two
 // organisations in docs/owner.md, and compares who is told what with the table there.
 func TestTwoOrganisations(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/owner.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/owner.md"))(t)
 	_, section, _ := strings.Cut(string(text), "### An example between two organisations\n")
 	_, block, _ := strings.Cut(section, "```yaml\n")
 	block, _, _ = strings.Cut(block, "```\n")
@@ -27,10 +25,7 @@ func TestTwoOrganisations(t *testing.T) {
 		t.Fatalf("problems %v and warnings %v", problems, warnings)
 	}
 	catalog := config.Catalogs[0]
-	rules, err := rulesOf(catalog.Sources[0].Kubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(rulesOf(catalog.Sources[0].Kubernetes))(t)
 	published := func(namespace, name string, public bool, ports ...string) *federation.Service {
 		t.Helper()
 		s := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
@@ -43,10 +38,7 @@ func TestTwoOrganisations(t *testing.T) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: port, Port: 443 + int32(i)})
 		}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
-		kept, err := rules.Trim(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kept := must.Get(rules.Trim(s))(t)
 		v := rules.Translate(export.Input{Export: export.Export{Namespace: namespace, Name: name, Labelled: true}, Service: kept.(*corev1.Service)})
 		if v.Refusal != nil {
 			t.Fatal(v.Refusal.Message)
@@ -56,10 +48,7 @@ func TestTwoOrganisations(t *testing.T) {
 	// told returns what a consumer is told: the fqdn, the number of endpoints, and the labels.
 	told := func(consumer string, s *federation.Service) string {
 		t.Helper()
-		id, err := federation.ParseID(consumer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID(consumer))(t)
 		d := catalog.Policy.Explain(catalog.Policy.Class([]federation.ID{id}), s)
 		if d.Service == nil {
 			return "not told"

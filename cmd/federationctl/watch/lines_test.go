@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // terrible has characters that must not reach a terminal as they are, and two that
@@ -25,20 +26,14 @@ func raw(r rune) bool {
 // TestOutputHasNoControls checks that the output of watch has no control characters,
 // and that its JSON still has the same values.
 func TestOutputHasNoControls(t *testing.T) {
-	service, err := wire.DecodeService(&typespb.FederatedService{
+	service := must.Get(wire.DecodeService(&typespb.FederatedService{
 		Name: terrible, Fqdn: "a.example", Description: terrible, Tags: []string{terrible}, Labels: map[string]string{terrible: terrible},
 		Endpoints: []*typespb.FederatedService_Endpoint{{Address: "192.0.2.1", Port: 80, Description: terrible}},
 		Instances: []*typespb.FederatedService_Instance{{Id: terrible, Protocol: "TCP", Metadata: map[string]string{terrible: terrible}}},
-	}, wire.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, wire.Policy{}))(t)
 	event := federation.Event{Operation: federation.Upsert, Name: terrible, Service: service}
 	for name, format := range map[string]func(entry) (string, error){"table": table, "json": jsonLine} {
-		line, err := format(entry{op: "upsert", Event: event})
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(format(entry{op: "upsert", Event: event}))(t)
 		if strings.ContainsFunc(line, raw) || strings.Count(line, "\n") != 1 {
 			t.Errorf("%s: %q", name, line)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -78,29 +79,14 @@ func (identity) Run(ctx context.Context) error {
 // must be called in a bubble.
 func scripted(t *testing.T, script string) consumer.Config {
 	t.Helper()
-	steps, err := faultowner.Parse(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps := must.Get(faultowner.Parse(script))(t)
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	source := func(name string) *mtls.Source {
 		dir := t.TempDir()
 		files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-		issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := issued.WriteFiles(files); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := mtls.Load(files, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return loaded
+		issued := must.Get(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(t)
+		must.Do(t, issued.WriteFiles(files))
+		return must.Get(mtls.Load(files, nil))(t)
 	}
 	listener := bufconn.Listen(256 << 10)
 	owner := faultowner.New(faultowner.Config{Script: steps, Credentials: source("owner.example").Server()})
@@ -213,10 +199,7 @@ func mirrorBeside(t *testing.T, config consumer.Config, written *transcript) (st
 			fmt.Fprintln(written.writer("out"), "end")
 		}
 	}
-	m, err := consumer.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(consumer.New(config))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = m.Run(ctx) })
@@ -284,9 +267,7 @@ func TestLinesReportEachKindOfLossOnce(t *testing.T) {
 	}
 	lost := func(err error) {
 		t.Helper()
-		if err := l.show(consumer.Changes{Status: consumer.Status{Failure: err}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.show(consumer.Changes{Status: consumer.Status{Failure: err}}))
 	}
 	for _, err := range []error{errors.New("one"), errors.New("one"), reset(1), reset(2), errors.New("one")} {
 		lost(err)
@@ -339,24 +320,15 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestTableEscapesWhatPeersSend(t *testing.T) {
 	var endpoints []federation.Endpoint
 	for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"} {
-		address, err := federation.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(text))(t)
 		endpoints = append(endpoints, federation.Endpoint{Address: address, Port: 80})
 	}
-	fqdn, err := federation.ParseFQDN("a.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := table(entry{op: "upsert", Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
+	fqdn := must.Get(federation.ParseFQDN("a.example"))(t)
+	got := must.Get(table(entry{op: "upsert", Event: federation.Event{Operation: federation.Upsert, Name: "\x1b[2J\n", Service: &federation.Service{
 		FQDN:      fqdn,
 		Endpoints: endpoints,
 		Instances: []federation.Instance{{ID: "a,b", Protocol: federation.TCP}, {ID: strings.Repeat("x", 1000), Protocol: federation.TLS}},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	want := `upsert  "\x1b[2J\n"           a.example                         "a,b"/TCP,` + federation.Quote(strings.Repeat("x", 1000)) +
 		`/TLS  192.0.2.1:80,192.0.2.2:80,192.0.2.3:80,192.0.2.4:80,... (5)` + "\n"
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -394,9 +366,7 @@ func TestWatchImports(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newTranscript()
 				w := newWatcher(s, true)
-				if err := watchImports(t, w, scripted(t, "announce\n"+tt.script), tt.names, tt.labels); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, watchImports(t, w, scripted(t, "announce\n"+tt.script), tt.names, tt.labels))
 				if diff := cmp.Diff(tt.want, s.String()); diff != "" {
 					t.Errorf("unexpected lines (-want +got):\n%s", diff)
 				}
@@ -407,9 +377,7 @@ func TestWatchImports(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTranscript()
 			w := newWatcher(s, true)
-			if err := watchImports(t, w, scripted(t, "announce\nservices 0 1000 fed.example\nend"), []string{"none.example"}, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, watchImports(t, w, scripted(t, "announce\nservices 0 1000 fed.example\nend"), []string{"none.example"}, nil))
 			got := s.String()
 			if n := strings.Count(got, "out: skip s"); n != MaxSkips {
 				t.Errorf("%d services are listed", n)
@@ -428,17 +396,11 @@ func TestWatchImports(t *testing.T) {
 func watchImports(t *testing.T, w *watcher, config consumer.Config, names, labels []string) error {
 	t.Helper()
 	for _, text := range names {
-		name, err := pattern.ParseName(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(pattern.ParseName(text))(t)
 		w.importer.filter.Names = append(w.importer.filter.Names, name)
 	}
 	for _, text := range labels {
-		label, err := pattern.ParseLabel(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		label := must.Get(pattern.ParseLabel(text))(t)
 		w.importer.filter.Labels = append(w.importer.filter.Labels, label)
 	}
 	config.Rules.Admit = w.importer.admit(wire.Policy{})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // synced returns a complete catalog of n services on an open stream, and their events.
@@ -35,9 +36,7 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 func apply(b *testing.B, c *catalog.Catalog, events ...federation.Event) {
 	b.Helper()
 	for _, ev := range events {
-		if err := c.Apply(ev, epoch); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, c.Apply(ev, epoch))
 		c.Changes()
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -37,15 +38,10 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(file))(t)
 			got := play(t, string(want))
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 				return
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
@@ -338,38 +334,22 @@ func duration(t *testing.T, s string) time.Duration {
 	if s == "forever" {
 		return 0
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return must.Get(time.ParseDuration(s))(t)
 }
 
 func number(t *testing.T, s string) int {
 	t.Helper()
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return must.Get(strconv.Atoi(s))(t)
 }
 
 func fqdn(tb testing.TB, s string) federation.FQDN {
 	tb.Helper()
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(s))(tb)
 }
 
 func address(tb testing.TB, s string) federation.Address {
 	tb.Helper()
-	a, err := federation.ParseAddress(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return a
+	return must.Get(federation.ParseAddress(s))(tb)
 }
 
 // TestAllStops leaves the loop over a catalog of two services after one.
@@ -377,9 +357,7 @@ func TestAllStops(t *testing.T) {
 	c := catalog.New(catalog.Rules{})
 	c.Opened(epoch)
 	for _, name := range []string{"a", "b"} {
-		if err := c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: service(t, name, nil)}, epoch); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Apply(federation.Event{Operation: federation.Upsert, Name: name, Service: service(t, name, nil)}, epoch))
 	}
 	n := 0
 	for range c.All() {

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestMemory measures what docs/operating.md says of the memory of an owner: a catalog and the
@@ -141,10 +142,7 @@ func TestMemory(t *testing.T) {
 					Endpoints: endpoints(1, nil), Instances: instances(1, nil),
 				}
 				tt.fill(m, i)
-				value, err := proto.Marshal(m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				value := must.Get(proto.Marshal(m))(t)
 				messages[i] = &rdpb.StreamResponse{Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: wire.ResourceURL, Value: value}}
 				if strings.Contains(tt.name, "an ID") {
 					messages[i].ResourceId = m.Fqdn
@@ -156,10 +154,7 @@ func TestMemory(t *testing.T) {
 			before := heap()
 			c.Opened(epoch)
 			for i, m := range messages {
-				ev, err := wire.Decode(m, wire.AnyAddress())
-				if err != nil {
-					t.Fatal(err)
-				}
+				ev := must.Get(wire.Decode(m, wire.AnyAddress()))(t)
 				if err := c.Apply(ev, epoch); err != nil && !strings.Contains(err.Error(), "127.0.0.1") {
 					t.Fatal(err)
 				}
@@ -206,9 +201,7 @@ func TestMemoryOfNotImported(t *testing.T) {
 	before := heap()
 	for i := range 2 * services {
 		s.Name = fmt.Sprintf("service-%d", i)
-		if err := c.ApplySent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, []byte(s.Name), epoch); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.ApplySent(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, []byte(s.Name), epoch))
 	}
 	taken := int(heap() - before)
 	t.Logf("%d octets a service", taken/services)

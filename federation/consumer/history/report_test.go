@@ -11,21 +11,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
 	"github.com/hamlet-federation/coredns-federation/federation/status/recent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var epoch = time.Unix(1_800_000_000, 0).UTC()
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func numbered(i int) *federation.Service {
 	return &federation.Service{
-		Name: fmt.Sprintf("service-%06d", i), FQDN: must(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Name: fmt.Sprintf("service-%06d", i), FQDN: must.Value(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
+		Endpoints: []federation.Endpoint{{Address: must.Value(federation.ParseAddress("192.0.2.1")), Port: 80}},
 		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
 	}
 }
@@ -45,7 +39,7 @@ func gone(n int) []catalog.Change {
 func TestPublished(t *testing.T) {
 	var log history.Log
 	one, two := packed.Of(numbered(1)), numbered(1)
-	two.FQDN = must(federation.ParseFQDN("moved.example"))
+	two.FQDN = must.Value(federation.ParseFQDN("moved.example"))
 	three := numbered(1)
 	three.Description = "another one"
 	log.Published([]catalog.Change{

@@ -23,7 +23,7 @@ func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	certificates, address, stopped := exampleOwner(ctx, "shop.fed.example", "bank.example")
 
-	subscriber := must(stream.New(stream.Config{
+	subscriber := ensure(stream.New(stream.Config{
 		Addresses: []string{address},
 		Identity:  mtls.Consumer{Source: certificates, ServerName: "owner.example"},
 		Sink:      zone{origin: ".fed.example.", complete: stop},
@@ -89,26 +89,26 @@ func (zone) Lost(_ context.Context, err error, parked bool) {
 // certificates of a consumer, the owner's address, and a function that waits for
 // its end.
 func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Source, address string, stopped func()) {
-	dir := must(os.MkdirTemp("", "example"))
+	dir := ensure(os.MkdirTemp("", "example"))
 	defer os.RemoveAll(dir)
 	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	authority := must(mtls.NewAuthority("example", 24*time.Hour))
-	issued := must(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
+	issued := ensure(authority.Issue(mtls.Leaf{Name: "both sides", DNSNames: []string{"owner.example"}}))
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
-	certificates = must(mtls.Load(files, nil))
+	certificates = ensure(mtls.Load(files, nil))
 
 	registry := owner.NewRegistry()
 	for _, name := range names {
-		must(registry.Upsert(&federation.Service{
-			Name: name, FQDN: must(federation.ParseFQDN(name)),
-			Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+		ensure(registry.Upsert(&federation.Service{
+			Name: name, FQDN: ensure(federation.ParseFQDN(name)),
+			Endpoints: []federation.Endpoint{{Address: ensure(federation.ParseAddress("192.0.2.1")), Port: 443}},
 			Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 		}))
 	}
-	server := must(owner.New(owner.Config{Registry: registry, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)}))
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	server := ensure(owner.New(owner.Config{Registry: registry, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)}))
+	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil {
@@ -118,8 +118,8 @@ func exampleOwner(ctx context.Context, names ...string) (certificates *mtls.Sour
 	return certificates, listener.Addr().String(), running.Wait
 }
 
-// must returns v; an example does not fail.
-func must[T any](v T, err error) T {
+// ensure returns v; an example does not fail.
+func ensure[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}

@@ -18,16 +18,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // One stream, on which the owner sends everything that it may or may not. Each
 // response gets exactly one answer, and none of them ends the stream.
 func TestExchange(t *testing.T) {
 	service := func(name string) *anypb.Any {
-		response, err := wire.Encode(upsert(name), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must.Get(wire.Encode(upsert(name), "", ""))(t)
 		return response.GetResource()
 	}
 	const session = "SESSION" // stands for the context that the consumer chose

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // swallow reads until the other side goes.
@@ -37,10 +38,7 @@ func reply(text string) func(net.Conn) {
 func TestHandshakeFailureIsRetried(t *testing.T) {
 	pinned := func(t *testing.T, w *world, config *Config, id string) {
 		t.Helper()
-		parsed, err := federation.ParseID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must.Get(federation.ParseID(id))(t)
 		config.Identity = w.identity(func() credentials.TransportCredentials {
 			return w.consumer.Client("owner.example", []federation.ID{parsed})
 		})
@@ -228,11 +226,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 
 func foreignAuthority(t *testing.T) *mtls.Authority {
 	t.Helper()
-	authority, err := mtls.NewAuthority("foreign", 10*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority
+	return must.Get(mtls.NewAuthority("foreign", 10*365*24*time.Hour))(t)
 }
 
 // tlsServer returns a server that ends the connection after the handshake.
@@ -298,10 +292,7 @@ func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 			_, _, _ = w.owner.Server().ServerHandshake(conn)
 		})
 		dialLog := &dialLog{address: ownerAddress, dial: w.dial}
-		raw, err := dialLog.connect(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(dialLog.connect(t.Context(), ""))(t)
 		defer raw.Close()
 		credentials := loggedCredentials{w.consumer.Client("owner.example", nil), dialLog}.Clone()
 		conn, _, err := credentials.ClientHandshake(t.Context(), "owner", raw)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // An owner whose consumer goes on purpose sees the end of the stream, in both
@@ -34,16 +35,11 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 				for i := range tc.services {
 					service := upsert("s" + strconv.Itoa(i)).Service
 					service.SANs = []string{"spiffe://owner.example/s"}
-					if _, err := registry.Upsert(service); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(registry.Upsert(service))(t)
 				}
-				server, err := owner.New(owner.Config{
+				server := must.Get(owner.New(owner.Config{
 					Registry: registry, Credentials: w.owner.Server(), Logger: slog.New(slog.DiscardHandler),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				listener, done := w.listen(ownerAddress), make(chan error, 1)
 				go func() { done <- server.Serve(t.Context(), listener) }()
 				t.Cleanup(func() {

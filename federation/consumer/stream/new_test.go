@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A configuration is checked, and its defaults are filled in.
@@ -67,18 +68,12 @@ func TestNew(t *testing.T) {
 
 // A consumer needs no more than addresses, an identity and a sink. It dials with TCP.
 func TestDefaults(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	w := newWorld(t)
 	config := w.config()
 	w.run(Config{Addresses: []string{listener.Addr().String()}, Identity: config.Identity, Sink: w})
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(listener.Accept())(t)
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}

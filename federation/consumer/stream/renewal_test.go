@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // short is how long the certificates of these tests last, and when they are replaced:
@@ -51,10 +52,7 @@ func (w *world) party(name string, lifetime time.Duration) *party {
 		Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt"),
 	}}
 	p.replace(lifetime)
-	source, err := mtls.Load(p.files, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(p.files, nil))(w.t)
 	p.source = source
 	return p
 }
@@ -66,9 +64,7 @@ func (p *party) replace(lifetime time.Duration) {
 	if err != nil {
 		p.w.t.Fatal(err)
 	}
-	if err := issued.WriteFiles(p.files); err != nil {
-		p.w.t.Fatal(err)
-	}
+	must.Do(p.w.t, issued.WriteFiles(p.files))
 	if p.source != nil {
 		p.source.Reload()
 	}
@@ -97,10 +93,7 @@ func (w *world) publish(address string, p *party) publisher {
 func (w *world) publishOn(listener net.Listener, p *party) publisher {
 	w.t.Helper()
 	registry := owner.NewRegistry()
-	server, err := owner.New(owner.Config{Registry: registry, Credentials: p.source.Server(), Logger: slog.New(slog.NewTextHandler(lockedWriter{w}, nil))})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.source.Server(), Logger: slog.New(slog.NewTextHandler(lockedWriter{w}, nil))}))(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()
@@ -118,9 +111,7 @@ func (p publisher) upsert(t *testing.T, name string) {
 	t.Helper()
 	service := upsert(name).Service
 	service.SANs = []string{"spiffe://owner.example/" + name} // which v1alpha1 requires
-	if _, err := p.registry.Upsert(service); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.registry.Upsert(service))(t)
 }
 
 // streams returns how many streams are open, and how many have ended.
@@ -544,10 +535,7 @@ func TestRenewalDelay(t *testing.T) {
 // dialed again.
 func TestRenewalDialsTheSameReplica(t *testing.T) {
 	w := newWorld(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w.publishOn(listener, w.party("owner.example", time.Hour))
 	config := w.config()
 	w.party("consumer.example", time.Hour).as(&config)
@@ -557,20 +545,11 @@ func TestRenewalDialsTheSameReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Addresses = []string{"localhost:" + port}
-	c, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(New(config))(t)
 	dialLog := &dialLog{address: config.Addresses[0], dial: c.config.Dial}
-	conn, err := c.connect(dialLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(c.connect(dialLog))(t)
 	defer conn.Close()
-	stream, err := c.open(t.Context(), func(error) {}, conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(c.open(t.Context(), func(error) {}, conn))(t)
 	token := tokenOf(stream) // waits for the connection
 	r := c.newRenewal(dialLog, nil)
 	r.token = token

@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Every code with which an owner can end the stream. OK is a clean end.
@@ -769,10 +770,7 @@ func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.Invali
 // begin runs a consumer until the test ends.
 func (w *world) begin(config Config) *Consumer {
 	w.t.Helper()
-	c, err := New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := must.Get(New(config))(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Run(ctx) })
@@ -870,10 +868,7 @@ func TestWaiting(t *testing.T) {
 // forbidding is an owner that refuses consumers, and says after what time they may come back.
 func forbidding(t *testing.T, code codes.Code, after time.Duration) handler {
 	t.Helper()
-	s, err := status.New(code, "who are you?").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(status.New(code, "who are you?").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}))(t)
 	return func(rdpb.DiscoveryService_EstablishStreamServer) error { return s.Err() }
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 type handler1 func(rdpb1.DiscoveryService_EstablishStreamServer) error
@@ -48,10 +49,7 @@ func draft(t *testing.T, name string) *anypb.Any {
 	t.Helper()
 	service := *upsert(name).Service
 	service.SANs = []string{"spiffe://owner.example/" + name}
-	response, err := wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: name, Service: &service}, "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(wire.EncodeV1Alpha1(federation.Event{Operation: federation.Upsert, Name: name, Service: &service}, "", false))(t)
 	return response.GetResource()
 }
 

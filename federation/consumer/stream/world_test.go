@@ -28,6 +28,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const ownerAddress = "owner.example:8008"
@@ -59,10 +60,7 @@ type record struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 10*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 10*365*24*time.Hour))(t)
 	w := &world{
 		t:         t,
 		authority: authority,
@@ -71,14 +69,8 @@ func newWorld(t *testing.T) *world {
 		changed:   make(chan struct{}),
 	}
 	w.owner = w.source(authority, "owner.example")
-	issued, err := authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyPair, err := tls.X509KeyPair(issued.Cert, issued.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must.Get(authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}}))(t)
+	keyPair := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 	w.keyPair = &keyPair
 	w.consumer = w.source(authority, "consumer.example")
 	return w
@@ -88,21 +80,12 @@ func newWorld(t *testing.T) *world {
 // the world's authority.
 func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
 	w.t.Helper()
-	issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	issued := must.Get(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
 	issued.CA = w.authority.PEM()
 	dir := w.t.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	if err := issued.WriteFiles(files); err != nil {
-		w.t.Fatal(err)
-	}
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return source
+	must.Do(w.t, issued.WriteFiles(files))
+	return must.Get(mtls.Load(files, nil))(w.t)
 }
 
 // config returns what most tests use.
@@ -140,10 +123,7 @@ func (w *world) identity(credentials func() credentials.TransportCredentials) Id
 // run runs a consumer until the test ends, or the returned function is called.
 func (w *world) run(config Config) (stop func()) {
 	w.t.Helper()
-	c, err := New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := must.Get(New(config))(w.t)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // What a reload changes in the zones is there at once, and the stream goes on
@@ -307,10 +308,7 @@ func TestSharedAddress(t *testing.T) {
 		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
 		plain, named, pinned := w.owner(ownerAddress), w.owner(ownerAddress), w.owner(ownerAddress)
 		named.ServerName = "owner.example"
-		id, err := federation.ParseID("owner.example")
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID("owner.example"))(t)
 		pinned.Name, pinned.IDs = ownerAddress, []federation.ID{id}
 		b := w.attach(w.block(1, plain, named))
 		time.Sleep(time.Minute)
@@ -416,10 +414,7 @@ func TestDetach(t *testing.T) {
 				w := newWorld(t)
 				w.t = t
 				prepare(w)
-				b, err := w.agent.Attach(w.block(1, w.owner(ownerAddress)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := must.Get(w.agent.Attach(w.block(1, w.owner(ownerAddress))))(t)
 				time.Sleep(900 * time.Millisecond)
 				before := time.Now()
 				w.agent.Detach(b)

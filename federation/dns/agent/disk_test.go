@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // disk is a store that hangs in some of its calls until it is released.
@@ -121,14 +122,9 @@ func TestDiskHangs(t *testing.T) {
 func TestPersistIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	fifo, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "link")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	// A device would do as well, but root would replace one that has become a plain file.
-	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket")))(t)
 	defer socket.Close()
 	for name, tc := range map[string]struct {
 		path string
@@ -149,9 +145,7 @@ func TestPersistIsChecked(t *testing.T) {
 				w.store = d
 				w.start()
 				if tc.path == link {
-					if err := os.Symlink(w.files.Key, link); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.Symlink(w.files.Key, link))
 				}
 				_, err := w.agent.Attach(w.block(1, w.kept(tc.path)))
 				var ownerError *agent.OwnerError
@@ -171,9 +165,7 @@ func TestPersistIsChecked(t *testing.T) {
 // Paths that lead to one file are one file.
 func TestPathsToOneFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "p"), 0o700), os.Symlink("p/x", filepath.Join(dir, "link")), os.Symlink("p", filepath.Join(dir, "q"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(filepath.Join(dir, "p"), 0o700), os.Symlink("p/x", filepath.Join(dir, "link")), os.Symlink("p", filepath.Join(dir, "q"))))
 	for _, path := range []string{"p/../p/x", "p/./x", "link", "q/x", "q/../link"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
@@ -193,14 +185,10 @@ func TestBrokenFilesStay(t *testing.T) {
 		w := newWorld(t)
 		dir := t.TempDir()
 		link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
-		if err := os.Symlink("file", link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("file", link))
 		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
 		for _, content := range []string{"first", "second"} {
-			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 			w.start()
 			b := w.attach(w.block(1, w.kept(link)))
 			time.Sleep(time.Minute)

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // filter returns a filter of names, and of labels, which have an '='.
@@ -21,17 +22,11 @@ func filter(t *testing.T, texts string) (f pattern.Filter) {
 	t.Helper()
 	for text := range strings.FieldsSeq(texts) {
 		if strings.Contains(text, "=") {
-			label, err := pattern.ParseLabel(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			label := must.Get(pattern.ParseLabel(text))(t)
 			f.Labels = append(f.Labels, label)
 			continue
 		}
-		name, err := pattern.ParseName(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(pattern.ParseName(text))(t)
 		f.Names = append(f.Names, name)
 	}
 	return f

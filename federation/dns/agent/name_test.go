@@ -12,15 +12,13 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func ids(t *testing.T, names ...string) (ids []federation.ID) {
 	t.Helper()
 	for _, name := range names {
-		id, err := federation.ParseID(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID(name))(t)
 		ids = append(ids, id)
 	}
 	return ids
@@ -217,9 +215,7 @@ func TestFormerNamesOfFile(t *testing.T) {
 				w := newWorld(t)
 				file := filepath.Join(t.TempDir(), "catalog")
 				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}}
-				if err := snapshot.Save(file, s); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, snapshot.Save(file, s))
 				c := w.kept(file)
 				c.Name, c.Addresses, c.ServerName, c.IDs = "shop", append(c.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
 				b := w.attach(w.block(1, c))

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // writer runs an agent with one block and its owners, which are not subscribed to,
@@ -25,10 +26,7 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
 	tb.Helper()
 	a := New(Config{Logger: slog.New(slog.DiscardHandler)})
 	var config BlockConfig
-	origin, err := federation.ParseFQDN("fed.example")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	origin := must.Get(federation.ParseFQDN("fed.example"))(tb)
 	for _, name := range names {
 		config.Owners = append(config.Owners, OwnerConfig{Addresses: []string{name + ":8008"}, Retention: time.Hour, Settle: 5 * time.Second})
 		config.Zone.Owners = append(config.Zone.Owners, zone.Owner{ID: name, Origins: []federation.FQDN{origin}, TTL: 60, NegativeTTL: 5})
@@ -38,10 +36,7 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
 	b := a.newBlock(config)
 	for i := range config.Owners {
 		c := &config.Owners[i]
-		o, err := a.newOwner(c, consumer.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		o := must.Get(a.newOwner(c, consumer.Subscription{Addresses: c.Addresses, Identity: mtls.Consumer{}}))(tb)
 		b.owners = append(b.owners, o)
 		o.join(b, i)
 	}
@@ -56,16 +51,10 @@ func writer(tb testing.TB, names ...string) (*Agent, *Block, []*owner) {
 // publish, all of which change with the number.
 func large(tb testing.TB, name string, n int) *federation.Service {
 	tb.Helper()
-	fqdn, err := federation.ParseFQDN(name + ".fed.example")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	fqdn := must.Get(federation.ParseFQDN(name + ".fed.example"))(tb)
 	s := &federation.Service{Name: name, FQDN: fqdn}
 	for i := range 1000 {
-		address, err := federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", n%200, i/250, i%250+1))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", n%200, i/250, i%250+1)))(tb)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443, Labels: []string{fmt.Sprint("l", i)}})
 		s.Instances = append(s.Instances, federation.Instance{
 			ID: fmt.Sprint("v", i), Protocol: federation.HTTPS, EndpointSelector: []string{fmt.Sprint("l", i)},

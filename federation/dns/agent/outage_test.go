@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -49,16 +50,10 @@ func TestOutages(t *testing.T) {
 			return func() {}
 		}, "too_many_pings"},
 		"not-allowed": {func(w *world) func() {
-			other, err := federation.ParseID("other.example")
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			s, err := owner.New(owner.Config{
+			other := must.Get(federation.ParseID("other.example"))(w.t)
+			s := must.Get(owner.New(owner.Config{
 				Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
-			})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			}))(w.t)
 			w.run(ownerAddress, s)
 			return func() {}
 		}, "may not subscribe"},
@@ -105,17 +100,10 @@ func checkGolden(t *testing.T, name, got string) {
 	got = varies.ReplaceAllString(got, "...")
 	path := filepath.Join("testdata", "outages", name+".txt")
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}

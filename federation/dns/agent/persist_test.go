@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // kept is an owner whose catalog is kept in a file for an hour.
@@ -51,14 +52,9 @@ func TestRestart(t *testing.T) {
 					time.Sleep(tc.lost)
 				}
 				if tc.kill {
-					content, err := os.ReadFile(file)
-					if err != nil {
-						t.Fatal(err)
-					}
+					content := must.Get(os.ReadFile(file))(t)
 					file += " when killed"
-					if err := os.WriteFile(file, content, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.WriteFile(file, content, 0o600))
 				}
 				w.agent.Detach(first)
 				stop()
@@ -118,9 +114,7 @@ func TestBrokenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")
-		if err := os.WriteFile(file, []byte("not a catalog"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte("not a catalog"), 0o600))
 		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
 		first := w.attach(w.block(1, w.kept(file)))
 		time.Sleep(time.Minute)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // witness asks for names all the time, and after every change of the zone.
@@ -59,10 +60,7 @@ func (c *witness) stop(t *testing.T) {
 func prefixes(t *testing.T, list ...string) (all []netip.Prefix) {
 	t.Helper()
 	for _, s := range list {
-		prefix, err := netip.ParsePrefix(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		prefix := must.Get(netip.ParsePrefix(s))(t)
 		all = append(all, prefix)
 	}
 	return all

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // explain returns why the block answers for the addresses of a name.
@@ -265,15 +266,10 @@ func TestParkedOwner(t *testing.T) {
 				w := newWorld(t)
 				other, err := federation.ParseID("other.example")
 				self, err2 := federation.ParseID("consumer.example")
-				if err := errors.Join(err, err2); err != nil {
-					t.Fatal(err)
-				}
-				s, err := owner.New(owner.Config{
+				must.Do(t, errors.Join(err, err2))
+				s := must.Get(owner.New(owner.Config{
 					Registry: owner.NewRegistry(), Credentials: w.source(ownerAddress).Server(), Logger: slog.New(slog.DiscardHandler), Allow: []federation.ID{other},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				w.run(ownerAddress, s)
 				w.attach(w.block("one", w.owner(ownerAddress)))
 				for range 60 {

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // away is the identity for an owner that is not there.
@@ -42,14 +43,8 @@ func keptCatalog(b *testing.B, key string, size int) string {
 	b.Helper()
 	s := &snapshot.Snapshot{Owner: key, LastUp: time.Now()}
 	for i := range size {
-		fqdn, err := federation.ParseFQDN(fmt.Sprintf("s%d.team%d.fed.example", i, i%100))
-		if err != nil {
-			b.Fatal(err)
-		}
-		address, err := federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
-		if err != nil {
-			b.Fatal(err)
-		}
+		fqdn := must.Get(federation.ParseFQDN(fmt.Sprintf("s%d.team%d.fed.example", i, i%100)))(b)
+		address := must.Get(federation.ParseAddress(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)))(b)
 		s.Services = append(s.Services, packed.Of(&federation.Service{
 			Name: fmt.Sprint("service-", i), Description: "one of many", FQDN: fqdn,
 			Endpoints: []federation.Endpoint{{Address: address, Port: 8080}},
@@ -57,9 +52,7 @@ func keptCatalog(b *testing.B, key string, size int) string {
 		}))
 	}
 	file := filepath.Join(b.TempDir(), "catalog")
-	if err := snapshot.Save(file, s); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, snapshot.Save(file, s))
 	return file
 }
 
@@ -82,12 +75,10 @@ func BenchmarkRestore(b *testing.B) {
 				}
 				o.claims = []*claim{{block: block, owner: o, config: block.config.Owners[0]}}
 				o.configure()
-				if err := o.mirror.Resubscribe(consumer.Subscription{
+				must.Do(b, o.mirror.Resubscribe(consumer.Subscription{
 					Addresses: block.config.Owners[0].Addresses, Identity: away{}, File: file,
 					Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("away") },
-				}); err != nil {
-					b.Fatal(err)
-				}
+				}))
 				empty := block.Zone()
 				b.StartTimer()
 				start := time.Now()
@@ -106,9 +97,7 @@ func BenchmarkRestore(b *testing.B) {
 				_ = os.Rename(file, file+".kept") // so that the last save does not take the place of it
 				o.cancel()
 				<-o.done
-				if err := os.Rename(file+".kept", file); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, os.Rename(file+".kept", file))
 				b.StartTimer()
 			}
 			waits = append(waits, 0) // of a catalog that was there at once

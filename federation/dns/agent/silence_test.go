@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -281,19 +282,11 @@ func (w *world) serveWith(issued mtls.Issued, had time.Duration) (stop func()) {
 	w.t.Helper()
 	files := w.issue("owner.example")
 	issued.CA = w.authority.PEM()
-	if err := issued.WriteFiles(files); err != nil {
-		w.t.Fatal(err)
-	}
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s, err := owner.New(owner.Config{
+	must.Do(w.t, issued.WriteFiles(files))
+	source := must.Get(mtls.Load(files, nil))(w.t)
+	s := must.Get(owner.New(owner.Config{
 		Registry: owner.NewRegistry(), Credentials: source.Server(), Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 	time.Sleep(had)
 	return w.run(ownerAddress, s)
 }
@@ -315,17 +308,11 @@ func TestHandshakeCuresItself(t *testing.T) {
 			return stop
 		}, "TLS handshake: tls: first record does not look like a TLS handshake"},
 		"the owner's certificate is expired": {func(w *world) func() {
-			issued, err := w.authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}, Lifetime: time.Hour + time.Minute})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			issued := must.Get(w.authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}, Lifetime: time.Hour + time.Minute}))(w.t)
 			return w.serveWith(issued, time.Minute+time.Second)
 		}, "TLS handshake: tls: failed to verify certificate: "},
 		"the owner is somebody else": {func(w *world) func() {
-			issued, err := w.authority.Issue(mtls.Leaf{DNSNames: []string{"other.example"}})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			issued := must.Get(w.authority.Issue(mtls.Leaf{DNSNames: []string{"other.example"}}))(w.t)
 			return w.serveWith(issued, 0)
 		}, "TLS handshake: tls: failed to verify certificate: "},
 		"a proxy ends the connection": {func(w *world) func() {

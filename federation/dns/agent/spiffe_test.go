@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Without a certificate from its SPIFFE agent, an owner is one that cannot be reached:
@@ -17,10 +18,7 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.serve("files.example:8008", service(t, "web.fed.example", "192.0.2.1"))
-		id, err := federation.ParseID("spiffe://owner.example/hamlet")
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID("spiffe://owner.example/hamlet"))(t)
 		c := w.owner(ownerAddress)
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
 		c.IDs = []federation.ID{id}

@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -57,10 +58,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 100*365*24*time.Hour))(t)
 	w := &world{t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), counts: make(map[string]int), began: time.Now()}
 	w.files = w.issue("consumer.example")
 	w.start()
@@ -122,14 +120,9 @@ func (w *world) issue(name string) mtls.Files {
 
 func (w *world) write(authority *mtls.Authority, name string, files mtls.Files) {
 	w.t.Helper()
-	issued, err := authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	issued := must.Get(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
 	issued.CA = w.authority.PEM()
-	if err := issued.WriteFiles(files); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, issued.WriteFiles(files))
 }
 
 // follow knows the source, so that rotate can have it read its files.
@@ -197,11 +190,7 @@ func (w *world) attempts() int {
 func (w *world) source(address string) *mtls.Source {
 	w.t.Helper()
 	host, _, _ := net.SplitHostPort(address)
-	source, err := mtls.Load(w.issue(host), nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return source
+	return must.Get(mtls.Load(w.issue(host), nil))(w.t)
 }
 
 // server is what both kinds of owners are.
@@ -230,15 +219,10 @@ func (w *world) run(address string, s server) (stop func()) {
 func (w *world) serve(address string, services ...*federation.Service) (registry *owner.Registry, stop func()) {
 	w.t.Helper()
 	registry = owner.NewRegistry()
-	if _, err := registry.Set(services); err != nil {
-		w.t.Fatal(err)
-	}
-	s, err := owner.New(owner.Config{
+	must.Get(registry.Set(services))(w.t)
+	s := must.Get(owner.New(owner.Config{
 		Registry: registry, Credentials: w.source(address).Server(), Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 	return registry, w.run(address, s)
 }
 
@@ -261,11 +245,7 @@ func (w *world) misbehaveWith(address string, config faultowner.Config) (o *faul
 
 func (w *world) parse(script string) faultowner.Script {
 	w.t.Helper()
-	parsed, err := faultowner.Parse(script)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return parsed
+	return must.Get(faultowner.Parse(script))(w.t)
 }
 
 // owner is what a federation block says by default.
@@ -292,10 +272,7 @@ func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.Bloc
 // attach attaches a block until the test ends.
 func (w *world) attach(c agent.BlockConfig) *agent.Block {
 	w.t.Helper()
-	b, err := w.agent.Attach(c)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	b := must.Get(w.agent.Attach(c))(w.t)
 	a := w.agent
 	w.t.Cleanup(func() { a.Detach(b) })
 	return b
@@ -394,21 +371,14 @@ func lookAt(b *agent.Block, name string, now time.Time) string {
 
 func fqdn(t *testing.T, name string) federation.FQDN {
 	t.Helper()
-	n, err := federation.ParseFQDN(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return must.Get(federation.ParseFQDN(name))(t)
 }
 
 // service is a service with one endpoint, named after the first label of its
 // fqdn.
 func service(t *testing.T, name, address string) *federation.Service {
 	t.Helper()
-	a, err := federation.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(federation.ParseAddress(address))(t)
 	label, _, _ := strings.Cut(name, ".")
 	return &federation.Service{
 		Name: label, FQDN: fqdn(t, name),
@@ -420,7 +390,5 @@ func service(t *testing.T, name, address string) *federation.Service {
 // mustUpsert publishes a service. The test fails if the registry refuses it.
 func mustUpsert(t *testing.T, registry *owner.Registry, s *federation.Service) {
 	t.Helper()
-	if _, err := registry.Upsert(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(registry.Upsert(s))(t)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestExplainOracle explains every name of random catalogs: the holder is what Lookup finds,
@@ -105,8 +106,8 @@ func (o *oracle) alone() map[string]map[string]bool {
 // TestExplainRules has one example of each rule by which a service does not have a name.
 func TestExplainRules(t *testing.T) {
 	config := zone.Config{Owners: []zone.Owner{
-		{ID: "first", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}, TTL: 30, NegativeTTL: 5},
-		{ID: "second", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "first", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "second", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30, NegativeTTL: 5},
 	}}
 	type put struct {
 		owner          int
@@ -148,16 +149,16 @@ func TestExplainRules(t *testing.T) {
 
 // explained is a service with one address and one instance.
 func explained(name, at, id string) *federation.Service {
-	address := must(federation.ParseAddress("192.0.2.1"))
+	address := must.Value(federation.ParseAddress("192.0.2.1"))
 	return &federation.Service{
-		Name: name, FQDN: must(federation.ParseFQDN(at)), Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
+		Name: name, FQDN: must.Value(federation.ParseFQDN(at)), Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
 		Instances: []federation.Instance{{ID: id, Protocol: federation.HTTP}},
 	}
 }
 
 // TestExplainIsBounded has a thousand services at one name.
 func TestExplainIsBounded(t *testing.T) {
-	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}}}}, nil)
+	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	for i := range 1000 {
 		b.Put(0, explained(fmt.Sprint(i), "web.example", "i"), 1)
 	}
@@ -171,7 +172,7 @@ func TestExplainIsBounded(t *testing.T) {
 // when it is there.
 func TestExplainHolder(t *testing.T) {
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{
-		ID: "o", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}, TTL: 30, Renames: []zone.Rename{{From: must(federation.ParseFQDN("remote")), To: must(federation.ParseFQDN("example"))}},
+		ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}, TTL: 30, Renames: []zone.Rename{{From: must.Value(federation.ParseFQDN("remote")), To: must.Value(federation.ParseFQDN("example"))}},
 	}}}, nil)
 	b.Put(0, explained("a", "web.remote", "i"), 1)
 	b.Put(0, explained("b", "i.web.remote", "no name"), 1)
@@ -194,11 +195,11 @@ func TestExplainHolder(t *testing.T) {
 }
 
 func BenchmarkExplain(b *testing.B) {
-	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}}}}, nil)
-	address := must(federation.ParseAddress("192.0.2.1"))
+	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
+	address := must.Value(federation.ParseAddress("192.0.2.1"))
 	for i := range 100_000 {
 		builder.Put(0, &federation.Service{
-			Name: fmt.Sprint(i), FQDN: must(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
+			Name: fmt.Sprint(i), FQDN: must.Value(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
 			Endpoints: []federation.Endpoint{{Address: address, Port: 80}}, Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
 		}, 1)
 	}

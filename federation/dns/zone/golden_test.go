@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -40,12 +41,10 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want := string(must(os.ReadFile(file)))
+			want := string(must.Value(os.ReadFile(file)))
 			got := play(want)
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 				return
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -86,14 +85,14 @@ type player struct {
 }
 
 func (p *player) play(fields []string) (output []string) {
-	at := now.Add(must(time.ParseDuration(fields[0])))
+	at := now.Add(must.Value(time.ParseDuration(fields[0])))
 	switch command, args := fields[1], fields[2:]; command {
 	case "config":
 		p.configure(args)
 	case "status":
 		p.builder.SetStatus(p.owner(args[0]), status(args[1:]))
 	case "put":
-		p.builder.Put(p.owner(args[0]), service(strings.Join(args[2:], " ")), must(strconv.ParseUint(args[1], 10, 64)))
+		p.builder.Put(p.owner(args[0]), service(strings.Join(args[2:], " ")), must.Value(strconv.ParseUint(args[1], 10, 64)))
 	case "remove":
 		p.builder.Remove(p.owner(args[0]), args[1])
 	case "look":
@@ -147,13 +146,13 @@ func status(args []string) (s zone.Status) {
 	for _, arg := range args {
 		switch key, value, _ := strings.Cut(arg, "="); key {
 		case "live":
-			s.Live = must(strconv.ParseUint(value, 10, 64))
+			s.Live = must.Value(strconv.ParseUint(value, 10, 64))
 		case "known":
 			s.Known = true
 		case "expires":
-			s.Expires = now.Add(must(time.ParseDuration(value)))
+			s.Expires = now.Add(must.Value(time.ParseDuration(value)))
 		case "grace":
-			s.Grace = now.Add(must(time.ParseDuration(value)))
+			s.Grace = now.Add(must.Value(time.ParseDuration(value)))
 		default:
 			panic("status " + key)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestInstanceNames has rows 5.11 and 5.13 of the decision table: which IDs are
@@ -270,8 +271,8 @@ func TestQueryCase(t *testing.T) {
 // TestHasName asks a service for the names that it would have alone.
 func TestHasName(t *testing.T) {
 	s := &federation.Service{
-		Name: "web", FQDN: must(federation.ParseFQDN("Web.example")),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Name: "web", FQDN: must.Value(federation.ParseFQDN("Web.example")),
+		Endpoints: []federation.Endpoint{{Address: must.Value(federation.ParseAddress("192.0.2.1")), Port: 80}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 	}
 	for name, want := range map[string]bool{

@@ -16,21 +16,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // now is the time of the tests that need none in particular.
 var now = time.Unix(1_800_000_000, 0)
 
-// must returns a value that the test spells out itself.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-func origin(s string) federation.FQDN     { return must(federation.ParseOrigin(s)) }
-func address(s string) federation.Address { return must(federation.ParseAddress(s)) }
+func origin(s string) federation.FQDN     { return must.Value(federation.ParseOrigin(s)) }
+func address(s string) federation.Address { return must.Value(federation.ParseAddress(s)) }
 
 // service makes a service from its name, its fqdn, and any number of endpoints
 // and instances: address@port and id/PROTOCOL, each with labels or a selector
@@ -42,7 +35,7 @@ func service(text string) *federation.Service {
 		field, list, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
 		labels := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 		if at, port, ok := strings.Cut(field, "@"); ok {
-			n := must(strconv.ParseUint(port, 10, 16))
+			n := must.Value(strconv.ParseUint(port, 10, 16))
 			s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address(at), Port: uint16(n), Labels: labels})
 			continue
 		}
@@ -116,7 +109,7 @@ func ask(z *zone.Zone, name, qtype string, at time.Time) []string {
 
 func typeOf(s string) (uint16, bool) {
 	if digits, ok := strings.CutPrefix(s, "TYPE"); ok {
-		return uint16(must(strconv.ParseUint(digits, 10, 16))), true
+		return uint16(must.Value(strconv.ParseUint(digits, 10, 16))), true
 	}
 	qtype, ok := dns.StringToType[s]
 	return qtype, ok

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -118,9 +119,7 @@ func TestFollows(t *testing.T) {
 		}, Logger: slog.New(slog.NewTextHandler(logged, nil))}.follow()
 		config.Events = make(chan fsnotify.Event) // there are no notifications
 		f := file.New(config)
-		if err := f.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Load(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = f.Run(ctx) })

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestDefaultLimits(t *testing.T) {
@@ -209,10 +211,7 @@ func TestTellsWhoIsTurnedAway(t *testing.T) {
 // TestManyConsumersOfOneAddress connects a thousand consumers at once, from one
 // address. All are served.
 func TestManyConsumersOfOneAddress(t *testing.T) {
-	limits, err := Limits{Connections: mostConnections}.complete()
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := must.Get(Limits{Connections: mostConnections}.complete())(t)
 	g := newGate(Config{Limits: limits, Logger: slog.New(slog.DiscardHandler)})
 	for i := range 1000 {
 		if _, displaced, over := g.enter(from("192.0.2.1")); displaced != nil || over != "" {
@@ -224,25 +223,18 @@ func TestManyConsumersOfOneAddress(t *testing.T) {
 // TestNothingIsSentAfterAFailedWrite lets the time of a connection pass in a write. What
 // is written afterwards, as the alert of TLS is, does not reach the peer.
 func TestNothingIsSentAfterAFailedWrite(t *testing.T) {
-	g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
 	near, far := net.Pipe()
 	defer near.Close()
 	c, _, over := g.enter(far)
 	if over != "" {
 		t.Fatalf("there is no room: %s", over)
 	}
-	if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Unix(1, 0)))
 	if _, err := c.Write([]byte("lost")); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a write that is too late: %v, expected %v", err, os.ErrDeadlineExceeded)
 	}
-	if err := c.SetDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Time{}))
 	if _, err := c.Write([]byte("alert")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the write after it: %v, expected %v", err, net.ErrClosed)
 	}

@@ -14,6 +14,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // unserved describes a service without methods.
@@ -27,10 +29,7 @@ func unserved(name string) func(to grpc.ServiceRegistrar) {
 // its own service, and one ends without the other.
 func TestPortsOfOneGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := New(Config{Limits: Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(New(Config{Limits: Limits{Connections: 2, ConnectionsPerAddress: 2, Handshakes: 2, HandshakesPerAddress: 2}, Logger: slog.New(slog.DiscardHandler)}))(t)
 		var running sync.WaitGroup
 		serve := func(name string) (*bufconn.Listener, context.CancelFunc) {
 			listener := bufconn.Listen(1 << 10)
@@ -45,11 +44,8 @@ func TestPortsOfOneGate(t *testing.T) {
 		}
 		dial := func(listener *bufconn.Listener) *grpc.ClientConn {
 			t.Helper()
-			conn, err := grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))(t)
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		}
@@ -93,10 +89,7 @@ func TestPortsOfOneGate(t *testing.T) {
 
 // TestServeFails closes the listener of a port.
 func TestServeFails(t *testing.T) {
-	g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
 	listener := bufconn.Listen(1)
 	listener.Close()
 	if err := g.Serve(t.Context(), Port{Listener: listener, Credentials: insecure.NewCredentials(), Register: unserved("a")}); err == nil {
@@ -114,10 +107,7 @@ func TestNewGateWithNegativeLimits(t *testing.T) {
 // with it, and that of a lasting one by itself.
 func TestLastingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(New(Config{Limits: Limits{}, Logger: slog.New(slog.DiscardHandler)}))(t)
 		release := make(chan struct{})
 		streaming := func(name string) func(to grpc.ServiceRegistrar) {
 			return func(to grpc.ServiceRegistrar) {
@@ -143,18 +133,12 @@ func TestLastingStreams(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		conn, err := grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(grpc.NewClient("passthrough:///port", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))(t)
 		defer conn.Close()
 		open := func(method string) (ended func() error) {
 			t.Helper()
-			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := must.Get(conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method))(t)
 			return func() error { return stream.RecvMsg(new(healthpb.HealthCheckResponse)) }
 		}
 		ending, lasting := open("/a.Ending/Talk"), open("/a.Lasting/Talk")

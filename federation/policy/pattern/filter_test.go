@@ -6,6 +6,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // filter returns a filter of names, and of labels, which have an '='.
@@ -13,17 +14,11 @@ func filter(t *testing.T, texts string) (f pattern.Filter) {
 	t.Helper()
 	for text := range strings.FieldsSeq(texts) {
 		if strings.Contains(text, "=") {
-			label, err := pattern.ParseLabel(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			label := must.Get(pattern.ParseLabel(text))(t)
 			f.Labels = append(f.Labels, label)
 			continue
 		}
-		name, err := pattern.ParseName(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		name := must.Get(pattern.ParseName(text))(t)
 		f.Names = append(f.Names, name)
 	}
 	return f
@@ -32,10 +27,7 @@ func filter(t *testing.T, texts string) (f pattern.Filter) {
 // service returns a service with labels.
 func service(t *testing.T, name string, labels ...string) *federation.Service {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fqdn := must.Get(federation.ParseFQDN(name))(t)
 	s := &federation.Service{FQDN: fqdn}
 	for _, label := range labels {
 		key, value, _ := strings.Cut(label, "=")

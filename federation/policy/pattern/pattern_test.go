@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/policytest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // hostname returns a name of n characters, in labels of up to 63.
@@ -20,11 +21,7 @@ func hostname(n int) string {
 // parsed returns the value of a call that must not fail.
 func parsed[T any](t testing.TB, parse func(string) (T, error), s string) T {
 	t.Helper()
-	value, err := parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+	return must.Get(parse(s))(t)
 }
 
 // checkError checks that an error says what was parsed, and why that is wrong.

@@ -35,6 +35,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -158,17 +159,13 @@ func (c *cluster) define(definition *unstructured.Unstructured) {
 func mcs(tb testing.TB, version string) *unstructured.Unstructured {
 	tb.Helper()
 	definition := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(crd.ServiceExportCRD, &definition.Object); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, yaml.Unmarshal(crd.ServiceExportCRD, &definition.Object))
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	for _, v := range versions {
 		v := v.(map[string]any)
 		v["served"], v["storage"] = v["name"] == version, v["name"] == version
 	}
-	if err := unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
 	return definition
 }
 
@@ -340,11 +337,7 @@ type runner struct {
 
 func zone(tb testing.TB) federation.FQDN {
 	tb.Helper()
-	fqdn, err := federation.ParseFQDN("west.fed.example")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return fqdn
+	return must.Get(federation.ParseFQDN("west.fed.example"))(tb)
 }
 
 // run starts a source, which ends with the test.
@@ -474,11 +467,7 @@ const (
 func newGate(tb testing.TB, target string) *gate {
 	tb.Helper()
 	g := &gate{target: strings.TrimPrefix(target, "https://"), open: make(map[net.Conn]struct{})}
-	var err error
-	g.listener, err = net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	g.listener = must.Get(net.Listen("tcp", "127.0.0.1:0"))(tb)
 	g.address = g.listener.Addr().String()
 	go func() {
 		for {

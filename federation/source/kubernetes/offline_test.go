@@ -19,6 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/internal/feedback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // offline is a source without a cluster: the test says what its watches read, and when
@@ -62,9 +63,7 @@ func (o *offline) read(t *testing.T, objects ...metav1.Object) {
 				of = append(of, object)
 			}
 		}
-		if err := o.store(k).Replace(of, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.store(k).Replace(of, ""))
 	}
 	o.round()
 }
@@ -75,9 +74,7 @@ func (o *offline) put(t *testing.T, objects ...metav1.Object) {
 	for _, object := range objects {
 		o.version++
 		object.SetResourceVersion(strconv.Itoa(o.version))
-		if err := o.store(kindOf(object)).Add(object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.store(kindOf(object)).Add(object))
 	}
 	o.round()
 }
@@ -119,9 +116,7 @@ func (o *offline) again(t *testing.T, without []kind, objects ...metav1.Object) 
 func (o *offline) recover(t *testing.T, k kind, objects ...any) {
 	t.Helper()
 	o.world.health.watches[watched{kind: k}].problem.set(nil, time.Now())
-	if err := o.store(k).Replace(objects, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.store(k).Replace(objects, ""))
 	o.round()
 }
 
@@ -279,9 +274,7 @@ func TestOldServiceTakesNoName(t *testing.T) {
 		if got := holder(); got != "exported" {
 			t.Errorf("%s has the name after an old Service was labelled", got)
 		}
-		if err := o.store(kindService).Delete(named("shop", "exported", wanted, false, start)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.store(kindService).Delete(named("shop", "exported", wanted, false, start)))
 		o.round()
 		if got := holder(); got != "middle" {
 			t.Errorf("%s has the name, want the label that was seen first", got)

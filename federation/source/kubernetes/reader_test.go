@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A server lets objects be listed and not watched: the lists that go well in between do
@@ -43,10 +44,7 @@ func TestListDoesNotEndProblemOfWatch(t *testing.T) {
 	}))
 	defer server.Close()
 	scheme := newScheme()
-	c, err := newClient(&rest.Config{Host: server.URL}, scheme, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(newClient(&rest.Config{Host: server.URL}, scheme, nil))(t)
 	defer c.close()
 	s := &Source{world: newWorld(time.Hour), selector: labels.Everything()}
 	r, id := newReader(s), watched{kind: kindService}
@@ -81,28 +79,17 @@ func TestAuthorityFileIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
 	authority := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
 	right := authority(server.Certificate().Raw)
 	write("ca.crt", authority(der))
 	write("kubeconfig", fmt.Appendf(nil, `{"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],
 		"clusters": [{"name": "a", "cluster": {"server": %q, "certificate-authority": "ca.crt"}}]}`, server.URL))
-	s, err := New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: filepath.Join(dir, "kubeconfig")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Config{Rules: export.Rules{Cluster: "west", Zone: zone(t)}, Kubeconfig: filepath.Join(dir, "kubeconfig")}))(t)
 	r := newReader(s)
 	defer func() { r.client.close() }()
 	reach := func() error {

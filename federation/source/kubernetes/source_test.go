@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const goodConfig = `apiVersion: v1
@@ -35,9 +36,7 @@ func TestNewErrors(t *testing.T) {
 	file := func(text string) string {
 		t.Helper()
 		path := filepath.Join(dir, "kubeconfig")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for _, test := range []struct{ name, text, context, namespace, selector, want string }{
@@ -144,10 +143,7 @@ func TestNotReady(t *testing.T) {
 				w.WriteHeader(code)
 				_, _ = io.WriteString(w, reply)
 			}))
-			c, err := newClient(&rest.Config{Host: server.URL}, newScheme(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(newClient(&rest.Config{Host: server.URL}, newScheme(), nil))(t)
 			if err := c.alive(t.Context()); err == nil || err.Error() != want {
 				t.Errorf("with %d and %q: %v, want %s", code, reply, err, want)
 			}
@@ -167,9 +163,7 @@ func TestVersions(t *testing.T) {
 		object := service("n", "s", ip)
 		object.UID, object.ResourceVersion = "u", version
 		clear(w.dirty)
-		if err := (store{world: w, id: id}).Replace([]any{object}, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (store{world: w, id: id}).Replace([]any{object}, ""))
 		if got := len(w.dirty) > 0; got != want {
 			t.Errorf("version %s with %s is looked at: %t, want %t", version, ip, got, want)
 		}
@@ -201,10 +195,7 @@ func TestTrimNodes(t *testing.T) {
 		},
 	}
 	for range 2 { // to trim twice changes nothing
-		trimmed, err := store{}.trim(slice)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trimmed := must.Get(store{}.trim(slice))(t)
 		slice = trimmed.(*discoveryv1.EndpointSlice)
 		var got []string
 		for _, e := range slice.Endpoints {
@@ -217,10 +208,7 @@ func TestTrimNodes(t *testing.T) {
 	slice.Labels[corev1.IsHeadlessService] = ""
 	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	for range 2 {
-		trimmed, err := store{}.trim(slice)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trimmed := must.Get(store{}.trim(slice))(t)
 		if slice = trimmed.(*discoveryv1.EndpointSlice); len(slice.Endpoints) != 1 || len(slice.Endpoints[0].Addresses) != 1 {
 			t.Errorf("trimmed slice of a headless Service: %v", slice)
 		}

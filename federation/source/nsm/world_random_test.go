@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // say tells the world what the registry says of an endpoint that never expires.
@@ -75,14 +76,8 @@ func someEndpoint(random *rand.Rand, name string, services []string) *registry.N
 // their neighbour, which is in it.
 func FuzzEndpoints(f *testing.F) {
 	add := func(a, b *registry.NetworkServiceEndpoint) {
-		one, err := proto.Marshal(a)
-		if err != nil {
-			f.Fatal(err)
-		}
-		two, err := proto.Marshal(b)
-		if err != nil {
-			f.Fatal(err)
-		}
+		one := must.Get(proto.Marshal(a))(f)
+		two := must.Get(proto.Marshal(b))(f)
 		f.Add(one, two)
 	}
 	labelled := nse("nse", "web")

@@ -25,6 +25,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // fakeRegistry answers as the registry in memory does, and misbehaves where a test says
@@ -320,20 +321,12 @@ func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *
 
 func newSource(t testing.TB) *Source {
 	t.Helper()
-	src, err := New(Config{Registry: "tcp://127.0.0.1:5002", Zone: mustFQDN(t, "nsm.example")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return src
+	return must.Get(New(Config{Registry: "tcp://127.0.0.1:5002", Zone: mustFQDN(t, "nsm.example")}))(t)
 }
 
 func mustFQDN(t testing.TB, name string) federation.FQDN {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fqdn
+	return must.Get(federation.ParseFQDN(name))(t)
 }
 
 // at lets the time pass until so much of it has since the start.

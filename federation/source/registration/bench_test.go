@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // sink is a part that drops what is published.
@@ -50,10 +51,7 @@ func (s *script) Send(*registrationv1.RegisterResponse) error {
 
 // benchSource runs a source until the benchmark ends.
 func benchSource(b *testing.B) *registration.Source {
-	s, err := registration.New(registration.Config{Rules: rulesOf(b, anyone), Owner: "a", Convergence: 1, Linger: 0})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(registration.New(registration.Config{Rules: rulesOf(b, anyone), Owner: "a", Convergence: 1, Linger: 0}))(b)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan struct{})
 	go func() {

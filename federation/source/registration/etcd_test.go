@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/etcd"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -41,13 +42,10 @@ func newInEtcd(t *testing.T, random *rand.Rand) *inEtcd {
 }
 
 func (r *inEtcd) store(owner, url string) *etcd.Store {
-	s, err := etcd.New(etcd.Config{
+	s := must.Get(etcd.New(etcd.Config{
 		Endpoints: []string{url}, Prefix: "/model", Owner: owner, Lease: shortLease,
 		Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	return s
 }
 
@@ -75,9 +73,7 @@ func (r *inEtcd) back(owner int, gap bool) {
 func (r *inEtcd) fail(owner int) { r.gates[owner].Cut() }
 
 func (r *inEtcd) lose() {
-	if err := r.etcd.Restore(r.t.Context(), r.t.TempDir()); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.etcd.Restore(r.t.Context(), r.t.TempDir()))
 }
 
 func (r *inEtcd) has() int { return len(r.observer.Told().Nodes) }

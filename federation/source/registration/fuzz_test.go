@@ -10,16 +10,14 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // FuzzRegister has a provider say anything after Open. Its stream ends in order, nothing of
 // it is left in the end, and what another provider has registered lives on.
 func FuzzRegister(f *testing.F) {
 	for _, m := range []*registrationv1.RegisterRequest{opening(1), activating(web), {}} {
-		data, err := proto.Marshal(m)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Get(proto.Marshal(m))(f)
 		f.Add(data, data, data)
 	}
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {

@@ -27,6 +27,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const anyone = `
@@ -152,10 +153,7 @@ func newWorld(t testing.TB, config registration.Config) *world {
 	}
 	w := &world{t: t, part: newPart(), log: &strings.Builder{}}
 	config.Logger = slog.New(slog.NewTextHandler(w.log, nil))
-	s, err := registration.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(registration.New(config))(t)
 	w.source = s
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // What comes and goes while somebody who watches does not read takes no memory without
@@ -17,10 +18,7 @@ func TestListThatIsNotRead(t *testing.T) {
 	const nodes = 100
 	l := &list{watch: true, wake: make(chan struct{}, 1), keys: make(map[node.Key]struct{})}
 	for i := range maxBehind + nodes + 1 {
-		uri, err := node.ParseURI("tcp://:1", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		uri := must.Get(node.ParseURI("tcp://:1", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})))(t)
 		if l.lost {
 			t.Fatalf("lost after %d keys", i)
 		}
@@ -30,18 +28,12 @@ func TestListThatIsNotRead(t *testing.T) {
 	if !l.lost || len(l.keys) > 0 {
 		t.Errorf("lost: %t, with %d keys", l.lost, len(l.keys))
 	}
-	id, err := federation.ParseID("spiffe://acme.example/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
 	r, problems := rules.Parse([]byte("rules: []\nobservers: [\"spiffe://acme.example/web\"]"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	s, err := New(Config{Owner: "owner-1", Rules: r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Config{Owner: "owner-1", Rules: r}))(t)
 	if err := s.follow(context.Background(), l, []federation.ID{id}, nil); !errors.Is(err, errBehind) {
 		t.Error(err)
 	}

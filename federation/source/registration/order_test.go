@@ -9,28 +9,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A node that is refused while it is published, as it is stored, is not granted afterwards.
 func TestRefusedBeforeGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
-		s, err := New(Config{Rules: r, Owner: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(Config{Rules: r, Owner: "a"}))(t)
 		s.begin()
 		s.table.State(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
 		stream := s.table.Open(1, []federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
-		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := newCommitter(s).round(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
+		must.Get(newCommitter(s).round(t.Context()))(t)
 		waiting := s.table.Answers()
 		active.TTL = time.Hour
 		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err == nil {

@@ -9,29 +9,23 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/internal/table"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // When the process was stopped, nothing expires before the convergence period is over.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := rules.Parse([]byte(`rules: [{name: all, providers: ["*"], services: ["*"], addresses: [0.0.0.0/0], ttl: {min: 1s, max: 1m, default: 10s}}]`))
-		s, err := New(Config{Rules: r, Owner: "a", Convergence: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(Config{Rules: r, Owner: "a", Convergence: time.Minute}))(t)
 		s.begin()
 		s.table.State(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
 		stream := s.table.Open(1, []federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
-		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
 		c := newCommitter(s)
-		if _, err := c.round(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.round(t.Context()))(t)
 		time.Sleep(30 * time.Second) // the ttl is over
 		s.expire(time.Now(), true)
 		if n := s.Stats(); n.Old != 1 || n.Nodes != 1 || n.Convergence != time.Minute || n.Expired["silent"] != 0 {
@@ -42,9 +36,7 @@ func TestPause(t *testing.T) {
 		if n := s.Stats(); n.Old != 1 || n.Pending != 0 {
 			t.Errorf("before the end of the convergence: %+v", n)
 		}
-		if err := s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
 		if n := s.Stats(); n.Old != 0 || n.Pending != 0 {
 			t.Errorf("after an Active: %+v", n)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/journal"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A store that is away withdraws nothing and takes nothing new; afterwards it has what is
@@ -604,14 +605,9 @@ func TestCrashLoop(t *testing.T) {
 			run := func() *world {
 				if data, err := os.ReadFile(path); crash && err == nil { // what a process leaves that is killed
 					path += "+"
-					if err := os.WriteFile(path, data, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.WriteFile(path, data, 0o600))
 				}
-				j, err := journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence})
-				if err != nil {
-					t.Fatal(err)
-				}
+				j := must.Get(journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence}))(t)
 				return newWorld(t, registration.Config{Store: j, Convergence: convergence})
 			}
 			w := run()

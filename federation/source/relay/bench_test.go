@@ -13,24 +13,19 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // numbered returns a service with two endpoints, in one of its versions.
 func numbered(b *testing.B, i, version int) packed.Service {
 	b.Helper()
-	fqdn, err := federation.ParseFQDN(fmt.Sprintf("s%d.fed.example", i))
-	if err != nil {
-		b.Fatal(err)
-	}
+	fqdn := must.Get(federation.ParseFQDN(fmt.Sprintf("s%d.fed.example", i)))(b)
 	s := &federation.Service{
 		Name: fmt.Sprint("fed/s", i), FQDN: fqdn, Labels: []federation.Pair{{Key: "tier", Value: "public"}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}
 	for _, name := range []string{fmt.Sprintf("192.0.2.%d", version), "gw.fed.example"} {
-		address, err := federation.ParseAddress(name)
-		if err != nil {
-			b.Fatal(err)
-		}
+		address := must.Get(federation.ParseAddress(name))(b)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
 	}
 	return packed.Of(s)

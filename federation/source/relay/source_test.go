@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // alone runs a relay alone, and returns the part that it fills.
@@ -22,10 +23,7 @@ func (w *world) alone(config relay.Config) *part {
 	w.t.Helper()
 	config.Subscription = w.subscription(originAddress)
 	config.Settle = 5 * time.Second
-	s, err := relay.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	s := must.Get(relay.New(config))(w.t)
 	p := &part{}
 	w.runUntil(func(ctx context.Context) error {
 		s.Run(ctx, p)
@@ -94,9 +92,7 @@ func TestRelay(t *testing.T) {
 		if got := status.Hops(); got != 3 {
 			t.Errorf("%d hops", got)
 		}
-		if _, err := registry.Upsert(service("web.example", "192.0.2.2")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(registry.Upsert(service("web.example", "192.0.2.2")))(t)
 		registry.Delete("db")
 		if took := await(t, "consumer", c.shown, "synced: web=192.0.2.2"); took > 0 {
 			t.Errorf("a change takes %v", took)
@@ -247,9 +243,7 @@ func TestRenewalByAnotherWay(t *testing.T) {
 		c := w.consumer("relay.example:1")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
 		p.take()
-		if err := registry.SetPath(wire.Path{"elsewhere"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, registry.SetPath(wire.Path{"elsewhere"}))
 		registry.Delete("a")
 		await(t, "consumer", c.shown, "synced: b=192.0.2.1")
 		time.Sleep(time.Minute)
@@ -271,10 +265,7 @@ func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.origin(service("a.in.example", "192.0.2.1"), service("b.example", "192.0.2.1"), service("c.in.example", "127.0.0.1"))
-		zone, err := federation.ParseOrigin("in.example")
-		if err != nil {
-			t.Fatal(err)
-		}
+		zone := must.Get(federation.ParseOrigin("in.example"))(t)
 		of := w.relay("relay.example:1", relay.Config{Zones: []federation.FQDN{zone}}, originAddress)
 		c := w.consumer("relay.example:1")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
@@ -282,9 +273,7 @@ func TestRefused(t *testing.T) {
 		if got := refused(); got != "map[address:1 out_of_zone:1]" {
 			t.Errorf("refused are %s", got)
 		}
-		if _, err := registry.Upsert(service("c.in.example", "192.0.2.3")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(registry.Upsert(service("c.in.example", "192.0.2.3")))(t)
 		registry.Delete("b")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1 c=192.0.2.3")
 		if got := refused(); got != "map[out_of_zone:1]" {

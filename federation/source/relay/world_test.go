@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -44,23 +45,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 100*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued, err := authority.Issue(mtls.Leaf{Name: "everyone", DNSNames: []string{"*.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 100*365*24*time.Hour))(t)
+	issued := must.Get(authority.Issue(mtls.Leaf{Name: "everyone", DNSNames: []string{"*.example"}}))(t)
 	dir := t.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	if err := issued.WriteFiles(files); err != nil {
-		t.Fatal(err)
-	}
-	loaded, err := mtls.Load(files, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(files))
+	loaded := must.Get(mtls.Load(files, nil))(t)
 	return &world{t: t, everyID: loaded, listeners: make(map[string]*bufconn.Listener)}
 }
 
@@ -133,10 +123,7 @@ func (w *world) serveOn(address string, serve func(ctx context.Context, listener
 // publish serves a registry.
 func (w *world) publish(address string, registry *owner.Registry) (stop func()) {
 	w.t.Helper()
-	server, err := owner.New(owner.Config{Registry: registry, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(w.t)
 	return w.serveOn(address, server.Serve)
 }
 
@@ -144,19 +131,14 @@ func (w *world) publish(address string, registry *owner.Registry) (stop func()) 
 func (w *world) origin(services ...*federation.Service) (registry *owner.Registry, stop func()) {
 	w.t.Helper()
 	registry = owner.NewRegistry()
-	if _, err := registry.Set(services); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(registry.Set(services))(w.t)
 	return registry, w.publish(originAddress, registry)
 }
 
 // script runs an owner that follows a script.
 func (w *world) script(text string) (stop func()) {
 	w.t.Helper()
-	script, err := faultowner.Parse(text)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	script := must.Get(faultowner.Parse(text))(w.t)
 	return w.serveOn(originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: w.everyID.Server()}).Serve)
 }
 
@@ -182,10 +164,7 @@ func (w *world) relay(at string, config relay.Config, from ...string) *tier {
 	config.Subscription.File = file
 	config.Logger = slog.New(slog.NewTextHandler(w, nil))
 	config.Settle = 5 * time.Second
-	relayed, err := relay.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	relayed := must.Get(relay.New(config))(w.t)
 	registry := owner.NewRegistry()
 	of := &tier{Source: relayed, registry: registry, catalog: source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(w, nil))})}
 	of.catalog.Set([]source.Entry{{Key: "1", Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}})
@@ -217,13 +196,9 @@ type follower struct {
 func (w *world) consumer(from ...string) *follower {
 	w.t.Helper()
 	c := &follower{services: make(map[string]*federation.Service)}
-	var err error
-	c.Mirror, err = consumer.New(consumer.Config{
+	c.Mirror = must.Get(consumer.New(consumer.Config{
 		Subscription: w.subscription(from...), Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 	w.runUntil(c.Run)
 	return c
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestValidate(t *testing.T) {
@@ -64,10 +65,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestListenFails(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for name, tc := range map[string]struct {
 		config Config
@@ -121,11 +119,7 @@ func serve(t *testing.T, server *Server, source Source) *served {
 
 func listen(t *testing.T, config Config) *Server {
 	t.Helper()
-	server, err := Listen(t.Context(), config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server
+	return must.Get(Listen(t.Context(), config, nil))(t)
 }
 
 type lockedBuffer struct {
@@ -198,10 +192,7 @@ func TestRequests(t *testing.T) {
 		"no HTTP":         {request: "\x16\x03\x01", code: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("tcp", s.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 			defer c.Close()
 			fmt.Fprintf(c, "%s\r\n\r\n", tc.request) // fails where the server has had enough
 			all, err := io.ReadAll(c)
@@ -271,17 +262,10 @@ func (p *pipes) dial() net.Conn {
 // get asks for the status and returns the code.
 func get(t *testing.T, c net.Conn) int {
 	t.Helper()
-	if _, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"))(t)
+	answer := must.Get(http.ReadResponse(bufio.NewReader(c), nil))(t)
 	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(io.Discard, answer.Body))(t)
 	return answer.StatusCode
 }
 
@@ -376,28 +360,17 @@ func TestManyHandshakes(t *testing.T) {
 	files := mtls.Files{Cert: filepath.Join(folder, "cert.pem"), Key: filepath.Join(folder, "key.pem"), CA: filepath.Join(folder, "ca.pem")}
 	issued := issue(t, authority, mtls.Leaf{IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
 	issued.CA = authority.PEM()
-	if err := issued.WriteFiles(files); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(files))
 	s := serve(t, listen(t, Config{Address: "127.0.0.1:0", Files: files}), &fixed{})
 	for range maxConnections + maxConnections/2 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 		defer c.Close()
 	}
 	reader := issue(t, authority, mtls.Leaf{Name: "somebody"})
-	certificate, err := tls.X509KeyPair(reader.Cert, reader.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.X509KeyPair(reader.Cert, reader.Key))(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.PEM())
-	c, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(tls.Dial("tcp", s.Addr().String(), &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}))(t)
 	defer c.Close()
 	if code := get(t, c); code != http.StatusOK {
 		t.Errorf("the code is %d", code)
@@ -426,10 +399,7 @@ func TestBodies(t *testing.T) {
 		"huge POST": "POST /v1/why HTTP/1.1\r\nContent-Length: 100000000",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("tcp", s.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(net.Dial("tcp", s.Addr().String()))(t)
 			defer c.Close()
 			var sending sync.WaitGroup
 			defer sending.Wait()
@@ -442,10 +412,7 @@ func TestBodies(t *testing.T) {
 					t.Error("the server has read 50 MiB of the body")
 				}
 			})
-			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(http.ReadResponse(bufio.NewReader(c), nil))(t)
 			answer.Body.Close()
 			if answer.StatusCode != http.StatusRequestEntityTooLarge || !answer.Close {
 				t.Errorf("the answer is %s, and closes the connection: %t", answer.Status, answer.Close)
@@ -462,9 +429,7 @@ func TestSlowReader(t *testing.T) {
 		p := newPipes()
 		s := serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
 		c := p.dial()
-		if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"))(t)
 		begun := time.Now()
 		var err error
 		for err == nil {
@@ -489,9 +454,7 @@ func TestStuckReaders(t *testing.T) {
 		serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
 		ask := func() net.Conn {
 			c := p.dial()
-			if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"))(t)
 			synctest.Wait()
 			return c
 		}
@@ -501,10 +464,7 @@ func TestStuckReaders(t *testing.T) {
 			stuck = append(stuck, ask())
 		}
 		for range maxConnections {
-			answer, err := http.ReadResponse(bufio.NewReader(ask()), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must.Get(http.ReadResponse(bufio.NewReader(ask()), nil))(t)
 			answer.Body.Close()
 			if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 				t.Fatalf("the code is %d", answer.StatusCode)
@@ -538,9 +498,7 @@ func TestEnd(t *testing.T) {
 		s := serve(t, &Server{listener: p}, &fixed{count: 1 << 40})
 		c := p.dial()
 		defer c.Close()
-		if _, err := io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.WriteString(c, "GET /v1/catalog?of=o1.example:8008 HTTP/1.1\r\nHost: localhost\r\n\r\n"))(t)
 		defer p.dial().Close()
 		synctest.Wait()
 		begun := time.Now()
@@ -556,10 +514,7 @@ func TestEnd(t *testing.T) {
 // A part of a catalog must not pass for the whole.
 func TestCatalogFails(t *testing.T) {
 	s := serve(t, listen(t, Config{Address: "localhost:0"}), &fixed{count: 1000, broken: true})
-	answer, err := http.Get("http://" + s.Addr().String() + "/v1/catalog?of=o1.example:8008")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get("http://" + s.Addr().String() + "/v1/catalog?of=o1.example:8008"))(t)
 	defer answer.Body.Close()
 	if all, err := io.ReadAll(answer.Body); err == nil || len(all) == 0 {
 		t.Errorf("a catalog that fails is read to its end, which is %.100s, %v", all, err)
@@ -574,9 +529,7 @@ func TestTLS(t *testing.T) {
 	write := func(server, clients *mtls.Authority, leaf mtls.Leaf) {
 		issued := issue(t, server, leaf)
 		issued.CA = clients.PEM()
-		if err := issued.WriteFiles(files); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, issued.WriteFiles(files))
 	}
 	write(authority, authority, server)
 	s := serve(t, listen(t, Config{Address: "127.0.0.1:0", Files: files}), &fixed{})
@@ -587,10 +540,7 @@ func TestTLS(t *testing.T) {
 		config := &tls.Config{RootCAs: roots}
 		if by != nil {
 			issued := issue(t, by, leaf)
-			certificate, err := tls.X509KeyPair(issued.Cert, issued.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			certificate := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 		}
 		return config
@@ -627,10 +577,7 @@ func TestTLS(t *testing.T) {
 	refused("of another authority", client(other, reader, authority), "unknown certificate authority")
 	refused("for servers only", client(authority, mtls.Leaf{Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority), "bad certificate")
 	refused("expired", client(authority, mtls.Leaf{Lifetime: time.Minute}, authority), "expired certificate")
-	answer, err := http.Get("http://" + s.Addr().String() + "/v1/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get("http://" + s.Addr().String() + "/v1/status"))(t)
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusBadRequest {
 		t.Errorf("plain HTTP at the port of TLS gets %d", answer.StatusCode)
@@ -654,20 +601,12 @@ func TestTLS(t *testing.T) {
 
 func newAuthority(t *testing.T) *mtls.Authority {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority
+	return must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 }
 
 func issue(t *testing.T, authority *mtls.Authority, leaf mtls.Leaf) mtls.Issued {
 	t.Helper()
-	issued, err := authority.Issue(leaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
+	return must.Get(authority.Issue(leaf))(t)
 }
 
 // fixed is a Source that always says the same.

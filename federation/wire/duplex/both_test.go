@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var rules = catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}
@@ -49,9 +50,7 @@ func TestBoth(t *testing.T) {
 		}
 
 		w.east.registry.Delete("e0")
-		if _, err := w.east.registry.Upsert(service(t, "e1", 8443, 0)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.east.registry.Upsert(service(t, "e1", 8443, 0)))(t)
 		w.west.publish(t, "v", 1, 0)
 		w.expect(time.Second, "synced v0:443 w0:443", "synced e1:8443")
 
@@ -160,9 +159,7 @@ func TestPathChanges(t *testing.T) {
 		w.listen()
 		w.run(w.east.mirror.Run)
 		w.expect(time.Minute, "synced w0:443", "syncing ")
-		if err := w.east.registry.SetPath(wire.Path{"origin"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.east.registry.SetPath(wire.Path{"origin"}))
 		w.east.registry.SetUnavailable("")
 		w.expect(time.Minute, "synced w0:443", "synced e0:443")
 		if got, want := w.west.mirror.Status().Path, w.east.registry.Path().Header(); got != want {

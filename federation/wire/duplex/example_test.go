@@ -23,12 +23,12 @@ import (
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	authority := must(mtls.NewAuthority("example", 24*time.Hour))
+	authority := ensure(mtls.NewAuthority("example", 24*time.Hour))
 	berlin, paris := certificate(authority, "berlin.example"), certificate(authority, "paris.example")
 
 	// Berlin subscribes on the streams that paris opens.
 	acceptor := stream.NewAcceptor()
-	listening := must(owner.New(owner.Config{
+	listening := ensure(owner.New(owner.Config{
 		Registry: publishes("shop.berlin.example"), Credentials: berlin.Server(), Logger: slog.New(slog.DiscardHandler),
 		Consume: func(ids []federation.ID) owner.Subscriber {
 			if ids[0].String() != "paris.example" {
@@ -41,10 +41,10 @@ func Example() {
 
 	// Paris publishes on the stream that it opens. It does not listen, so its server has
 	// no Serve.
-	publishing := must(owner.New(owner.Config{
+	publishing := ensure(owner.New(owner.Config{
 		Registry: publishes("bank.paris.example"), Credentials: paris.Server(), Logger: slog.New(slog.DiscardHandler),
 	}))
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := ensure(net.Listen("tcp", "127.0.0.1:0"))
 	inParis, ofBerlin := follow("berlin", consumer.Subscription{
 		Addresses: []string{listener.Addr().String()},
 		Identity:  mtls.Consumer{Source: paris, ServerName: "berlin.example"},
@@ -74,7 +74,7 @@ func Example() {
 func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror, complete <-chan string) {
 	services, told := make(chan string, 1), false
 	var fqdn string
-	return must(consumer.New(consumer.Config{
+	return ensure(consumer.New(consumer.Config{
 		Name: name, Subscription: subscription, Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish: func(c consumer.Changes) {
 			for _, change := range c.Services {
@@ -93,9 +93,9 @@ func follow(name string, subscription consumer.Subscription) (m *consumer.Mirror
 // publishes returns a registry with one service.
 func publishes(fqdn string) *owner.Registry {
 	registry := owner.NewRegistry()
-	must(registry.Upsert(&federation.Service{
-		Name: fqdn, FQDN: must(federation.ParseFQDN(fqdn)),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443}},
+	ensure(registry.Upsert(&federation.Service{
+		Name: fqdn, FQDN: ensure(federation.ParseFQDN(fqdn)),
+		Endpoints: []federation.Endpoint{{Address: ensure(federation.ParseAddress("192.0.2.1")), Port: 443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
 	}))
 	return registry
@@ -103,18 +103,18 @@ func publishes(fqdn string) *owner.Registry {
 
 // certificate returns the certificate of a domain.
 func certificate(authority *mtls.Authority, name string) *mtls.Source {
-	dir := must(os.MkdirTemp("", "example"))
+	dir := ensure(os.MkdirTemp("", "example"))
 	defer os.RemoveAll(dir)
 	files := mtls.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
-	issued := must(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))
+	issued := ensure(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))
 	if err := issued.WriteFiles(files); err != nil {
 		panic(err)
 	}
-	return must(mtls.Load(files, nil))
+	return ensure(mtls.Load(files, nil))
 }
 
-// must returns v; an example does not fail.
-func must[T any](v T, err error) T {
+// ensure returns v; an example does not fail.
+func ensure[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // script is a peer written by hand: it sends messages as it likes, and reads them.
@@ -29,10 +30,7 @@ type script struct {
 func open(t *testing.T, client rdpb.DiscoveryServiceClient) *script {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), wire.CatalogEndHeader, wire.CatalogEndMarked)
-	stream, err := client.EstablishStream(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(client.EstablishStream(ctx))(t)
 	return &script{t: t, stream: stream}
 }
 
@@ -43,9 +41,7 @@ func (s *script) say(messages ...string) {
 	s.t.Helper()
 	for _, text := range messages {
 		if text == "close" {
-			if err := s.stream.CloseSend(); err != nil {
-				s.t.Fatal(err)
-			}
+			must.Do(s.t, s.stream.CloseSend())
 			continue
 		}
 		m := &rdpb.BidirectionalStream{}
@@ -61,10 +57,7 @@ func (s *script) say(messages ...string) {
 				m.Request = wire.Ack(words[1], "by hand")
 			case "upsert", "astray":
 				event := federation.Event{Operation: federation.Upsert, Name: words[2], Service: service(s.t, words[2], 443, 0)}
-				response, err := wire.Encode(event, words[1], s.context)
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				response := must.Get(wire.Encode(event, words[1], s.context))(s.t)
 				if words[0] == "astray" {
 					response.Context = "another"
 				}
@@ -73,9 +66,7 @@ func (s *script) say(messages ...string) {
 				m.Response = &rdpb.StreamResponse{Nonce: words[1], ResourceUrl: wire.ResourceURL, Context: s.context}
 			}
 		}
-		if err := s.stream.Send(m); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, s.stream.Send(m))
 	}
 }
 

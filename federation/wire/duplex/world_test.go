@@ -28,6 +28,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -93,29 +94,16 @@ func newWorld(t *testing.T, window int, rules catalog.Rules) *world {
 
 func id(t *testing.T, text string) federation.ID {
 	t.Helper()
-	parsed, err := federation.ParseID(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
+	return must.Get(federation.ParseID(text))(t)
 }
 
 func (w *world) source(id string) *mtls.Source {
 	w.t.Helper()
-	issued, err := w.authority.Issue(mtls.Leaf{Name: "peer", URIs: []string{id}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	issued := must.Get(w.authority.Issue(mtls.Leaf{Name: "peer", URIs: []string{id}}))(w.t)
 	dir := w.t.TempDir()
 	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	if err := issued.WriteFiles(files); err != nil {
-		w.t.Fatal(err)
-	}
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return source
+	must.Do(w.t, issued.WriteFiles(files))
+	return must.Get(mtls.Load(files, nil))(w.t)
 }
 
 // identity is that of east. An mtls.Consumer waits for the file system, which no bubble
@@ -184,12 +172,9 @@ func (w *world) run(f func(context.Context) error) (stop func()) {
 // connect opens a connection to west with the identity.
 func (w *world) connect(identity string) rdpb.DiscoveryServiceClient {
 	w.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///west",
+	conn := must.Get(grpc.NewClient("passthrough:///west",
 		grpc.WithTransportCredentials(w.source(identity).Client("", []federation.ID{id(w.t, westID)})),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx, "") }))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx, "") })))(w.t)
 	w.t.Cleanup(func() { conn.Close() })
 	return rdpb.NewDiscoveryServiceClient(conn)
 }
@@ -199,9 +184,7 @@ func service(t *testing.T, name string, port uint16, octets int) *federation.Ser
 	t.Helper()
 	fqdn, err1 := federation.ParseFQDN(name + ".fed.example")
 	address, err2 := federation.ParseAddress("192.0.2.1")
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err1, err2))
 	return &federation.Service{
 		Name: name, FQDN: fqdn,
 		Endpoints: []federation.Endpoint{{Address: address, Port: port}},
@@ -223,9 +206,7 @@ func pairs(octets int) []federation.Pair {
 func (p *peer) publish(t *testing.T, prefix string, n, octets int) {
 	t.Helper()
 	for i := range n {
-		if _, err := p.registry.Upsert(service(t, fmt.Sprintf("%s%d", prefix, i), 443, octets)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.registry.Upsert(service(t, fmt.Sprintf("%s%d", prefix, i), 443, octets)))(t)
 	}
 }
 

@@ -13,29 +13,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
-
-// must returns a value that the test spells out itself.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
 
 // full returns a valid service with every field set, a new one each time.
 func full() *federation.Service {
 	return &federation.Service{
 		Name:        "shop",
-		FQDN:        must(federation.ParseFQDN("shop.fed.example")),
+		FQDN:        must.Value(federation.ParseFQDN("shop.fed.example")),
 		Description: "The shop, with ü and \x00",
 		Tags:        []string{"production", "b"},
 		Labels:      []federation.Pair{{Key: "", Value: "x"}, {Key: "team", Value: ""}},
 		SANs:        []string{"spiffe://owner.example/shop"},
 		Endpoints: []federation.Endpoint{
-			{Address: must(federation.ParseAddress("192.0.2.1")), Port: 443, Labels: []string{"eu", "eu"}, Description: "Frankfurt"},
-			{Address: must(federation.ParseAddress("2001:db8::1")), Port: 65535},
-			{Address: must(federation.ParseAddress("gw.example.net")), Port: 1, Labels: []string{"us"}},
+			{Address: must.Value(federation.ParseAddress("192.0.2.1")), Port: 443, Labels: []string{"eu", "eu"}, Description: "Frankfurt"},
+			{Address: must.Value(federation.ParseAddress("2001:db8::1")), Port: 65535},
+			{Address: must.Value(federation.ParseAddress("gw.example.net")), Port: 1, Labels: []string{"us"}},
 		},
 		Instances: []federation.Instance{
 			{
@@ -51,15 +44,15 @@ func full() *federation.Service {
 // plain returns a service with nothing in it that is not required.
 func plain() *federation.Service {
 	return &federation.Service{
-		Name: "web", FQDN: must(federation.ParseFQDN("web.fed.example")),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Name: "web", FQDN: must.Value(federation.ParseFQDN("web.fed.example")),
+		Endpoints: []federation.Endpoint{{Address: must.Value(federation.ParseAddress("192.0.2.1")), Port: 80}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 	}
 }
 
 // largest returns a service at the limits of how many entries it may have.
 func largest() *federation.Service {
-	s := &federation.Service{Name: "largest", FQDN: must(federation.ParseFQDN("largest.fed.example"))}
+	s := &federation.Service{Name: "largest", FQDN: must.Value(federation.ParseFQDN("largest.fed.example"))}
 	many := func(format string) (list []string) {
 		for i := range federation.MaxLabels {
 			list = append(list, fmt.Sprintf(format, i))
@@ -67,7 +60,7 @@ func largest() *federation.Service {
 		return list
 	}
 	for i := range federation.MaxEndpoints {
-		address := must(federation.ParseAddress(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
+		address := must.Value(federation.ParseAddress(fmt.Sprintf("10.0.%d.%d", i/256, i%256)))
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 1, Labels: many("l%d")})
 		in := federation.Instance{ID: fmt.Sprint(i), Protocol: federation.TCP, EndpointSelector: many("l%d")}
 		for _, key := range many("k%02d") {
@@ -86,9 +79,7 @@ func TestPacked(t *testing.T) {
 	var u packed.Unpacker
 	for name, s := range map[string]*federation.Service{"full": full(), "plain": plain(), "largest": largest()} {
 		t.Run(name, func(t *testing.T) {
-			if err := s.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Validate())
 			p := packed.Of(s)
 			if diff := cmp.Diff(s, p.Unpack(), cmp.Comparer(sameName), cmp.Comparer(sameAddress)); diff != "" {
 				t.Errorf("unpacked (-want +got):\n%s", diff)
@@ -111,13 +102,8 @@ func TestPacked(t *testing.T) {
 			}
 			// Whoever has package proto reads it as well: an earlier version, for one.
 			var record snapshotpb.Record
-			if err := proto.Unmarshal([]byte(p.Octets()), &record); err != nil {
-				t.Fatal(err)
-			}
-			read, err := wire.DecodeService(record.GetService(), wire.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal([]byte(p.Octets()), &record))
+			read := must.Get(wire.DecodeService(record.GetService(), wire.Policy{}))(t)
 			for _, i := range record.GetUnnamed() {
 				read.Instances[i].ID, read.Instances[i].Unnamed = "", true
 			}
@@ -201,7 +187,7 @@ func TestRead(t *testing.T) {
 		r := &snapshotpb.Record{Service: wire.EncodeService(plain())}
 		r.Service.Fqdn += "."
 		change(r)
-		return must(proto.MarshalOptions{Deterministic: true}.Marshal(r))
+		return must.Value(proto.MarshalOptions{Deterministic: true}.Marshal(r))
 	}
 	many := make([]string, federation.MaxTags+1)
 	for name, tt := range map[string]struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // digests returns those of a catalog of n services, some of which are changed.
@@ -24,14 +25,8 @@ func TestDiffer(t *testing.T) {
 	for _, n := range []int{1, 10, 100, 1_000, 10_000, 100_000} {
 		buckets := resume.Buckets(n)
 		owner, consumer := digests(n, map[int]string{n / 2: "!"}), digests(n, nil).Fold(buckets)
-		theirs, err := resume.ParseDigests(consumer.Header())
-		if err != nil {
-			t.Fatal(err)
-		}
-		differ, err := resume.ParseSelection(owner.Differ(theirs).Header(), buckets)
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := must.Get(resume.ParseDigests(consumer.Header()))(t)
+		differ := must.Get(resume.ParseSelection(owner.Differ(theirs).Header(), buckets))(t)
 		if differ.Len() != 1 || differ.Of() != buckets || !differ.Has(fmt.Sprintf("shop/%d", n/2)) {
 			t.Errorf("%d services: %d of %d buckets differ", n, differ.Len(), differ.Of())
 		}

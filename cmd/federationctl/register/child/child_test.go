@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // role says, in the environment, what the binary of this test does in place of tests.
@@ -55,10 +57,7 @@ func TestMain(m *testing.M) {
 // self returns this binary in a role, with arguments.
 func self(t *testing.T, as string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(os.Executable())(t)
 	command := exec.CommandContext(t.Context(), path, args...)
 	command.Env = append(os.Environ(), role+"="+as)
 	command.Stderr = os.Stderr
@@ -120,19 +119,12 @@ func TestSignals(t *testing.T) {
 		}
 		command := self(t, "parent", "sh", "-c", "trap 'exit 42' "+strconv.Itoa(int(s))+"; echo ready; while :; do sleep 0.01; done")
 		command.Stdout = nil
-		out, err := command.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(command.StdoutPipe())(t)
+		must.Do(t, command.Start())
 		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 			t.Fatalf("%v: it writes %q, %v", s, line, err)
 		}
-		if err := command.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.Process.Signal(s))
 		_ = command.Wait()
 		if got := command.ProcessState.ExitCode(); got != 42 {
 			t.Errorf("%v: exit code %d", s, got)
@@ -163,13 +155,8 @@ func TestInit(t *testing.T) {
 		until [ $(cat /proc/[0-9]*/status 2>/dev/null | grep -c '^PPid:[[:space:]]1$') = 1 ]; do sleep 0.02; done
 		echo none left
 		trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done`)
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(command.StdoutPipe())(t)
+	must.Do(t, command.Start())
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if lines.Text() == "ready" {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // registered returns a node as owners list it; change makes it another one.
@@ -40,7 +41,7 @@ var now = time.Date(2026, 1, 2, 4, 3, 35, 0, time.UTC)
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	shown := newTable(Config{Stdout: &out})
-	if err := shown.all([]*registrationv1.ListResponse{
+	must.Do(t, shown.all([]*registrationv1.ListResponse{
 		registered("shop.fed.example", "https://192.0.2.1:8443", nil),
 		registered("shop.fed.example", "https://192.0.2.2:8443", func(n *registrationv1.ListResponse) {
 			n.Connected, n.Old, n.Instance = false, true, "v1"
@@ -49,9 +50,7 @@ func TestTable(t *testing.T) {
 		registered("\x1b[2J.example", "tcp://a\n:1", func(n *registrationv1.ListResponse) {
 			n.Connected, n.Until, n.Owner, n.Provider = false, nil, "owner b", "\u009b"
 		}),
-	}, now); err != nil {
-		t.Fatal(err)
-	}
+	}, now))
 	want := `SERVICE            NODE                        INSTANCE  PROVIDER                    STATE         SINCE    UNTIL   TTL
 shop.fed.example   https://192.0.2.1:8443      -         spiffe://acme.example/shop  connected     59m ago  in 30s  30s
 shop.fed.example   https://192.0.2.2:8443      v1        spiffe://acme.example/shop  old           59m ago  in 30s  30s
@@ -67,12 +66,8 @@ shop.fed.example   https://[2001:db8::1]:8443  -         spiffe://acme.example/s
 func TestWatchTable(t *testing.T) {
 	var out bytes.Buffer
 	shown := newTable(Config{Stdout: &out, Watch: true})
-	if err := shown.replace([]*registrationv1.ListResponse{registered("a.example", "tcp://192.0.2.1:1", nil)}, now); err != nil {
-		t.Fatal(err)
-	}
-	if err := shown.change(&registrationv1.ListResponse{Service: "a.example", Node: "tcp://192.0.2.1:1", Gone: true}, now); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, shown.replace([]*registrationv1.ListResponse{registered("a.example", "tcp://192.0.2.1:1", nil)}, now))
+	must.Do(t, shown.change(&registrationv1.ListResponse{Service: "a.example", Node: "tcp://192.0.2.1:1", Gone: true}, now))
 	want := []string{
 		"OP SERVICE NODE INSTANCE PROVIDER STATE SINCE UNTIL TTL",
 		"upsert a.example tcp://192.0.2.1:1 - spiffe://acme.example/shop connected 59m ago in 30s 30s",
@@ -106,14 +101,12 @@ func TestShort(t *testing.T) {
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
 	shown := newTable(Config{Stdout: &out, JSON: true})
-	if err := shown.all([]*registrationv1.ListResponse{
+	must.Do(t, shown.all([]*registrationv1.ListResponse{
 		registered("a.example", "tcp://192.0.2.1:1", nil),
 		registered("b.example", "tcp://192.0.2.1:1", func(n *registrationv1.ListResponse) {
 			n.Connected, n.Until, n.Instance, n.Metadata = false, nil, "\u009b", map[string]string{"tier": "gold"}
 		}),
-	}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	}, time.Now()))
 	want := `{"service":"a.example","node":"tcp://192.0.2.1:1","provider":"spiffe://acme.example/shop","rule":"shops","owner":"owner-a","state":"connected","since":"2026-01-02T03:04:05Z","until":"2026-01-02T04:04:05Z","ttl":"30s"}
 {"service":"b.example","node":"tcp://192.0.2.1:1","instance":"\u009b","metadata":{"tier":"gold"},"provider":"spiffe://acme.example/shop","rule":"shops","owner":"owner-a","state":"elsewhere","since":"2026-01-02T03:04:05Z","ttl":"30s"}
 `
@@ -136,10 +129,7 @@ func (o *owner) List(r *registrationv1.ListRequest, s registrationv1.Registratio
 // serve returns what Show needs to ask an owner.
 func serve(t *testing.T, list func(*registrationv1.ListRequest, registrationv1.RegistrationService_ListServer) error) Config {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer()
 	registrationv1.RegisterRegistrationServiceServer(server, &owner{list: list})
 	var serving sync.WaitGroup
@@ -211,9 +201,7 @@ func TestWatch(t *testing.T) {
 	})
 	var out, errs bytes.Buffer
 	c.Watch, c.JSON, c.Service, c.Stdout, c.Stderr = true, true, "all.example", &out, &errs
-	if err := Show(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Show(ctx, c))
 	var got []string
 	for line := range strings.Lines(out.String()) {
 		op, rest, _ := strings.Cut(strings.TrimPrefix(line, `{"op":"`), `"`)

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // A change needs as many results in a row as there must be.
@@ -87,10 +89,7 @@ func TestTimeout(t *testing.T) {
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -153,18 +152,13 @@ func TestKinds(t *testing.T) {
 		"exec": {func() string { return "exec:cat <" + file }, func(up bool) {
 			os.Remove(file)
 			if up {
-				if err := os.WriteFile(file, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, nil, 0o600))
 			}
 		}, `"cat <`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.set(true)
-			check, err := Parse(tc.text())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check := must.Get(Parse(tc.text()))(t)
 			for _, up := range []bool{true, false} {
 				if !up {
 					tc.set(false)
@@ -230,10 +224,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	check, err := Parse(server.URL + "/health?token=secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check := must.Get(Parse(server.URL + "/health?token=secret"))(t)
 	for _, want := range []string{"/health: status 404", "/health: dial tcp"} {
 		if err := check(t.Context()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want %q", err, want)

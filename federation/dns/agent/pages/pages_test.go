@@ -9,28 +9,22 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var epoch = time.Unix(1_800_000_000, 0).UTC()
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func numbered(i int) *federation.Service {
 	return &federation.Service{
-		Name: fmt.Sprintf("service-%06d", i), FQDN: must(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
-		Endpoints: []federation.Endpoint{{Address: must(federation.ParseAddress("192.0.2.1")), Port: 80}},
+		Name: fmt.Sprintf("service-%06d", i), FQDN: must.Value(federation.ParseFQDN(fmt.Sprintf("s%d.example", i))),
+		Endpoints: []federation.Endpoint{{Address: must.Value(federation.ParseAddress("192.0.2.1")), Port: 80}},
 		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
 	}
 }
 
 // published is a zone with so many services.
 func published(n int) pages.Part {
-	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must(federation.ParseFQDN("example"))}}}}, nil)
+	builder := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseFQDN("example"))}}}}, nil)
 	for i := range n {
 		builder.PutPacked(0, packed.Of(numbered(i)), 1, 1)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The tests of package zone ask through this package, about every name of random
@@ -21,22 +22,14 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// must returns a value that the test spells out itself.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 // service makes a service at <name>.fed.example with an instance i.
 func service(name string, endpoints ...string) *federation.Service {
 	s := &federation.Service{
-		Name: name, FQDN: must(federation.ParseFQDN(name + ".fed.example")),
+		Name: name, FQDN: must.Value(federation.ParseFQDN(name + ".fed.example")),
 		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
 	}
 	for i, at := range endpoints {
-		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(at)), Port: uint16(80 + i)})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(at)), Port: uint16(80 + i)})
 	}
 	return s
 }
@@ -46,10 +39,10 @@ func fixture() *zone.Zone {
 	b := zone.NewBuilder(zone.Config{
 		Owners: []zone.Owner{
 			{
-				ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5,
+				ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5,
 				Admits: func(ip netip.Addr) bool { return ip != netip.MustParseAddr("192.0.2.66") },
 			},
-			{ID: "other", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 20, NegativeTTL: 5},
+			{ID: "other", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 20, NegativeTTL: 5},
 		},
 		NameServer: []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("2001:db8::53")},
 	}, nil)
@@ -149,13 +142,13 @@ func TestAnswerEndsBeyondRoom(t *testing.T) {
 // its own, and a service that points to it.
 func large(n int) *zone.Zone {
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
-		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	s := service("large")
 	for i := range n {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(100 + i/100), byte(100 + i%100)})
-		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(ip.String())), Port: 80})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(ip.String())), Port: 80})
 	}
 	b.Put(0, s, 1)
 	b.Put(0, service("hosts", "large.fed.example"), 1)
@@ -197,14 +190,14 @@ func TestRoomInRecords(t *testing.T) {
 // before the first record that is too much.
 func TestSRVSetsAreWholeMessages(t *testing.T) {
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
-		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	s := service("s")
 	label := strings.Repeat("l", 60)
 	host := "." + label + "." + label + "." + label + ".example." // of 201 characters with its first label of 9
 	for i := range 1000 {
-		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(fmt.Sprintf("h%08d%s", i, host))), Port: 80})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(fmt.Sprintf("h%08d%s", i, host))), Port: 80})
 	}
 	b.Put(0, s, 1)
 	r := b.Publish(now).Lookup("s.fed.example.", dns.TypeSRV, now)
@@ -235,7 +228,7 @@ func TestGlueEndsBeyondRoom(t *testing.T) {
 // TestGlueOncePerTarget has several ports of one address: its addresses come once.
 func TestGlueOncePerTarget(t *testing.T) {
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
-		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	b.Put(0, service("s", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2"), 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // huge makes the i-th of services with as many endpoints as there may be, and names
@@ -22,7 +23,7 @@ func huge(i int, network byte) *federation.Service {
 	s.Name = fmt.Sprint(i)
 	for n := range federation.MaxEndpoints {
 		ip := netip.AddrFrom4([4]byte{network, byte(i), byte(100 + n/100), byte(100 + n%100)})
-		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must(federation.ParseAddress(ip.String())), Port: 80})
+		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: must.Value(federation.ParseAddress(ip.String())), Port: 80})
 	}
 	return s
 }
@@ -36,7 +37,7 @@ func TestUpdateTooLarge(t *testing.T) {
 		origin   = "fed.example."
 	)
 	b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{
-		{ID: "o", Origins: []federation.FQDN{must(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
+		{ID: "o", Origins: []federation.FQDN{must.Value(federation.ParseOrigin("fed.example"))}, TTL: 30, NegativeTTL: 5},
 	}}, nil)
 	b.SetStatus(0, zone.Status{Live: 1, Known: true})
 	b.Publish(now)

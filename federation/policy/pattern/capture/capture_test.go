@@ -8,6 +8,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestParse has one pattern of identities and one of names in each row, and what is wrong
@@ -83,10 +84,7 @@ func TestAbove(t *testing.T) {
 		{"*.{x}.b.{y}-c.a.example", "a.example", true, "x y"},
 		{"a.{x}.example", "example", true, "x"},
 	} {
-		n, err := capture.ParseName(tt.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(capture.ParseName(tt.name))(t)
 		above, below := n.Above()
 		if captures := strings.Join(n.Captures(), " "); above != tt.above || below != tt.below || captures != tt.captures {
 			t.Errorf("%s: %q, %t, captures %q", tt.name, above, below, captures)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var update = flag.Bool("update", false, "write what comes out as what is wanted to testdata")
@@ -25,10 +26,7 @@ func TestTranslate(t *testing.T) {
 		t.Fatalf("no files in testdata: %v", err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		var written strings.Builder
 		for i, section := range strings.Split("\n"+string(text), "\n## ") {
 			if i == 0 {
@@ -50,9 +48,7 @@ func TestTranslate(t *testing.T) {
 			})
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(strings.TrimPrefix(written.String(), "\n")), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(strings.TrimPrefix(written.String(), "\n")), 0o600))
 		}
 	}
 }

@@ -14,24 +14,18 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func fqdn(tb testing.TB, text string) federation.FQDN {
 	tb.Helper()
-	name, err := federation.ParseFQDN(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return name
+	return must.Get(federation.ParseFQDN(text))(tb)
 }
 
 // sample returns a node with every field.
 func sample(tb testing.TB) *Node {
 	tb.Helper()
-	provider, err := federation.ParseID("spiffe://acme.example/web")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	provider := must.Get(federation.ParseID("spiffe://acme.example/web"))(tb)
 	return &Node{
 		Key: Key{fqdn(tb, "web.acme.example"), uri(tb, "https://192.0.2.1:8443")}, Instance: "v1",
 		Metadata:    federation.Pairs(map[string]string{"zone": "a", "build": "7"}),
@@ -44,14 +38,9 @@ func TestAppendAndParse(t *testing.T) {
 	full := sample(t)
 	bare := &Node{Key: full.Key, TTL: time.Second, Provider: full.Provider, Since: time.Unix(0, 0).UTC()}
 	for _, n := range []*Node{full, bare} {
-		if err := n.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.Validate())
 		data := n.Append([]byte("x"))
-		got, err := Parse(data[1:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(Parse(data[1:]))(t)
 		if diff := cmp.Diff(n, got, cmp.Comparer(func(a, b URI) bool { return a == b }),
 			cmp.Comparer(func(a, b federation.FQDN) bool { return a == b }), cmp.Comparer(func(a, b federation.ID) bool { return a == b })); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -103,14 +92,9 @@ func TestParseFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stored registrationv1.Stored
-			if err := proto.Unmarshal(sample(t).Append(nil), &stored); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, proto.Unmarshal(sample(t).Append(nil), &stored))
 			change(&stored)
-			data, err := proto.Marshal(&stored)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(proto.Marshal(&stored))(t)
 			// A message without since is that of the beginning of 1970.
 			if n, err := Parse(data); err == nil && name != "no since" {
 				t.Errorf("parsed: %+v", n)
@@ -154,14 +138,9 @@ func TestLargestNode(t *testing.T) {
 	}
 	n.Description = strings.Repeat("x", maxDescriptionBytes)
 	n.Rule, n.Owner = strings.Repeat("r", maxWordBytes), strings.Repeat("o", maxWordBytes)
-	provider, err := federation.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	provider := must.Get(federation.ParseID("spiffe://a/" + strings.Repeat("x", 2048-len("spiffe://a/"))))(t)
 	n.Provider = provider
-	if err := n.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Validate())
 	data := n.Append(nil)
 	if _, err := Parse(data); err != nil || len(data) > maxStoredBytes/2+1<<10 {
 		t.Errorf("%d bytes: %v", len(data), err)
@@ -170,11 +149,7 @@ func TestLargestNode(t *testing.T) {
 
 func address(tb testing.TB, text string) federation.Address {
 	tb.Helper()
-	a, err := federation.ParseAddress(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return a
+	return must.Get(federation.ParseAddress(text))(tb)
 }
 
 func FuzzParse(f *testing.F) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // nodes returns nodes of a service from lines: URI, instance and metadata.
@@ -24,9 +25,7 @@ func nodes(tb testing.TB, lines ...string) (list []*Node) {
 		if fields[2] != "" {
 			n.Metadata = federation.Pairs(map[string]string{"m": fields[2]})
 		}
-		if err := n.Validate(); err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, n.Validate())
 		list = append(list, n)
 	}
 	return list
@@ -106,9 +105,7 @@ func TestService(t *testing.T) {
 // apart by their endpoints.
 func checkService(t *testing.T, s *federation.Service) {
 	t.Helper()
-	if _, err := wire.NewEncoded(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(wire.NewEncoded(s))(t)
 	for _, in := range s.Instances {
 		if !slices.ContainsFunc(s.Endpoints, func(e federation.Endpoint) bool { return in.Selects(e.Labels) }) {
 			t.Fatalf("instance %s has no endpoint", in.ID)
@@ -136,10 +133,7 @@ func TestServiceWithTooManyNodes(t *testing.T) {
 func TestSANs(t *testing.T) {
 	list := nodes(t, "https://192.0.2.1:1", "https://192.0.2.2:1", "https://192.0.2.3:1", "https://192.0.2.4:1")
 	for i, id := range []string{"spiffe://acme.example/web", "host.acme.example", "spiffe://acme.example/api", "spiffe://acme.example/web"} {
-		provider, err := federation.ParseID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		provider := must.Get(federation.ParseID(id))(t)
 		list[i].Provider = provider
 	}
 	s := Service("registration", list)
@@ -241,17 +235,13 @@ func BenchmarkParse(b *testing.B) {
 	data := sample(b).Append(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Parse(data); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(Parse(data))(b)
 	}
 }
 
 func BenchmarkParseURI(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseURI("https://192.0.2.1:8443", netip.Addr{}); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(ParseURI("https://192.0.2.1:8443", netip.Addr{}))(b)
 	}
 }

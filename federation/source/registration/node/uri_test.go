@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestParseURI(t *testing.T) {
@@ -104,11 +105,7 @@ func TestCompareURI(t *testing.T) {
 
 func uri(tb testing.TB, text string) URI {
 	tb.Helper()
-	u, err := ParseURI(text, netip.Addr{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return u
+	return must.Get(ParseURI(text, netip.Addr{}))(tb)
 }
 
 func FuzzParseURI(f *testing.F) {

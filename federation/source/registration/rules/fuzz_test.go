@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // naive is a file of rules, read by the decoder of the YAML package and evaluated with
@@ -313,9 +314,7 @@ func TestRandomRules(t *testing.T) {
 		text := c.file()
 		r := parsed(t, text)
 		n := naive{compiled: compiled}
-		if err := yaml.Unmarshal([]byte(text), &n); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &n))
 		for range 20 {
 			if compare(t, text, r, &n, c.request(t)) {
 				granted++

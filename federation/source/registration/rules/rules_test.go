@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const file = `
@@ -47,16 +48,6 @@ func parsed(t testing.TB, text string) *rules.Rules {
 	return r
 }
 
-// must returns what a parser makes of a text of the test.
-func must[T any](t testing.TB, parse func(string) (T, error), text string) T {
-	t.Helper()
-	result, err := parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
-
 // request is a Request in words.
 type request struct {
 	ids, peer, service, address string
@@ -65,14 +56,14 @@ type request struct {
 
 func (q request) parsed(t testing.TB) rules.Request {
 	t.Helper()
-	r := rules.Request{TTL: q.ttl, Service: must(t, federation.ParseFQDN, q.service)}
+	r := rules.Request{TTL: q.ttl, Service: must.Value(federation.ParseFQDN(q.service))}
 	for id := range strings.FieldsSeq(q.ids) {
-		r.IDs = append(r.IDs, must(t, federation.ParseID, id))
+		r.IDs = append(r.IDs, must.Value(federation.ParseID(id)))
 	}
 	if q.peer != "" {
-		r.Peer = must(t, netip.ParseAddr, q.peer)
+		r.Peer = must.Value(netip.ParseAddr(q.peer))
 	}
-	r.URI = node.URI{Address: must(t, federation.ParseAddress, q.address), Port: 80}
+	r.URI = node.URI{Address: must.Value(federation.ParseAddress(q.address)), Port: 80}
 	return r
 }
 
@@ -109,7 +100,7 @@ func TestJudge(t *testing.T) {
 		{request{"spiffe://west.example/ns/shop/sa/Web", "", name, "10.1.2.3", 0}, "spiffe://west.example/ns/shop/sa/Web", late},
 		{request{"spiffe://west.example/ns/shop/sa/a.b", "", "b.a.shop.west.fed.example", "10.1.2.3", 0}, "spiffe://west.example/ns/shop/sa/a.b", late},
 	} {
-		tt.want.Provider = must(t, federation.ParseID, tt.provider)
+		tt.want.Provider = must.Value(federation.ParseID(tt.provider))
 		got, err := r.Judge(tt.parsed(t))
 		if err != nil || got != tt.want {
 			t.Errorf("%v: %+v, %v; want %+v", tt.request, got, err, tt.want)
@@ -196,7 +187,7 @@ func TestManyRules(t *testing.T) {
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	r := parsed(t, "rules: [{name: "+long+", providers: [a.example], services: [a.example], addresses: [10.0.0.1], ttl: {min: 1s, max: 1h, default: 1h}, quota: 1000000}]")
-	want := rules.Grant{Provider: must(t, federation.ParseID, "a.example"), Rule: long, TTL: time.Hour, Quota: 1_000_000}
+	want := rules.Grant{Provider: must.Value(federation.ParseID("a.example")), Rule: long, TTL: time.Hour, Quota: 1_000_000}
 	for ttl, granted := range map[time.Duration]time.Duration{0: time.Hour, time.Second: time.Second, time.Hour: time.Hour} {
 		want.TTL = granted
 		if got, err := r.Judge(request{"a.example", "", "a.example", "10.0.0.1", ttl}.parsed(t)); err != nil || got != want {
@@ -235,13 +226,13 @@ func TestObserves(t *testing.T) {
 	} {
 		var list []federation.ID
 		for id := range strings.FieldsSeq(ids) {
-			list = append(list, must(t, federation.ParseID, id))
+			list = append(list, must.Value(federation.ParseID(id)))
 		}
 		if r.Observes(list) != want || everyone.Observes(list) != (ids != "") {
 			t.Errorf("%q observes: %t", ids, !want)
 		}
 	}
-	if everyone.Observes([]federation.ID{{}}) || new(rules.Rules).Observes([]federation.ID{must(t, federation.ParseID, web)}) {
+	if everyone.Observes([]federation.ID{{}}) || new(rules.Rules).Observes([]federation.ID{must.Value(federation.ParseID(web))}) {
 		t.Error("nobody observes")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const origin = "fed.example."
@@ -373,10 +374,7 @@ func TestWeight(t *testing.T) {
 				s := &federation.Service{Name: fmt.Sprint("service-", i), Description: strings.Repeat("x", size)}
 				for j := range size {
 					address := netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)})
-					endpoint, err := federation.ParseAddress(address.String())
-					if err != nil {
-						t.Fatal(err)
-					}
+					endpoint := must.Get(federation.ParseAddress(address.String()))(t)
 					s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: endpoint, Port: 80})
 					s.Instances = append(s.Instances, federation.Instance{ID: fmt.Sprint("i", j), Protocol: federation.HTTP})
 				}

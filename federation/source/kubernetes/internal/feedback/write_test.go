@@ -25,6 +25,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/kubernetes/export"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // api answers requests without a network, and notes what was written, and when.
@@ -55,13 +56,10 @@ func (a *api) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (a *api) client(t *testing.T, gv schema.GroupVersion) *rest.RESTClient {
 	t.Helper()
-	c, err := rest.RESTClientForConfigAndClient(&rest.Config{
+	c := must.Get(rest.RESTClientForConfigAndClient(&rest.Config{
 		Host: "http://api", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gv, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 		QPS: -1,
-	}, &http.Client{Transport: a})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, &http.Client{Transport: a}))(t)
 	return c
 }
 
@@ -215,10 +213,7 @@ func (s *shared) said() string {
 
 func published(t *testing.T, fqdn string) export.Standing {
 	t.Helper()
-	name, err := federation.ParseFQDN(fqdn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(federation.ParseFQDN(fqdn))(t)
 	return export.Standing{Published: true, Verdict: export.Verdict{Service: &federation.Service{FQDN: name}, Kind: export.LoadBalancer}}
 }
 

@@ -12,24 +12,17 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func mustAddress(t *testing.T, text string) federation.Address {
 	t.Helper()
-	a, err := federation.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return must.Get(federation.ParseAddress(text))(t)
 }
 
 func mustFQDN(t *testing.T, text string) federation.FQDN {
 	t.Helper()
-	fqdn, err := federation.ParseFQDN(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fqdn
+	return must.Get(federation.ParseFQDN(text))(t)
 }
 
 func newRules(t *testing.T) *Rules {

@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func rulesFor(t *testing.T, services string) *rules.Rules {
@@ -27,10 +28,7 @@ func rulesFor(t *testing.T, services string) *rules.Rules {
 // opened returns a table that knows nothing yet, and a stream with its last answer.
 func opened(t *testing.T, r *rules.Rules) (table *Table, s *Stream, last *Answer) {
 	t.Helper()
-	id, err := federation.ParseID("spiffe://acme.example/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
 	table, last = New(Config{Owner: "owner-1", Rules: r}, time.Now()), &Answer{}
 	return table, table.Open(1, []federation.ID{id}, netip.MustParseAddr("192.0.2.1"), func(a Answer) { *last = a }), last
 }
@@ -69,9 +67,7 @@ func TestQueueIsBounded(t *testing.T) {
 	other := Active{Text: Text{"web.acme.example", "tcp://192.0.2.2:1"}}
 	for range 20_000 {
 		for _, active := range []*Active{&other, &a} {
-			if err := table.Register(s, table.Judge(r, s, active), time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, table.Register(s, table.Judge(r, s, active), time.Now()))
 		}
 		table.Clear(s, a.Text)
 		table.Deliver(table.Answers())
@@ -88,16 +84,11 @@ func TestQueueIsBounded(t *testing.T) {
 // What somebody else has written to the store is published only where the rules of this
 // owner and its policy allow it, and is left where it is.
 func TestStoreThatLies(t *testing.T) {
-	id, err := federation.ParseID("spiffe://acme.example/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(federation.ParseID("spiffe://acme.example/web"))(t)
 	stored := func(version int64, service, uri string) store.Versioned {
 		name, wrong := federation.ParseFQDN(service)
 		at, invalid := node.ParseURI(uri, netip.Addr{})
-		if err := cmp.Or(wrong, invalid); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmp.Or(wrong, invalid))
 		return store.Versioned{Version: version, Node: &node.Node{
 			Key: node.Key{Service: name, URI: at}, TTL: 100 * time.Hour, Provider: id, Rule: "all", Owner: "owner-2", Stream: 7, Since: time.Unix(1, 0).UTC(),
 		}}

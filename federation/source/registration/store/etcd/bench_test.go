@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -59,9 +60,7 @@ func BenchmarkLeases(b *testing.B) {
 func ownCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -75,10 +74,7 @@ func cpu(b *testing.B, pid int) time.Duration {
 	_, rest, _ := strings.Cut(string(text), ") ")
 	total := 0
 	for _, field := range strings.Fields(rest)[11:13] { // proc(5): utime and stime
-		ticks, err := strconv.Atoi(field)
-		if err != nil {
-			b.Fatal(err)
-		}
+		ticks := must.Get(strconv.Atoi(field))(b)
 		total += ticks
 	}
 	return time.Duration(total) * 10 * time.Millisecond

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -266,14 +267,10 @@ func leader(t *testing.T, members []*realserver.Etcd) (first *realserver.Etcd, o
 func restart(t *testing.T, members ...*realserver.Etcd) {
 	t.Helper()
 	for _, e := range members {
-		if err := e.Launch(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.Launch())
 	}
 	for _, e := range members {
-		if err := e.Await(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.Await(t.Context()))
 	}
 }
 
@@ -398,9 +395,7 @@ func TestDiskFull(t *testing.T) {
 		}
 		t.Logf("the member without space has ended:\n%.2000s", full.Tail())
 		pause(t.Context(), lease)
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filler))
 		restart(t, full)
 	})
 	all.agree(t)
@@ -410,10 +405,7 @@ func TestDiskFull(t *testing.T) {
 // fill writes a file until the disk is full.
 func fill(t *testing.T, path string) {
 	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(path))(t)
 	defer f.Close()
 	for chunk := make([]byte, 1<<20); ; {
 		if _, err := f.Write(chunk); err != nil {
@@ -442,9 +434,7 @@ func TestCompaction(t *testing.T) {
 		}
 		near.settle(t.Context())
 	}
-	if err := e.Compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Compact(t.Context()))
 	gate.Refuse(false)
 	all.agree(t)
 	if told := far.watcher.Told(); told.States < 2 {
@@ -503,9 +493,7 @@ func TestDataLost(t *testing.T) {
 	all := owners{newOwner(t, "/"+t.Name(), 1, e.URL), newOwner(t, "/"+t.Name(), 2, e.URL)}
 	all.fill(t)
 	empty := t.TempDir()
-	if err := e.Restore(t.Context(), empty); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Restore(t.Context(), empty))
 	all.agree(t, all...)
 	for i, o := range all {
 		if told := o.watcher.Told(); told.Complete {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // unopened is an etcd that has no nodes, and that is gone as soon as a watch is asked for,
@@ -42,10 +43,7 @@ func (u *unopened) Watch(stream etcdserverpb.Watch_WatchServer) error {
 // opening of a watch. Its absence is told all the same.
 func TestGoneBeforeWatch(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	asked := make(chan struct{})
 	u := &unopened{ask: sync.OnceFunc(func() { close(asked) }), gone: func() bool {
 		select {

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -35,10 +36,7 @@ func newStore(tb testing.TB, change func(*Config), endpoints ...string) *Store {
 	if change != nil {
 		change(&config)
 	}
-	s, err := New(config)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(config))(tb)
 	s.timing.probe, s.timing.retry = time.Second, 200*time.Millisecond
 	return s
 }
@@ -188,10 +186,7 @@ func TestBegun(t *testing.T) {
 		t.Error("a new etcd is complete")
 	}
 	await.Until(t, later, patience, func() string {
-		value, err := e.Get(t.Context(), a.marker())
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := must.Get(e.Get(t.Context(), a.marker()))(t)
 		if value == "" {
 			return "the marker is not there"
 		}
@@ -238,9 +233,7 @@ func TestLeaseLost(t *testing.T) {
 	s.mu.Lock()
 	lost, client := s.streams[7].lease, s.client
 	s.mu.Unlock()
-	if _, err := client.Revoke(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Revoke(t.Context(), lost))(t)
 	storetest.Commit(t, s, changes...) // at once: the store does not know yet that the lease is lost
 	for _, r := range []*storetest.Recorder{r, other} {
 		r.Wait("the loss, and what was put again", soon, func(told storetest.Told) bool {
@@ -250,9 +243,7 @@ func TestLeaseLost(t *testing.T) {
 	s.mu.Lock()
 	again := s.streams[7].lease
 	s.mu.Unlock()
-	if _, err := client.Revoke(t.Context(), again); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.Revoke(t.Context(), again))(t)
 	r.Wait("the loss", soon, has(3))
 	await.Until(t, later, patience, func() string {
 		s.mu.Lock()
@@ -314,14 +305,10 @@ func TestForeignKeys(t *testing.T) {
 		s.config.Prefix + "/nodesbeside/x":           "garbage",
 		fmt.Sprintf("%sweb.example/\xff", s.nodes()): "",
 	}
-	if err := e.Put(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Put(t.Context(), foreign))
 	r, _ := storetest.Start(t, s)
 	storetest.Commit(t, s, storetest.Put(good, 0))
-	if err := e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Put(t.Context(), map[string]string{s.nodes() + "later": "garbage"}))
 	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 4, 7), 0))
 	r.Wait("the nodes", soon, has(2))
 	for key, want := range foreign {

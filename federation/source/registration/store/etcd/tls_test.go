@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -69,14 +70,8 @@ type front struct {
 
 func startFront(t *testing.T, to string, config *tls.Config) *front {
 	t.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(loopback.FreeAddress())(t)
+	listener := must.Get(net.Listen("tcp", address))(t)
 	f := &front{address: address, config: config}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -123,25 +118,11 @@ func (f *front) use(config *tls.Config) {
 // its server.
 func issue(t *testing.T, files mtls.Files, host netip.Addr) *tls.Config {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := authority.Issue(mtls.Leaf{Name: "owner"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.WriteFiles(files); err != nil {
-		t.Fatal(err)
-	}
-	server, err := authority.Issue(mtls.Leaf{Name: "etcd", IPs: []netip.Addr{host}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(server.Cert, server.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
+	client := must.Get(authority.Issue(mtls.Leaf{Name: "owner"}))(t)
+	must.Do(t, client.WriteFiles(files))
+	server := must.Get(authority.Issue(mtls.Leaf{Name: "etcd", IPs: []netip.Addr{host}}))(t)
+	pair := must.Get(tls.X509KeyPair(server.Cert, server.Key))(t)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authority.PEM())
 	return &tls.Config{
@@ -164,10 +145,7 @@ func TestTLS(t *testing.T) {
 	}
 	here := netip.MustParseAddr("127.0.0.1")
 	f := startFront(t, strings.TrimPrefix(e.URL, "http://"), issue(t, files, here))
-	config, err := TLS(files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(TLS(files))(t)
 	s := newStore(t, func(c *Config) { c.TLS = config }, "https://"+f.address)
 	s.timing.probe = 3 * time.Second // the reason is found only if a handshake has failed by then
 	r, _ := storetest.Start(t, s)
@@ -185,10 +163,7 @@ func TestTLS(t *testing.T) {
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
-	admin, err := clientv3.New(clientv3.Config{Endpoints: []string{e.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must.Get(clientv3.New(clientv3.Config{Endpoints: []string{e.URL}}))(t)
 	defer admin.Close()
 	prefix := "/" + t.Name() + "/"
 	for _, err := range []error{
