@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // left is how long the services are kept from now on.
@@ -23,7 +24,7 @@ func (w *world) left(m *consumer.Mirror) time.Duration {
 func TestRetentionWhileSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.config())
 		w.await(m, "synced 1/0")
 		stop()
@@ -46,7 +47,7 @@ func TestRetentionWhileSuspended(t *testing.T) {
 func TestRetentionWhileClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.config())
 		w.await(m, "synced 1/0")
 		synced := w.wall()
@@ -91,13 +92,13 @@ func TestClockIsSetBackByLittle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				d := new(disk)
-				registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
 				m, _ := w.run(w.kept(d, "catalog"))
 				w.await(m, "synced 1/0")
 				time.Sleep(time.Minute)
 				d.take()
 				w.setClock(by)
-				must.Get(registry.Upsert(service(t, "web.fed.example", "192.0.2.2")))(t)
+				must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
 				time.Sleep(time.Second)
 				saves := d.take()
 				if len(saves) != 1 || saves[0].Saved.Sub(saves[0].at) != want || !saves[0].LastUp.Equal(saves[0].Saved) {
@@ -125,7 +126,7 @@ func TestBootedBehind(t *testing.T) {
 				w := newWorld(t)
 				d := new(disk)
 				now := time.Now().Round(0)
-				web := service(t, "web.fed.example", "192.0.2.1")
+				web := services.At("web.fed.example", "192.0.2.1")
 				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: now.Add(tc.up), Saved: now.Add(tc.saved)}
 				kept.Services = append(kept.Services, packed.Of(web))
 				must.Do(t, d.Save("catalog", kept))

@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // disk is a Store in memory that remembers what was saved, and fails or hangs where
@@ -185,7 +186,7 @@ func TestLoadHangs(t *testing.T) {
 		w := newWorld(t)
 		released := make(chan struct{})
 		d := &disk{loading: func(string, snapshot.Options) error { <-released; return errors.New("the disk is gone") }}
-		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.kept(d, "catalog"))
 		time.Sleep(10*time.Second - 1)
 		if n := w.attempts(); n != 0 {
@@ -262,7 +263,7 @@ func TestLoadProgress(t *testing.T) {
 // A catalog is there part by part, and is not known before its end. When the file
 // turns out to be of no use, or the disk hangs, everything is taken back.
 func TestRestoreParts(t *testing.T) {
-	web, api := service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2")
+	web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")
 	broken := errors.New("the disk is gone")
 	for name, tc := range map[string]struct {
 		rest  time.Duration // until the end is read
@@ -319,11 +320,11 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
 		kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
-		kept.Services = []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}
+		kept.Services = []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}
 		must.Do(t, d.Save("catalog", kept))
 		d.loading = func(_ string, o snapshot.Options) error {
 			part := *kept
-			part.Services = []packed.Service{packed.Of(service(t, "old.fed.example", "192.0.2.2"))}
+			part.Services = []packed.Service{packed.Of(services.At("old.fed.example", "192.0.2.2"))}
 			if len(d.loaded) == 1 {
 				o.Part(&part)
 			}
@@ -361,7 +362,7 @@ func TestLastSaveHangs(t *testing.T) {
 				}
 				return nil
 			}
-			w.serve(service(t, "web.fed.example", "192.0.2.1"))
+			w.serve(services.At("web.fed.example", "192.0.2.1"))
 			m, stop := w.run(w.kept(d, "catalog"))
 			time.Sleep(time.Minute)
 			if got := state(m); got != "synced 1/0" {

@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // telling is what a liar says on one stream.
@@ -145,7 +146,7 @@ func FuzzLyingOwner(f *testing.F) {
 func lie(t *testing.T, random *rand.Rand, kind uint8, says string) {
 	held, ports := make([]*federation.Service, 1+random.IntN(200)), make(map[string]uint16)
 	version := func(name string, port uint16) *federation.Service {
-		s := service(t, name+".fed.example", "192.0.2.1")
+		s := services.At(name+".fed.example", "192.0.2.1")
 		s.Endpoints[0].Port = port
 		return s
 	}
@@ -186,7 +187,7 @@ func lie(t *testing.T, random *rand.Rand, kind uint8, says string) {
 			return telling{marked, held, true}
 		}
 	}}
-	w.serveOn(ownerAddress, l.serve)
+	w.Serve(w.t, ownerAddress, l.serve)
 	config := w.config()
 	config.Rules.Settle = 10 * time.Minute // silence says nothing here
 	m, _ := w.run(config)
@@ -247,9 +248,9 @@ func TestUnreadablePath(t *testing.T) {
 			w := newPlainWorld(t)
 			l := &liar{tell: func(int, []string) telling {
 				header := metadata.Pairs(wire.CatalogEndHeader, wire.CatalogEndMarked, wire.PathHeader, strings.Repeat("a,", wire.MaxHops)+"a")
-				return telling{header, []*federation.Service{service(t, "web.fed.example", "192.0.2.1")}, true}
+				return telling{header, []*federation.Service{services.At("web.fed.example", "192.0.2.1")}, true}
 			}}
-			w.serveOn(ownerAddress, l.serve)
+			w.Serve(w.t, ownerAddress, l.serve)
 			config := w.config()
 			if accepts {
 				config.Accept = func(path wire.Path) error {

@@ -19,17 +19,18 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // A mirror needs no more than a subscription and a function that publishes.
 func TestDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "127.0.0.1"))
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "127.0.0.1"))
 		path := filepath.Join(t.TempDir(), "catalog")
 		full := w.config()
 		m, stop := w.run(consumer.Config{
-			Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial, File: path},
+			Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: w.identity, Dial: w.dial, File: path},
 			Rules:        full.Rules, Publish: full.Publish,
 		})
 		if got := state(m); got != "synced 2/0" {
@@ -144,7 +145,7 @@ func TestFailure(t *testing.T) {
 				t.Errorf("published is %+v", c)
 			}
 		}
-		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(services.At("web.fed.example", "192.0.2.1"))
 		w.await(m, "synced 1/0")
 		if s := m.Status(); s.Failure != nil {
 			t.Errorf("failure is %v while a stream is open", s.Failure)
@@ -161,7 +162,7 @@ func TestFailure(t *testing.T) {
 // it is subscribed to again.
 func TestParked(t *testing.T) {
 	for name, change := range map[string]func(*world, *consumer.Mirror){
-		"identity": func(w *world, _ *consumer.Mirror) { w.rotate() },
+		"identity": func(w *world, _ *consumer.Mirror) { w.identity.Change() },
 		"subscription": func(w *world, m *consumer.Mirror) {
 			if err := m.Resubscribe(w.config().Subscription); err != nil {
 				w.t.Error(err)
@@ -195,7 +196,7 @@ func TestParked(t *testing.T) {
 func TestResubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := w.config()
 		config.Subscription.Addresses = []string{"other.example:8008"}
 		m := must.Get(consumer.New(config))(t)
@@ -239,7 +240,7 @@ func TestResubscribe(t *testing.T) {
 func TestConfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 		config := w.config()
 		m, _ := w.run(config)
 		w.await(m, "synced 2/0")
@@ -272,7 +273,7 @@ func TestConfigure(t *testing.T) {
 func TestView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.config())
 		w.await(m, "synced 1/0")
 		w.setClock(-time.Hour)

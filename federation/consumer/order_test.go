@@ -17,6 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // An update is acknowledged after it was published, and announced after that.
@@ -55,7 +57,7 @@ type deaf struct {
 
 func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 	for i := range 50_000 {
-		s := service(d.t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+		s := services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
 		response, err := wire.Encode(federation.Event{Operation: federation.Upsert, Name: s.Name, Service: s}, strconv.Itoa(i), "")
 		if err != nil {
 			return err
@@ -74,8 +76,8 @@ func (d deaf) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServer
 func TestArrivedIsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serveOn(ownerAddress, func(ctx context.Context, listener net.Listener) error {
-			server := grpc.NewServer(grpc.Creds(w.source("owner.example").Server()))
+		w.Serve(w.t, ownerAddress, func(ctx context.Context, listener net.Listener) error {
+			server := grpc.NewServer(grpc.Creds(pki.Source(w.t, w.authority, pki.Named("owner.example")).Server()))
 			rdpb.RegisterDiscoveryServiceServer(server, deaf{t: t})
 			defer context.AfterFunc(ctx, server.Stop)()
 			return server.Serve(listener)

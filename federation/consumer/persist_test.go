@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // times returns when there were saves, after start.
@@ -35,14 +36,14 @@ func TestSaveAfterChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.0"))
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.0"))
 		m, stop := w.run(w.kept(d, "catalog"))
 		w.await(m, "synced 1/0")
 		time.Sleep(time.Minute)
 		d.take()
 		start := time.Now()
 		for i := range 40 {
-			must.Get(registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+1))))(t)
+			must.Get(registry.Upsert(services.At("web.fed.example", fmt.Sprintf("192.0.2.%d", i+1))))(t)
 			time.Sleep(300 * time.Millisecond)
 		}
 		saves := d.take()
@@ -80,7 +81,7 @@ func TestSaveUnchanged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				d := new(disk)
-				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				w.serve(services.At("web.fed.example", "192.0.2.1"))
 				config := w.kept(d, "catalog")
 				config.Rules.Retention = retention
 				m, _ := w.run(config)
@@ -109,7 +110,7 @@ func TestSaveAfterLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.kept(d, "catalog"))
 		w.await(m, "synced 1/0")
 		time.Sleep(10 * time.Minute)
@@ -149,7 +150,7 @@ func TestNothingToSave(t *testing.T) {
 // hour with two services, and both are down for ten minutes.
 func restart(t *testing.T, w *world, d *disk) (m *consumer.Mirror, stop func()) {
 	t.Helper()
-	_, stopOwner := w.serve(service(t, "old.fed.example", "192.0.2.2"), service(t, "web.fed.example", "192.0.2.1"))
+	_, stopOwner := w.serve(services.At("old.fed.example", "192.0.2.2"), services.At("web.fed.example", "192.0.2.1"))
 	config := w.kept(d, "catalog")
 	m, stop = w.run(config)
 	w.await(m, "synced 2/0")
@@ -200,7 +201,7 @@ func TestRestoreIsAnnounced(t *testing.T) {
 		d := new(disk)
 		_, stop := restart(t, w, d)
 		stop()
-		w.serveOn(ownerAddress, nothing)
+		w.Serve(w.t, ownerAddress, nothing)
 		m, _ := w.run(w.kept(d, "catalog"))
 		if got := state(m); got != "stale 2/2" || w.attempts() == 0 {
 			t.Errorf("while the owner does not answer it is %s", got)
@@ -213,7 +214,7 @@ func TestOwnerReplacesRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, _ := restart(t, w, new(disk))
-		w.serve(service(t, "web.fed.example", "192.0.2.3"))
+		w.serve(services.At("web.fed.example", "192.0.2.3"))
 		w.await(m, "synced 1/0")
 		if got := w.names(); got != "web" {
 			t.Errorf("the services are %s", got)
@@ -307,7 +308,7 @@ func TestFileIsNotUsed(t *testing.T) {
 				if got := state(m); got != "connecting 0/0" {
 					t.Errorf("owner is %s", got)
 				}
-				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				w.serve(services.At("web.fed.example", "192.0.2.1"))
 				w.await(m, "synced 1/0")
 				time.Sleep(5 * time.Second) // after a catalog that was not worth keeping
 				if saves := d.take(); len(saves) == 0 {
@@ -338,7 +339,7 @@ func TestBrokenFile(t *testing.T) {
 				before := must.Get(os.ReadFile(path))(t)
 				config := w.config()
 				config.Subscription.File = path
-				_, stopOwner := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				_, stopOwner := w.serve(services.At("web.fed.example", "192.0.2.1"))
 				m, stop := w.run(config)
 				w.await(m, "synced 1/0")
 				stop()
@@ -362,7 +363,7 @@ func TestSaveFails(t *testing.T) {
 		w := newWorld(t)
 		var err error
 		d := &disk{saving: func(string) error { return err }}
-		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		m, _ := w.run(w.kept(d, "catalog"))
 		w.await(m, "synced 1/0")
 		time.Sleep(10 * time.Second)
@@ -372,7 +373,7 @@ func TestSaveFails(t *testing.T) {
 			synctest.Wait()
 			err = failure
 			for i := range 2 {
-				must.Get(registry.Upsert(service(t, "web.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
+				must.Get(registry.Upsert(services.At("web.fed.example", fmt.Sprintf("192.0.2.%d", i+2))))(t)
 				time.Sleep(10 * time.Second)
 			}
 			synctest.Wait()
@@ -412,7 +413,7 @@ func TestResubscribeWithAnotherFile(t *testing.T) {
 			}
 			return nil
 		}
-		w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := w.kept(d, "first")
 		m, stop := w.run(config)
 		w.await(m, "synced 1/0")
@@ -447,7 +448,7 @@ func TestResubscribeWithoutFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := new(disk)
-		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := w.kept(d, "first")
 		m, stop := w.run(config)
 		w.await(m, "synced 1/0")
@@ -505,7 +506,7 @@ func TestKey(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				d := new(disk)
-				w.serve(service(t, "web.fed.example", "192.0.2.1"))
+				w.serve(services.At("web.fed.example", "192.0.2.1"))
 				config := w.kept(d, "catalog")
 				change(&config)
 				m, _ := w.run(config)

@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // neverStale fails the test when a service is stale, or the owner lost, in what was
@@ -27,7 +28,7 @@ func (w *world) neverStale() {
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+		w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 		config := w.config()
 		refuse := true
 		config.Rules.Admit = func(s *federation.Service) *federation.InvalidError {
@@ -97,7 +98,7 @@ func limited(t *testing.T, w *world) (m *consumer.Mirror, registry *owner.Regist
 	t.Helper()
 	config := w.config()
 	config.Rules.MaxServices = 2
-	registry, _ = w.serve(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+	registry, _ = w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"))
 	m, _ = w.run(config)
 	w.await(m, "synced 2/0")
 	time.Sleep(10 * time.Minute)
@@ -115,8 +116,8 @@ func TestFreedRoom(t *testing.T) {
 		w := newWorld(t)
 		config := w.config()
 		config.Rules.MaxServices = 2
-		registry, _ := w.serve(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"),
-			service(t, "c.fed.example", "192.0.2.3"), service(t, "d.fed.example", "192.0.2.4"))
+		registry, _ := w.serve(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"),
+			services.At("c.fed.example", "192.0.2.3"), services.At("d.fed.example", "192.0.2.4"))
 		m, _ := w.run(config)
 		w.await(m, "synced 2/0")
 		time.Sleep(10 * time.Minute)

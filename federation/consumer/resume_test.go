@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // many is how many services there are in tests of resumed streams: enough for eight
@@ -25,7 +26,7 @@ const many = 300
 // shop returns the i-th service of an owner. Text makes it another version.
 func shop(t *testing.T, i int, text string) *federation.Service {
 	t.Helper()
-	s := service(t, fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
+	s := services.At(fmt.Sprintf("s%d.fed.example", i), "192.0.2.1")
 	s.SANs = []string{"spiffe://fed.example/shop"}
 	s.Description = text
 	return s
@@ -363,7 +364,7 @@ func TestReplicaWithoutResume(t *testing.T) {
 func TestAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		config := w.config()
 		unwanted := errors.New("they have been here before")
 		var path wire.Path

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // Silence ends a catalog of which something came, but not one whose end will be
@@ -69,7 +70,7 @@ func TestRetention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"), service(t, "db.fed.example", "192.0.2.3"))
+				_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"), services.At("db.fed.example", "192.0.2.3"))
 				config := w.config()
 				config.Rules.Retention = retention
 				m, _ := w.run(config)
@@ -156,7 +157,7 @@ func TestLog(t *testing.T) {
 		m, _ := w.run(w.config())
 		time.Sleep(time.Hour)
 		w.wantLog(`WARN msg="not connected to owner, still trying"`)
-		_, stop := w.serve(service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(services.At("web.fed.example", "192.0.2.1"))
 		time.Sleep(time.Hour)
 		w.wantLog(`INFO msg="connected to owner"`, `INFO msg="owner is synced" services=1 refused=0`)
 		stop()

@@ -1,16 +1,13 @@
 package consumer_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -26,6 +22,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -34,17 +33,18 @@ const ownerAddress = "owner.example:8008"
 // world is a mirror and its owners on a network in memory. It must be made inside a
 // bubble.
 type world struct {
+	network.Network
+
 	t         *testing.T
-	authority *mtls.Authority // nil without TLS, as the next
-	consumer  *mtls.Source
+	authority *mtls.Authority // nil without TLS
+	identity  *pki.Identity
+	log       testlog.Buffer
 
 	// Read by the mirror while it runs.
 	publish func(consumer.Changes)  // what Publish does besides; may be nil
 	wrap    func(net.Conn) net.Conn // around each connection of the mirror; may be nil
 
 	mu        sync.Mutex // guards the fields below
-	listeners map[string]*bufconn.Listener
-	changed   chan struct{} // closed when the identity changes
 	dialed    []time.Time
 	set       time.Duration                  // by which the wall clock is set forward, or back
 	stopped   time.Duration                  // for which the process was stopped: both clocks went on
@@ -53,17 +53,13 @@ type world struct {
 	published []consumer.Changes
 	observed  []string // what the observer was told, in order
 	answers   []string // of the mirror, as the scripted owner heard them
-	log       bytes.Buffer
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newPlainWorld(t)
-	var err error
-	if w.authority, err = mtls.NewAuthority("test", 100*365*24*time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	w.consumer = w.source("consumer.example")
+	w.authority = pki.New(t)
+	w.identity = pki.NewIdentity(pki.Source(t, w.authority, pki.Named("consumer.example")))
 	return w
 }
 
@@ -72,52 +68,19 @@ func newWorld(t *testing.T) *world {
 // and is another with each handshake.
 func newPlainWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{
-		t: t, listeners: make(map[string]*bufconn.Listener), changed: make(chan struct{}),
-		services: make(map[string]*federation.Service),
-	}
-}
-
-func (w *world) source(name string) *mtls.Source {
-	w.t.Helper()
-	dir := w.t.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	issued := must.Get(w.authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
-	must.Do(w.t, issued.WriteFiles(files))
-	return must.Get(mtls.Load(files, nil))(w.t)
-}
-
-// identity is a stream.Identity that changes when the test says so. That of
-// package mtls waits for the file system, which no bubble knows.
-type identity struct{ *world }
-
-func (i identity) Credentials(address string) credentials.TransportCredentials {
-	if i.consumer == nil {
-		return insecure.NewCredentials()
-	}
-	return mtls.Consumer{Source: i.consumer}.Credentials(address)
-}
-
-func (i identity) Changed() <-chan struct{} {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.changed
-}
-
-func (identity) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	plain := &pki.Identity{Of: func(string) credentials.TransportCredentials { return insecure.NewCredentials() }}
+	return &world{t: t, identity: plain, services: make(map[string]*federation.Service)}
 }
 
 // config returns what most tests use.
 func (w *world) config() consumer.Config {
 	start := time.Now()
 	return consumer.Config{
-		Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: identity{w}, Dial: w.dial},
+		Subscription: consumer.Subscription{Addresses: []string{ownerAddress}, Identity: w.identity, Dial: w.dial},
 		Rules:        catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour},
 		Publish:      w.apply,
 		Observer:     observer{w},
-		Logger:       slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Logger:       w.log.Logger(),
 		Clock: func() (time.Time, time.Duration) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -131,17 +94,7 @@ func (w *world) config() consumer.Config {
 func (w *world) run(config consumer.Config) (m *consumer.Mirror, stop func()) {
 	w.t.Helper()
 	m = must.Get(consumer.New(config))(w.t)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run returns %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return m, stop
+	return m, must.Run(w.t, m.Run)
 }
 
 // apply is what the mirrors of a world publish to.
@@ -250,8 +203,6 @@ func (w *world) told() []string {
 // logged returns what was logged, once what is under way has come to rest.
 func (w *world) logged() string {
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	return w.log.String()
 }
 
@@ -260,9 +211,7 @@ func (w *world) logged() string {
 func (w *world) wantLog(want ...string) {
 	w.t.Helper()
 	text := w.logged()
-	w.mu.Lock()
 	w.log.Reset()
-	w.mu.Unlock()
 	lines := slices.Collect(strings.Lines(text))
 	if len(lines) != len(want) {
 		w.t.Errorf("%d lines, want %d:\n%s", len(lines), len(want), text)
@@ -308,40 +257,12 @@ func (w *world) heard() []string {
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
 	w.dialed = append(w.dialed, time.Now())
-	listener := w.listeners[address]
 	w.mu.Unlock()
-	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	}
-	conn, err := listener.DialContext(ctx)
+	conn, err := w.Dial(ctx, address)
 	if err != nil || w.wrap == nil {
 		return conn, err
 	}
 	return w.wrap(conn), nil
-}
-
-// serveOn runs an owner until the test ends, or the returned function is called.
-func (w *world) serveOn(address string, serve func(ctx context.Context, listener net.Listener) error) (stop func()) {
-	listener := bufconn.Listen(256 << 10)
-	w.mu.Lock()
-	w.listeners[address] = listener
-	w.mu.Unlock()
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- serve(ctx, listener) }()
-	stop = sync.OnceFunc(func() {
-		w.mu.Lock()
-		if w.listeners[address] == listener {
-			delete(w.listeners, address)
-		}
-		w.mu.Unlock()
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("owner failed: %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
 }
 
 // serve runs a good owner.
@@ -350,17 +271,9 @@ func (w *world) serve(services ...*federation.Service) (registry *owner.Registry
 	registry = owner.NewRegistry()
 	must.Get(registry.Set(services))(w.t)
 	server := must.Get(owner.New(owner.Config{
-		Registry: registry, Credentials: w.source("owner.example").Server(), Logger: slog.New(slog.DiscardHandler),
+		Registry: registry, Credentials: pki.Source(w.t, w.authority, pki.Named("owner.example")).Server(), Logger: slog.New(slog.DiscardHandler),
 	}))(w.t)
-	return registry, w.serveOn(ownerAddress, server.Serve)
-}
-
-// rotate tells the mirror that the identity has changed.
-func (w *world) rotate() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	close(w.changed)
-	w.changed = make(chan struct{})
+	return registry, w.Serve(w.t, ownerAddress, server.Serve)
 }
 
 // misbehave runs an owner that follows the script.
@@ -368,7 +281,7 @@ func (w *world) misbehave(script string) (stop func()) {
 	w.t.Helper()
 	parsed := must.Get(faultowner.Parse(script))(w.t)
 	scripted := faultowner.New(faultowner.Config{
-		Script: parsed, Credentials: w.source("owner.example").Server(),
+		Script: parsed, Credentials: pki.Source(w.t, w.authority, pki.Named("owner.example")).Server(),
 		Event: func(what string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -377,22 +290,7 @@ func (w *world) misbehave(script string) (stop func()) {
 			}
 		},
 	})
-	return w.serveOn(ownerAddress, scripted.Serve)
-}
-
-type lockedWriter struct{ w *world }
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return l.w.log.Write(p)
-}
-
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
+	return w.Serve(w.t, ownerAddress, scripted.Serve)
 }
 
 type observer struct{ *world }
@@ -412,19 +310,6 @@ func (o observer) Ended(code codes.Code) { o.count("ended " + code.String()) }
 func (o observer) FileFailed()           { o.count("file failed") }
 
 func (o observer) Published(time.Duration) { o.count("published") }
-
-// service is a service with one endpoint, named after the first label of its fqdn.
-func service(t *testing.T, name, address string) *federation.Service {
-	t.Helper()
-	fqdn := must.Get(federation.ParseFQDN(name))(t)
-	a := must.Get(federation.ParseAddress(address))(t)
-	label, _, _ := strings.Cut(name, ".")
-	return &federation.Service{
-		Name: label, FQDN: fqdn,
-		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
-		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-	}
-}
 
 // nothing is an owner that does not answer.
 func nothing(ctx context.Context, _ net.Listener) error {

@@ -2,6 +2,7 @@
 package testlog
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,26 @@ func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// Lines returns the lines that were logged, each with its end.
+func (b *Buffer) Lines() []string { return slices.Collect(strings.Lines(b.String())) }
+
+// Reset forgets what was logged.
+func (b *Buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text.Reset()
+}
+
+// Logger returns a logger that writes here, without the time of day.
+func (b *Buffer) Logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // Count returns the number of lines that contain all of the texts.
