@@ -14,6 +14,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -23,7 +25,7 @@ func TestLife(t *testing.T) {
 		w := newWorld(t)
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		stop := func() {}
-		serve := func() { _, stop = w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1")) }
+		serve := func() { _, stop = w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1")) }
 		for _, step := range []struct {
 			what      string
 			do        func()
@@ -68,7 +70,7 @@ func TestLogOfRetries(t *testing.T) {
 		lines   int // of the first ones
 	}{
 		"nobody listens":      {func(*world) {}, 1000, 1},
-		"hang in handshake":   {func(w *world) { w.listen(ownerAddress) }, 1000, 1},
+		"hang in handshake":   {func(w *world) { w.Listen(ownerAddress) }, 1000, 1},
 		"proxy without owner": {func(w *world) { w.misbehave(ownerAddress, "status Unavailable") }, 100, 0}, // the loss had that reason
 		"stream ends at once": {func(w *world) { w.misbehave(ownerAddress, "status OK") }, 100, 1},
 		"every service is refused": {
@@ -78,19 +80,19 @@ func TestLogOfRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				c := w.owner(ownerAddress)
 				c.Retention = 0
 				b := w.attach(w.block(1, c))
 				time.Sleep(time.Minute)
 				stop()
 				synctest.Wait()
-				before := len(w.lines())
+				before := len(w.log.Lines())
 				tc.fail(w)
 				for w.attempts() < tc.retries {
 					time.Sleep(time.Minute)
 				}
-				if lines := w.lines(); len(lines) != before+tc.lines {
+				if lines := w.log.Lines(); len(lines) != before+tc.lines {
 					t.Errorf("%d lines before the retries, %d after, want %d:\n%s", before, len(lines), before+tc.lines, strings.Join(lines, ""))
 				}
 				if got := look(b, "web.fed.example"); got != "192.0.2.1 30 stale" {
@@ -106,12 +108,12 @@ func TestReturn(t *testing.T) {
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+			_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 			b := w.attach(w.block(1, w.owner(ownerAddress)))
 			time.Sleep(time.Hour)
 			stop()
 			time.Sleep(10 * time.Minute)
-			w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.2"))
+			w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.2"))
 			for range 61 {
 				if look(b, "web.fed.example") == "192.0.2.2 60" {
 					return
@@ -190,7 +192,7 @@ func TestRetention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "db.fed.example", "192.0.2.3"))
+				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("db.fed.example", "192.0.2.3"))
 				c := w.owner(ownerAddress)
 				c.Retention = retention
 				b := w.attach(w.block(1, c))
@@ -330,11 +332,11 @@ func TestHungOwner(t *testing.T) {
 			first = false
 			return &cable{Conn: conn, cut: cut, closed: make(chan struct{})}
 		}
-		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Hour)
 		close(cut)
-		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.2"))
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.2")))(t)
 		lost := time.Now()
 		for look(b, "web.fed.example") == "192.0.2.1 60" {
 			time.Sleep(time.Second)
@@ -373,8 +375,8 @@ func TestTooManyPings(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		// Each loss lasts for a second, and a look may fall on either end of it.
-		if n := strings.Count(strings.Join(w.lines(), ""), "set keepalive"); n != 3 || stale > 2*n || w.attempts() != 4 {
-			t.Errorf("interval doubled %d times, %d attempts, %d s stale:\n%s", n, w.attempts(), stale, strings.Join(w.lines(), ""))
+		if n := strings.Count(strings.Join(w.log.Lines(), ""), "set keepalive"); n != 3 || stale > 2*n || w.attempts() != 4 {
+			t.Errorf("interval doubled %d times, %d attempts, %d s stale:\n%s", n, w.attempts(), stale, strings.Join(w.log.Lines(), ""))
 		}
 	})
 }
@@ -409,7 +411,7 @@ func TestRefusedServiceStays(t *testing.T) {
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress), w.owner("b.example:8008")))
 		for _, step := range []struct {
 			after time.Duration
@@ -438,7 +440,7 @@ func TestGrace(t *testing.T) {
 func TestDenialsOfLostOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		c := w.owner(ownerAddress)
 		c.Retention = 10 * time.Minute
 		b := w.attach(w.block(1, c, w.owner("never.example:8008")))
@@ -476,7 +478,7 @@ func TestDenialsOfLostOwner(t *testing.T) {
 func TestSerial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		serial := func() uint32 { return b.Zone().SOA("fed.example.").Serial }
 		time.Sleep(time.Hour)
@@ -501,7 +503,7 @@ func TestSerial(t *testing.T) {
 func TestFlood(t *testing.T) {
 	w := newWorld(t)
 	flood, _ := w.misbehave(ownerAddress, "flood 100000000 a a.fed.example 192.0.2.1")
-	neighbour, _ := w.serve("b.example:8008", service(t, "web.fed.example", "192.0.2.0"))
+	neighbour, _ := w.serve("b.example:8008", services.At("web.fed.example", "192.0.2.0"))
 	b := w.attach(w.block(1, w.owner(ownerAddress), w.owner("b.example:8008")))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -523,7 +525,7 @@ func TestFlood(t *testing.T) {
 	for i := 1; i <= 100 || flooded() < before+1000; i++ {
 		address := fmt.Sprintf("192.0.2.%d", i%200)
 		start := time.Now()
-		mustUpsert(t, neighbour, service(t, "web.fed.example", address))
+		must.Get(neighbour.Upsert(services.At("web.fed.example", address)))(t)
 		await(address + " 60")
 		slowest = max(slowest, time.Since(start))
 	}

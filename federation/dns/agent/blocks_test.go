@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // What a reload changes in the zones is there at once, and the stream goes on
@@ -21,7 +22,7 @@ func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
-			service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+			services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		if got := look(before, "api.other.example"); w.state() != "synced 1/0" || got != "kind 0" {
@@ -30,7 +31,7 @@ func TestReload(t *testing.T) {
 
 		config := w.block(2, w.owner(ownerAddress))
 		config.Zone.Owners[0].TTL = 10
-		config.Zone.Owners[0].Origins = append(config.Zone.Owners[0].Origins, fqdn(t, "other.example"))
+		config.Zone.Owners[0].Origins = append(config.Zone.Owners[0].Origins, services.FQDN("other.example"))
 		after := w.attach(config)
 		if got := look(after, "web.fed.example"); got != "192.0.2.1 10" {
 			t.Errorf("web is %s with another TTL", got)
@@ -53,7 +54,7 @@ func TestReload(t *testing.T) {
 		if got := look(last, "api.other.example"); got != "kind 0" || w.state() != "synced 1/0" {
 			t.Errorf("owner is %s, api is %s", w.state(), got)
 		}
-		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.3"))
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.3")))(t)
 		time.Sleep(time.Second)
 		if got := look(last, "web.fed.example"); got != "192.0.2.3 60" || w.attempts() != 2 {
 			t.Errorf("web is %s after %d attempts", got, w.attempts())
@@ -71,7 +72,7 @@ func TestReloadOfConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				before := w.attach(w.block(1, w.owner(ownerAddress)))
 				time.Sleep(time.Minute)
 				c := w.owner(ownerAddress)
@@ -98,14 +99,14 @@ func TestReloadOfConnection(t *testing.T) {
 func TestReloadOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		c := w.owner(ownerAddress)
 		c.Retention, c.Settle, c.MaxServices = 90*time.Minute, time.Minute, 1
 		after := w.attach(w.block(2, c))
 		w.agent.Detach(before)
-		mustUpsert(t, registry, service(t, "one.too.many.fed.example", "192.0.2.2"))
+		must.Get(registry.Upsert(services.At("one.too.many.fed.example", "192.0.2.2")))(t)
 		time.Sleep(time.Minute)
 		if got := look(after, "web.fed.example"); got != "192.0.2.1 60" || w.attempts() != 1 || w.counted("refused "+ownerAddress+" limit") != 1 {
 			t.Errorf("web is %s after %d attempts, owner is %s", got, w.attempts(), w.state())
@@ -143,7 +144,7 @@ func TestReloadOfRetention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				c := w.owner(ownerAddress)
 				c.Retention = time.Hour
 				before := w.attach(w.block(1, c))
@@ -232,12 +233,12 @@ func TestReloadsChangeNothing(t *testing.T) {
 func TestReloadWithoutOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		c := w.owner(ownerAddress)
 		c.Retention = time.Hour
 		before := w.attach(w.block(1, c))
 		time.Sleep(time.Minute)
-		w.listen(ownerAddress) // where nobody answers
+		w.Listen(ownerAddress) // where nobody answers
 		c.MaxMessage++
 		b := w.attach(w.block(2, c))
 		w.agent.Detach(before)
@@ -256,10 +257,10 @@ func TestReloadWithoutOwner(t *testing.T) {
 func TestSharedOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		first := w.attach(w.block(1, w.owner(ownerAddress)))
 		config := w.block(1, w.owner(ownerAddress))
-		config.Zone.Owners[0].Origins[0] = fqdn(t, "other.example")
+		config.Zone.Owners[0].Origins[0] = services.FQDN("other.example")
 		second := w.attach(config)
 		time.Sleep(time.Minute)
 		// Where the owner was faster than the second block, the service that it was
@@ -284,7 +285,7 @@ func TestSharedOwner(t *testing.T) {
 
 		// Also within one server block.
 		config = w.block(1, w.owner(ownerAddress), w.owner(ownerAddress))
-		config.Zone.Owners[1].Origins[0] = fqdn(t, "other.example")
+		config.Zone.Owners[1].Origins[0] = services.FQDN("other.example")
 		both := w.attach(config)
 		if one, two := look(both, "web.fed.example"), look(both, "api.other.example"); one != "192.0.2.1 60" || two != "192.0.2.2 60" {
 			t.Errorf("web is %s, api is %s", one, two)
@@ -292,7 +293,7 @@ func TestSharedOwner(t *testing.T) {
 		w.agent.Detach(both)
 
 		w.agent.Detach(first)
-		mustUpsert(t, registry, service(t, "api.other.example", "192.0.2.3"))
+		must.Get(registry.Upsert(services.At("api.other.example", "192.0.2.3")))(t)
 		time.Sleep(time.Second)
 		if got := look(second, "api.other.example"); got != "192.0.2.3 60" || w.attempts() != attempts {
 			t.Errorf("api is %s after %d attempts", got, w.attempts())
@@ -305,7 +306,7 @@ func TestSharedOwner(t *testing.T) {
 func TestSharedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		plain, named, pinned := w.owner(ownerAddress), w.owner(ownerAddress), w.owner(ownerAddress)
 		named.ServerName = "owner.example"
 		id := must.Get(federation.ParseID("owner.example"))(t)
@@ -341,7 +342,7 @@ func TestSharedAddress(t *testing.T) {
 func TestAttachFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		broken := w.owner("b.example:8008")
 		broken.Identity.Files.Key = w.files.CA
 		if _, err := w.agent.Attach(w.block(1, w.owner(ownerAddress), broken)); err == nil {
@@ -354,7 +355,7 @@ func TestAttachFails(t *testing.T) {
 
 		b := w.attach(w.block(2, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
-		lines := w.lines()
+		lines := w.log.Lines()
 		_, err := w.agent.Attach(w.block(3, w.owner(ownerAddress), w.owner("c.example:8008"), broken))
 		if want := "owner b.example:8008: key " + w.files.CA; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error is %v, want %s", err, want)
@@ -363,7 +364,7 @@ func TestAttachFails(t *testing.T) {
 		if got := look(b, "web.fed.example"); w.state() != "synced 1/0" || w.attempts() != 1 || got != "192.0.2.1 60" {
 			t.Errorf("owner is %s after %d attempts, web is %s", w.state(), w.attempts(), got)
 		}
-		if diff := cmp.Diff(lines, w.lines()); diff != "" {
+		if diff := cmp.Diff(lines, w.log.Lines()); diff != "" {
 			t.Errorf("logged (-before +after):\n%s", diff)
 		}
 	})
@@ -374,8 +375,8 @@ func TestAttachFails(t *testing.T) {
 func TestRetain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
-		w.serve("b.example:8008", service(t, "api.fed.example", "192.0.2.2"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.serve("b.example:8008", services.At("api.fed.example", "192.0.2.2"))
 		running := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		abandoned := w.attach(w.block(2, w.owner("b.example:8008"), w.owner(ownerAddress)))
@@ -402,12 +403,12 @@ func TestRetain(t *testing.T) {
 func TestDetach(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"between attempts":  func(*world) {},
-		"in the handshake":  func(w *world) { w.listen(ownerAddress) },
+		"in the handshake":  func(w *world) { w.Listen(ownerAddress) },
 		"in a stream":       func(w *world) { w.misbehave(ownerAddress, "hang") },
 		"in a part":         func(w *world) { w.misbehave(ownerAddress, "announce\nservices 0 20 fed.example") },
 		"refusing for ever": func(w *world) { w.misbehave(ownerAddress, "wait 1s\nresend a a.other.example 192.0.2.1") },
 		"parked":            func(w *world) { w.misbehave(ownerAddress, "status Unauthenticated") },
-		"synced":            func(w *world) { w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1")) },
+		"synced":            func(w *world) { w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -521,7 +522,7 @@ func TestReady(t *testing.T) {
 func TestReloadTakesSerialsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		serial := before.Zone().SOA("fed.example.").Serial

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // A machine that starts with its clock two days behind restores the catalog as what
@@ -26,7 +28,7 @@ func TestBootedBehind(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				file := filepath.Join(t.TempDir(), "catalog")
-				web := service(t, "web.fed.example", "192.0.2.1")
+				web := services.At("web.fed.example", "192.0.2.1")
 				_, stop := w.serve(ownerAddress, web)
 				b := w.attach(w.block(1, w.kept(file)))
 				time.Sleep(time.Hour)
@@ -82,7 +84,7 @@ func TestBootedBehind(t *testing.T) {
 func TestRetentionWhileSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Hour)
 		stop()
@@ -108,7 +110,7 @@ func TestRetentionWhileSuspended(t *testing.T) {
 func TestRetentionWhileClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		b := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Hour)
 		stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // disk is a store that hangs in some of its calls until it is released.
@@ -64,7 +65,7 @@ func TestDiskHangs(t *testing.T) {
 				d.released = make(chan struct{})
 				w.store = &d
 				w.start()
-				w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				began := time.Now()
 				file := filepath.Join(t.TempDir(), "catalog")
 				b := w.attach(w.block(1, w.kept(file)))
@@ -102,8 +103,8 @@ func TestDiskHangs(t *testing.T) {
 				if took := time.Since(began); took > 6*time.Second {
 					t.Errorf("detach took %v", took)
 				}
-				if !strings.Contains(strings.Join(w.lines(), ""), tc.log) {
-					t.Errorf("the disk is not reported:\n%s", strings.Join(w.lines(), ""))
+				if !strings.Contains(strings.Join(w.log.Lines(), ""), tc.log) {
+					t.Errorf("the disk is not reported:\n%s", strings.Join(w.log.Lines(), ""))
 				}
 				failures := w.counted("persist " + ownerAddress)
 				if close(d.released); failures == 0 {
@@ -186,7 +187,7 @@ func TestBrokenFilesStay(t *testing.T) {
 		dir := t.TempDir()
 		link, file := filepath.Join(dir, "link"), filepath.Join(dir, "file")
 		must.Do(t, os.Symlink("file", link))
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		for _, content := range []string{"first", "second"} {
 			must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 			w.start()

@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // idOwner sends events, each a minute after the answer to the one before, and
@@ -58,7 +59,7 @@ func (o *idOwner) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamSe
 func TestDeleteByResourceID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		web, api := service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2")
+		web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")
 		o := &idOwner{
 			options: []grpc.ServerOption{grpc.Creds(w.source(ownerAddress).Server())},
 			events: []federation.Event{

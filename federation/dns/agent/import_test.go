@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // filter returns a filter of names, and of labels, which have an '='.
@@ -43,7 +44,7 @@ func (w *world) importing(configuration any, texts string) agent.BlockConfig {
 // tier is a service with a label.
 func tier(t *testing.T, name, address, value string) *federation.Service {
 	t.Helper()
-	s := service(t, name, address)
+	s := services.At(name, address)
 	s.Labels = []federation.Pair{{Key: "tier", Value: value}}
 	return s
 }
@@ -74,7 +75,7 @@ func TestImport(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
 			tier(t, "web.fed.example", "192.0.2.1", "public"), tier(t, "api.fed.example", "192.0.2.2", "private"),
-			tier(t, "db.int.fed.example", "192.0.2.3", "public"), service(t, "far.other.example", "192.0.2.4"))
+			tier(t, "db.int.fed.example", "192.0.2.3", "public"), services.At("far.other.example", "192.0.2.4"))
 		b := w.attach(w.importing(1, "*.fed.example tier=public"))
 		time.Sleep(time.Minute)
 		want := func(web, api, db string, state string, left int) {
@@ -91,9 +92,9 @@ func TestImport(t *testing.T) {
 		}
 		const is1, is2, is3, gone = "192.0.2.1 60", "192.0.2.2 60", "192.0.2.3 60", "NXDOMAIN"
 		want(is1, gone, is3, "synced 2/0", 2)
-		mustUpsert(t, registry, tier(t, "api.fed.example", "192.0.2.2", "public"))
+		must.Get(registry.Upsert(tier(t, "api.fed.example", "192.0.2.2", "public")))(t)
 		want(is1, is2, is3, "synced 3/0", 1)
-		mustUpsert(t, registry, tier(t, "web.fed.example", "192.0.2.9", "private"))
+		must.Get(registry.Upsert(tier(t, "web.fed.example", "192.0.2.9", "private")))(t)
 		want(gone, is2, is3, "synced 2/0", 2)
 		registry.Delete("web")
 		want(gone, is2, is3, "synced 2/0", 1)
@@ -108,10 +109,10 @@ func TestImport(t *testing.T) {
 func TestImportBeforeRename(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.corp.internal", "192.0.2.1"), service(t, "api.lab.internal", "192.0.2.2"),
-			service(t, "zz.fed.example", "192.0.2.3"))
+		w.serve(ownerAddress, services.At("web.corp.internal", "192.0.2.1"), services.At("api.lab.internal", "192.0.2.2"),
+			services.At("zz.fed.example", "192.0.2.3"))
 		config := w.importing(1, "*.corp.internal")
-		config.Zone.Owners[0].Renames = []zone.Rename{{From: fqdn(t, "corp.internal"), To: fqdn(t, "fed.example")}}
+		config.Zone.Owners[0].Renames = []zone.Rename{{From: services.FQDN("corp.internal"), To: services.FQDN("fed.example")}}
 		b := w.attach(config)
 		time.Sleep(time.Minute)
 		if web, zz := look(b, "web.fed.example"), look(b, "zz.fed.example"); web != "192.0.2.1 60" || zz != "NXDOMAIN" || w.notImported() != 2 || w.refusedAny() {
@@ -186,7 +187,7 @@ func TestReloadChangesImport(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
 					services := []*federation.Service{
-						service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"),
+						services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"),
 					}
 					_, stop := w.serve(ownerAddress, services...)
 					before := w.attach(w.importing(1, tc.before))
@@ -232,7 +233,7 @@ func TestReloadChangesImport(t *testing.T) {
 func TestReloadImportsMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		services := []*federation.Service{service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2")}
+		services := []*federation.Service{services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")}
 		_, stop := w.serve(ownerAddress, services...)
 		before := w.attach(w.importing(1, "web.fed.example"))
 		time.Sleep(time.Minute)
@@ -261,9 +262,9 @@ func TestReloadImportsMore(t *testing.T) {
 func TestReloadWithoutNeighbour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "out.example", "192.0.2.2"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("out.example", "192.0.2.2"))
 		const neighbour = "owner.example:8009"
-		w.serve(neighbour, service(t, "api.fed.example", "192.0.2.3"))
+		w.serve(neighbour, services.At("api.fed.example", "192.0.2.3"))
 		one, two := w.owner(ownerAddress), w.owner(neighbour)
 		before := w.attach(w.block(1, one, two))
 		time.Sleep(time.Minute)
@@ -302,7 +303,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 			for i := range next {
 				config := w.importing(generation, texts[i])
 				if i == 1 {
-					config.Zone.Owners[0].Origins = append(config.Zone.Owners[0].Origins, fqdn(t, "other.example"))
+					config.Zone.Owners[0].Origins = append(config.Zone.Owners[0].Origins, services.FQDN("other.example"))
 				}
 				next[i] = w.attach(config)
 			}
@@ -328,7 +329,7 @@ func TestImportOfTwoBlocks(t *testing.T) {
 					s.Labels = nil
 				}
 				what = fmt.Sprint("up ", name, s.Labels)
-				mustUpsert(t, registry, s)
+				must.Get(registry.Upsert(s))(t)
 				published[name] = s
 			}
 			for _, at := range []time.Duration{0, 10 * time.Second} {
@@ -372,11 +373,11 @@ func TestImportOrRefuse(t *testing.T) {
 		t.Run(tc.first+" and "+tc.second, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"),
-					service(t, "out.example", "192.0.2.3"))
+				w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"),
+					services.At("out.example", "192.0.2.3"))
 				w.attach(w.importing(1, tc.first))
 				second := w.importing(1, tc.second)
-				second.Zone.Owners[0].Origins[0] = fqdn(t, "other.example")
+				second.Zone.Owners[0].Origins[0] = services.FQDN("other.example")
 				w.attach(second)
 				time.Sleep(time.Minute)
 				// The first block may have been alone when the owner announced them.
@@ -393,7 +394,7 @@ func TestImportOrRefuse(t *testing.T) {
 func TestImportUnderFlips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		other, _ := w.serve("other.example:8008", tier(t, "api.fed.example", "192.0.2.2", "public"))
 		c := w.owner(ownerAddress)
 		c.Import = filter(t, "tier=public")
@@ -401,7 +402,7 @@ func TestImportUnderFlips(t *testing.T) {
 		time.Sleep(time.Minute)
 		asking := ask(b, map[string]string{"api.fed.example": "192.0.2.2 60"})
 		flip(t, registry, 2000)
-		mustUpsert(t, other, tier(t, "new.fed.example", "192.0.2.5", "none"))
+		must.Get(other.Upsert(tier(t, "new.fed.example", "192.0.2.5", "none")))(t)
 		flip(t, registry, 2001)
 		time.Sleep(time.Second)
 		asking.stop(t)
@@ -421,7 +422,7 @@ func flip(t *testing.T, registry *owner.Registry, times int) {
 	t.Helper()
 	for i := range times {
 		value := []string{"private", "public"}[i%2]
-		mustUpsert(t, registry, tier(t, "web.fed.example", "192.0.2.1", value))
+		must.Get(registry.Upsert(tier(t, "web.fed.example", "192.0.2.1", value)))(t)
 		if i%50 == 0 {
 			time.Sleep(time.Millisecond) // the owner sends only the last version of several
 		}
@@ -438,8 +439,8 @@ func TestRestartImportsLess(t *testing.T) {
 			c.Import = filter(t, texts)
 			return w.block(1, c)
 		}
-		_, stop := w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"),
-			service(t, "c.fed.example", "192.0.2.3"))
+		_, stop := w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"),
+			services.At("c.fed.example", "192.0.2.3"))
 		b := w.attach(config("a.fed.example b.fed.example"))
 		time.Sleep(time.Minute)
 		w.agent.Detach(b)

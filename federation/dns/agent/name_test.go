@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 func ids(t *testing.T, names ...string) (ids []federation.ID) {
@@ -26,7 +27,7 @@ func ids(t *testing.T, names ...string) (ids []federation.ID) {
 
 // gone are the log lines on owners that a reload has dropped.
 func (w *world) gone() (lines []string) {
-	for _, line := range w.lines() {
+	for _, line := range w.log.Lines() {
 		if strings.Contains(line, "has left the configuration") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
@@ -92,7 +93,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.fed.example", "192.0.2.2"))
+				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2"))
 				before := w.owner(ownerAddress)
 				before.Retention = time.Hour
 				if tc.before != nil {
@@ -142,7 +143,7 @@ func TestReloadWithoutOwnerKeepsItsName(t *testing.T) {
 func TestReloadWithAnotherIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "old.fed.example", "192.0.2.2"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
 		c := w.owner(ownerAddress)
 		c.Name, c.IDs = "shop", ids(t, "owner.example")
 		before := w.attach(w.block(1, c))
@@ -161,7 +162,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 		if w.attempts() < 3 {
 			t.Errorf("%d attempts", w.attempts())
 		}
-		w.serve("next.example:8008", service(t, "web.fed.example", "192.0.2.3"))
+		w.serve("next.example:8008", services.At("web.fed.example", "192.0.2.3"))
 		time.Sleep(2 * time.Minute)
 		if web, old := look(b, "web.fed.example"), look(b, "old.fed.example"); web != "192.0.2.3 60" || old != "NXDOMAIN" {
 			t.Errorf("web is %s and old is %s, owner is %s", web, old, w.state())
@@ -176,7 +177,7 @@ func TestReloadWithAnotherIdentity(t *testing.T) {
 func TestTwoBlocksOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		unnamed := w.owner(ownerAddress, "b.example:8008")
 		w.attach(w.block(1, unnamed))
 		named := unnamed
@@ -214,7 +215,7 @@ func TestFormerNamesOfFile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				file := filepath.Join(t.TempDir(), "catalog")
-				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(service(t, "web.fed.example", "192.0.2.1"))}}
+				s := &snapshot.Snapshot{Owner: tc.owner, LastUp: time.Now().Add(-time.Minute), Services: []packed.Service{packed.Of(services.At("web.fed.example", "192.0.2.1"))}}
 				must.Do(t, snapshot.Save(file, s))
 				c := w.kept(file)
 				c.Name, c.Addresses, c.ServerName, c.IDs = "shop", append(c.Addresses, "b.example:8008"), "shop.example", ids(t, "owner.example")
@@ -227,7 +228,7 @@ func TestFormerNamesOfFile(t *testing.T) {
 				if got := look(b, "web.fed.example"); got != want {
 					t.Errorf("web is %s, want %s", got, want)
 				}
-				if n := strings.Count(strings.Join(w.lines(), ""), "snapshot of another owner"); n != aside {
+				if n := strings.Count(strings.Join(w.log.Lines(), ""), "snapshot of another owner"); n != aside {
 					t.Errorf("the file was refused %d times, want %d", n, aside)
 				}
 

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -31,7 +32,7 @@ func TestOutages(t *testing.T) {
 	hang := func(w *world) (happen func()) {
 		cut := make(chan struct{})
 		w.wrap = func(conn net.Conn) net.Conn { return &cable{Conn: conn, cut: cut, closed: make(chan struct{})} }
-		w.serve(ownerAddress, service(w.t, "web.fed.example", "192.0.2.1"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		return func() { close(cut) }
 	}
 	nowhere := func(err error) func(*world) func() {

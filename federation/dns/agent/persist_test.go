@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // kept is an owner whose catalog is kept in a file for an hour.
@@ -44,7 +45,7 @@ func TestRestart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				file := filepath.Join(t.TempDir(), "catalog")
-				_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+				_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 				first := w.attach(w.block(1, w.kept(file)))
 				time.Sleep(100 * time.Minute)
 				if tc.lost > 0 {
@@ -93,7 +94,7 @@ func TestRestartAndReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "old.fed.example", "192.0.2.2"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("old.fed.example", "192.0.2.2"))
 		first := w.attach(w.block(1, w.kept(file)))
 		time.Sleep(time.Minute)
 		w.agent.Detach(first)
@@ -101,7 +102,7 @@ func TestRestartAndReturn(t *testing.T) {
 		w.start()
 		b := w.attach(w.block(1, w.kept(file)))
 		time.Sleep(time.Minute)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.3"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.3"))
 		time.Sleep(61 * time.Second)
 		if web, old := look(b, "web.fed.example"), look(b, "old.fed.example"); web != "192.0.2.3 60" || old != "NXDOMAIN" {
 			t.Errorf("web is %s, old is %s", web, old)
@@ -115,13 +116,13 @@ func TestBrokenFile(t *testing.T) {
 		w := newWorld(t)
 		file := filepath.Join(t.TempDir(), "catalog")
 		must.Do(t, os.WriteFile(file, []byte("not a catalog"), 0o600))
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		first := w.attach(w.block(1, w.kept(file)))
 		time.Sleep(time.Minute)
 		if got := look(first, "web.fed.example"); got != "192.0.2.1 60" {
 			t.Errorf("web is %s", got)
 		}
-		if n := strings.Count(strings.Join(w.lines(), ""), "catalog cannot be restored"); n != 1 || w.counted("persist "+ownerAddress) != 1 {
+		if n := strings.Count(strings.Join(w.log.Lines(), ""), "catalog cannot be restored"); n != 1 || w.counted("persist "+ownerAddress) != 1 {
 			t.Errorf("reported %d times, counted %d times", n, w.counted("persist "+ownerAddress))
 		}
 		if content, err := os.ReadFile(file + ".rejected"); err != nil || string(content) != "not a catalog" {

@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // witness asks for names all the time, and after every change of the zone.
@@ -71,7 +72,7 @@ func prefixes(t *testing.T, list ...string) (all []netip.Prefix) {
 func TestReloadNarrowsAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "meta.fed.example", "169.254.169.254"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("meta.fed.example", "169.254.169.254"))
 		c := w.owner(ownerAddress)
 		c.AllowAddresses = prefixes(t, "169.254.0.0/16")
 		before := w.attach(w.block(1, c))
@@ -105,35 +106,35 @@ func TestReloadWidens(t *testing.T) {
 		"addresses": {
 			func(*agent.BlockConfig) {},
 			func(b *agent.BlockConfig) { b.Owners[0].AllowAddresses = prefixes(t, "127.0.0.0/8") },
-			service(t, "zz.fed.example", "127.0.0.1"), "127.0.0.1 60",
+			services.At("zz.fed.example", "127.0.0.1"), "127.0.0.1 60",
 		},
 		"zones": {
 			func(*agent.BlockConfig) {},
 			func(b *agent.BlockConfig) {
-				b.Zone.Owners[0].Origins = append(b.Zone.Owners[0].Origins, fqdn(t, "other.example"))
+				b.Zone.Owners[0].Origins = append(b.Zone.Owners[0].Origins, services.FQDN("other.example"))
 			},
-			service(t, "zz.other.example", "192.0.2.9"), "192.0.2.9 60",
+			services.At("zz.other.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"import_names": {
 			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "a.fed.example b.fed.example") },
 			func(b *agent.BlockConfig) { b.Owners[0].Import = filter(t, "*.fed.example") },
-			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"max_services": {
 			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 2 },
 			func(b *agent.BlockConfig) { b.Owners[0].MaxServices = 3 },
-			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 		"max_catalog": {
 			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1600 },
 			func(b *agent.BlockConfig) { b.Owners[0].MaxCatalog = 1 << 30 },
-			service(t, "zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
+			services.At("zz.fed.example", "192.0.2.9"), "192.0.2.9 60",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), tc.refused)
+				w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), tc.refused)
 				config := w.block(1, w.owner(ownerAddress))
 				tc.narrow(&config)
 				before := w.attach(config)
@@ -172,7 +173,7 @@ func TestReloadWidens(t *testing.T) {
 				if got := look(after, "nope.fed.example"); got != "NXDOMAIN" {
 					t.Errorf("nope is %s", got)
 				}
-				if lines := strings.Join(w.lines(), ""); strings.Contains(lines, "stale") {
+				if lines := strings.Join(w.log.Lines(), ""); strings.Contains(lines, "stale") {
 					t.Errorf("the owner was lost in between:\n%s", lines)
 				}
 			})
@@ -184,19 +185,19 @@ func TestReloadWidens(t *testing.T) {
 func TestReloadAddsZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"), service(t, "api.other.example", "192.0.2.2"))
+		_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"), services.At("api.other.example", "192.0.2.2"))
 		before := w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		stop()
 		synctest.Wait()
 		config := w.block(2, w.owner(ownerAddress))
-		config.Zone.Owners[0].Origins[0] = fqdn(t, "other.example")
+		config.Zone.Owners[0].Origins[0] = services.FQDN("other.example")
 		after := w.attach(config)
 		w.agent.Detach(before)
 		asking := ask(after, map[string]string{"api.other.example": "SERVFAIL"})
 		time.Sleep(time.Minute)
 		asking.stop(t)
-		w.serve(ownerAddress, service(t, "api.other.example", "192.0.2.2"))
+		w.serve(ownerAddress, services.At("api.other.example", "192.0.2.2"))
 		time.Sleep(2 * time.Minute)
 		if api, nope := look(after, "api.other.example"), look(after, "nope.other.example"); api != "192.0.2.2 60" || nope != "NXDOMAIN" {
 			t.Errorf("api is %s, nope is %s", api, nope)
@@ -210,7 +211,7 @@ func TestFreedRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		registry, _ := w.serve(ownerAddress,
-			service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+			services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"))
 		c := w.owner(ownerAddress)
 		c.MaxServices = 2
 		b := w.attach(w.block(1, c))
@@ -228,11 +229,11 @@ func TestFreedRoom(t *testing.T) {
 
 		before := w.attempts()
 		for range 300 {
-			mustUpsert(t, registry, service(t, "b.fed.example", "192.0.2.2"))
+			must.Get(registry.Upsert(services.At("b.fed.example", "192.0.2.2")))(t)
 			time.Sleep(time.Second)
 			registry.Delete("c")
 			time.Sleep(time.Second)
-			mustUpsert(t, registry, service(t, "c.fed.example", "192.0.2.3"))
+			must.Get(registry.Upsert(services.At("c.fed.example", "192.0.2.3")))(t)
 			registry.Delete("b")
 			time.Sleep(time.Second)
 		}
@@ -246,12 +247,12 @@ func TestFreedRoom(t *testing.T) {
 func TestRenewalFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"))
+		registry, _ := w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"))
 		c := w.owner(ownerAddress)
 		c.MaxServices, c.Retention = 1, time.Hour
 		b := w.attach(w.block(1, c))
 		time.Sleep(10 * time.Minute)
-		w.listen(ownerAddress) // where nobody answers
+		w.Listen(ownerAddress) // where nobody answers
 		registry.Delete("a")
 		time.Sleep(time.Minute)
 		if got := look(b, "b.fed.example"); got != "NXDOMAIN" || w.state() != "stale 0/0" && w.state() != "syncing 0/0" && w.state() != "connecting 0/0" {

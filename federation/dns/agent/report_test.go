@@ -20,6 +20,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // explain returns why the block answers for the addresses of a name.
@@ -36,7 +37,7 @@ func TestExplain(t *testing.T) {
 		if a := explain(b, "web.fed.example"); a.Verdict != status.NotKnownYet || a.Is != "missing" || a.Owners[0].State != "connecting" || a.Owners[0].Failure == "" {
 			t.Errorf("without an owner: %+v", a)
 		}
-		registry, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		registry, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		time.Sleep(time.Minute)
 		w.state()
 		a := explain(b, "web.fed.example")
@@ -46,8 +47,8 @@ func TestExplain(t *testing.T) {
 		}
 
 		// A version that is refused, and one that is accepted after it.
-		moved := service(t, "web.elsewhere.example", "192.0.2.1")
-		mustUpsert(t, registry, moved)
+		moved := services.At("web.elsewhere.example", "192.0.2.1")
+		must.Get(registry.Upsert(moved))(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		a = explain(b, "web.elsewhere.example")
@@ -58,7 +59,7 @@ func TestExplain(t *testing.T) {
 		if len(refusals) != 1 || refusals[0].FQDN != "web.elsewhere.example." || refusals[0].Reason != "out_of_zone" {
 			t.Errorf("refusals: %+v", refusals)
 		}
-		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.1")))(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if refusals := w.agent.Owners(time.Now())[0].Refusals; len(refusals) != 0 {
@@ -88,8 +89,8 @@ func TestExplain(t *testing.T) {
 		if a.Verdict != status.NoName || len(a.Owners) != 1 || len(a.Owners[0].Gone) != 1 || a.Owners[0].Gone[0].Cause != "absent" || a.Owners[0].Gone[0].FQDN != "web.fed.example." {
 			t.Errorf("gone: %+v", a)
 		}
-		mustUpsert(t, registry, service(t, "web.fed.example", "192.0.2.1"))
-		mustUpsert(t, registry, service(t, "dns.fed.example", "192.0.2.1"))
+		must.Get(registry.Upsert(services.At("web.fed.example", "192.0.2.1")))(t)
+		must.Get(registry.Upsert(services.At("dns.fed.example", "192.0.2.1")))(t)
 		time.Sleep(time.Second)
 		registry.Delete("web")
 		time.Sleep(time.Second)
@@ -101,7 +102,7 @@ func TestExplain(t *testing.T) {
 		if a.Owners[0].NotAdmitted == "" || len(a.Owners[0].Refusals) != 1 || a.Is != "empty" {
 			t.Errorf("reserved: %+v", a)
 		}
-		mustUpsert(t, registry, service(t, "web.other.example", "192.0.2.1"))
+		must.Get(registry.Upsert(services.At("web.other.example", "192.0.2.1")))(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for name, want := range map[string]int{
@@ -123,12 +124,12 @@ func TestExplainRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const other = "other.example:8008"
-		w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
-		w.serve(other, service(t, "web.remote.example", "192.0.2.2"), service(t, "private.remote.example", "192.0.2.3"))
+		w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
+		w.serve(other, services.At("web.remote.example", "192.0.2.2"), services.At("private.remote.example", "192.0.2.3"))
 		second := w.owner(other)
 		second.Import = filter(t, "web.remote.example *.shop.remote.example")
 		c := w.block("one", w.owner(ownerAddress), second)
-		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: fqdn(t, "remote.example"), To: fqdn(t, "fed.example")})
+		c.Zone.Owners[1].Renames = append(c.Zone.Owners[1].Renames, zone.Rename{From: services.FQDN("remote.example"), To: services.FQDN("fed.example")})
 		b := w.attach(c)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -159,7 +160,7 @@ func TestServices(t *testing.T) {
 		for i := range 50 {
 			name := fmt.Sprintf("s%02d", i)
 			want = append(want, name)
-			mustUpsert(t, registry, service(t, name+".fed.example", "192.0.2.1"))
+			must.Get(registry.Upsert(services.At(name+".fed.example", "192.0.2.1")))(t)
 		}
 		w.attach(w.block("one", w.owner(ownerAddress)))
 		w.attach(w.block("one", w.owner(ownerAddress))) // each service once, all the same
@@ -213,7 +214,7 @@ func TestServices(t *testing.T) {
 func TestReportsWhileCatalogsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "stays.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(ownerAddress, services.At("stays.fed.example", "192.0.2.1"))
 		b := w.attach(w.block("one", w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -246,7 +247,7 @@ func TestReportsWhileCatalogsChange(t *testing.T) {
 			})
 		}
 		for i := range 300 {
-			mustUpsert(t, registry, service(t, fmt.Sprintf("t%d.fed.example", i%20), fmt.Sprintf("192.0.2.%d", 1+i%200)))
+			must.Get(registry.Upsert(services.At(fmt.Sprintf("t%d.fed.example", i%20), fmt.Sprintf("192.0.2.%d", 1+i%200))))(t)
 			if i%3 == 0 {
 				registry.Delete(fmt.Sprintf("t%d", i%7))
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // partDisk is a store with one catalog, whose parts it reads when the test says so.
@@ -79,7 +80,7 @@ func restored(b *agent.Block) (all []string) {
 func restoring(t *testing.T) (*world, *partDisk) {
 	t.Helper()
 	w := newWorld(t)
-	d := newPartDisk(service(t, "a.fed.example", "192.0.2.1"), service(t, "b.fed.example", "192.0.2.2"), service(t, "c.fed.example", "192.0.2.3"))
+	d := newPartDisk(services.At("a.fed.example", "192.0.2.1"), services.At("b.fed.example", "192.0.2.2"), services.At("c.fed.example", "192.0.2.3"))
 	w.store = d
 	w.start()
 	return w, d
@@ -134,7 +135,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 		"retention":   {func(c *agent.BlockConfig) { c.Owners[0].Retention = 2 * time.Hour }, "60", 1},
 		"limit":       {func(c *agent.BlockConfig) { c.Owners[0].MaxServices = 3 }, "60", 1},
 		"another zone": {func(c *agent.BlockConfig) {
-			c.Zone.Owners[0].Origins = append(c.Zone.Owners[0].Origins, fqdn(t, "more.example"))
+			c.Zone.Owners[0].Origins = append(c.Zone.Owners[0].Origins, services.FQDN("more.example"))
 		}, "60", 1},
 		"the keepalive": {func(c *agent.BlockConfig) { c.Owners[0].Keepalive = time.Hour }, "60", 2},
 	} {
@@ -173,7 +174,7 @@ func TestReloadWhileRestoring(t *testing.T) {
 					t.Errorf("%d services, %d stale, known: %t, conflicts %v, %d loads", s.Services, s.Stale, s.Known, s.Conflicts, d.loads)
 				}
 
-				w.serve(ownerAddress, service(t, "a.fed.example", "192.0.2.1"), service(t, "c.fed.example", "192.0.2.4"))
+				w.serve(ownerAddress, services.At("a.fed.example", "192.0.2.1"), services.At("c.fed.example", "192.0.2.4"))
 				time.Sleep(time.Minute)
 				want = []string{"192.0.2.1 " + tc.ttl, "NXDOMAIN", "192.0.2.4 " + tc.ttl, "NXDOMAIN"}
 				if diff := cmp.Diff(want, restored(after)); diff != "" || w.state() != "synced 2/0" {

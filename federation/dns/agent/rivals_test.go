@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // While a reload has two blocks of a zone, both may use one serial for different
@@ -16,7 +18,7 @@ func TestRivalsKeepNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const name = "fed.example."
 		w := newWorld(t)
-		registry, _ := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+		registry, _ := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 		known := func(b *agent.Block, serial uint32) bool {
 			before, _, _ := b.Zone().Since(name, serial)
 			return before != nil
@@ -27,7 +29,7 @@ func TestRivalsKeepNoHistory(t *testing.T) {
 			t.Helper()
 			before := b.Zone().SOA(name).Serial
 			n++
-			mustUpsert(t, registry, service(t, "api.fed.example", fmt.Sprintf("192.0.2.%d", n)))
+			must.Get(registry.Upsert(services.At("api.fed.example", fmt.Sprintf("192.0.2.%d", n))))(t)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if b.Zone().SOA(name).Serial == before {

@@ -21,6 +21,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -103,7 +104,7 @@ const (
 // HTTP/2 at first, and the others once a second.
 func (w *world) frames(address, first, then string) {
 	w.t.Helper()
-	listener, source := w.listen(address), w.source(address)
+	listener, source := w.Listen(address), w.source(address)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -200,7 +201,7 @@ func TestSilenceAfterCatalog(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
 					file := filepath.Join(t.TempDir(), "catalog")
-					_, stop := w.serve(ownerAddress, service(t, "web.fed.example", "192.0.2.1"))
+					_, stop := w.serve(ownerAddress, services.At("web.fed.example", "192.0.2.1"))
 					b := w.attach(w.block(1, w.kept(file))) // for an hour
 					time.Sleep(time.Minute)
 					c, silence := w.ask(b, []string{"192.0.2.1", "192.0.2.1 stale"}, nxdomain)
@@ -224,7 +225,7 @@ func TestSilenceAfterCatalog(t *testing.T) {
 					if s := w.agent.Status()[0]; !s.Expired || s.Services != 0 {
 						t.Errorf("status is %+v", s)
 					}
-					if n := strings.Count(strings.Join(w.lines(), ""), "owner is expired"); n != 1 {
+					if n := strings.Count(strings.Join(w.log.Lines(), ""), "owner is expired"); n != 1 {
 						t.Errorf("expiry is logged %d times", n)
 					}
 					silence()
@@ -243,7 +244,7 @@ func TestHungReplicaIsLeft(t *testing.T) {
 		"announces only":        silentOwners["announces only"],
 		"pings":                 silentOwners["pings"],
 		"drips":                 silentOwners["drips"],
-		"hangs in handshake":    func(w *world, address string) { w.listen(address) },
+		"hangs in handshake":    func(w *world, address string) { w.Listen(address) },
 		"does not authenticate": func(w *world, address string) { w.misbehave(address, "status Unauthenticated") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +252,7 @@ func TestHungReplicaIsLeft(t *testing.T) {
 				w := newWorld(t)
 				run(w, ownerAddress)
 				good := func() func() {
-					_, stop := w.serve(second, service(t, "web.fed.example", "192.0.2.1"))
+					_, stop := w.serve(second, services.At("web.fed.example", "192.0.2.1"))
 					return stop
 				}
 				stop := good()
@@ -296,7 +297,7 @@ func (w *world) serveWith(issued mtls.Issued, had time.Duration) (stop func()) {
 func TestHandshakeCuresItself(t *testing.T) {
 	web := func(t *testing.T) *federation.Service {
 		t.Helper()
-		return service(t, "web.fed.example", "192.0.2.1")
+		return services.At("web.fed.example", "192.0.2.1")
 	}
 	for name, tc := range map[string]struct {
 		fail   func(w *world) (mend func())
@@ -316,7 +317,7 @@ func TestHandshakeCuresItself(t *testing.T) {
 			return w.serveWith(issued, 0)
 		}, "TLS handshake: tls: failed to verify certificate: "},
 		"a proxy ends the connection": {func(w *world) func() {
-			listener := w.listen(ownerAddress)
+			listener := w.Listen(ownerAddress)
 			go func() {
 				for {
 					conn, err := listener.Accept()
@@ -359,8 +360,8 @@ func TestHandshakeCuresItself(t *testing.T) {
 					if got := w.state(); got != "synced 1/0" {
 						t.Errorf("owner is %s: %v", got, w.agent.Status()[0].Failure)
 					}
-					if n := strings.Count(strings.Join(w.lines(), ""), `error="TLS handshake`); n != 1 {
-						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.lines(), ""))
+					if n := strings.Count(strings.Join(w.log.Lines(), ""), `error="TLS handshake`); n != 1 {
+						t.Errorf("the reason is logged %d times:\n%s", n, strings.Join(w.log.Lines(), ""))
 					}
 				})
 			})
@@ -375,9 +376,9 @@ func TestLogOfFlaps(t *testing.T) {
 		w.misbehave(ownerAddress, "announce\nupsert web web.fed.example 192.0.2.1\nend\nwait 1h\nreset")
 		w.attach(w.block(1, w.owner(ownerAddress)))
 		time.Sleep(time.Minute)
-		before := len(w.lines())
+		before := len(w.log.Lines())
 		time.Sleep(time.Hour)
-		lines := w.lines()[before:]
+		lines := w.log.Lines()[before:]
 		if len(lines) != 2 || !strings.Contains(lines[0], "owner is lost") || !strings.Contains(lines[1], "owner is synced") {
 			t.Errorf("a flap is logged as\n%s", strings.Join(lines, ""))
 		}
@@ -389,10 +390,10 @@ func TestLogOfFlaps(t *testing.T) {
 		time.Sleep(time.Hour)
 		flaps := w.attempts()
 		// Two kinds of lines with their counts, and what is logged once.
-		if n := len(w.lines()); flaps < 1000 || n > 60*2*(10+1)+5 {
+		if n := len(w.log.Lines()); flaps < 1000 || n > 60*2*(10+1)+5 {
 			t.Errorf("%d lines of %d flaps", n, flaps)
 		}
-		if text := strings.Join(w.lines(), ""); !strings.Contains(text, `line="owner is synced" count=`) || !strings.Contains(text, `line="owner is lost`) {
+		if text := strings.Join(w.log.Lines(), ""); !strings.Contains(text, `line="owner is synced" count=`) || !strings.Contains(text, `line="owner is lost`) {
 			t.Error("what was left out is not counted")
 		}
 	})

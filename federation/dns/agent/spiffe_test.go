@@ -10,6 +10,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/agent"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // Without a certificate from its SPIFFE agent, an owner is one that cannot be reached:
@@ -17,7 +18,7 @@ import (
 func TestSPIFFEAgentIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.serve("files.example:8008", service(t, "web.fed.example", "192.0.2.1"))
+		w.serve("files.example:8008", services.At("web.fed.example", "192.0.2.1"))
 		id := must.Get(federation.ParseID("spiffe://owner.example/hamlet"))(t)
 		c := w.owner(ownerAddress)
 		c.Identity = mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: "unix://" + filepath.Join(t.TempDir(), "agent.sock")}}
@@ -26,8 +27,8 @@ func TestSPIFFEAgentIsAway(t *testing.T) {
 		other.Name, other.Addresses = "other", []string{"other.example:8008"} // with the same identity
 		start := time.Now()
 		block := w.block(1, w.owner("files.example:8008"), c, other)
-		block.Zone.Owners[1].Origins[0] = fqdn(t, "a.example")
-		block.Zone.Owners[2].Origins[0] = fqdn(t, "b.example")
+		block.Zone.Owners[1].Origins[0] = services.FQDN("a.example")
+		block.Zone.Owners[2].Origins[0] = services.FQDN("b.example")
 		before := w.attach(block)
 		if time.Since(start) > 0 || before.Ready() {
 			t.Errorf("the start took %v, ready is %v", time.Since(start), before.Ready())

@@ -1,13 +1,11 @@
 package agent_test
 
 import (
-	"bytes"
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +15,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -27,6 +24,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -35,6 +36,8 @@ const ownerAddress = "owner.example:8008"
 // world is an agent and its owners on a network in memory. It must be made
 // inside a bubble.
 type world struct {
+	network.Network
+
 	t         *testing.T
 	authority *mtls.Authority
 	agent     *agent.Agent
@@ -46,10 +49,10 @@ type world struct {
 	stopped   time.Duration  // for which the process was stopped: both clocks went on
 	began     time.Time
 
+	log testlog.Buffer
+
 	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener
 	dialed    []time.Time
-	log       bytes.Buffer
 	counts    map[string]int // what the observer was told
 	visible   []time.Duration
 	forgotten []string
@@ -58,8 +61,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 100*365*24*time.Hour))(t)
-	w := &world{t: t, authority: authority, listeners: make(map[string]*bufconn.Listener), counts: make(map[string]int), began: time.Now()}
+	w := &world{t: t, authority: pki.New(t), counts: make(map[string]int), began: time.Now()}
 	w.files = w.issue("consumer.example")
 	w.start()
 	return w
@@ -68,7 +70,7 @@ func newWorld(t *testing.T) *world {
 // start makes a new agent, as the start of a process does.
 func (w *world) start() {
 	w.agent = agent.New(agent.Config{
-		Logger:   slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{ReplaceAttr: withoutTime})),
+		Logger:   w.log.Logger(),
 		Observer: observer{w},
 		Dial:     w.dial,
 		Follow:   w.follow,
@@ -102,25 +104,15 @@ func (w *world) stop(d time.Duration) {
 // look is look by the wall-clock.
 func (w *world) look(b *agent.Block, name string) string { return lookAt(b, name, w.wall()) }
 
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
-}
-
 // issue returns files with a certificate for the name.
 func (w *world) issue(name string) mtls.Files {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	w.write(w.authority, name, files)
-	return files
+	return pki.Issue(w.t, w.authority, pki.Named(name))
 }
 
 func (w *world) write(authority *mtls.Authority, name string, files mtls.Files) {
 	w.t.Helper()
-	issued := must.Get(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
+	issued := must.Get(authority.Issue(pki.Named(name)))(w.t)
 	issued.CA = w.authority.PEM()
 	must.Do(w.t, issued.WriteFiles(files))
 }
@@ -149,30 +141,14 @@ func (w *world) rotate() {
 	}
 }
 
-func (w *world) listen(address string) *bufconn.Listener {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners[address] = bufconn.Listen(256 << 10)
-	return w.listeners[address]
-}
-
-func (w *world) unlisten(address string, l *bufconn.Listener) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listeners[address] == l {
-		delete(w.listeners, address)
-	}
-}
-
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
 	w.dialed = append(w.dialed, time.Now())
-	listener := w.listeners[address]
 	w.mu.Unlock()
-	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: cmp.Or(w.nowhere, error(syscall.ECONNREFUSED))}
+	conn, err := w.Dial(ctx, address)
+	if errors.Is(err, syscall.ECONNREFUSED) && w.nowhere != nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: w.nowhere}
 	}
-	conn, err := listener.DialContext(ctx)
 	if err != nil || w.wrap == nil {
 		return conn, err
 	}
@@ -200,19 +176,7 @@ type server interface {
 
 // run runs an owner until the test ends or the returned function is called.
 func (w *world) run(address string, s server) (stop func()) {
-	listener := w.listen(address)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, listener) }()
-	stop = sync.OnceFunc(func() {
-		w.unlisten(address, listener)
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("owner failed: %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
+	return w.Serve(w.t, address, s.Serve)
 }
 
 // serve runs a good owner.
@@ -262,7 +226,7 @@ func (w *world) block(configuration any, owners ...agent.OwnerConfig) agent.Bloc
 	c := agent.BlockConfig{Configuration: configuration, Owners: owners}
 	for i := range owners {
 		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
-			ID: owners[i].ID(), Origins: []federation.FQDN{fqdn(w.t, "fed.example")},
+			ID: owners[i].ID(), Origins: []federation.FQDN{services.FQDN("fed.example")},
 			TTL: 60, NegativeTTL: 5, Retention: owners[i].Retention,
 		})
 	}
@@ -291,26 +255,11 @@ func (w *world) state() string {
 	return fmt.Sprintf("%s %d/%d", all[0].StateName(), all[0].Services, all[0].Stale)
 }
 
-// lines returns what was logged.
-func (w *world) lines() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(strings.Lines(w.log.String()))
-}
-
 // counted returns what the observer was told under the name.
 func (w *world) counted(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counts[what]
-}
-
-type lockedWriter struct{ w *world }
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return l.w.log.Write(p)
 }
 
 type observer struct{ w *world }
@@ -367,28 +316,4 @@ func lookAt(b *agent.Block, name string, now time.Time) string {
 		said += " stale"
 	}
 	return said
-}
-
-func fqdn(t *testing.T, name string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(name))(t)
-}
-
-// service is a service with one endpoint, named after the first label of its
-// fqdn.
-func service(t *testing.T, name, address string) *federation.Service {
-	t.Helper()
-	a := must.Get(federation.ParseAddress(address))(t)
-	label, _, _ := strings.Cut(name, ".")
-	return &federation.Service{
-		Name: label, FQDN: fqdn(t, name),
-		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
-		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-	}
-}
-
-// mustUpsert publishes a service. The test fails if the registry refuses it.
-func mustUpsert(t *testing.T, registry *owner.Registry, s *federation.Service) {
-	t.Helper()
-	must.Get(registry.Upsert(s))(t)
 }
