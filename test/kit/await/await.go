@@ -46,3 +46,14 @@ func Until(t testing.TB, promised, bound time.Duration, condition func() string)
 	}
 	Took(t, fmt.Sprintf("a wait for a condition, with patience for %v", bound), promised, time.Since(begin))
 }
+
+// Patience bounds the waits of tests for something that must happen.
+const Patience = 2 * time.Minute
+
+// Within returns Until with the usual patience.
+func Within(promised time.Duration) func(t testing.TB, condition func() string) {
+	return func(t testing.TB, condition func() string) {
+		t.Helper()
+		Until(t, promised, Patience, condition)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"testing"
 )
 
 // Ports are below the ephemeral ones, which the system gives to clients and to
@@ -55,6 +56,16 @@ func address(port int64) string { return net.JoinHostPort("127.0.0.1", strconv.F
 // FreeAddress returns 127.0.0.1 with a port that is free for UDP and TCP. It does
 // not return the same address again before all others were tried.
 func FreeAddress() (string, error) { return own().freeAddress() }
+
+// Address is FreeAddress for a test, which ends where there is none.
+func Address(t testing.TB) string {
+	t.Helper()
+	address, err := FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
 
 func (b *block) freeAddress() (string, error) {
 	for range attempts {

@@ -43,6 +43,7 @@ var (
 	apiServer   = program{"kube-apiserver", "kubernetes", "k8s.io/kubernetes", "real-servers"}
 	controllers = program{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
 	kubectl     = program{"kubectl", "kubernetes", "k8s.io/kubernetes", "e2e-tools"}
+	helm        = program{"helm", "helm", "helm.sh/helm/v4", "e2e-tools"}
 	spireServer = program{"spire-server", "spire", "github.com/spiffe/spire", "e2e-spiffe"}
 	spireAgent  = program{"spire-agent", "spire", "github.com/spiffe/spire", "e2e-spiffe"}
 )
@@ -105,6 +106,25 @@ func FindSPIRE() error { return missing(spireServer, spireAgent) }
 
 // FindKubectl returns the path of kubectl, of the version of the cluster.
 func FindKubectl() (string, error) { return kubectl.findHere() }
+
+// Kubectl returns the path of kubectl. The test is skipped without it.
+func Kubectl(tb testing.TB) string {
+	tb.Helper()
+	return kubectl.of(tb)
+}
+
+// Helm is Kubectl for helm.
+func Helm(tb testing.TB) string {
+	tb.Helper()
+	return helm.of(tb)
+}
+
+func (p program) of(tb testing.TB) string {
+	tb.Helper()
+	path, err := p.findHere()
+	need(tb, err)
+	return path
+}
 
 // missing returns what of the programs is not built, and how to build it.
 func missing(programs ...program) error {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // dashboard is what the tests look at of a dashboard of Grafana.
@@ -61,7 +63,7 @@ type panel struct {
 func readDashboard(t testing.TB) *dashboard {
 	t.Helper()
 	var d dashboard
-	must(t, json.Unmarshal([]byte(read(t, folder+"/dashboard.json")), &d))
+	must.Do(t, json.Unmarshal([]byte(read(t, folder+"/dashboard.json")), &d))
 	return &d
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 	"github.com/hamlet-federation/coredns-federation/test/suites/monitoring/faults"
 )
@@ -25,7 +26,7 @@ func TestAlertsFireForRealFaults(t *testing.T) {
 		t.Skip("not run: it takes a minute or more; make e2e-monitoring runs it")
 	}
 	w := newWorld(t)
-	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.1"))
+	w.Put(t, "catalog.yaml", "services:\n"+web("192.0.2.1"))
 	origin := w.startOwner(t, "owner", "origin", "- sources: [{file: {path: catalog.yaml, lifetime: forever}}]", days)
 	unanswered := w.watch(t)
 	t.Run("faults", func(t *testing.T) {
@@ -64,16 +65,16 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	d.answers(t, "192.0.2.1")
 
 	// The folder of the saved catalog is gone.
-	kept := filepath.Join(w.dir, "follower-kept")
-	must(t, os.Rename(kept, kept+"-away"))
-	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.5"))
+	kept := filepath.Join(w.Dir, "follower-kept")
+	must.Do(t, os.Rename(kept, kept+"-away"))
+	w.Put(t, "catalog.yaml", "services:\n"+web("192.0.2.5"))
 	w.fires(t, "follower", "FederationConsumerPersistFailing")
-	must(t, os.Rename(kept+"-away", kept))
+	must.Do(t, os.Rename(kept+"-away", kept))
 	w.ends(t, "follower", "FederationConsumerPersistFailing")
 
 	// The network stalls.
 	gate.Stall(true)
-	write(t, w.dir, "catalog.yaml", "services:\n"+web("192.0.2.6"))
+	w.Put(t, "catalog.yaml", "services:\n"+web("192.0.2.6"))
 	w.fires(t, "origin", "FederationOwnerConsumerLag")
 	gate.Stall(false)
 	d.answers(t, "192.0.2.6")
@@ -92,7 +93,7 @@ func faultsOfCatalog(t *testing.T, w *world, origin *process) {
 	// The process is gone.
 	d.Kill()
 	w.fires(t, "follower", "FederationConsumerDown")
-	must(t, d.Start(t.Context()))
+	must.Do(t, d.Start(t.Context()))
 	w.ends(t, "follower", "FederationConsumerDown")
 }
 
@@ -102,7 +103,7 @@ func faultsOfDrill(t *testing.T, w *world, _ *process) {
 	if d != nil {
 		t.Cleanup(d.End)
 	}
-	must(t, err)
+	must.Do(t, err)
 	w.scrape(t, "coredns", "drill-coredns", d.DNS.Metrics)
 	w.scrape(t, "owner", "drill-east", d.East.Metrics)
 	w.scrape(t, "owner", "drill-west", d.West.Metrics)
@@ -112,13 +113,13 @@ func faultsOfDrill(t *testing.T, w *world, _ *process) {
 			continue
 		}
 		_, err := d.GoWrong(t.Context(), f)
-		must(t, err)
+		must.Do(t, err)
 		at := make(map[string][]string)
 		for _, a := range f.Alerts {
 			at["drill-"+a.At] = append(at["drill-"+a.At], a.Name)
 		}
 		w.allFire(t, at)
-		must(t, d.Mend(t.Context(), f))
+		must.Do(t, d.Mend(t.Context(), f))
 		for of, names := range at {
 			w.ends(t, of, names...)
 		}
@@ -157,12 +158,12 @@ func faultsOfStart(t *testing.T, w *world, origin *process) {
 // service without a SAN.
 func faultsOfVersion(t *testing.T, w *world, _ *process) {
 	catalog := "services:\n" + web("192.0.2.1")
-	write(t, w.dir, "older-catalog.yaml", catalog)
+	w.Put(t, "older-catalog.yaml", catalog)
 	o := w.startOwner(t, "owner", "older", "- sources: [{file: {path: older-catalog.yaml, lifetime: forever}}]", days)
 	w.issue(t, "older-follower", coreDNSID, long)
 	d := w.startDNS(t, "coredns", "older-follower", o.address, time.Hour, "api v1alpha1")
 	w.fires(t, "older", "FederationOwnerServicesWithheld")
-	write(t, w.dir, "older-catalog.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
+	w.Put(t, "older-catalog.yaml", strings.Replace(catalog, "name: web,", "name: web, sans: [spiffe://owner.example/web],", 1))
 	w.ends(t, "older", "FederationOwnerServicesWithheld")
 	d.answers(t, "192.0.2.1")
 }
@@ -173,20 +174,20 @@ func faultsOfStore(t *testing.T, w *world, _ *process) {
 	for i := range 10 {
 		catalog += service(fmt.Sprint("s", i), fmt.Sprint("s", i, ".", zone), "192.0.2.1", "v1")
 	}
-	write(t, w.dir, "stored-catalog.yaml", catalog)
+	w.Put(t, "stored-catalog.yaml", catalog)
 	w.startOwner(t, "owner", "stored", "- sources: [{file: {path: stored-catalog.yaml, max_withdraw: 50%}}]", days)
 	w.has(t, `federation_owner_services{instance="stored"} == 10`)
-	write(t, w.dir, "stored-catalog.yaml", "services: []\n")
+	w.Put(t, "stored-catalog.yaml", "services: []\n")
 	w.fires(t, "stored", "FederationOwnerServicesHeld")
 	w.has(t, `federation_owner_services{instance="stored"} == 10`)
-	write(t, w.dir, "stored-catalog.yaml", catalog)
+	w.Put(t, "stored-catalog.yaml", catalog)
 	w.ends(t, "stored", "FederationOwnerServicesHeld")
 }
 
 // faultsOfRegistry are those of an owner in which programs register, with etcd.
 func faultsOfRegistry(t *testing.T, w *world, _ *process) {
 	etcd := realserver.StartEtcd(t)
-	write(t, w.dir, "registrations.yaml", `
+	w.Put(t, "registrations.yaml", `
 rules:
 - name: everything
   providers: ["spiffe://fed.example/provider"]
@@ -232,7 +233,7 @@ rules:
 		"FederationOwnerRegistrationsWait", "FederationOwnerSourceAway", "FederationOwnerSourceLifetimeHalfGone", "FederationOwnerCatalogUnavailable",
 	}
 	w.fires(t, "registry", away...)
-	must(t, etcd.Start(t.Context()))
+	must.Do(t, etcd.Start(t.Context()))
 	w.ends(t, "registry", append(away, "FederationOwnerStoreAway")...)
 	w.has(t, `federation_owner_registration_nodes == 2`)
 
@@ -245,7 +246,7 @@ rules:
 	o.Kill()
 	late.Kill()
 	w.fires(t, "registry", "FederationOwnerDown")
-	must(t, o.Start(t.Context()))
+	must.Do(t, o.Start(t.Context()))
 	w.fires(t, "registry", "FederationOwnerProvidersNotBack")
 	w.ends(t, "registry", "FederationOwnerDown", "FederationOwnerProvidersNotBack")
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,33 +14,23 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	patience = 2 * time.Minute  // bounds each wait for something that must happen
-	promised = 30 * time.Second // is what such a wait takes in the median
-	tick     = 50 * time.Millisecond
-	oneCall  = 30 * time.Second // bounds one request to Prometheus
+	tick    = 50 * time.Millisecond
+	oneCall = 30 * time.Second // bounds one request to Prometheus
 
 	// window is what a quarter of an hour is in the rules of the test. For so long an alert
 	// about what has been counted once fires.
 	window = "8s"
 )
 
-// must ends the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until condition has nothing to complain of.
-func eventually(t testing.TB, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
-}
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(30 * time.Second)
 
 // scaled returns the rules with other durations, so that what takes minutes takes
 // seconds. Their proportions are for promtool.
@@ -83,13 +72,13 @@ type prometheus struct {
 type target struct{ job, address string }
 
 // startPrometheus starts a Prometheus with the rules.
-func startPrometheus(t testing.TB, dir string) *prometheus {
+func startPrometheus(t testing.TB, at *place.Place) *prometheus {
 	t.Helper()
 	path := tool(t, "prometheus")
-	address := freeAddress(t)
-	write(t, dir, "targets.json", "[]")
-	write(t, dir, "rules.yaml", scaled(t, read(t, folder+"/rules.yaml")))
-	config := write(t, dir, "prometheus.yaml", `
+	address := loopback.Address(t)
+	at.Put(t, "targets.json", "[]")
+	at.Put(t, "rules.yaml", scaled(t, read(t, folder+"/rules.yaml")))
+	config := at.Put(t, "prometheus.yaml", `
 global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}
 rule_files: [rules.yaml]
 scrape_configs:
@@ -98,8 +87,8 @@ scrape_configs:
 `)
 	p := &prometheus{url: "http://" + address, targets: make(map[string]target), seen: make(map[string]bool)}
 	p.Process = &realserver.Process{
-		Name: "prometheus", Path: path, Dir: dir,
-		Args: []string{"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + address, "--log.level=warn"},
+		Name: "prometheus", Path: path, Dir: at.Dir,
+		Args: []string{"--config.file=" + config, "--storage.tsdb.path=" + at.Path("data"), "--web.listen-address=" + address, "--log.level=warn"},
 		Ready: func(ctx context.Context) error {
 			_, err := p.get(ctx, "/-/ready", nil)
 			return err
@@ -127,8 +116,8 @@ func (p *prometheus) scrape(t testing.TB, job, instance, address string) {
 		groups = append(groups, group{[]string{of.address}, map[string]string{"job": of.job, "instance": instance}})
 	}
 	text, err := json.Marshal(groups)
-	must(t, err)
-	write(t, p.Dir, "targets.json", string(text))
+	must.Do(t, err)
+	must.Do(t, (&place.Place{Dir: p.Dir}).Write("targets.json", string(text)))
 }
 
 // get asks the API.

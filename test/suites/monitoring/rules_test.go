@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The files that are tested, from this folder.
@@ -53,7 +55,7 @@ func tool(t testing.TB, name string) string {
 func read(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -61,7 +63,7 @@ func read(t testing.TB, path string) string {
 func alerts(t testing.TB) map[string]rule {
 	t.Helper()
 	var file rules
-	must(t, yaml.UnmarshalStrict([]byte(read(t, folder+"/rules.yaml")), &file))
+	must.Do(t, yaml.UnmarshalStrict([]byte(read(t, folder+"/rules.yaml")), &file))
 	all := make(map[string]rule)
 	for _, group := range file.Groups {
 		for _, r := range group.Rules {
@@ -190,16 +192,16 @@ func TestOperatorRules(t *testing.T) {
 	cmd := exec.Command("sh", "-c", command)
 	cmd.Dir = "../../.."
 	out, err := cmd.Output()
-	must(t, err)
+	must.Do(t, err)
 	var object struct {
 		APIVersion string         `json:"apiVersion"`
 		Kind       string         `json:"kind"`
 		Metadata   map[string]any `json:"metadata"`
 		Spec       rules          `json:"spec"`
 	}
-	must(t, yaml.UnmarshalStrict(out, &object))
+	must.Do(t, yaml.UnmarshalStrict(out, &object))
 	var file rules
-	must(t, yaml.Unmarshal([]byte(read(t, folder+"/rules.yaml")), &file))
+	must.Do(t, yaml.Unmarshal([]byte(read(t, folder+"/rules.yaml")), &file))
 	if diff := cmp.Diff(file, object.Spec); diff != "" || object.Kind != "PrometheusRule" || object.Metadata["name"] == nil {
 		t.Errorf("%s %v (-file +object):\n%s", object.Kind, object.Metadata, diff)
 	}

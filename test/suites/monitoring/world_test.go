@@ -2,13 +2,9 @@ package monitoring
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +12,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -34,55 +32,23 @@ const (
 	short = 70 * time.Minute // ten minutes are left: it counts from an hour ago
 )
 
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	must(t, err)
-	return address
-}
-
-// write replaces a file at once.
-func write(t testing.TB, dir, name, text string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	must(t, os.WriteFile(path+".part", []byte(text), 0o600))
-	must(t, os.Rename(path+".part", path))
-	return path
-}
-
 // world is where a test runs its processes.
 type world struct {
 	*prometheus
-
-	dir       string
-	authority *mtls.Authority
+	*place.Place
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	dir := t.TempDir()
-	p := startPrometheus(t, dir)
-	authority, err := mtls.NewAuthority("test", 2*long)
-	must(t, err)
-	return &world{prometheus: p, dir: dir, authority: authority}
-}
-
-// files are where the certificate of a process is.
-func (w *world) files(name string) mtls.Files {
-	in := func(name string) string { return filepath.Join(w.dir, name) }
-	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
+	at := place.For(t, nil)
+	return &world{prometheus: startPrometheus(t, at), Place: at}
 }
 
 // issue writes a new certificate for a process, which takes it at once.
 func (w *world) issue(t testing.TB, name, id string, lifetime time.Duration) mtls.Files {
 	t.Helper()
-	issued, err := w.authority.Issue(mtls.Leaf{
-		Name: name, URIs: []string{id}, DNSNames: []string{"localhost"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Lifetime: lifetime,
-	})
-	must(t, err)
-	files := w.files(name)
-	must(t, issued.WriteFiles(files))
-	return files
+	must.Do(t, w.Issue(name, id, lifetime))
+	return w.Files(name)
 }
 
 // process is CoreDNS or an owner, which Prometheus scrapes.
@@ -95,24 +61,9 @@ type process struct {
 // start starts a program until the test ends, and has it scraped.
 func (w *world) start(t testing.TB, job, name, program, address, metrics string, args ...string) *process {
 	t.Helper()
-	root, err := realserver.Root()
-	must(t, err)
-	p := &process{job: job, address: address, metrics: metrics, Process: &realserver.Process{
-		Name: name, Path: filepath.Join(root, "bin", program), Dir: w.dir, Args: args,
-		Ready: func(ctx context.Context) error {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(metrics, address))
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-	}}
-	p.StartFor(t)
-	t.Cleanup(func() {
-		if p.Logged("panic: ") > 0 {
-			t.Errorf("%s has panicked:\n%s", name, p.Tail())
-		}
-	})
+	binary, err := place.Program(program)
+	must.Do(t, err)
+	p := &process{job: job, address: address, metrics: metrics, Process: w.Run(t, name, binary, cmp.Or(metrics, address), args...)}
 	if metrics != "" {
 		w.scrape(t, job, name, metrics)
 	}
@@ -131,46 +82,23 @@ func web(address string) string { return service("web", "web."+zone, address, "v
 func (w *world) startOwner(t testing.TB, job, name, catalogs string, lifetime time.Duration) *process {
 	t.Helper()
 	files := w.issue(t, name, ownerID, lifetime)
-	address, metrics := freeAddress(t), freeAddress(t)
-	config := write(t, w.dir, name+".yaml", fmt.Sprintf(`listen: %q
-metrics: %q
-identity:
-  files: {cert: %q, key: %q, ca: %q}
-allow:
-  ids: [%s]
-catalogs:
-%s
-`, address, metrics, files.Cert, files.Key, files.CA, coreDNSID, catalogs))
-	return w.start(t, job, name, "federationctl", address, metrics, "serve", "--config", config)
+	address, metrics := loopback.Address(t), loopback.Address(t)
+	config := place.Owner{Address: address, Metrics: metrics, TLS: files, Allow: []string{coreDNSID}, More: "catalogs:\n" + catalogs + "\n"}
+	return w.start(t, job, name, "federationctl", address, metrics, "serve", "--config", w.Put(t, name+".yaml", config.Config()))
 }
 
 // startDNS starts a CoreDNS that follows an owner, with more properties in its block. Its
 // certificate must be there.
 func (w *world) startDNS(t testing.TB, job, name, owner string, retention time.Duration, properties ...string) *process {
 	t.Helper()
-	address, metrics := freeAddress(t), freeAddress(t)
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
-	files := w.files(name)
-	kept := filepath.Join(w.dir, name+"-kept")
-	must(t, os.Mkdir(kept, 0o700))
-	corefile := write(t, w.dir, name+".corefile", fmt.Sprintf(`%s:%s {
-    bind 127.0.0.1
-    errors
-    prometheus %s
-    federation {
-        owner %s
-        tls %s %s %s
-        owner_id %s
-        ttl 2
-        negative_ttl 1
-        retention %v
-        persist %s
-        %s
-    }
-}
-`, zone, port, metrics, owner, files.Cert, files.Key, files.CA, ownerID, retention, filepath.Join(kept, "catalog"), strings.Join(properties, "\n")))
-	return w.start(t, job, name, "coredns", address, metrics, "-conf", corefile)
+	address, metrics := loopback.Address(t), loopback.Address(t)
+	kept := w.Path(name + "-kept")
+	must.Do(t, os.Mkdir(kept, 0o700))
+	corefile := place.DNS{
+		Zone: zone, Address: address, Metrics: metrics, Owners: []string{owner}, OwnerID: ownerID, TLS: w.Files(name),
+		Properties: append([]string{"ttl 2", fmt.Sprintf("retention %v", retention), "persist " + filepath.Join(kept, "catalog")}, properties...),
+	}
+	return w.start(t, job, name, "coredns", address, metrics, "-conf", w.Put(t, name+".corefile", corefile.Corefile()))
 }
 
 // answers waits until a CoreDNS has an address for web.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -48,10 +49,10 @@ func TestRegistered(t *testing.T) {
 	}
 	w.answers(t, "mail."+zone, dns.TypeA, "NOERROR 192.0.2.1")
 
-	must(t, two.Stop())
+	must.Do(t, two.Stop())
 	w.answers(t, web, dns.TypeAAAA, "NOERROR")
 	w.answers(t, "nse.two."+web, dns.TypeAAAA, nxdomain)
-	must(t, one.Stop())
+	must.Do(t, one.Stop())
 	w.answers(t, web, dns.TypeA, nxdomain)
 	w.answers(t, "mail."+zone, dns.TypeA, nxdomain)
 }
@@ -119,7 +120,7 @@ func TestRegistryRestarted(t *testing.T) {
 	away := w.status().Since
 	passed(t, away, 2*lifetime) // all that is known would have expired
 	started := time.Now()
-	must(t, w.registry.Start(t.Context()))
+	must.Do(t, w.registry.Start(t.Context()))
 	var back time.Time // not later than that
 	eventually(t, func() string {
 		now := time.Now()
@@ -153,13 +154,13 @@ func TestSPIFFE(t *testing.T) {
 	w := newWorld(t)
 	w.identity = []string{"-spiffe", spire.Socket}
 	self, err := os.Executable()
-	must(t, err)
+	must.Do(t, err)
 	tool, err := filepath.EvalSymlinks(w.tool) // as the agent sees it
-	must(t, err)
-	must(t, spire.Register(t.Context(), "registry", []string{"unix:path:" + tool}))
-	must(t, spire.Register(t.Context(), "owner", []string{"unix:path:" + self}))
+	must.Do(t, err)
+	must.Do(t, spire.Register(t.Context(), "registry", []string{"unix:path:" + tool}))
+	must.Do(t, spire.Register(t.Context(), "owner", []string{"unix:path:" + self}))
 	identity, err := mtls.Open(mtls.Origin{SPIFFE: mtls.SPIFFE{Socket: spire.Socket}}, slog.New(slog.DiscardHandler))
-	must(t, err)
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -169,7 +170,7 @@ func TestSPIFFE(t *testing.T) {
 	running.Go(func() { _ = identity.Run(ctx) })
 	id := func(path string) []federation.ID {
 		id, err := federation.ParseID(spire.ID(path))
-		must(t, err)
+		must.Do(t, err)
 		return []federation.ID{id}
 	}
 	w.startRegistry(t, time.Minute)
@@ -200,7 +201,7 @@ func TestResolver(t *testing.T) {
 	enabled(t)
 	const domain = "cluster2.fed.example"
 	w := newWorld(t)
-	must(t, os.WriteFile(w.path("catalog.yaml"), fmt.Appendf(nil, `services:
+	must.Do(t, os.WriteFile(w.Path("catalog.yaml"), fmt.Appendf(nil, `services:
 - name: registry
   fqdn: registry.nsm-system.%[1]s
   endpoints: [{address: 192.0.2.10, port: 5002}]
@@ -224,7 +225,7 @@ func TestResolver(t *testing.T) {
 		return string(output), err
 	}
 	got, err := found(domain)
-	must(t, err)
+	must.Do(t, err)
 	if want := fmt.Sprintf(`network services: tcp://192.0.2.10:5002
 endpoints: tcp://192.0.2.10:5002
 endpoint: nse@%[1]s [web@%[1]s] tcp://192.0.2.20:5004

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,20 +20,23 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = time.Minute     // is what such a wait takes in the median; leases end in some
-	tick     = 20 * time.Millisecond
+	tick = 20 * time.Millisecond
 
 	zone       = "nsm.fed.example"
 	ownerID    = "spiffe://owner.example/owner"
 	consumerID = "spiffe://consumer.example/coredns"
 )
+
+// eventually waits until a condition has nothing to complain of; leases end in a minute.
+var eventually = await.Within(time.Minute)
 
 // enabled ends the test here unless these tests are wanted. Otherwise the test runs
 // beside the others.
@@ -48,9 +50,9 @@ func enabled(t *testing.T) {
 
 // world is a registry, an owner and a CoreDNS.
 type world struct {
-	dir       string
-	tool      string // the command nsm
-	authority *mtls.Authority
+	*place.Place
+
+	tool string // the command nsm
 
 	registry *realserver.Process
 	address  string   // of the registry
@@ -65,37 +67,20 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	tool, err := realserver.FindNSM()
-	must(t, err)
-	w := &world{dir: t.TempDir(), tool: tool, address: freeAddress(t), ownerAddress: freeAddress(t)}
-	w.authority, err = mtls.NewAuthority("nsm", 24*time.Hour)
-	must(t, err)
-	for name, id := range map[string]string{"owner": ownerID, "coredns": consumerID} {
-		issued, err := w.authority.Issue(mtls.Leaf{Name: name, URIs: []string{id}})
-		must(t, err)
-		must(t, issued.WriteFiles(w.files(name)))
+	must.Do(t, err)
+	return &world{
+		Place: place.For(t, map[string]string{"owner": ownerID, "coredns": consumerID}),
+		tool:  tool, address: loopback.Address(t), ownerAddress: loopback.Address(t),
 	}
-	return w
 }
-
-func (w *world) files(name string) mtls.Files {
-	return mtls.Files{Cert: w.path(name + ".pem"), Key: w.path(name + "-key.pem"), CA: w.path("ca.pem")}
-}
-
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
 // startRegistry starts the registry, which grants endpoints so much time.
 func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
 	t.Helper()
 	w.registry = &realserver.Process{
-		Name: "registry", Path: w.tool, Dir: w.dir,
-		Args: append([]string{"registry", "-listen", w.address, "-expiration", expiration.String()}, w.identity...),
-		Ready: func(ctx context.Context) error {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.address)
-			if err == nil {
-				err = conn.Close()
-			}
-			return err
-		},
+		Name: "registry", Path: w.tool, Dir: w.Dir,
+		Args:  append([]string{"registry", "-listen", w.address, "-expiration", expiration.String()}, w.identity...),
+		Ready: place.Dial(w.address),
 	}
 	w.registry.StartFor(t)
 }
@@ -103,7 +88,7 @@ func (w *world) startRegistry(t *testing.T, expiration time.Duration) {
 // register starts a program that registers endpoints, and waits until they are.
 func (w *world) register(t *testing.T, name, services, url string, args ...string) *realserver.Process {
 	t.Helper()
-	p := &realserver.Process{Name: "endpoint-" + name, Path: w.tool, Dir: w.dir}
+	p := &realserver.Process{Name: "endpoint-" + name, Path: w.tool, Dir: w.Dir}
 	p.Args = append([]string{"endpoint", "-registry", "tcp://" + w.address, "-name", name, "-services", services, "-url", url}, w.identity...)
 	p.Args = append(p.Args, args...)
 	p.Ready = func(context.Context) error {
@@ -120,18 +105,18 @@ func (w *world) register(t *testing.T, name, services, url string, args ...strin
 func (w *world) startOwner(t *testing.T, convergence time.Duration, own credentials.TransportCredentials) {
 	t.Helper()
 	fqdn, err := federation.ParseFQDN(zone)
-	must(t, err)
+	must.Do(t, err)
 	src, err := nsm.New(nsm.Config{Registry: "tcp://" + w.address, Zone: fqdn, Credentials: own, Convergence: convergence})
-	must(t, err)
+	must.Do(t, err)
 	catalog := owner.NewRegistry()
 	w.catalog = source.NewCatalog(source.Config{Registry: catalog, Logger: slog.New(slog.DiscardHandler)})
 	w.catalog.Set([]source.Entry{{Key: "nsm", Name: "nsm", Source: src}})
-	certificates, err := mtls.Load(w.files("owner"), nil)
-	must(t, err)
+	certificates, err := mtls.Load(w.Files("owner"), nil)
+	must.Do(t, err)
 	server, err := owner.New(owner.Config{Registry: catalog, Credentials: certificates.Server(), Logger: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	must.Do(t, err)
 	listener, err := net.Listen("tcp", w.ownerAddress)
-	must(t, err)
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -149,18 +134,11 @@ func (w *world) startOwner(t *testing.T, convergence time.Duration, own credenti
 // serve starts federationctl serve, which publishes what a source says.
 func (w *world) serve(t *testing.T, source string) {
 	t.Helper()
-	files := w.files("owner")
-	must(t, os.WriteFile(w.path("owner.yaml"), fmt.Appendf(nil, `listen: %q
-metrics: %q
-identity:
-  files: {cert: %s, key: %s, ca: %s}
-allow: {ids: [%q]}
-catalogs:
-- sources:
-  - %s
-`, w.ownerAddress, freeAddress(t), files.Cert, files.Key, files.CA, consumerID, source), 0o600))
-	p := &realserver.Process{Name: "owner", Path: program(t, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", "owner.yaml"}}
-	p.StartFor(t)
+	config := place.Owner{
+		Address: w.ownerAddress, Metrics: loopback.Address(t), TLS: w.Files("owner"), Allow: []string{consumerID},
+		More: "catalogs:\n- sources:\n  - " + source + "\n",
+	}
+	w.Run(t, "owner", must.Get(place.Program("federationctl"))(t), w.ownerAddress, "serve", "--config", w.Put(t, "owner.yaml", config.Config()))
 }
 
 // status is what there is to say of the source.
@@ -169,24 +147,13 @@ func (w *world) status() source.SourceStatus { return w.catalog.Status().Sources
 // startDNS starts a CoreDNS that answers for a zone of the owner.
 func (w *world) startDNS(t *testing.T, zone string) {
 	t.Helper()
-	w.coreDNS = &domain.DNS{Address: freeAddress(t), Corefile: w.path("Corefile")}
-	_, port, err := net.SplitHostPort(w.coreDNS.Address)
-	must(t, err)
-	files := w.files("coredns")
-	must(t, os.WriteFile(w.coreDNS.Corefile, fmt.Appendf(nil, `%s:%s {
-    bind 127.0.0.1
-    errors
-    federation {
-        owner %s
-        tls %s %s %s
-        owner_id %s
-        ttl 5
-        negative_ttl 1
-    }
-}
-`, zone, port, w.ownerAddress, files.Cert, files.Key, files.CA, ownerID), 0o600))
+	address := loopback.Address(t)
+	corefile := place.DNS{
+		Zone: zone, Address: address, Owners: []string{w.ownerAddress}, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: []string{"ttl 5"},
+	}
+	w.coreDNS = &domain.DNS{Address: address, Corefile: w.Put(t, "Corefile", corefile.Corefile())}
 	w.coreDNS.Process = &realserver.Process{
-		Name: "coredns", Path: program(t, "coredns"), Dir: w.dir, Args: []string{"-conf", "Corefile"},
+		Name: "coredns", Path: must.Get(place.Program("coredns"))(t), Dir: w.Dir, Args: []string{"-conf", "Corefile"},
 		Ready: func(ctx context.Context) error { _, err := w.coreDNS.Ask(ctx, zone, dns.TypeSOA); return err },
 	}
 	w.coreDNS.StartFor(t)
@@ -234,12 +201,6 @@ func (w *world) steady(t *testing.T, name, want string) (stop func()) {
 	}
 }
 
-// eventually waits until condition has nothing to complain of.
-func eventually(t *testing.T, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
-}
-
 // passed waits until so much time has passed since a moment.
 func passed(t *testing.T, since time.Time, d time.Duration) {
 	t.Helper()
@@ -248,32 +209,5 @@ func passed(t *testing.T, since time.Time, d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-t.Context().Done():
-	}
-}
-
-// program returns the path of one of this project's programs.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	root, err := realserver.Root()
-	must(t, err)
-	path := filepath.Join(root, "bin", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("bin/%s is not built: run make build", name)
-	}
-	return path
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	must(t, err)
-	return address
-}
-
-// must ends the test at an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
 
@@ -131,8 +133,8 @@ func changed(b *testing.B, w *world, n int) []time.Duration {
 		begin := time.Now()
 		p.active(b, name, node(address), benchTTL)
 		for got := ""; got != want; got = client.Answer(b.Context(), name, dns.TypeA) {
-			if time.Since(begin) > patience {
-				b.Fatalf("%s is %q after %v", name, got, patience)
+			if time.Since(begin) > await.Patience {
+				b.Fatalf("%s is %q after %v", name, got, await.Patience)
 			}
 		}
 		took = append(took, time.Since(begin))
@@ -146,14 +148,14 @@ func changed(b *testing.B, w *world, n int) []time.Duration {
 func memory(b *testing.B, pid int) (now, most float64) {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(b, err)
+	must.Do(b, err)
 	value := func(field string) float64 {
 		match := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
 		if match == nil {
 			b.Fatalf("/proc has no %s", field)
 		}
 		n, err := strconv.ParseFloat(string(match[1]), 64)
-		must(b, err)
+		must.Do(b, err)
 		return n / 1024
 	}
 	return value("VmRSS"), value("VmHWM")
@@ -166,13 +168,13 @@ const tickRate = 100
 func cpu(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must(b, err)
+	must.Do(b, err)
 	_, rest, _ := strings.Cut(string(text), ") ") // behind the name of the program
 	fields := strings.Fields(rest)
 	var sum time.Duration
 	for _, field := range fields[11:13] { // utime, stime: proc(5)
 		n, err := strconv.Atoi(field)
-		must(b, err)
+		must.Do(b, err)
 		sum += time.Duration(n) * time.Second / tickRate
 	}
 	return sum

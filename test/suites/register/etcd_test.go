@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
@@ -131,7 +132,7 @@ func TestOwnersShareEtcd(t *testing.T) {
 		t.Logf("a node was registered %v after a member of etcd was killed", time.Since(begin).Round(time.Millisecond))
 		resolvedTo(t, w, name, short([]string{at.String()}))
 		p.more(t)
-		must(t, e.Start(t.Context()))
+		must.Do(t, e.Start(t.Context()))
 	}
 
 	for i := range 2 {
@@ -139,7 +140,7 @@ func TestOwnersShareEtcd(t *testing.T) {
 	}
 
 	// The owner comes back, to nodes that are all with others.
-	must(t, w.owners[0].Start(t.Context()))
+	must.Do(t, w.owners[0].Start(t.Context()))
 	passes(t, time.Now().Add(convergence+ttl))
 	p.more(t)
 	p.check(t)

@@ -7,31 +7,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 3 * time.Second // is what such a wait takes in the median
-)
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(3 * time.Second)
 
 // The names and identities of every world.
 const (
@@ -47,9 +43,6 @@ const (
 // with the Config that it has in JSON.
 const fleetVariable = "FEDERATION_TEST_FLEET"
 
-// scratch is a directory for the programs, until the tests end.
-var scratch string
-
 func TestMain(m *testing.M) {
 	if config := os.Getenv(fleetVariable); config != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -60,49 +53,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if scratch != "" {
-		os.RemoveAll(scratch)
-	}
-	os.Exit(code)
-}
-
-// programs builds the programs once, and returns the directory that they are in. Of a
-// test under the race detector federationctl is as well.
-var programs = sync.OnceValues(func() (string, error) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "register"); err != nil {
-		return "", err
-	}
-	flags := []string{"build", "-o", scratch + "/"}
-	for _, args := range [][]string{append(flags, "../../../cmd/coredns"), append(append(flags, race...), "../../../cmd/federationctl")} {
-		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
-		}
-	}
-	return scratch, nil
-})
-
-// program returns the path of one of them.
-func program(t testing.TB, name string) string {
-	t.Helper()
-	dir, err := programs()
-	must(t, err)
-	return filepath.Join(dir, name)
-}
-
-// must ends the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until condition has nothing to complain of.
-func eventually(t testing.TB, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
+	place.Main(m)
 }
 
 // passes waits until a time.
@@ -143,11 +94,10 @@ rules:
 // each, and a CoreDNS that follows them.
 type world struct {
 	options
+	*place.Place
 
-	dir       string
-	authority *mtls.Authority
-	owners    []*owner
-	dns       *domain.DNS
+	owners []*owner
+	dns    *domain.DNS
 }
 
 // owner is a running federationctl serve.
@@ -161,15 +111,10 @@ type owner struct {
 // start starts a world for a test.
 func start(t testing.TB, o options) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	must(t, err)
-	w := &world{options: o, dir: t.TempDir(), authority: authority}
-	for name, id := range map[string]string{
+	w := &world{options: o, Place: place.For(t, map[string]string{
 		"owner": ownerID, "coredns": coreDNSID, "observer": observerID, "fleet": fleetID, "other": otherID,
-	} {
-		w.issue(t, name, id)
-	}
-	w.write(t, "rules.yaml", cmp.Or(o.rules, usual))
+	})}
+	w.Put(t, "rules.yaml", cmp.Or(o.rules, usual))
 	for i := range max(1, o.owners) {
 		w.startOwner(t, i)
 	}
@@ -177,36 +122,11 @@ func start(t testing.TB, o options) *world {
 	return w
 }
 
-// issue writes the certificate of an identity.
-func (w *world) issue(t testing.TB, name, id string) {
-	t.Helper()
-	issued, err := w.authority.Issue(mtls.Leaf{
-		Name: name, URIs: []string{id}, DNSNames: []string{"localhost"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
-	})
-	must(t, err)
-	must(t, issued.WriteFiles(w.files(name)))
-}
-
-// files are where the certificate of an identity is.
-func (w *world) files(name string) mtls.Files {
-	in := func(name string) string { return filepath.Join(w.dir, name) }
-	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
-}
-
-// write replaces a file of the world at once.
-func (w *world) write(t testing.TB, name, text string) string {
-	t.Helper()
-	path := filepath.Join(w.dir, name)
-	must(t, os.WriteFile(path+".part", []byte(text), 0o600))
-	must(t, os.Rename(path+".part", path))
-	return path
-}
-
 // startOwner starts the i-th owner.
 func (w *world) startOwner(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("owner-%d", i+1)
-	o := &owner{address: freeAddress(t), metrics: freeAddress(t)}
+	o := &owner{address: loopback.Address(t), metrics: loopback.Address(t)}
 	keys := fmt.Sprintf("rules: rules.yaml, linger: %v, store: {file: {path: %s.journal}}", w.linger, name)
 	if w.store != nil {
 		keys, _, _ = strings.Cut(keys, ", store:")
@@ -215,29 +135,12 @@ func (w *world) startOwner(t testing.TB, i int) {
 		}
 	}
 	keys += ", convergence: " + cmp.Or(w.convergence, time.Second).String()
-	files := w.files("owner")
-	config := w.write(t, name+".yaml", fmt.Sprintf(`listen: %q
-metrics: %q
-window: 1024
-identity:
-  files: {cert: %q, key: %q, ca: %q}
-allow:
-  ids: [%s]
-catalogs:
-- sources:
-  - registration: {%s}
-`, o.address, o.metrics, files.Cert, files.Key, files.CA, coreDNSID, keys))
-	o.Process = &realserver.Process{
-		Name: name, Path: program(t, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", config},
-		Ready: func(ctx context.Context) error { return dial(ctx, o.address) },
+	config := place.Owner{
+		Address: o.address, Metrics: o.metrics, TLS: w.Files("owner"), Allow: []string{coreDNSID},
+		More: fmt.Sprintf("window: 1024\ncatalogs:\n- sources:\n  - registration: {%s}\n", keys),
 	}
 	w.owners = append(w.owners, o)
-	o.StartFor(t)
-	t.Cleanup(func() {
-		if n := o.Logged("panic") + o.Logged("DATA RACE"); n > 0 {
-			t.Errorf("%s has %d lines about panics or races:\n%s", o.Log(), n, o.Tail())
-		}
-	})
+	o.Process = w.Run(t, name, place.Built(t, "federationctl"), o.address, "serve", "--config", w.Put(t, name+".yaml", config.Config()))
 }
 
 // addresses returns those of all owners.
@@ -251,45 +154,12 @@ func (w *world) addresses() (all []string) {
 // startDNS starts a CoreDNS that follows owners, and waits until it does.
 func (w *world) startDNS(t testing.TB, owners ...string) *domain.DNS {
 	t.Helper()
-	address := freeAddress(t)
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
-	files := w.files("coredns")
-	d := &domain.DNS{Address: address}
-	d.Corefile = w.write(t, "Corefile-"+port, fmt.Sprintf(`%s:%s {
-    bind 127.0.0.1
-    errors
-    federation {
-        owner %s
-        tls %s %s %s
-        owner_id %s
-        ttl 5
-        negative_ttl 1
-    }
-}
-`, zone, port, strings.Join(owners, " "), files.Cert, files.Key, files.CA, ownerID))
-	d.Process = &realserver.Process{
-		Name: "coredns-" + port, Path: program(t, "coredns"), Dir: w.dir, Args: []string{"-conf", d.Corefile},
-		Ready: func(ctx context.Context) error { return dial(ctx, address) },
-	}
-	d.StartFor(t)
+	address := loopback.Address(t)
+	corefile := place.DNS{Zone: zone, Address: address, Owners: owners, OwnerID: ownerID, TLS: w.Files("coredns"), Properties: []string{"ttl 5"}}
+	name := "coredns" + strings.TrimPrefix(address, "127.0.0.1:")
+	d := &domain.DNS{Address: address, Corefile: w.Put(t, name+".corefile", corefile.Corefile())}
+	d.Process = w.Run(t, name, place.Built(t, "coredns"), address, "-conf", d.Corefile)
 	return d
-}
-
-// dial reports with nil that something listens on an address.
-func dial(ctx context.Context, address string) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	must(t, err)
-	return address
 }
 
 // pauses returns how often the owner has found so far that it had no processor for a while.
@@ -301,7 +171,7 @@ func (o *owner) pauses() int { return o.Logged("this process has not run for a w
 func (o *owner) metric(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	response, err := http.Get("http://" + o.metrics + "/metrics")
-	must(t, err)
+	must.Do(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
@@ -311,10 +181,10 @@ func (o *owner) metric(t testing.TB, name string) (sum float64) {
 		}
 		var n float64
 		_, err := fmt.Sscan(value, &n)
-		must(t, err)
+		must.Do(t, err)
 		sum += n
 	}
-	must(t, lines.Err())
+	must.Do(t, lines.Err())
 	return sum
 }
 
@@ -334,20 +204,20 @@ type providers struct {
 // launch starts a fleet as a process. It connects, and registers nothing before begin.
 func (w *world) launch(t testing.TB, c fleet.Config) *providers {
 	t.Helper()
-	c.Files, c.OwnerID, c.Zone = w.files("fleet"), ownerID, zone
+	c.Files, c.OwnerID, c.Zone = w.Files("fleet"), ownerID, zone
 	if c.Addresses == nil {
 		c.Addresses = w.addresses()
 	}
 	config, err := json.Marshal(c) //nolint:musttag // both sides are package fleet
-	must(t, err)
+	must.Do(t, err)
 	p := &providers{Config: c, cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), fleetVariable+"="+string(config))
 	p.cmd.Stderr = os.Stderr
 	p.stdin, err = p.cmd.StdinPipe()
-	must(t, err)
+	must.Do(t, err)
 	stdout, err := p.cmd.StdoutPipe()
-	must(t, err)
-	must(t, p.cmd.Start())
+	must.Do(t, err)
+	must.Do(t, p.cmd.Start())
 	go func() { // it ends with the process, which ends with its stdin
 		defer close(p.done)
 		lines := bufio.NewScanner(stdout)
@@ -393,7 +263,7 @@ func (p *providers) connected(t testing.TB) {
 func (p *providers) begin(t testing.TB) {
 	t.Helper()
 	_, err := io.WriteString(p.stdin, "\n")
-	must(t, err)
+	must.Do(t, err)
 }
 
 // granted waits until all nodes are registered, and returns when the fleet said so.

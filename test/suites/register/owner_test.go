@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/suites/register/fleet"
 )
 
@@ -61,7 +62,7 @@ func ownerKilled(t *testing.T, store func(int) string) {
 	away.kill()
 	begin := time.Now()
 	leave.judges(begin.Add(convergence)) // until then all of it is there
-	must(t, o.Start(t.Context()))
+	must.Do(t, o.Start(t.Context()))
 	// It publishes at once what it had, so a consumer that comes now is told everything.
 	f := w.follow(t, o.address)
 	f.synced(t, services+lost)

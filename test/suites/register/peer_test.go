@@ -14,6 +14,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // peer is a provider that a test speaks for itself.
@@ -26,12 +28,12 @@ type peer struct {
 // dial connects to an owner, as one of the identities of the world.
 func (w *world) dial(t testing.TB, o *owner, name string) registrationv1.RegistrationServiceClient {
 	t.Helper()
-	source, err := mtls.Load(w.files(name), nil)
-	must(t, err)
+	source, err := mtls.Load(w.Files(name), nil)
+	must.Do(t, err)
 	id, err := federation.ParseID(ownerID)
-	must(t, err)
+	must.Do(t, err)
 	conn, err := grpc.NewClient("passthrough:///"+o.address, grpc.WithTransportCredentials(source.Client("localhost", []federation.ID{id})))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return registrationv1.NewRegistrationServiceClient(conn)
 }
@@ -42,7 +44,7 @@ func (w *world) provider(t testing.TB, o *owner, name string) *peer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := w.dial(t, o, name).Register(ctx)
-	must(t, err)
+	must.Do(t, err)
 	p := &peer{stream: stream, responses: make(chan *registrationv1.RegisterResponse, 1024), ended: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {
@@ -77,7 +79,7 @@ func (w *world) open(t testing.TB, o *owner, name string) *peer {
 
 func (p *peer) send(t testing.TB, request *registrationv1.RegisterRequest) {
 	t.Helper()
-	must(t, p.stream.Send(request))
+	must.Do(t, p.stream.Send(request))
 }
 
 // active sends Active for a node. A ttl of 0 is not sent.
@@ -101,7 +103,7 @@ func (p *peer) clear(t testing.TB, service, node string) {
 // next returns the next response.
 func (p *peer) next(t testing.TB) *registrationv1.RegisterResponse {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(await.Patience)
 	defer timer.Stop()
 	select {
 	case response, ok := <-p.responses:

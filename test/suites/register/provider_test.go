@@ -228,7 +228,7 @@ func TestRulesEdited(t *testing.T) {
 		p.grants(t, node(fleet.Address(i)))
 		resolvedTo(t, w, name+zone, short([]string{fleet.Address(i).String()}))
 	}
-	w.write(t, "rules.yaml", twoRules("one", "three"))
+	w.Put(t, "rules.yaml", twoRules("one", "three"))
 	if rule, reason := p.refuses(t, node(fleet.Address(1))); rule != "no-rule" || reason == "" {
 		t.Errorf("the node is refused by %q, %q", rule, reason)
 	}

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // documented is the rule that docs/protocol.md describes before its conversation.
@@ -36,10 +38,10 @@ func TestConversation(t *testing.T) {
 		switch said = strings.TrimSpace(said); {
 		case who == "provider":
 			request := new(registrationv1.RegisterRequest)
-			must(t, prototext.Unmarshal([]byte(said), request))
+			must.Do(t, prototext.Unmarshal([]byte(said), request))
 			p.send(t, request)
 		case said == "ends the stream: OK":
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(await.Patience)
 			defer timer.Stop()
 			select {
 			case err := <-p.ended:
@@ -51,7 +53,7 @@ func TestConversation(t *testing.T) {
 			}
 		default:
 			want := new(registrationv1.RegisterResponse)
-			must(t, prototext.Unmarshal([]byte(said), want))
+			must.Do(t, prototext.Unmarshal([]byte(said), want))
 			if got := p.next(t); !proto.Equal(got, want) {
 				t.Errorf("the owner says\n%v\nand docs/protocol.md has\n%v", got, want)
 			}
@@ -63,7 +65,7 @@ func TestConversation(t *testing.T) {
 func conversation(t *testing.T) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/protocol.md")
-	must(t, err)
+	must.Do(t, err)
 	_, block, _ := strings.Cut(string(text), "\n### A conversation\n")
 	_, block, _ = strings.Cut(block, "\n```text\n")
 	block, _, _ = strings.Cut(block, "\n```\n")

@@ -17,7 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
 // short returns the answer with these addresses, in the form of domain.Short.
@@ -172,10 +173,10 @@ type follower struct {
 // follow subscribes to owners until the end of the test.
 func (w *world) follow(t testing.TB, addresses ...string) *follower {
 	t.Helper()
-	source, err := mtls.Load(w.files("coredns"), slog.New(slog.DiscardHandler))
-	must(t, err)
+	source, err := mtls.Load(w.Files("coredns"), slog.New(slog.DiscardHandler))
+	must.Do(t, err)
 	id, err := federation.ParseID(ownerID)
-	must(t, err)
+	must.Do(t, err)
 	f := &follower{
 		services: make(map[string]*federation.Service), withdrawn: make(map[string]time.Time), changed: make(map[string]time.Time),
 	}
@@ -184,7 +185,7 @@ func (w *world) follow(t testing.TB, addresses ...string) *follower {
 		Rules:        catalog.Rules{Settle: time.Minute, Retention: time.Hour},
 		Publish:      f.publish,
 	})
-	must(t, err)
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = source.Run(ctx) })

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var (
@@ -54,7 +56,7 @@ type span struct{ from, to time.Time } // to is zero while it lasts
 type drama struct {
 	t      *testing.T
 	random *rand.Rand
-	place  *place
+	world  *world
 	begun  time.Time
 	tiers  []*tierProcess // the origin first, CoreDNS last
 
@@ -108,16 +110,16 @@ func disturbed(t *testing.T, seed, chain uint64) {
 	t.Helper()
 	t.Logf("seed %d", seed)
 	d := &drama{
-		t: t, random: rand.New(rand.NewPCG(seed, chain)), place: newPlace(t), begun: time.Now(),
+		t: t, random: rand.New(rand.NewPCG(seed, chain)), world: newWorld(t), begun: time.Now(),
 		current: make(map[string]*version), seen: make(map[string]*version), counts: make(map[string]int),
 	}
 	for range 20 {
 		d.edit()
 	}
-	origin := d.place.origin(t, d.file())
-	first := d.place.relay(t, "first", origin, ownerID, "")
-	second := d.place.relay(t, "second", first, relayID, "")
-	d.tiers = []*tierProcess{origin, first, second, d.place.coreDNS(t, "coredns", second, relayID, zone, lasting)}
+	origin := d.world.origin(t, d.file())
+	first := d.world.relay(t, "first", origin, ownerID, "")
+	second := d.world.relay(t, "second", first, relayID, "")
+	d.tiers = []*tierProcess{origin, first, second, d.world.coreDNS(t, "coredns", second, relayID, zone, lasting)}
 	t.Cleanup(func() {
 		for _, n := range d.tiers {
 			n.Signal(syscall.SIGCONT)
@@ -198,7 +200,7 @@ func (d *drama) put(keep bool) (name, address string) {
 	} else {
 		d.notef("%s is withdrawn", name)
 	}
-	d.place.write(d.t, "catalog.yaml", d.file())
+	d.world.Put(d.t, "catalog.yaml", d.file())
 	if before != nil && before.ended.IsZero() {
 		before.ended = time.Now()
 	}
@@ -294,7 +296,7 @@ func (d *drama) kill(i int) {
 	gracefully := d.random.IntN(3) == 0
 	d.sayf("%s ends (gracefully: %t)", n.Name, gracefully)
 	if gracefully {
-		must(d.t, n.Stop())
+		must.Do(d.t, n.Stop())
 	} else {
 		n.Kill()
 	}
@@ -325,7 +327,7 @@ func (d *drama) start(i int) {
 		d.lastLive, d.restarts = time.Time{}, time.Now()
 	}
 	d.mu.Unlock()
-	must(d.t, n.Start(d.t.Context()))
+	must.Do(d.t, n.Start(d.t.Context()))
 }
 
 // well changes a service and waits until CoreDNS answers with that as live, which takes an

@@ -5,29 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 5 * time.Second // is what such a wait takes in the median
-	tick     = 20 * time.Millisecond
+	tick = 20 * time.Millisecond
 
 	zone      = "fed.example"
 	ownerID   = "spiffe://fed.example/owner"
@@ -35,29 +28,10 @@ const (
 	coreDNSID = "spiffe://fed.example/coredns"
 )
 
-// scratch is a directory for the programs, until the tests end.
-var scratch string
+func TestMain(m *testing.M) { place.Main(m) }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if scratch != "" {
-		os.RemoveAll(scratch)
-	}
-	os.Exit(code)
-}
-
-// programs builds the programs once, and returns the directory that they are in.
-var programs = sync.OnceValues(func() (string, error) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "relay"); err != nil {
-		return "", err
-	}
-	args := []string{"build", "-o", scratch + "/", "../../../cmd/coredns", "../../../cmd/federationctl"}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return scratch, nil
-})
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(5 * time.Second)
 
 // long skips a test that takes long, unless it is asked for.
 func long(t *testing.T) {
@@ -65,20 +39,6 @@ func long(t *testing.T) {
 	if os.Getenv("REAL_SERVERS") != "required" {
 		t.Skip("takes long: REAL_SERVERS=required runs it")
 	}
-}
-
-// must ends the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until condition has nothing to complain of.
-func eventually(t testing.TB, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
 }
 
 // passes lets a time pass.
@@ -93,40 +53,19 @@ func passes(t testing.TB, d time.Duration) {
 	}
 }
 
-// place is where a test runs its processes.
-type place struct {
-	dir       string
-	authority *mtls.Authority
-	api       string // that relays and CoreDNS speak to who is before them; empty for the default
+// world is where a test runs its processes.
+type world struct {
+	*place.Place
+
+	api string // that relays and CoreDNS speak to who is before them; empty for the default
 }
 
-func newPlace(t testing.TB) *place {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	must(t, err)
-	p := &place{dir: t.TempDir(), authority: authority}
-	for name, id := range map[string]string{"owner": ownerID, "relay": relayID, "coredns": coreDNSID} {
-		issued, err := authority.Issue(mtls.Leaf{
-			Name: name, URIs: []string{id}, DNSNames: []string{"localhost"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
-		})
-		must(t, err)
-		must(t, issued.WriteFiles(mtls.Files{Cert: p.path(name + ".pem"), Key: p.path(name + "-key.pem"), CA: p.path("ca.pem")}))
-	}
-	return p
+	return &world{Place: place.For(t, map[string]string{"owner": ownerID, "relay": relayID, "coredns": coreDNSID})}
 }
 
-func (p *place) version() string { return cmp.Or(p.api, wire.V1Alpha2.String()) }
-
-func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
-
-// write replaces a file at once.
-func (p *place) write(t testing.TB, name, text string) string {
-	t.Helper()
-	path := p.path(name)
-	must(t, os.WriteFile(path+".part", []byte(text), 0o600))
-	must(t, os.Rename(path+".part", path))
-	return path
-}
+func (p *world) version() string { return cmp.Or(p.api, wire.V1Alpha2.String()) }
 
 // tierProcess is a process, and the gate before it through which others reach it.
 type tierProcess struct {
@@ -137,27 +76,9 @@ type tierProcess struct {
 }
 
 // start starts a program.
-func (p *place) start(t testing.TB, name, program, address string, args ...string) *tierProcess {
+func (p *world) start(t testing.TB, name, program, address string, args ...string) *tierProcess {
 	t.Helper()
-	dir, err := programs()
-	must(t, err)
-	n := &tierProcess{address: address, Process: &realserver.Process{
-		Name: name, Path: filepath.Join(dir, program), Dir: p.dir, Args: args,
-		Ready: func(ctx context.Context) error {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-	}}
-	n.StartFor(t)
-	t.Cleanup(func() {
-		if n.Logged("panic")+n.Logged("DATA RACE") > 0 {
-			t.Errorf("%s has lines about panics or races:\n%s", n.Log(), n.Tail())
-		}
-	})
-	return n
+	return &tierProcess{address: address, Process: p.Run(t, name, place.Built(t, program), address, args...)}
 }
 
 // services is the text of a catalog file.
@@ -172,62 +93,40 @@ func services(addresses map[string]string) string {
 }
 
 // origin starts an owner of a catalog file.
-func (p *place) origin(t testing.TB, catalog string) *tierProcess {
+func (p *world) origin(t testing.TB, catalog string) *tierProcess {
 	t.Helper()
-	address := freeAddress(t)
-	n := p.start(t, "origin", "federationctl", address, "serve", "--listen", address, "--catalog", p.write(t, "catalog.yaml", catalog),
-		"--cert", p.path("owner.pem"), "--key", p.path("owner-key.pem"), "--ca", p.path("ca.pem"))
+	address := loopback.Address(t)
+	n := p.start(t, "origin", "federationctl", address, "serve", "--listen", address, "--catalog", p.Put(t, "catalog.yaml", catalog),
+		"--cert", p.Path("owner.pem"), "--key", p.Path("owner-key.pem"), "--ca", p.Path("ca.pem"))
 	n.gate = realserver.StartGate(t, address)
 	return n
 }
 
 // relay starts a relay of another tier. keys are further ones of the catalog.
-func (p *place) relay(t testing.TB, name string, of *tierProcess, id, keys string) *tierProcess {
+func (p *world) relay(t testing.TB, name string, of *tierProcess, id, keys string) *tierProcess {
 	t.Helper()
-	address := freeAddress(t)
-	config := p.write(t, name+".yaml", fmt.Sprintf(`listen: %q
-identity:
-  files: {cert: relay.pem, key: relay-key.pem, ca: ca.pem}
-allow:
-  ids: [%s, %s]
-catalogs:
-- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s, persist: %s.catalog, api: %s}
-%s`, address, relayID, coreDNSID, of.gate.Address, id, name, p.version(), keys))
-	n := p.start(t, name, "federationctl", address, "serve", "--config", config)
+	address := loopback.Address(t)
+	config := place.Owner{
+		Address: address, TLS: p.Files("relay"), Allow: []string{relayID, coreDNSID},
+		More: fmt.Sprintf("catalogs:\n- relay: {addresses: [%q], owner_ids: [%q], keepalive: 10s, persist: %s.catalog, api: %s}\n%s",
+			of.gate.Address, id, name, p.version(), keys),
+	}
+	n := p.start(t, name, "federationctl", address, "serve", "--config", p.Put(t, name+".yaml", config.Config()))
 	n.gate = realserver.StartGate(t, address)
 	return n
 }
 
 // coreDNS starts a CoreDNS that subscribes to a relay.
-func (p *place) coreDNS(t testing.TB, name string, of *tierProcess, id, zone string, retention time.Duration) *tierProcess {
+func (p *world) coreDNS(t testing.TB, name string, of *tierProcess, id, zone string, retention time.Duration) *tierProcess {
 	t.Helper()
-	address := freeAddress(t)
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
-	corefile := p.write(t, name+".corefile", fmt.Sprintf(`%s:%s {
-    bind 127.0.0.1
-    errors
-    federation {
-        owner %s
-        tls %s %s %s
-        owner_id %s
-        ttl 2
-        negative_ttl 1
-        keepalive 10s
-        retention %v
-        persist %s
-        api %s
-    }
-}
-`, zone, port, of.gate.Address, p.path("coredns.pem"), p.path("coredns-key.pem"), p.path("ca.pem"), id, retention, p.path(name+".catalog"), p.version()))
-	return p.start(t, name, "coredns", address, "-conf", corefile)
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	must(t, err)
-	return address
+	address := loopback.Address(t)
+	corefile := place.DNS{
+		Zone: zone, Address: address, Owners: []string{of.gate.Address}, OwnerID: id, TLS: p.Files("coredns"),
+		Properties: []string{
+			"ttl 2", "keepalive 10s", fmt.Sprintf("retention %v", retention), "persist " + p.Path(name+".catalog"), "api " + p.version(),
+		},
+	}
+	return p.start(t, name, "coredns", address, "-conf", p.Put(t, name+".corefile", corefile.Corefile()))
 }
 
 // answer is what a CoreDNS says of a name.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // slack is how much later than it must something may be seen on a busy machine.
@@ -16,7 +18,7 @@ const slack = 5 * time.Second
 func TestTiers(t *testing.T) {
 	t.Parallel()
 	const retention = 10 * time.Second // in which a stale answer must be seen
-	p := newPlace(t)
+	p := newWorld(t)
 	origin := p.origin(t, services(map[string]string{"web": "192.0.2.1"}))
 	first := p.relay(t, "first", origin, ownerID, "")
 	second := p.relay(t, "second", first, relayID, "")
@@ -26,7 +28,7 @@ func TestTiers(t *testing.T) {
 
 	first.Kill()
 	d.lost(t, web)
-	must(t, first.Start(t.Context()))
+	must.Do(t, first.Start(t.Context()))
 	d.live(t, web, "192.0.2.1")
 
 	// The relays come back without the origin, and vouch for nothing.
@@ -34,8 +36,8 @@ func TestTiers(t *testing.T) {
 	origin.Kill()
 	d.lost(t, web)
 	noticed := time.Now()
-	must(t, second.Restart(t.Context()))
-	must(t, first.Restart(t.Context()))
+	must.Do(t, second.Restart(t.Context()))
+	must.Do(t, first.Restart(t.Context()))
 	var last answer
 	gone := d.answers(t, web, "gone", func(a answer) bool {
 		if a.address != "" {
@@ -54,8 +56,8 @@ func TestTiers(t *testing.T) {
 	}
 	t.Logf("the last answer came %v after the origin was killed, with a retention of %v", last.at.Sub(killed), retention)
 
-	p.write(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
-	must(t, origin.Start(t.Context()))
+	p.Put(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
+	must.Do(t, origin.Start(t.Context()))
 	d.live(t, web, "192.0.2.2")
 }
 
@@ -70,7 +72,7 @@ func TestOlderVersion(t *testing.T) {
 		unsaid = "unsaid." + zone
 	)
 	said := "- {name: web, fqdn: " + web + ", endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://" + web + "/web]}\n"
-	p := newPlace(t)
+	p := newWorld(t)
 	origin := p.origin(t, "services:\n"+said)
 	p.api = "v1alpha1"
 	relay := p.relay(t, "relay", origin, ownerID, "")
@@ -84,7 +86,7 @@ func TestOlderVersion(t *testing.T) {
 	older.live(t, web, "192.0.2.1")
 	older.gone(t, unsaid)
 
-	p.write(t, "catalog.yaml", "services:\n"+said+
+	p.Put(t, "catalog.yaml", "services:\n"+said+
 		"- {name: unsaid, fqdn: "+unsaid+", endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}]}\n")
 	d.lost(t, web) // the relay does not vouch for its catalog any more
 	// A consumer that comes now has what it is told, and denies nothing else.
@@ -102,7 +104,7 @@ func TestOlderVersion(t *testing.T) {
 		})
 	}
 
-	p.write(t, "catalog.yaml", "services:\n"+said+
+	p.Put(t, "catalog.yaml", "services:\n"+said+
 		"- {name: unsaid, fqdn: "+unsaid+", endpoints: [{address: 192.0.2.2, port: 80}], instances: [{id: v1, protocol: HTTP}], sans: [spiffe://"+unsaid+"/u]}\n")
 	for _, n := range []*tierProcess{d, older, late, behind} {
 		n.live(t, unsaid, "192.0.2.2")
@@ -117,7 +119,7 @@ func TestFan(t *testing.T) {
 	t.Parallel()
 	long(t)
 	const retention = 15 * time.Second // in which a stale answer must be seen of each
-	p := newPlace(t)
+	p := newWorld(t)
 	origin := p.origin(t, services(map[string]string{"web": "192.0.2.1"}))
 	first := p.relay(t, "first", origin, ownerID, "")
 	renaming := p.relay(t, "renaming", first, relayID, `  exports:
@@ -137,7 +139,7 @@ func TestFan(t *testing.T) {
 	for _, d := range all {
 		d.live(t, d.name, "192.0.2.1")
 	}
-	p.write(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
+	p.Put(t, "catalog.yaml", services(map[string]string{"web": "192.0.2.2"}))
 	for _, d := range all {
 		d.live(t, d.name, "192.0.2.2")
 	}
@@ -148,7 +150,7 @@ func TestFan(t *testing.T) {
 	for _, d := range all {
 		d.gone(t, d.name)
 	}
-	must(t, origin.Start(t.Context()))
+	must.Do(t, origin.Start(t.Context()))
 	for _, d := range all {
 		d.live(t, d.name, "192.0.2.2")
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestResume counts what owners send to a relay and to CoreDNS that have most of the catalog
@@ -17,7 +19,7 @@ func TestResume(t *testing.T) {
 		retention = time.Minute
 		share     = 20 // at most one of so many octets is sent again
 	)
-	p := newPlace(t)
+	p := newWorld(t)
 	all := make(map[string]string, many)
 	for i := range many {
 		all[fmt.Sprintf("s%d", i)] = fmt.Sprintf("10.1.%d.%d", i>>8, i&255)
@@ -36,7 +38,7 @@ func TestResume(t *testing.T) {
 	synced()
 	for _, name := range []string{"relay.catalog", "coredns.catalog"} {
 		eventually(t, func() string {
-			_, err := os.Stat(p.path(name))
+			_, err := os.Stat(p.Path(name))
 			if err != nil {
 				return err.Error()
 			}
@@ -54,7 +56,7 @@ func TestResume(t *testing.T) {
 		down()
 		changes++
 		all[first] = fmt.Sprintf("10.2.0.%d", changes)
-		p.write(t, "catalog.yaml", services(all))
+		p.Put(t, "catalog.yaml", services(all))
 		up()
 		synced()
 		again, againRelay := origin.gate.Received()-before, relay.gate.Received()-beforeRelay
@@ -68,7 +70,7 @@ func TestResume(t *testing.T) {
 		return func() { n.gate.Refuse(true); n.gate.Cut() }, func() { n.gate.Refuse(false) }
 	}
 	restart := func(n *tierProcess) (down, up func()) {
-		return n.Kill, func() { must(t, n.Start(t.Context())) }
+		return n.Kill, func() { must.Do(t, n.Start(t.Context())) }
 	}
 	down, up := cut(origin)
 	back("the relay was cut off", down, up)

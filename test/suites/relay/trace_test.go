@@ -12,6 +12,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // otlpServer is a collector of OTLP.
@@ -76,27 +78,27 @@ func (o *otlpServer) lacks(updates int) string {
 // catalog, and then one change.
 func TestTraces(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	o, server := &otlpServer{traces: make(map[string][]*tracepb.Span)}, grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, o)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		must(t, <-served)
+		must.Do(t, <-served)
 	})
 	const many = 300
 	all := make(map[string]string, many)
 	for i := range many {
 		all[fmt.Sprintf("s%d", i)] = fmt.Sprintf("10.1.%d.%d", i>>8, i&255)
 	}
-	p := newPlace(t)
+	p := newWorld(t)
 	origin := p.origin(t, services(all))
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+listener.Addr().String())
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50") // milliseconds
 	p.relay(t, "relay", origin, ownerID, "")
 	eventually(t, func() string { return o.lacks(many) })
 	all["s0"] = "10.2.0.0"
-	p.write(t, "catalog.yaml", services(all))
+	p.Put(t, "catalog.yaml", services(all))
 	eventually(t, func() string { return o.lacks(many + 1) })
 }

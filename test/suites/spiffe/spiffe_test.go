@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -96,7 +97,7 @@ func TestRotation(t *testing.T) {
 	t.Logf("certificates of the owner expire at %v, of CoreDNS at %v", owner, coreDNS)
 	prober.check(t)
 	unbroken()
-	must(t, w.write("catalog.yaml", catalog("192.0.2.3")))
+	must.Do(t, w.Write("catalog.yaml", catalog("192.0.2.3")))
 	w.answers(t, web, "NOERROR 192.0.2.3")
 }
 
@@ -112,12 +113,12 @@ func later(a, b time.Time) time.Time {
 func TestAgentAway(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, 20*time.Second)
-	must(t, errors.Join(w.west.Agent.Stop(), w.east.Agent.Stop()))
+	must.Do(t, errors.Join(w.west.Agent.Stop(), w.east.Agent.Stop()))
 	w.run(t)
 	w.answers(t, web, notReady)
 	logs(t, w.owner, "level=WARN", w.west.Socket)
 	logs(t, w.coreDNS.Process, "WARN", w.east.Socket)
-	must(t, errors.Join(w.west.Agent.Start(t.Context()), w.east.Agent.Start(t.Context())))
+	must.Do(t, errors.Join(w.west.Agent.Start(t.Context()), w.east.Agent.Start(t.Context())))
 	w.answers(t, web, webAnswer)
 
 	prober := w.probe(t)
@@ -139,7 +140,7 @@ func TestAgentAway(t *testing.T) {
 			t.Errorf("without the agent of %s the stream ended %v after its certificate expired, want %v", side.name, late+grace, grace)
 		}
 		w.state(t, "stale")
-		must(t, side.agent.Start(t.Context()))
+		must.Do(t, side.agent.Start(t.Context()))
 		w.state(t, "synced")
 	}
 	prober.check(t)
@@ -151,9 +152,9 @@ func TestRogueAuthority(t *testing.T) {
 	enabled(t)
 	w := newWorld(t, time.Minute)
 	own, err := w.west.Forge(t.Context(), w.west.ID("owner"))
-	must(t, err)
+	must.Do(t, err)
 	forged, err := w.east.Forge(t.Context(), w.west.ID("owner"))
-	must(t, err)
+	must.Do(t, err)
 	fake := startFake(t, own)
 	w.writeCorefile(t, fake.address)
 	w.run(t)
@@ -174,12 +175,12 @@ func TestRogueAuthority(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		must(t, conn.SetDeadline(time.Now().Add(patience)))
+		must.Do(t, conn.SetDeadline(time.Now().Add(await.Patience)))
 		_, err = conn.Read(make([]byte, 1)) // the settings of HTTP/2, or the alert
 		return err
 	}
 	genuine, err := w.east.Forge(t.Context(), w.consumer())
-	must(t, err)
+	must.Do(t, err)
 	eventually(t, func() string { // the owner may still wait for its own certificate
 		if err := dial(genuine); err != nil {
 			return "the owner does not take a certificate that is in order: " + err.Error()
@@ -195,7 +196,7 @@ func TestRogueAuthority(t *testing.T) {
 	logs(t, w.owner, "its certificate is not accepted", w.consumer(), "signed by unknown authority")
 
 	w.writeCorefile(t, w.ownerAddress)
-	must(t, w.coreDNS.Restart(t.Context()))
+	must.Do(t, w.coreDNS.Restart(t.Context()))
 	w.answers(t, web, webAnswer)
 }
 
@@ -214,7 +215,7 @@ func startFake(t *testing.T, certificate tls.Certificate) *fake {
 		ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.certificate.Load(), nil },
 	})
-	must(t, err)
+	must.Do(t, err)
 	f.address = listener.Addr().String()
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
@@ -223,7 +224,7 @@ func startFake(t *testing.T, certificate tls.Certificate) *fake {
 			if err != nil {
 				return // closed
 			}
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(await.Patience))
 			if _, err := conn.Read(make([]byte, 1)); err == nil {
 				f.welcome.Add(1)
 			}
@@ -273,7 +274,7 @@ func TestTakenAway(t *testing.T) {
 		},
 	} {
 		w.state(t, "synced")
-		must(t, tc.take())
+		must.Do(t, tc.take())
 		start := time.Now()
 		await.Until(t, ends, busy, func() string {
 			if w.dnsMetric(t, "owner_state", `state="synced"`) == 1 {
@@ -282,7 +283,7 @@ func TestTakenAway(t *testing.T) {
 			return ""
 		})
 		t.Logf("without %s the stream ended after %v", tc.what, time.Since(start))
-		must(t, tc.give())
+		must.Do(t, tc.give())
 	}
 	w.state(t, "synced")
 	prober.check(t)

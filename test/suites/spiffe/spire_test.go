@@ -13,6 +13,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -22,7 +24,7 @@ type workload struct{ source *workloadapi.X509Source }
 // newWorkload waits for the first certificate.
 func newWorkload(t *testing.T, s *realserver.SPIRE) workload {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(s.Socket)))
 	if err != nil {
@@ -81,11 +83,11 @@ func TestSPIRE(t *testing.T) {
 	west := realserver.StartSPIRE(t, realserver.SPIREOptions{TrustDomain: "west.test", TTL: ttl})
 	east := realserver.StartSPIRE(t, realserver.SPIREOptions{TrustDomain: "east.test", TTL: ttl})
 	program, err := os.Executable()
-	must(t, err)
-	must(t, errors.Join(west.Trust(ctx, east), east.Trust(ctx, west)))
-	must(t, west.Register(ctx, "ns/dns", []string{"unix:path:" + program}, east))
-	must(t, west.Register(ctx, "other", []string{"unix:path:/bin/sh"}))
-	must(t, east.Register(ctx, "owner", []string{fmt.Sprintf("unix:uid:%d", os.Getuid())}, west))
+	must.Do(t, err)
+	must.Do(t, errors.Join(west.Trust(ctx, east), east.Trust(ctx, west)))
+	must.Do(t, west.Register(ctx, "ns/dns", []string{"unix:path:" + program}, east))
+	must.Do(t, west.Register(ctx, "other", []string{"unix:path:/bin/sh"}))
+	must.Do(t, east.Register(ctx, "owner", []string{fmt.Sprintf("unix:uid:%d", os.Getuid())}, west))
 	w, e := newWorkload(t, west), newWorkload(t, east)
 	first := w.certificate(t)
 	if got := first.ID.String(); got != west.ID("ns/dns") {
@@ -94,7 +96,7 @@ func TestSPIRE(t *testing.T) {
 	if got := time.Until(first.Certificates[0].NotAfter); got > ttl {
 		t.Errorf("the certificate is valid for %v, want %v at most", got, ttl)
 	}
-	must(t, errors.Join(w.trusts(e.certificate(t).Certificates...), e.trusts(first.Certificates...)))
+	must.Do(t, errors.Join(w.trusts(e.certificate(t).Certificates...), e.trusts(first.Certificates...)))
 	second := w.after(t, first)
 	if !second.Certificates[0].NotAfter.After(first.Certificates[0].NotAfter) || time.Now().After(first.Certificates[0].NotAfter) {
 		t.Errorf("a certificate until %v follows one until %v", second.Certificates[0].NotAfter, first.Certificates[0].NotAfter)
@@ -104,25 +106,25 @@ func TestSPIRE(t *testing.T) {
 	// one only.
 	for id, want := range map[string]bool{east.ID("anybody"): true, west.ID("ns/dns"): false} {
 		forged, err := east.Forge(ctx, id)
-		must(t, err)
+		must.Do(t, err)
 		if err := w.trusts(forged.Leaf); (err == nil) != want {
 			t.Errorf("verifying %s, signed by the authority of %s: %v", id, east.TrustDomain, err)
 		}
 	}
 
-	must(t, errors.Join(west.Agent.Stop(), west.Server.Stop()))
-	must(t, errors.Join(west.Server.Start(ctx), west.Agent.Start(ctx)))
+	must.Do(t, errors.Join(west.Agent.Stop(), west.Server.Stop()))
+	must.Do(t, errors.Join(west.Server.Start(ctx), west.Agent.Start(ctx)))
 	third := w.after(t, second)
 	if err := e.trusts(third.Certificates...); err != nil {
 		t.Errorf("after a new start of the server: %v", err)
 	}
 
-	must(t, west.Distrust(ctx, east))
+	must.Do(t, west.Distrust(ctx, east))
 	w.knows(t, east, false)
 	if err := w.trusts(e.certificate(t).Certificates...); err == nil {
 		t.Error("a domain is trusted whose bundle was removed")
 	}
-	must(t, errors.Join(west.Trust(ctx, east), west.Register(ctx, "ns/dns", []string{"unix:path:" + program}, east)))
+	must.Do(t, errors.Join(west.Trust(ctx, east), west.Register(ctx, "ns/dns", []string{"unix:path:" + program}, east)))
 	w.knows(t, east, true)
-	must(t, w.trusts(e.certificate(t).Certificates...))
+	must.Do(t, w.trusts(e.certificate(t).Certificates...))
 }

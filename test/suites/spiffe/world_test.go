@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,15 +14,15 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
-	patience = 2 * time.Minute  // bounds each wait for something that must happen
-	promised = 30 * time.Second // is what such a wait takes in the median
-	tick     = 20 * time.Millisecond
+	tick = 20 * time.Millisecond
 
 	// grace is how long a stream outlives a certificate, on both sides.
 	grace = 10 * time.Second
@@ -34,9 +32,13 @@ const (
 	notReady             = "SERVFAIL"
 )
 
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(30 * time.Second)
+
 // world is two trust domains that federate, an owner and a CoreDNS.
 type world struct {
-	dir        string
+	*place.Place // without certificates: SPIRE issues them
+
 	west, east *realserver.SPIRE
 
 	owner        *realserver.Process // with an identity of west
@@ -51,25 +53,25 @@ type world struct {
 // nor CoreDNS runs yet; see run.
 func newWorld(t *testing.T, ttl time.Duration) *world {
 	t.Helper()
-	w := &world{dir: t.TempDir()}
+	w := &world{Place: place.For(t, nil)}
 	w.west = realserver.StartSPIRE(t, realserver.SPIREOptions{TrustDomain: "west.test", TTL: ttl})
 	w.east = realserver.StartSPIRE(t, realserver.SPIREOptions{TrustDomain: "east.test", TTL: ttl})
-	must(t, w.west.Trust(t.Context(), w.east))
-	must(t, w.east.Trust(t.Context(), w.west))
-	w.ownerAddress, w.ownerMetrics, w.dnsMetrics = freeAddress(t), freeAddress(t), freeAddress(t)
+	must.Do(t, w.west.Trust(t.Context(), w.east))
+	must.Do(t, w.east.Trust(t.Context(), w.west))
+	w.ownerAddress, w.ownerMetrics, w.dnsMetrics = loopback.Address(t), loopback.Address(t), loopback.Address(t)
 	w.owner = &realserver.Process{
-		Name: "owner", Path: program(t, "federationctl"), Dir: w.dir, Args: []string{"serve", "--config", "owner.yaml"},
+		Name: "owner", Path: must.Get(place.Program("federationctl"))(t), Dir: w.Dir, Args: []string{"serve", "--config", "owner.yaml"},
 		Ready: func(ctx context.Context) error { _, err := get(ctx, w.ownerMetrics); return err },
 	}
-	w.coreDNS = &domain.DNS{Address: freeAddress(t), Corefile: filepath.Join(w.dir, "Corefile")}
+	w.coreDNS = &domain.DNS{Address: loopback.Address(t), Corefile: w.Path("Corefile")}
 	w.coreDNS.Process = &realserver.Process{
-		Name: "coredns", Path: program(t, "coredns"), Dir: w.dir, Args: []string{"-conf", "Corefile"},
+		Name: "coredns", Path: must.Get(place.Program("coredns"))(t), Dir: w.Dir, Args: []string{"-conf", "Corefile"},
 		Ready: func(ctx context.Context) error { _, err := w.coreDNS.Ask(ctx, web, dns.TypeA); return err },
 	}
-	must(t, w.registerOwner(t.Context()))
-	must(t, w.registerCoreDNS(t.Context()))
-	must(t, w.write("catalog.yaml", catalog("192.0.2.1")))
-	must(t, w.allow(w.consumer()))
+	must.Do(t, w.registerOwner(t.Context()))
+	must.Do(t, w.registerCoreDNS(t.Context()))
+	must.Do(t, w.Write("catalog.yaml", catalog("192.0.2.1")))
+	must.Do(t, w.allow(w.consumer()))
 	w.configure(t, w.west.ID("auditor"))
 	w.writeCorefile(t, w.ownerAddress)
 	return w
@@ -96,16 +98,7 @@ func (w *world) registerCoreDNS(ctx context.Context) error {
 }
 
 // allow lets one consumer subscribe.
-func (w *world) allow(id string) error { return w.write("consumers.txt", id+"\n") }
-
-// write writes a file in the place of one that is there.
-func (w *world) write(name, text string) error {
-	path := filepath.Join(w.dir, name)
-	if err := os.WriteFile(path+".part", []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
-}
+func (w *world) allow(id string) error { return w.Write("consumers.txt", id+"\n") }
 
 // catalog has two services, one of them at an address.
 func catalog(address string) string {
@@ -119,7 +112,7 @@ func catalog(address string) string {
 // for are told of the ledger.
 func (w *world) configure(t *testing.T, pattern string) {
 	t.Helper()
-	must(t, w.write("owner.yaml", fmt.Sprintf(`listen: %q
+	must.Do(t, w.Write("owner.yaml", fmt.Sprintf(`listen: %q
 metrics: %q
 identity:
   spiffe: {socket: %q, trust_domains: [%s]}
@@ -141,8 +134,8 @@ catalogs:
 func (w *world) writeCorefile(t *testing.T, owner string) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(w.coreDNS.Address)
-	must(t, err)
-	must(t, w.write("Corefile", fmt.Sprintf(`west.example:%s {
+	must.Do(t, err)
+	must.Do(t, w.Write("Corefile", fmt.Sprintf(`west.example:%s {
     bind 127.0.0.1
     errors
     prometheus %s
@@ -230,7 +223,7 @@ func sum(values []float64) (total float64) {
 func samples(t *testing.T, address, name string, labels ...string) (values []float64) {
 	t.Helper()
 	text, err := get(t.Context(), address)
-	must(t, err)
+	must.Do(t, err)
 lines:
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
@@ -243,7 +236,7 @@ lines:
 			}
 		}
 		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		must(t, err)
+		must.Do(t, err)
 		values = append(values, value)
 	}
 	return values
@@ -274,37 +267,4 @@ func logs(t *testing.T, p *realserver.Process, texts ...string) {
 		}
 		return ""
 	})
-}
-
-// eventually waits until condition has nothing to complain of.
-func eventually(t *testing.T, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
-}
-
-// program returns the path of one of this project's programs, as an agent sees it.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	root, err := realserver.Root()
-	must(t, err)
-	path, err := filepath.EvalSymlinks(filepath.Join(root, "bin", name))
-	if err != nil {
-		t.Fatalf("bin/%s is not built: run make build", name)
-	}
-	return path
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	must(t, err)
-	return address
-}
-
-// must ends the test at an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -56,15 +56,6 @@ func start(t *testing.T, name string, args ...string) {
 	})
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
 // ask asks a server from an address of this machine. An answer that does not come is
 // an error.
 func ask(from, server, name string, qtype uint16) (*dns.Msg, error) {
@@ -110,7 +101,7 @@ const upstreamAnswer = "198.51.100.7"
 // over TCP, and is forwarded likewise.
 func startUpstream(t *testing.T) *upstream {
 	t.Helper()
-	u := &upstream{address: freeAddress(t)}
+	u := &upstream{address: loopback.Address(t)}
 	for _, network := range []string{"udp", "tcp"} {
 		started, done := make(chan struct{}), make(chan struct{})
 		server := &dns.Server{Addr: u.address, Net: network, Handler: u, NotifyStartedFunc: func() { close(started) }}
@@ -170,7 +161,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{bin: programs(t), certificates: t.TempDir(), owner: freeAddress(t), upstream: startUpstream(t)}
+	w := &world{bin: programs(t), certificates: t.TempDir(), owner: loopback.Address(t), upstream: startUpstream(t)}
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(filepath.Join(w.bin, "federationctl"), args...).CombinedOutput(); err != nil {
@@ -200,7 +191,7 @@ func newWorld(t *testing.T) *world {
 // is here, and returns its address. What else the Corefile says stays.
 func (w *world) serve(t *testing.T, corefile string) (address string) {
 	t.Helper()
-	address = freeAddress(t)
+	address = loopback.Address(t)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
@@ -214,9 +205,9 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 		{` certs/`, " " + w.certificates + "/"},
 		{`/var/lib/federation/`, dir + "/"},
 		{`/etc/resolv.conf`, w.upstream.address},
-		{` health \{`, " health " + freeAddress(t) + " {"},
-		{`(?m)^( *)ready$`, "${1}ready " + freeAddress(t)},
-		{`prometheus :9153`, "prometheus " + freeAddress(t)},
+		{` health \{`, " health " + loopback.Address(t) + " {"},
+		{`(?m)^( *)ready$`, "${1}ready " + loopback.Address(t)},
+		{`prometheus :9153`, "prometheus " + loopback.Address(t)},
 		{`run/kubeconfig`, w.kubeconfig},
 	} {
 		corefile = regexp.MustCompile(change.what).ReplaceAllString(corefile, change.by)

@@ -12,12 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
 const (
@@ -29,32 +30,6 @@ const (
 // recipes are the bases and overlays of the plain manifests, each with the namespace
 // that it is for. The chart has an example of the same name.
 var recipes = map[string]string{"owner": "federation", "beside": "federation", "cluster-dns": "kube-system"}
-
-// tool returns the path of a program that `make e2e-tools` builds, in the version that
-// the module test/peers/tools/<module> pins. Without it the test is skipped, or fails with
-// REAL_SERVERS=required in the environment, as in package realserver.
-func tool(t *testing.T, name, module, dependency string) string {
-	t.Helper()
-	goMod, err := os.ReadFile(filepath.Join(root, "test", "peers", "tools", module, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(dependency) + ` (v\S+)`).FindSubmatch(goMod)
-	if version == nil {
-		t.Fatalf("test/peers/tools/%s does not require %s", module, dependency)
-	}
-	path, err := filepath.Abs(filepath.Join(root, "bin", "tools", fmt.Sprintf("%s-%s", name, version[1])))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		if os.Getenv("REAL_SERVERS") == "required" {
-			t.Fatalf("%v (REAL_SERVERS=required)", err)
-		}
-		t.Skipf("%s is not built: run make e2e-tools", filepath.Base(path))
-	}
-	return path
-}
 
 // command runs one of the tools with files of its own.
 type command struct {
@@ -73,12 +48,12 @@ func newCommand(t *testing.T, path, kubeconfig string) command {
 
 func helm(t *testing.T, kubeconfig string) command {
 	t.Helper()
-	return newCommand(t, tool(t, "helm", "helm", "helm.sh/helm/v4"), kubeconfig)
+	return newCommand(t, realserver.Helm(t), kubeconfig)
 }
 
 func kubectl(t *testing.T, kubeconfig string) command {
 	t.Helper()
-	return newCommand(t, tool(t, "kubectl", "kubernetes", "k8s.io/kubernetes"), kubeconfig)
+	return newCommand(t, realserver.Kubectl(t), kubeconfig)
 }
 
 // run returns what the command prints. An error has what it prints to standard error.

@@ -16,8 +16,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -57,16 +59,16 @@ func newInput(t *testing.T, d *domain.Domain, name string) *input {
 	in.mend(t)
 	var err error
 	in.Owner, err = d.NewOwner("kubeconfig: " + in.kubeconfig + "\nnamespaces: [" + in.space + "]")
-	must(t, err)
+	must.Do(t, err)
 	return in
 }
 
 // account returns the access of an account that has these permissions.
 func (in *input) account(t *testing.T, name string, rules []rbacv1.PolicyRule) realserver.Access {
 	t.Helper()
-	must(t, in.domain.Cluster.ServiceAccount(t.Context(), "default", name, rules...))
+	must.Do(t, in.domain.Cluster.ServiceAccount(t.Context(), "default", name, rules...))
 	token, err := in.domain.Cluster.Token(t.Context(), "default", name, time.Hour)
-	must(t, err)
+	must.Do(t, err)
 	return realserver.Access{Token: token}
 }
 
@@ -75,7 +77,7 @@ func (in *input) use(t *testing.T, server string, a realserver.Access) {
 	t.Helper()
 	var err error
 	in.kubeconfig, err = in.domain.Cluster.NewKubeconfig(in.space, server, a)
-	must(t, err)
+	must.Do(t, err)
 }
 
 // mend writes the right kubeconfig.
@@ -84,7 +86,7 @@ func (in *input) mend(t *testing.T) { t.Helper(); in.use(t, "", in.access) }
 // start starts the owner, and a consumer of it.
 func (in *input) start(t *testing.T) {
 	t.Helper()
-	must(t, in.Start(t.Context()))
+	must.Do(t, in.Start(t.Context()))
 	in.follower = follow(t, in.domain, in.Owner)
 }
 
@@ -117,7 +119,7 @@ func (in *input) arrives(t *testing.T) {
 func troubles(t *testing.T, o *domain.Owner) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(o.Log())
-	must(t, err)
+	must.Do(t, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 			lines = append(lines, line)
@@ -169,7 +171,7 @@ func without(t *testing.T, resource string, lacking ...string) []rbacv1.PolicyRu
 func rules(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
 	rules, err := domain.Rules()
-	must(t, err)
+	must.Do(t, err)
 	return rules
 }
 
@@ -209,15 +211,15 @@ func wrongs() []wrong {
 		return func(t *testing.T, in *input) {
 			t.Helper()
 			text, err := os.ReadFile(in.kubeconfig)
-			must(t, err)
-			must(t, writeText(in.kubeconfig, change(string(text))))
+			must.Do(t, err)
+			must.Do(t, writeText(in.kubeconfig, change(string(text))))
 		}
 	}
 	rejected := func(t *testing.T, in *input) { t.Helper(); in.use(t, "", realserver.Access{Token: "wrong"}) }
 	nobody := func(t *testing.T, in *input) {
 		t.Helper()
 		address, err := loopback.FreeAddress()
-		must(t, err)
+		must.Do(t, err)
 		in.use(t, "https://"+address, in.access)
 	}
 	away := "source is away, what it has published stays"
@@ -227,7 +229,7 @@ func wrongs() []wrong {
 	return []wrong{
 		{name: "missing", stays: true, words: []string{inUse, "no such file"}, breaks: func(t *testing.T, in *input) {
 			t.Helper()
-			must(t, os.Remove(in.kubeconfig))
+			must.Do(t, os.Remove(in.kubeconfig))
 		}},
 		{name: "broken", stays: true, words: []string{inUse, "yaml"}, breaks: text(func(string) string { return "clusters: {]" })},
 		{name: "context", stays: true, words: []string{inUse, "there is no context", "nowhere"}, breaks: text(func(s string) string {
@@ -243,7 +245,7 @@ func wrongs() []wrong {
 		{name: "expired", words: []string{away, "does not accept the credentials", "expired", "401"}, breaks: func(t *testing.T, in *input) {
 			t.Helper()
 			expired, err := in.domain.Cluster.Certificate("system:serviceaccount:default:"+in.space, -time.Minute)
-			must(t, err)
+			must.Do(t, err)
 			in.use(t, "", expired)
 		}},
 		{name: "nobody", words: []string{away, "connection refused"}, breaks: nobody},
@@ -356,7 +358,7 @@ func testDefinitionsComeAndGo(t *testing.T, d *domain.Domain) {
 	labelled := "west/" + in.space + "/marked"
 	in.follower.holds(t, in.services(labelled)...)
 
-	must(t, d.Cluster.Uninstall(t.Context(), realserver.ServiceExports))
+	must.Do(t, d.Cluster.Uninstall(t.Context(), realserver.ServiceExports))
 	complains(t, in.Owner, 1, "source is away, what it has published stays", realserver.ServiceExports+" are not served any more")
 	eventually(t, func() string {
 		if in.Logged("level=INFO", "the cluster serves fewer resources", realserver.ServiceExports) != 1 {
@@ -368,8 +370,8 @@ func testDefinitionsComeAndGo(t *testing.T, d *domain.Domain) {
 	in.arrives(t)
 
 	late, err := d.NewOwner("kubeconfig: " + in.kubeconfig + "\nnamespaces: [" + in.space + "]")
-	must(t, err)
-	must(t, late.Start(t.Context()))
+	must.Do(t, err)
+	must.Do(t, late.Start(t.Context()))
 	consumer := follow(t, d, late)
 	consumer.holds(t, labelled)
 	if n := late.Logged("level=INFO", "the cluster does not serve these resources; they will be read when it does", realserver.ServiceExports); n != 1 {
@@ -378,7 +380,7 @@ func testDefinitionsComeAndGo(t *testing.T, d *domain.Domain) {
 	in.follower.holds(t, in.services(labelled)...)
 	in.follower.undisturbed(t, "")
 
-	must(t, d.Cluster.InstallMCS(t.Context(), realserver.MCSBoth()...))
+	must.Do(t, d.Cluster.InstallMCS(t.Context(), realserver.MCSBoth()...))
 	apply(t, d, export(in.space, "web"), export(in.space, "moving"))
 	consumer.holds(t, in.services(labelled)...)
 	in.follower.holds(t, in.services(labelled)...)
@@ -404,10 +406,10 @@ func testBadConfiguration(t *testing.T, d *domain.Domain) {
 	in.start(t)
 	in.follower.holds(t, in.services()...)
 	text, err := os.ReadFile(in.Config)
-	must(t, err)
+	must.Do(t, err)
 
 	broken := strings.NewReplacer("window: 256", "window: many", "allow:", "alow:", "zone: west.fed.example", "zone: west..example").Replace(string(text))
-	must(t, writeText(in.Config, broken))
+	must.Do(t, writeText(in.Config, broken))
 	complains(t, in.Owner, 1, `"file is not used: fix it" what="configuration file"`, "everything stays as it was")
 	mistakes := lint(t, in.Owner)
 	if len(mistakes) < 3 {
@@ -421,14 +423,14 @@ func testBadConfiguration(t *testing.T, d *domain.Domain) {
 	in.arrives(t)
 
 	second, err := d.NewOwner("")
-	must(t, err)
-	must(t, writeText(second.Config, broken))
+	must.Do(t, err)
+	must.Do(t, writeText(second.Config, broken))
 	output, code := run(t, second, "serve", "--config", second.Config)
 	if all := strings.Join(mistakes, "; "); code != 1 || !strings.Contains(output, all) || !strings.Contains(output, "federationctl lint") {
 		t.Errorf("serve ends with %d and\n%s, want 1 and %s", code, output, all)
 	}
 
-	must(t, writeText(in.Config, string(text)))
+	must.Do(t, writeText(in.Config, string(text)))
 	eventually(t, func() string {
 		if in.Logged("level=INFO", `"file is in order again" what="configuration file"`) != 1 {
 			return "the log does not say that the file is in order again"
@@ -475,16 +477,16 @@ func testSourcesComeAndGo(t *testing.T, d *domain.Domain) {
 	in.start(t)
 	in.follower.holds(t, in.services()...)
 	text, err := os.ReadFile(in.Config)
-	must(t, err)
+	must.Do(t, err)
 	more := string(text) + "  - kubernetes: {cluster: other, zone: other.fed.example, kubeconfig: %q, namespaces: [" + other.space + "]}\n"
 
-	must(t, writeText(in.Config, fmt.Sprintf(more, filepath.Join(d.Dir, "none"))))
+	must.Do(t, writeText(in.Config, fmt.Sprintf(more, filepath.Join(d.Dir, "none"))))
 	complains(t, in.Owner, 1, `"file is not used: fix it" what="configuration file"`, "everything stays as it was", "kubernetes:other", "no such file")
 	in.move(t)
 	in.arrives(t)
 
 	wrongs()[6].breaks(t, other) // nobody is there
-	must(t, writeText(in.Config, fmt.Sprintf(more, other.kubeconfig)))
+	must.Do(t, writeText(in.Config, fmt.Sprintf(more, other.kubeconfig)))
 	complains(t, in.Owner, 2, "source is away", "source=kubernetes:other", "connection refused")
 	in.move(t)
 	in.arrives(t)
@@ -497,7 +499,7 @@ func testSourcesComeAndGo(t *testing.T, d *domain.Domain) {
 	in.move(t)
 	in.arrives(t)
 
-	must(t, writeText(in.Config, string(text)))
+	must.Do(t, writeText(in.Config, string(text)))
 	in.follower.holds(t, in.services()...)
 	in.follower.mu.Lock()
 	withdrawn := slices.Sorted(slices.Values(in.follower.withdrawn))
@@ -532,12 +534,12 @@ func lint(t *testing.T, o *domain.Owner) (mistakes []string) {
 // run runs federationctl, and returns what it has written and its exit code.
 func run(t *testing.T, o *domain.Owner, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, o.Path, args...).CombinedOutput()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return string(text), exit.ExitCode()
 	}
-	must(t, err)
+	must.Do(t, err)
 	return string(text), 0
 }

@@ -21,7 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -56,9 +57,9 @@ func exportMany(b *testing.B, d *domain.Domain, n int) {
 	for i := 0; i < n; i += perNamespace {
 		space, _, _ := nth(i)
 		_, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
-		must(b, err)
+		must.Do(b, err)
 	}
-	must(b, realserver.Each(ctx, n, func(ctx context.Context, i int) error {
+	must.Do(b, realserver.Each(ctx, n, func(ctx context.Context, i int) error {
 		space, name, address := nth(i)
 		_, err := client.Services(space).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -82,7 +83,7 @@ func exportMany(b *testing.B, d *domain.Domain, n int) {
 func ready(b *testing.B, d *domain.Domain) (n int) {
 	b.Helper()
 	all, err := d.Cluster.Dynamic.Resource(serviceExports).List(b.Context(), metav1.ListOptions{})
-	must(b, err)
+	must.Do(b, err)
 	for _, export := range all.Items {
 		if c := condition(&export, "Ready"); c["status"] == "True" {
 			n++
@@ -109,14 +110,14 @@ func awaitReady(b *testing.B, d *domain.Domain) {
 func memory(b *testing.B, pid int) (now, most float64) {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(b, err)
+	must.Do(b, err)
 	value := func(field string) float64 {
 		match := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
 		if match == nil {
 			b.Fatalf("/proc has no %s", field)
 		}
 		n, err := strconv.ParseFloat(string(match[1]), 64)
-		must(b, err)
+		must.Do(b, err)
 		return n / 1024
 	}
 	return value("VmRSS"), value("VmHWM")
@@ -126,7 +127,7 @@ func memory(b *testing.B, pid int) (now, most float64) {
 func requests(b *testing.B, d *domain.Domain) map[string]int {
 	b.Helper()
 	all, err := d.Cluster.Requests()
-	must(b, err)
+	must.Do(b, err)
 	return all[ownerUser]
 }
 
@@ -146,14 +147,14 @@ func BenchmarkClusters(b *testing.B) {
 	domains := world(b, both("west", 1), both("east", -1))
 	west, east := domains[0], domains[1]
 	o := west.Owners[0]
-	must(b, o.Stop())
+	must.Do(b, o.Stop())
 	begin := time.Now()
 	exportMany(b, west, *size)
 	b.Logf("%d Services and ServiceExports are created in %v", *size, time.Since(begin).Round(time.Second))
 
 	before := requests(b, west)
 	begin = time.Now()
-	must(b, o.Start(b.Context()))
+	must.Do(b, o.Start(b.Context()))
 	await.Until(b, bulk, bulk, func() string { return notReady(b, o) })
 	b.ReportMetric(time.Since(begin).Seconds(), "cold-start-s")
 	f := follow(b, west)
@@ -217,10 +218,10 @@ func change(b *testing.B, west, east *domain.Domain) (took []time.Duration) {
 		patch := fmt.Sprintf(`{"spec":{"externalIPs":[%q]}}`, address)
 		_, err := west.Cluster.Client.CoreV1().Services(space).Patch(b.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		acknowledged := time.Now()
-		must(b, err)
+		must.Do(b, err)
 		for want := "NOERROR " + address; east.DNS.Answer(b.Context(), fqdn(west, i), dns.TypeA) != want; {
-			if time.Since(acknowledged) > patience {
-				b.Fatalf("%s is not %s after %v", fqdn(west, i), address, patience)
+			if time.Since(acknowledged) > await.Patience {
+				b.Fatalf("%s is not %s after %v", fqdn(west, i), address, await.Patience)
 			}
 		}
 		took = append(took, time.Since(acknowledged))

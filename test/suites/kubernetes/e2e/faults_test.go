@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -45,7 +46,7 @@ func TestAPIServerAway(t *testing.T) {
 	})
 	for i, o := range s.west.Owners {
 		restarts(t, o.Process)
-		must(t, o.Restart(t.Context()))
+		must.Do(t, o.Restart(t.Context()))
 		if code, body := get(t, o, "/readyz"); code != http.StatusServiceUnavailable {
 			t.Errorf("/readyz of %s, which knows nothing, is %d, %s", o.Name, code, body)
 		}
@@ -68,8 +69,8 @@ func TestAPIServerAway(t *testing.T) {
 func (s *stage) startAPI(t *testing.T) {
 	t.Helper()
 	restarts(t, s.west.Cluster.Controllers)
-	must(t, s.west.Cluster.API.Start(t.Context()))
-	must(t, s.west.Cluster.Controllers.Restart(t.Context()))
+	must.Do(t, s.west.Cluster.API.Start(t.Context()))
+	must.Do(t, s.west.Cluster.Controllers.Restart(t.Context()))
 }
 
 // Each of two owners is killed, and later replaced by a newer one as an upgrade does
@@ -81,7 +82,7 @@ func TestOwnersReplaced(t *testing.T) {
 	for name, end := range map[string]func(*domain.Owner){
 		"kill": func(o *domain.Owner) { o.Kill() },
 		"upgrade": func(o *domain.Owner) {
-			must(t, o.Stop())
+			must.Do(t, o.Stop())
 			o.Path = newer
 		},
 	} {
@@ -90,7 +91,7 @@ func TestOwnersReplaced(t *testing.T) {
 			restarts(t, o.Process)
 			end(o)
 			s.change(t)
-			must(t, o.Start(t.Context()))
+			must.Do(t, o.Start(t.Context()))
 			isReady(t, o)
 			s.followers[i].synced(t)
 			s.change(t)
@@ -103,8 +104,8 @@ func TestOwnersReplaced(t *testing.T) {
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
-	must(t, err)
-	must(t, os.WriteFile(to, text, 0o700))
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(to, text, 0o700))
 }
 
 // Without the controller-manager EndpointSlices stay as they are, and so does what is
@@ -119,7 +120,7 @@ func TestControllersRestarted(t *testing.T) {
 	apply(t, s.west, pod(s.space, "queue", 0, "10.3.1.1", false))
 	s.change(t)
 	answers(t, s.east, "queue"+s.zone, dns.TypeA, "NOERROR 10.3.1.1 10.3.1.2")
-	must(t, controllers.Start(t.Context()))
+	must.Do(t, controllers.Start(t.Context()))
 	answers(t, s.east, "queue"+s.zone, dns.TypeA, "NOERROR 10.3.1.2")
 	answers(t, s.east, "queue-0.queue"+s.zone, dns.TypeA, "NXDOMAIN")
 	s.settled(t)
@@ -150,12 +151,12 @@ func TestCompacted(t *testing.T) {
 	s.change(t)
 	services := s.west.Cluster.Client.CoreV1().Services(s.space)
 	before, err := services.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	restarts(t, s.west.Cluster.API.Process)
 	t.Cleanup(func() { gate.Stall(false) })
 	gate.Stall(true) // the watches do not end before the API server is back
 	s.write(t)
-	must(t, s.west.Cluster.Etcd.Compact(t.Context()))
+	must.Do(t, s.west.Cluster.Etcd.Compact(t.Context()))
 	s.west.Cluster.API.Kill() // it has watched etcd itself, and remembered
 	s.startAPI(t)
 	w, err := services.Watch(t.Context(), metav1.ListOptions{ResourceVersion: before.ResourceVersion})
@@ -184,12 +185,12 @@ func TestCredentialsRotated(t *testing.T) {
 	cluster := s.west.Cluster
 	token := func() realserver.Access {
 		text, err := cluster.Token(t.Context(), "default", domain.Account, time.Hour)
-		must(t, err)
+		must.Do(t, err)
 		return realserver.Access{Token: text}
 	}
 	s.keepKubeconfig(t)
 	certificate, err := cluster.Certificate("system:serviceaccount:default:"+domain.Account, time.Hour)
-	must(t, err)
+	must.Do(t, err)
 	for _, access := range []realserver.Access{token(), certificate, {Token: "expired"}, token()} {
 		s.kubeconfig(t, "", access)
 		if access.Token == "expired" {
@@ -205,8 +206,8 @@ func TestCredentialsRotated(t *testing.T) {
 	}
 
 	noticed := s.east.DNS.Logged("certificates changed")
-	must(t, s.west.Issue(s.west.OwnerFiles(), s.west.OwnerID()))
-	must(t, s.east.Issue(s.east.ConsumerFiles(), s.east.ConsumerID()))
+	must.Do(t, s.west.Issue(s.west.OwnerFiles(), s.west.OwnerID()))
+	must.Do(t, s.east.Issue(s.east.ConsumerFiles(), s.east.ConsumerID()))
 	eventually(t, func() string {
 		if s.east.DNS.Logged("certificates changed") == noticed {
 			return "CoreDNS has not noticed its new certificate"
@@ -214,7 +215,7 @@ func TestCredentialsRotated(t *testing.T) {
 		return ""
 	})
 	want, err := tls.LoadX509KeyPair(s.west.OwnerFiles().Cert, s.west.OwnerFiles().Key)
-	must(t, err)
+	must.Do(t, err)
 	s.each(func(o *domain.Owner) {
 		eventually(t, func() string {
 			if got := serial(t, s.west.ConsumerFiles(), o.Address); got.Cmp(want.Leaf.SerialNumber) != 0 {
@@ -225,7 +226,7 @@ func TestCredentialsRotated(t *testing.T) {
 	})
 	s.each(func(o *domain.Owner) { // handshakes with all that is new
 		restarts(t, o.Process)
-		must(t, o.Restart(t.Context()))
+		must.Do(t, o.Restart(t.Context()))
 		isReady(t, o)
 		s.change(t)
 	})
@@ -237,10 +238,10 @@ func TestCredentialsRotated(t *testing.T) {
 func serial(t *testing.T, files mtls.Files, address string) *big.Int {
 	t.Helper()
 	own, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	must(t, err)
+	must.Do(t, err)
 	dialer := tls.Dialer{Config: &tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", address)
-	must(t, err)
+	must.Do(t, err)
 	defer conn.Close()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber
 }
@@ -250,7 +251,7 @@ func (s *stage) gate(t *testing.T) *realserver.Gate {
 	t.Helper()
 	gate, url := s.west.Cluster.StartGate(t)
 	token, err := s.west.Cluster.Token(t.Context(), "default", domain.Account, time.Hour)
-	must(t, err)
+	must.Do(t, err)
 	s.keepKubeconfig(t)
 	s.kubeconfig(t, url, realserver.Access{Token: token})
 	return gate
@@ -270,7 +271,7 @@ func (s *stage) keepKubeconfig(t *testing.T) {
 	t.Helper()
 	path := s.west.OwnerKubeconfig()
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		s.replaceKubeconfig(t, func() error {
 			if err := os.WriteFile(path+".part", text, 0o600); err != nil {
@@ -286,7 +287,7 @@ func (s *stage) replaceKubeconfig(t *testing.T, replace func() error) {
 	const line = "the kubeconfig has changed"
 	before := make(map[*domain.Owner]int)
 	s.each(func(o *domain.Owner) { before[o] = o.Logged(line) })
-	must(t, replace())
+	must.Do(t, replace())
 	s.each(func(o *domain.Owner) {
 		eventually(t, func() string {
 			if o.Logged(line) == before[o] {

@@ -7,7 +7,8 @@ import (
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
 // What one cluster exports is resolved in the other, by name, by SRV with its port,
@@ -41,7 +42,7 @@ func TestTwoClusters(t *testing.T) {
 			says(t, tt.owner, space, "db", "Ready", "True", "Exported")
 
 			service, err := tt.owner.Cluster.Client.CoreV1().Services(space).Get(t.Context(), "web", metav1.GetOptions{})
-			must(t, err)
+			must.Do(t, err)
 			local := "web." + space + ".svc." + domain.ClusterZone
 			answers(t, tt.owner, local, dns.TypeA, "NOERROR "+service.Spec.ClusterIP)
 			answers(t, tt.consumer, local, dns.TypeA, "NXDOMAIN")
@@ -64,7 +65,7 @@ func TestTwoClusters(t *testing.T) {
 func srv(t *testing.T, d *domain.Domain, name string, port uint16, addresses ...string) {
 	t.Helper()
 	reply, err := d.DNS.Ask(t.Context(), name, dns.TypeSRV)
-	must(t, err)
+	must.Do(t, err)
 	want := make(map[string]bool)
 	for _, address := range addresses {
 		want[address] = true

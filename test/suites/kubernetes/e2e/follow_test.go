@@ -17,7 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 )
 
 // follower is one more consumer of the owners of a domain, with all that it was told.
@@ -41,9 +42,9 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 		owners = d.Owners
 	}
 	source, err := mtls.Load(d.ConsumerFiles(), slog.New(slog.DiscardHandler))
-	must(t, err)
+	must.Do(t, err)
 	id, err := federation.ParseID(d.OwnerID())
-	must(t, err)
+	must.Do(t, err)
 	f := &follower{services: make(map[string]*federation.Service), generation: make(map[string]uint64), announced: make(map[string]int)}
 	config := consumer.Config{
 		Subscription: consumer.Subscription{Identity: mtls.Consumer{Source: source, IDs: []federation.ID{id}}},
@@ -54,7 +55,7 @@ func follow(t testing.TB, d *domain.Domain, owners ...*domain.Owner) *follower {
 		config.Subscription.Addresses = append(config.Subscription.Addresses, o.Address)
 	}
 	f.mirror, err = consumer.New(config)
-	must(t, err)
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = source.Run(ctx) })

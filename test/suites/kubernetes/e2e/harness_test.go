@@ -15,14 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
-const (
-	patience = 2 * time.Minute // bounds each wait for something that must happen
-	promised = 5 * time.Second // is what such a wait takes in the median
-)
+// eventually waits until a condition has nothing to complain of.
+var eventually = await.Within(5 * time.Second)
 
 // shared is the world that most tests share. It is started by the first that needs
 // it, and stopped after the last.
@@ -108,30 +107,16 @@ func showLogs(t testing.TB, w *domain.World) {
 	})
 }
 
-// eventually waits until condition has nothing to complain of.
-func eventually(t testing.TB, condition func() string) {
-	t.Helper()
-	await.Until(t, promised, patience, condition)
-}
-
-// must ends the test at an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // apply applies objects in YAML, with their status, in the cluster of a domain.
 func apply(t testing.TB, d *domain.Domain, objects ...string) {
 	t.Helper()
-	must(t, d.Cluster.Apply(t.Context(), strings.Join(objects, "\n---\n")))
+	must.Do(t, d.Cluster.Apply(t.Context(), strings.Join(objects, "\n---\n")))
 }
 
 // remove deletes objects in YAML.
 func remove(t testing.TB, d *domain.Domain, objects ...string) {
 	t.Helper()
-	must(t, d.Cluster.Delete(t.Context(), strings.Join(objects, "\n---\n")))
+	must.Do(t, d.Cluster.Delete(t.Context(), strings.Join(objects, "\n---\n")))
 }
 
 // namespace creates a namespace, and deletes it with what is in it when the test

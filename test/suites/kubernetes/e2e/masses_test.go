@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -25,7 +26,7 @@ func TestRestored(t *testing.T) {
 	s.change(t)
 	exported(t, s.west, s.space, "deleted")
 	backup, err := cluster.Backup(t.Context(), "backup")
-	must(t, err)
+	must.Do(t, err)
 	back := s.changes
 
 	remove(t, s.west, deleted...)
@@ -38,7 +39,7 @@ func TestRestored(t *testing.T) {
 	restarts(t, cluster.Etcd.Process)
 	restarts(t, cluster.API.Process)
 	restarts(t, cluster.Controllers)
-	must(t, cluster.Restore(t.Context(), backup))
+	must.Do(t, cluster.Restore(t.Context(), backup))
 	s.changes = back
 	answers(t, s.east, "deleted"+s.zone, dns.TypeA, "NOERROR 198.51.100.201")
 	answers(t, s.east, "moved"+s.zone, dns.TypeA, "NOERROR 198.51.100.202")
@@ -65,7 +66,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	exports := s.west.Cluster.Dynamic.Resource(serviceExports).Namespace(space)
 	name := func(i int) string { return fmt.Sprintf("service-%d", i) }
 	address := func(i int) string { return fmt.Sprintf("198.18.%d.%d", i>>8, i&0xff) }
-	must(t, realserver.Each(ctx, many, func(ctx context.Context, i int) error {
+	must.Do(t, realserver.Each(ctx, many, func(ctx context.Context, i int) error {
 		_, err := client.Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name(i)},
 			Spec:       corev1.ServiceSpec{ExternalIPs: []string{address(i)}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
@@ -113,7 +114,7 @@ func TestNamespaceDeleted(t *testing.T) {
 		f.mu.Unlock()
 	}
 	_, err := exports.Patch(ctx, name(0), types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
-	must(t, err)
+	must.Do(t, err)
 	s.change(t)
 	s.settled(t)
 	s.check(t)
@@ -148,7 +149,7 @@ func TestFlipsAtOnce(t *testing.T) {
 	apply(t, s.west, service("in"), service("out"), export(s.space, "out"), export(s.space, "empty"))
 	answers(t, s.east, "out"+s.zone, dns.TypeA, "NOERROR 198.51.100.210")
 	empty(t, s.west, s.space, "empty")
-	must(t, realserver.Each(t.Context(), 4, func(ctx context.Context, which int) error {
+	must.Do(t, realserver.Each(t.Context(), 4, func(ctx context.Context, which int) error {
 		cluster := s.west.Cluster
 		for i := range flips {
 			on := i%2 == 1

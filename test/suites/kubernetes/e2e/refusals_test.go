@@ -19,8 +19,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -217,7 +218,7 @@ func TestReplicasSayOnce(t *testing.T) {
 	namespace(t, west, space)
 	eventually(t, func() string { // what goes in a namespace that goes is written about as well
 		list, err := west.Cluster.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		must(t, err)
+		must.Do(t, err)
 		for i := range list.Items {
 			if list.Items[i].DeletionTimestamp != nil {
 				return "the namespace " + list.Items[i].Name + " is still going"
@@ -244,7 +245,7 @@ func TestReplicasSayOnce(t *testing.T) {
 	}
 	writes := func() (total int, what map[string]int) {
 		requests, err := west.Cluster.Requests()
-		must(t, err)
+		must.Do(t, err)
 		what = maps.Clone(requests["system:serviceaccount:default:"+domain.Account])
 		maps.DeleteFunc(what, func(what string, _ int) bool {
 			verb, _, _ := strings.Cut(what, " ")
@@ -341,7 +342,7 @@ func TestConsumerRefuses(t *testing.T) {
 func narrowDNS(t *testing.T, d *domain.Domain, zone string) *domain.DNS {
 	t.Helper()
 	address, err := loopback.FreeAddress()
-	must(t, err)
+	must.Do(t, err)
 	_, port, _ := strings.Cut(address, ":")
 	dir, files := t.TempDir(), d.ConsumerFiles()
 	narrow := &domain.DNS{Address: address, Corefile: dir + "/Corefile"}
@@ -349,7 +350,7 @@ func narrowDNS(t *testing.T, d *domain.Domain, zone string) *domain.DNS {
 		Name: "coredns", Path: d.DNS.Path, Dir: dir, Args: []string{"-conf", narrow.Corefile},
 		Ready: func(ctx context.Context) error { _, err := narrow.Ask(ctx, zone, dns.TypeSOA); return err },
 	}
-	must(t, writeText(narrow.Corefile, fmt.Sprintf(`%s:%s {
+	must.Do(t, writeText(narrow.Corefile, fmt.Sprintf(`%s:%s {
     bind 127.0.0.1
     federation {
         owner %s
@@ -368,7 +369,7 @@ func event(t *testing.T, d *domain.Domain, space, kind, name, reason string) (fo
 	t.Helper()
 	eventually(t, func() string {
 		list, err := d.Cluster.Client.EventsV1().Events(space).List(t.Context(), metav1.ListOptions{})
-		must(t, err)
+		must.Do(t, err)
 		for i := range list.Items {
 			e := &list.Items[i]
 			if of := e.Regarding; of.Kind == kind && of.Name == name && e.Reason == reason {
@@ -402,7 +403,7 @@ func listen(t *testing.T, d *domain.Domain, space string) *ear {
 	t.Helper()
 	e := &ear{domain: d, space: space, news: make(chan struct{}), heard: make(map[string][]hearing)}
 	w, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(space).Watch(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for got := range w.ResultChan() {
@@ -464,7 +465,7 @@ func (e *ear) now(name string) map[string]metav1.Condition {
 // it may say NoService.
 func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c metav1.Condition, took time.Duration) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(await.Patience)
 	defer timer.Stop()
 	for {
 		e.mu.Lock()
@@ -486,7 +487,7 @@ func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c m
 		select {
 		case <-news:
 		case <-timer.C:
-			t.Fatalf("after %v the conditions of %s are %v, want %s to be %s", patience, name, e.now(name), kind, want)
+			t.Fatalf("after %v the conditions of %s are %v, want %s to be %s", await.Patience, name, e.now(name), kind, want)
 		}
 	}
 }
@@ -495,7 +496,7 @@ func (e *ear) await(t *testing.T, name, kind, want string, begin time.Time) (c m
 func (e *ear) versions(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := e.domain.Cluster.Dynamic.Resource(serviceExports).Namespace(e.space).List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	versions := make(map[string]string)
 	for i := range list.Items {
 		versions[list.Items[i].GetName()] = list.Items[i].GetResourceVersion()

@@ -18,7 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -69,7 +70,7 @@ func newStage(t *testing.T, space string) *stage {
 		want[question{name + s.zone, dns.TypeA}] = "NOERROR " + answer
 		// The names of targets are CoreDNS's own, so what it says first is right.
 		reply, err := east.DNS.Ask(t.Context(), name+s.zone, dns.TypeSRV)
-		must(t, err)
+		must.Do(t, err)
 		if got := len(reply.Answer); got != len(strings.Fields(answer)) {
 			t.Fatalf("%s has %d SRV records, want one for each of %s", name, got, answer)
 		}
@@ -166,11 +167,11 @@ func state(t testing.TB, d *domain.Domain, space string) map[string]string {
 	t.Helper()
 	ctx, client := t.Context(), d.Cluster.Client
 	services, err := client.CoreV1().Services(space).List(ctx, metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	slicesOf, err := client.DiscoveryV1().EndpointSlices(space).List(ctx, metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	exports, err := d.Cluster.Dynamic.Resource(serviceExports).Namespace(space).List(ctx, metav1.ListOptions{})
-	must(t, err)
+	must.Do(t, err)
 	all := make(map[string]string)
 	for i := range services.Items {
 		service := &services.Items[i]
@@ -271,14 +272,14 @@ func empty(t *testing.T, d *domain.Domain, space, name string) {
 func get(t testing.TB, o *domain.Owner, path string) (code int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+o.Metrics+path, http.NoBody)
-	must(t, err)
+	must.Do(t, err)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	must(t, err)
+	must.Do(t, err)
 	return response.StatusCode, string(text)
 }
 

@@ -63,9 +63,9 @@ func All() []Fault {
 			Complaint: "Changes in west don't arrive any more.",
 			Ask:       "bank.west.fed.example", Shows: "NOERROR 192.0.2.12", Alerts: []Alert{{"FederationConsumerOwnerParked", "coredns"}},
 			happen: func(_ context.Context, w *World) error {
-				return w.write("west-allow.txt", "spiffe://somebody.else.example/coredns\n")
+				return w.Write("west-allow.txt", "spiffe://somebody.else.example/coredns\n")
 			},
-			mend:  func(_ context.Context, w *World) error { return w.issue("coredns", coreDNSID) }, // has it try at once
+			mend:  func(_ context.Context, w *World) error { return w.Issue("coredns", coreDNSID, 0) }, // has it try at once
 			Clues: []string{"parked", "Unauthenticated"},
 		},
 		{
@@ -129,7 +129,7 @@ func All() []Fault {
 			Complaint: "We changed bank.east.fed.example to 192.0.2.77 an hour ago, and still get the old address.",
 			Ask:       "bank.east.fed.example", Shows: "NOERROR 192.0.2.11", Alerts: []Alert{{"FederationOwnerFileBroken", "east"}},
 			happen: func(_ context.Context, w *World) error {
-				return w.write("east-catalog.yaml", "services:\n- name: bank\n  fqdn: bank.east.fed.example\n  endpoints: [{address: 192.0.2.77}]\n")
+				return w.Write("east-catalog.yaml", "services:\n- name: bank\n  fqdn: bank.east.fed.example\n  endpoints: [{address: 192.0.2.77}]\n")
 			},
 			Clues: []string{"port"}, AtOwner: "east",
 		},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,9 +19,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/test/kit/domain"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place/domain"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -38,13 +37,13 @@ const interval = 50 * time.Millisecond // between two looks at what is waited fo
 // World is what the person on call is responsible for: two owners, a CoreDNS that follows
 // both, and a Prometheus that watches all of it, where there is one.
 type World struct {
-	Dir  string
+	*place.Place
+
 	Bin  string // folder of coredns and federationctl
 	East *Owner
 	West *Owner
 	DNS  *CoreDNS
 
-	authority  *mtls.Authority
 	prometheus *realserver.Process // nil: there is none on this machine
 	pager      string              // its address
 }
@@ -78,8 +77,8 @@ func New(ctx context.Context, dir string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Dir: dir, Bin: filepath.Join(root, "bin")}
-	if w.authority, err = mtls.NewAuthority("drill", 30*24*time.Hour); err != nil {
+	w := &World{Bin: filepath.Join(root, "bin")}
+	if w.Place, err = place.New(dir); err != nil {
 		return w, err
 	}
 	if w.East, err = w.newOwner(ctx, "east", eastID); err != nil {
@@ -126,37 +125,13 @@ func addresses(all ...*string) error {
 	return nil
 }
 
-// pem returns the files of a certificate.
-func (w *World) pem(name string) mtls.Files {
-	in := func(file string) string { return filepath.Join(w.Dir, file) }
-	return mtls.Files{Cert: in(name + ".pem"), Key: in(name + "-key.pem"), CA: in("ca.pem")}
-}
-
-// issue writes a certificate.
-func (w *World) issue(name, id string) error {
-	issued, err := w.authority.Issue(mtls.Leaf{Name: name, URIs: []string{id}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
-	if err != nil {
-		return err
-	}
-	return issued.WriteFiles(w.pem(name))
-}
-
-// write writes a file as a whole: what follows it never sees a part.
-func (w *World) write(name, text string) error {
-	path := filepath.Join(w.Dir, name)
-	if err := os.WriteFile(path+".part", []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
-}
-
 // newOwner starts an owner with the two usual services of its domain.
 func (w *World) newOwner(ctx context.Context, name, id string) (*Owner, error) {
 	o := &Owner{Name: name, id: id}
 	if err := addresses(&o.address, &o.Metrics, &o.Status); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.issue(name, id), w.write(name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(name)...), w.configure(o, "")); err != nil {
+	if err := errors.Join(w.Issue(name, id, 0), w.Write(name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(name)...), w.configure(o, "")); err != nil {
 		return nil, err
 	}
 	o.Process = &realserver.Process{
@@ -168,7 +143,7 @@ func (w *World) newOwner(ctx context.Context, name, id string) (*Owner, error) {
 
 // configure writes the configuration of an owner, with more keys of its one catalog.
 func (w *World) configure(o *Owner, more string) error {
-	return w.write(o.Name+".yaml", fmt.Sprintf(`listen: %q
+	return w.Write(o.Name+".yaml", fmt.Sprintf(`listen: %q
 metrics: %q
 status: %q
 identity:
@@ -202,14 +177,14 @@ func (w *World) publish(o *Owner, all ...service) error {
 		fmt.Fprintf(&text, "- name: %s\n  fqdn: %s\n  labels: {tier: %s}\n  endpoints: [{address: %s, port: 443}]\n  instances: [{id: v1, protocol: HTTPS}]\n",
 			s.name, s.fqdn(), s.label, s.address)
 	}
-	return w.write(o.Name+"-catalog.yaml", text.String())
+	return w.Write(o.Name+"-catalog.yaml", text.String())
 }
 
 // newCoreDNS starts a CoreDNS that follows both owners: east in its own zone and in the
 // shared one, before west.
 func (w *World) newCoreDNS(ctx context.Context) error {
 	c := &CoreDNS{}
-	if err := errors.Join(addresses(&c.Address, &c.Metrics, &c.Status), w.issue("coredns", coreDNSID)); err != nil {
+	if err := errors.Join(addresses(&c.Address, &c.Metrics, &c.Status), w.Issue("coredns", coreDNSID, 0)); err != nil {
 		return err
 	}
 	var err error
@@ -231,7 +206,7 @@ func (w *World) newCoreDNS(ctx context.Context) error {
 `, o.Name, o.address, o.id, c.Status)
 	}
 	corefile := fmt.Sprintf("fed.example:%s {\n    bind 127.0.0.1\n    errors\n    prometheus %s\n%s%s}\n", c.Port, c.Metrics, block(w.East), block(w.West))
-	if err := w.write("Corefile", corefile); err != nil {
+	if err := w.Write("Corefile", corefile); err != nil {
 		return err
 	}
 	c.Process = &realserver.Process{
@@ -277,7 +252,7 @@ scrape_configs:
 - job_name: federation-owner
   static_configs: [{targets: [%q, %q]}]
 `, w.DNS.Metrics, w.East.Metrics, w.West.Metrics)
-	if err := errors.Join(w.write("rules.yaml", window.ReplaceAllString(pending.ReplaceAllString(string(text), "$1 1s"), "${1}${2}s")), w.write("prometheus.yaml", config)); err != nil {
+	if err := errors.Join(w.Write("rules.yaml", window.ReplaceAllString(pending.ReplaceAllString(string(text), "$1 1s"), "${1}${2}s")), w.Write("prometheus.yaml", config)); err != nil {
 		return err
 	}
 	w.prometheus = &realserver.Process{
@@ -320,7 +295,7 @@ func (w *World) GoWrong(ctx context.Context, f Fault) (firing []string, err erro
 // Mend ends a fault, and waits until all is as usual.
 func (w *World) Mend(ctx context.Context, f Fault) error {
 	for _, o := range []*Owner{w.East, w.West} {
-		if err := errors.Join(w.write(o.Name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(o.Name)...), w.configure(o, "")); err != nil {
+		if err := errors.Join(w.Write(o.Name+"-allow.txt", coreDNSID+"\n"), w.publish(o, usual(o.Name)...), w.configure(o, "")); err != nil {
 			return err
 		}
 	}

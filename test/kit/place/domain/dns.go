@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -34,7 +35,7 @@ type DNS struct {
 
 // startDNS starts a CoreDNS for the cluster, with the zones of other domains.
 func (d *Domain) startDNS(ctx context.Context, others ...*Domain) error {
-	path, err := program("coredns")
+	path, err := place.Program("coredns")
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,6 @@ func (d *Domain) WriteCorefile(others ...*Domain) error {
     }
 }
 `, ClusterZone, port, d.Cluster.Kubeconfig)
-	files := d.ConsumerFiles()
 	for _, other := range others {
 		var addresses []string
 		for _, o := range other.Owners {
@@ -78,18 +78,10 @@ func (d *Domain) WriteCorefile(others ...*Domain) error {
 		if len(addresses) == 0 {
 			continue
 		}
-		fmt.Fprintf(&text, `%s:%s {
-    bind 127.0.0.1
-    errors
-    federation {
-        owner %s
-        tls %s %s %s
-        owner_id %s
-        ttl 5
-        negative_ttl 1
-    }
-}
-`, other.Zone, port, strings.Join(addresses, " "), files.Cert, files.Key, files.CA, other.OwnerID())
+		corefile := place.DNS{
+			Zone: other.Zone, Address: d.DNS.Address, Owners: addresses, OwnerID: other.OwnerID(), TLS: d.ConsumerFiles(), Properties: []string{"ttl 5"},
+		}
+		text.WriteString(corefile.Corefile())
 	}
 	return os.WriteFile(d.DNS.Corefile, []byte(text.String()), 0o600)
 }

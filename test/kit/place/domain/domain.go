@@ -23,6 +23,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/place"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -65,22 +66,9 @@ type World struct {
 
 // Find returns why a World cannot be started here, or nil.
 func Find() error {
-	_, err := program("federationctl")
-	_, err2 := program("coredns")
+	_, err := place.Program("federationctl")
+	_, err2 := place.Program("coredns")
 	return errors.Join(err, err2, realserver.FindCluster())
-}
-
-// program returns the path of one of this project's programs.
-func program(name string) (string, error) {
-	root, err := realserver.Root()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(root, "bin", name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("bin/%s is not built: run make build", name)
-	}
-	return path, nil
 }
 
 // Start starts domains with their files in dir, which must exist. say is told what
@@ -262,7 +250,7 @@ func (d *Domain) OwnerKubeconfig() string { return filepath.Join(d.Dir, "owner.k
 // source has further keys of its Kubernetes source, in YAML. CoreDNS of others does
 // not know of it; see Reconfigure.
 func (d *Domain) NewOwner(source string) (*Owner, error) {
-	path, err := program("federationctl")
+	path, err := place.Program("federationctl")
 	if err != nil {
 		return nil, err
 	}

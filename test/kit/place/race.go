@@ -1,6 +1,6 @@
 //go:build race
 
-package register
+package place
 
 // race has the flags with which federationctl is built.
 var race = []string{"-race"}
