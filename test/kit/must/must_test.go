@@ -14,9 +14,13 @@ type recorder struct{ testing.TB }
 
 func (recorder) Helper() {}
 
+func (recorder) Cleanup(func()) {}
+
+func (recorder) Errorf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
 func (recorder) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-func ended(f func()) (with any) {
+func endedBy(f func()) (with any) {
 	defer func() { with = recover() }()
 	f()
 	return nil
@@ -35,7 +39,7 @@ func TestMust(t *testing.T) {
 		"value":           {func() { must.Value(1, nil) }, nil},
 		"value in error":  {func() { must.Value(1, failed) }, failed},
 	} {
-		if got := ended(tc.f); got != tc.want {
+		if got := endedBy(tc.f); got != tc.want {
 			t.Errorf("%s: the test ends with %v, want %v", name, got, tc.want)
 		}
 	}
@@ -50,10 +54,11 @@ func TestMust(t *testing.T) {
 // What runs ends before the test does, and is waited for once.
 func TestRun(t *testing.T) {
 	ended := 0
+	var failed error
 	until := func(ctx context.Context) error {
 		<-ctx.Done()
 		ended++
-		return nil
+		return failed
 	}
 	t.Run("to the end of the test", func(t *testing.T) { must.Run(t, until) })
 	stop := must.Run(t, until)
@@ -64,5 +69,9 @@ func TestRun(t *testing.T) {
 	stop()
 	if ended != 2 {
 		t.Errorf("%d have ended, want both", ended)
+	}
+	failed = errors.New("no such thing")
+	if got := endedBy(must.Run(recorder{t}, until)); got != "ended with no such thing" {
+		t.Errorf("the test ends with %v", got)
 	}
 }
