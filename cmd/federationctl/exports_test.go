@@ -98,7 +98,7 @@ func TestExports(t *testing.T) {
 	// A broken edit changes nothing, and is reported.
 	write(t, c.file, strings.Replace(exporting, "match: {fqdn", "match: {fdqn", 1))
 	c.metrics(map[string]float64{`file_broken{file="config"}`: 1, `class_services{class="1"}`: 2, `class_services{class="2"}`: 0})
-	c.shows("", "broken: config: configuration file "+c.file+": line 14: catalogs[0].exports[1].match.fdqn: there is no such key; did you mean fqdn?\n")
+	c.shows("", "broken: config: configuration file "+c.file+": line 14: catalogs[0].exports[1].match.fdqn: there is no such key; those that there are: fqdn, labels, tags\n")
 
 	// Another rule comes first: one service goes, another one comes, a third changes.
 	write(t, c.file, strings.Replace(exporting, "  exports:\n", "  exports:\n  - match: {fqdn: [\"*.other.example\", pay.fed.example]}\n    to: [\"*\"]\n    as: {other.example: fed.example}\n    strip: [description]\n", 1))

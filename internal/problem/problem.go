@@ -2,10 +2,11 @@
 // as a catalog or a list of identities: in lines that can be logged and shown,
 // whatever stands in the file, and in no more of them than anybody reads.
 //
-// It reads YAML as well, as values of the types that encoding/json has, and says all that
-// is wrong with them. That is our own, as the decoder of the YAML package compares each key
-// of a mapping with each other one and has an error for each pair of equal ones, and does
-// not bound what aliases of long texts expand to.
+// It reads YAML as well: into a struct by its tags, as a [Document]; or as values of the
+// types that encoding/json has, by an [Expander]. Both say all that is wrong. They are our
+// own, as the decoder of the YAML package ends a struct at its first unknown key, compares
+// each key of a mapping with each other one and has an error for each pair of equal ones,
+// and does not bound what aliases of long texts expand to.
 package problem
 
 import (

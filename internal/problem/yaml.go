@@ -1,10 +1,7 @@
 package problem
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"strconv"
@@ -165,29 +162,6 @@ func (x *Expander) scalar(node *yaml.Node) any {
 		return nil
 	}
 	return value
-}
-
-// Document returns the one document of a file with at most so many bytes, or what keeps it
-// from being one. are says what a document is, such as "rules are".
-func Document(data []byte, most int, are string) (*yaml.Node, Problem) {
-	if len(data) > most {
-		return nil, Problem{Rule: fmt.Sprintf("the file has more than %d bytes", most)}
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document, next yaml.Node
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return nil, Problem{Rule: "the file is empty"}
-	case err != nil:
-		return nil, SyntaxProblem(err)
-	}
-	switch err := decoder.Decode(&next); {
-	case err == nil:
-		return nil, Problem{Line: next.Line, Rule: "a second document begins here; " + are + " one document"}
-	case !errors.Is(err, io.EOF):
-		return nil, SyntaxProblem(err)
-	}
-	return document.Content[0], Problem{}
 }
 
 // Resolve returns the node that an alias stands for, and any other node as it is.

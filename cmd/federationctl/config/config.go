@@ -6,14 +6,13 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -22,44 +21,35 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// MaxBytes is how large a configuration file may be.
-const MaxBytes = 1 << 20
-
-// What holds where the file says nothing.
+// What holds where the file says nothing, and is not said at the key.
 const (
-	defaultListen   = ":8008"
-	defaultWindow   = 1
-	defaultLifetime = time.Hour
-
-	// defaultMaxWithdraw, in percent, and defaultWithdrawAfter are of clusters and registries:
-	// an empty or restored store looks like a decision.
-	defaultMaxWithdraw   = 50
-	defaultWithdrawAfter = time.Hour
+	defaultListen = ":8008"
+	defaultWindow = 1
 )
 
 // Config is what a configuration file says. Paths are as they stand in the file; see
 // Config.In.
 type Config struct {
-	Listen   string        // host:port
-	Metrics  string        // host:port of metrics, health and the status page; empty for none
+	Listen   string        `yaml:"listen" as:"address"`  // host:port
+	Metrics  string        `yaml:"metrics" as:"address"` // host:port of metrics, health and the status page; empty for none
 	Status   page.Config   // of status and why; without an address there is none
-	Window   int           // responses sent ahead of their acknowledgements
+	Window   int           `yaml:"window" as:"window"` // responses sent ahead of their acknowledgements
 	Identity mtls.Origin   // of the owner
 	Grace    time.Duration // how long a connection outlives the certificate that its peer has shown
-	Allow    Allow
-	Audit    bool // whether each service that a consumer is told for the first time, and each withdrawal, is logged
+	Allow    Allow         `yaml:"allow"`
+	Audit    bool          `yaml:"audit" as:"bool"` // whether each service that a consumer is told for the first time, and each withdrawal, is logged
 
 	// AllowAddresses are ranges of endpoint addresses that consumers take although they
 	// refuse them by default.
-	AllowAddresses []netip.Prefix
+	AllowAddresses []netip.Prefix `yaml:"allow_addresses" as:"range"`
 
 	Catalogs []Catalog // with different server names; one at least
 }
 
 // Allow says which consumers may subscribe: those in IDs, and those in the file.
 type Allow struct {
-	IDs  []federation.ID
-	File string // empty for none
+	IDs  []federation.ID `yaml:"ids" as:"id" quoted:"true"`
+	File string          `yaml:"file"` // empty for none
 
 	// Everybody lets each certificate in that an authority of the owner has signed. No
 	// file can say this; it is for owners that are configured in another way.
@@ -68,7 +58,7 @@ type Allow struct {
 
 // Catalog is what consumers get who ask for the server name in their TLS handshake.
 type Catalog struct {
-	ServerName string   // in lower case, without a final dot; empty for the default catalog
+	ServerName string   `yaml:"server_name" as:"host"` // in lower case, without a final dot; empty for the default catalog
 	Sources    []Source // the first wins where two publish the same; one at least, and a relay stands alone
 
 	Policy  *policy.Policy // nil where there are no exports: everything to everyone who may subscribe
@@ -129,21 +119,21 @@ func (s Source) Prefix() string {
 
 // File is a catalog file.
 type File struct {
-	Path    string
-	MaxSize int64 // in bytes; a larger file is broken
+	Path    string `yaml:"path"`
+	MaxSize int64  `yaml:"max_size" as:"size" default:"256MiB"` // in bytes; a larger file is broken
 }
 
 // Kubernetes is a cluster that exports Services.
 type Kubernetes struct {
-	Cluster    string   // begins the names of its services
-	Zone       string   // that fqdns are in, as in the file
-	Kubeconfig string   // path; empty for the cluster that the process runs in
-	Context    string   // of the kubeconfig; empty for its current one
-	Namespaces []string // empty for all
-	Selector   string   // of labels of Services; empty for all
-	Endpoints  []string // kinds of endpoints, some of EndpointKinds; the first that yields one is used
-	Routable   bool     // whether consumers reach the addresses of pods
-	Names      []Names  // that Services may have by annotation beside those of their namespace
+	Cluster    string   `yaml:"cluster" as:"label"`                                                                  // begins the names of its services
+	Zone       string   `yaml:"zone" as:"host"`                                                                      // that fqdns are in, as in the file
+	Kubeconfig string   `yaml:"kubeconfig"`                                                                          // path; empty for the cluster that the process runs in
+	Context    string   `yaml:"context"`                                                                             // of the kubeconfig; empty for its current one
+	Namespaces []string `yaml:"namespaces" as:"label" least:"one is required; leave it out for all"`                 // empty for all
+	Selector   string   `yaml:"selector" as:"selector"`                                                              // of labels of Services; empty for all
+	Endpoints  []string `yaml:"endpoints" as:"kind" least:"one is required; leave it out for all"`                   // kinds of endpoints, some of EndpointKinds; the first that yields one is used
+	Routable   bool     `yaml:"pods" as:"routable" quoted:"true"`                                                    // whether consumers reach the addresses of pods
+	Names      []Names  `yaml:"allow_names" needs:"namespaces names" least:"one is required; leave it out for none"` // that Services may have by annotation beside those of their namespace
 
 	// Labels and Annotations are keys of labels and annotations of Services that are
 	// published as labels. No key is in both.
@@ -152,8 +142,8 @@ type Kubernetes struct {
 
 // Names are names that a cluster's namespaces may use.
 type Names struct {
-	Namespaces []string // "*" is all of them
-	Names      []string // patterns, as package pattern has them
+	Namespaces []string `yaml:"namespaces" as:"namespace" least:"one is required"` // "*" is all of them
+	Names      []string `yaml:"names" as:"name" least:"one is required"`           // patterns, as package pattern has them
 }
 
 // EndpointKinds returns the kinds of endpoints that a Service may have, in the usual
@@ -168,104 +158,91 @@ const kindPods = "pods"
 // Parse reads the content of a configuration file. It returns either a configuration
 // or, in the order of lines, all that is wrong with the content.
 func Parse(data []byte) (Config, []problem.Problem) {
-	c, problems, _ := read(data)
-	return c, problems
+	c, r := read(data)
+	if problems := r.Wrong(); len(problems) > 0 {
+		return Config{}, problems
+	}
+	return c, nil
 }
 
 // Check is Parse which also returns, for a configuration that can be used, what of it
 // is probably not meant, in the order of lines.
 func Check(data []byte) (c Config, problems, warnings []problem.Problem) {
-	c, problems, r := read(data)
-	if len(problems) > 0 {
-		return c, problems, nil
+	c, r := read(data)
+	if problems = r.Wrong(); len(problems) > 0 {
+		return Config{}, problems, nil
 	}
-	return c, nil, inOrder(r.warnings(c))
-}
-
-// read is Parse, and returns with what the configuration was read.
-func read(data []byte) (Config, []problem.Problem, *reader) {
-	root, wrong := parse(data)
-	if wrong != (problem.Problem{}) {
-		wrong.Rule = problem.Printable(wrong.Rule)
-		return Config{}, []problem.Problem{wrong}, nil
-	}
-	r := &reader{found: problem.List{Room: problem.Room}, places: make(map[string]value)}
-	c := r.config(value{node: root, line: root.Line})
-	if len(r.found.Kept) > 0 {
-		return Config{}, inOrder(r.found), r
-	}
-	return c, nil, r
-}
-
-// inOrder returns problems in the order of their lines, and then how many more there are.
-func inOrder(found problem.List) []problem.Problem {
-	slices.SortStableFunc(found.Kept, func(a, b problem.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	if found.More > 0 {
-		found.Kept = append(found.Kept, problem.Problem{Rule: fmt.Sprintf("and %d more", found.More)})
-	}
-	return found.Kept
-}
-
-// parse returns the one document of a text, or what keeps it from being one.
-func parse(data []byte) (*yaml.Node, problem.Problem) {
-	root, wrong := problem.Document(data, MaxBytes, "a configuration is")
-	if wrong != (problem.Problem{}) {
-		return nil, wrong
-	}
-	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		return nil, problem.Problem{Rule: "the file is empty"}
-	}
-	return root, problem.Problem{}
-}
-
-// in returns the registration with other paths.
-func (g Registration) in(in func(path string) string) *Registration {
-	g.Rules, g.Store = in(g.Rules), in(g.Store)
-	if g.Etcd != nil {
-		e := *g.Etcd
-		e.TLS, e.PasswordFile = mtls.Files{Cert: in(e.TLS.Cert), Key: in(e.TLS.Key), CA: in(e.TLS.CA)}, in(e.PasswordFile)
-		g.Etcd = &e
-	}
-	return &g
+	return c, nil, r.warnings(c)
 }
 
 // In returns the configuration with relative paths taken from a directory, that of the
 // configuration file.
 func (c Config) In(dir string) Config {
-	in := func(path string) string {
-		if path == "" || filepath.IsAbs(path) {
-			return path
-		}
-		return filepath.Join(dir, path)
-	}
-	files := c.Identity.Files
-	c.Identity.Files = mtls.Files{Cert: in(files.Cert), Key: in(files.Key), CA: in(files.CA)}
-	c.Status.Files = mtls.Files{Cert: in(c.Status.Files.Cert), Key: in(c.Status.Files.Key), CA: in(c.Status.Files.CA)}
-	c.Allow.File = in(c.Allow.File)
 	c.Catalogs = slices.Clone(c.Catalogs)
-	for i, catalog := range c.Catalogs {
-		sources := slices.Clone(catalog.Sources)
+	for i := range c.Catalogs {
+		sources := slices.Clone(c.Catalogs[i].Sources)
 		for j, s := range sources {
-			if s.File != nil {
-				file := *s.File
-				file.Path = in(file.Path)
-				sources[j].File = &file
-			}
-			if s.Kubernetes != nil {
-				kubernetes := *s.Kubernetes
-				kubernetes.Kubeconfig = in(kubernetes.Kubeconfig)
-				sources[j].Kubernetes = &kubernetes
-			}
+			s.File, s.Kubernetes, s.Registration, s.Relay = clone(s.File), clone(s.Kubernetes), clone(s.Registration), clone(s.Relay)
 			if s.Registration != nil {
-				sources[j].Registration = s.Registration.in(in)
+				s.Registration.Etcd = clone(s.Registration.Etcd)
 			}
-			if s.Relay != nil {
-				relay := *s.Relay
-				relay.Persist = in(relay.Persist)
-				sources[j].Relay = &relay
-			}
+			sources[j] = s
 		}
 		c.Catalogs[i].Sources = sources
 	}
+	read, others := pathsOf(&c)
+	for _, path := range slices.Concat(read, others) {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
+		}
+	}
 	return c
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}
+
+// pathsOf returns where the paths stand of the files that are read, whatever fills the
+// catalogs, and those of all others.
+func pathsOf(c *Config) (read, others []*string) {
+	files := func(f *mtls.Files) []*string { return []*string{&f.Cert, &f.Key, &f.CA} }
+	read = append(slices.Concat(files(&c.Identity.Files), files(&c.Status.Files)), &c.Allow.File)
+	for _, s := range c.sources() {
+		switch {
+		case s.File != nil:
+			read = append(read, &s.File.Path)
+		case s.Kubernetes != nil:
+			read = append(read, &s.Kubernetes.Kubeconfig)
+		case s.Registration != nil:
+			read, others = append(read, &s.Registration.Rules), append(others, &s.Registration.Store)
+			if e := s.Registration.Etcd; e != nil {
+				others = append(append(others, files(&e.TLS)...), &e.PasswordFile)
+			}
+		case s.Relay != nil:
+			others = append(others, &s.Relay.Persist)
+		}
+	}
+	return read, others
+}
+
+// sources returns the sources of all catalogs, each with its path in the file.
+func (c Config) sources() iter.Seq2[string, Source] {
+	return func(yield func(string, Source) bool) {
+		for i, catalog := range c.Catalogs {
+			for j, s := range catalog.Sources {
+				key, _, _ := strings.Cut(s.Name, ":")
+				path := fmt.Sprintf("catalogs[%d].sources[%d].%s", i, j, key)
+				if s.Relay != nil {
+					path = fmt.Sprintf("catalogs[%d].relay", i)
+				}
+				if !yield(path, s) {
+					return
+				}
+			}
+		}
+	}
 }

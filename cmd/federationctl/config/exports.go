@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -19,89 +17,42 @@ type Export struct {
 	Line int // on which it begins
 }
 
-// exports reads the export policy of a catalog.
-func (r *reader) exports(v value, c *Catalog) {
-	var at []value // where the rules stand
+// rule is one as it stands in a file.
+type rule struct {
+	Match struct {
+		FQDN   []string          `yaml:"fqdn" least:"one is required; leave it out for all"`
+		Labels map[string]string `yaml:"labels" empty:"true" least:"one is required; leave it out for all"`
+		Tags   []string          `yaml:"tags" least:"one is required; leave it out for all"`
+	} `yaml:"match"`
+	To        []string          `yaml:"to" least:"one is required"`
+	As        map[string]string `yaml:"as" least:"one is required; leave it out for none"`
+	Endpoints struct {
+		Labels []string `yaml:"labels" least:"one is required; leave it out for all"`
+	} `yaml:"endpoints" needs:"labels"`
+	Strip []string `yaml:"strip" least:"one is required; leave it out for none"`
+}
+
+// exports compiles the export policy of a catalog, which is at that path.
+func (r *reader) exports(path string, exports []*rule, c *Catalog) {
 	var rules []policy.Rule
-	r.list(v, func(v value) {
-		if rule, ok := r.rule(v); ok {
-			at, rules = append(at, v), append(rules, rule)
-			c.Exports = append(c.Exports, Export{rule, v.line})
+	var at []string
+	for i, e := range exports {
+		if e == nil {
+			continue
 		}
-	})
+		at = append(at, fmt.Sprintf("%s[%d]", path, i))
+		rules = append(rules, policy.Rule{
+			FQDNs: e.Match.FQDN, Labels: e.Match.Labels, Tags: e.Match.Tags, To: e.To, As: e.As, Endpoints: e.Endpoints.Labels, Strip: e.Strip,
+		})
+		c.Exports = append(c.Exports, Export{rules[len(rules)-1], r.Line(at[len(at)-1])})
+	}
 	compiled, mistakes := policy.New(rules)
 	c.Policy = compiled
 	for _, m := range mistakes {
 		if m.Rule == 0 {
-			r.wrongf(v, "%v", m.Err)
+			r.Wrongf(path, "%v", m.Err)
 		} else {
 			r.misruled(at[m.Rule-1], m)
-		}
-	}
-	r.places[v.field] = v
-}
-
-func (r *reader) rule(v value) (rule policy.Rule, ok bool) {
-	const all = "at least one is required; leave it out for all"
-	r.places[v.field] = v
-	lines, ok := r.mapping(v, map[string]func(v value){
-		"match": func(v value) {
-			r.mapping(v, map[string]func(v value){
-				"fqdn": r.strings(&rule.FQDNs, all), "labels": r.pairs(&rule.Labels, true), "tags": r.strings(&rule.Tags, all),
-			})
-		},
-		"to": r.strings(&rule.To, "at least one is required"),
-		"as": r.pairs(&rule.As, false),
-		"endpoints": func(v value) {
-			lines, ok := r.mapping(v, map[string]func(v value){"labels": r.strings(&rule.Endpoints, all)})
-			if ok {
-				r.require(v, lines, "labels")
-			}
-		},
-		"strip": r.strings(&rule.Strip, "at least one is required; leave it out for none"),
-	})
-	if ok {
-		r.require(v, lines, "to")
-	}
-	return rule, ok
-}
-
-// strings returns a function that stores a list of different strings, one at least, and
-// where each of them stands. Otherwise it says what is needed.
-func (r *reader) strings(target *[]string, needed string) func(v value) {
-	return func(list value) {
-		r.places[list.field] = list
-		first := r.unique()
-		r.list(list, func(v value) {
-			if text := r.text(v); text != "" && first(v, text) {
-				r.places[fmt.Sprintf("%s[%d]", list.field, len(*target))] = v
-				*target = append(*target, text)
-			}
-		})
-		if len(list.node.Content) == 0 && list.node.ShortTag() == "!!seq" {
-			r.wrongf(list, "%s", needed)
-		}
-	}
-}
-
-// pairs returns a function that stores a mapping of strings to strings, which is not
-// empty, and where each of them stands. Empty says whether values may be empty.
-func (r *reader) pairs(target *map[string]string, empty bool) func(v value) {
-	return func(v value) {
-		r.places[v.field] = v
-		*target = make(map[string]string)
-		_, ok := r.entries(v, func(key string, v value) {
-			text, none := "", empty && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!str" && v.node.Value == ""
-			if !none {
-				text = r.text(v)
-			}
-			if text != "" || none {
-				r.places[v.field] = v
-				(*target)[key] = text
-			}
-		})
-		if ok && len(v.node.Content) == 0 {
-			r.wrongf(v, "is empty; leave it out")
 		}
 	}
 }
@@ -112,9 +63,8 @@ func (r *reader) pairs(target *map[string]string, empty bool) func(v value) {
 func (r *reader) labelled(c Config) {
 	for i, catalog := range c.Catalogs {
 		for j, e := range catalog.Exports {
-			if field, reason := catalog.unmet(e.Rule); field != "" {
-				r.wrongf(r.places[fmt.Sprintf("catalogs[%d].exports[%d].match.%s", i, j, field)], "%s", reason)
-			}
+			field, reason := catalog.unmet(e.Rule)
+			r.wrongIf(field != "", fmt.Sprintf("catalogs[%d].exports[%d].match.%s", i, j, field), "%s", reason)
 		}
 	}
 }
@@ -178,26 +128,18 @@ func (s Source) lacks(rule policy.Rule) (field, why string) {
 	return "", ""
 }
 
-// misruled notes a mistake in a rule where its author finds it, unless something is
-// known to be wrong there already.
-func (r *reader) misruled(rule value, m policy.Mistake) {
-	at, field := rule, rule.field+"."+problem.Printable(m.Field)
-	for path := field; len(path) > len(rule.field); path = path[:strings.LastIndexAny(path, ".[")] {
-		if known, ok := r.places[path]; ok {
-			at = known
-			break
-		}
+// misruled notes a mistake in a rule, unless something is known to be wrong there, or with
+// the nearest above it that the file has.
+func (r *reader) misruled(rule string, m policy.Mistake) {
+	path := rule + "." + problem.Printable(m.Field)
+	nearest := path
+	for !r.Has(nearest) && nearest != rule {
+		nearest = nearest[:strings.LastIndexAny(nearest, ".[")]
 	}
-	if !r.found.Full() && slices.ContainsFunc(r.found.Kept, func(p problem.Problem) bool {
-		return at == rule && p.Field == field || at != rule && within(p.Field, at.field)
-	}) {
-		return
+	if nearest == rule {
+		nearest = path
 	}
-	r.wrongf(at, "%v", m.Err)
-}
-
-// within reports whether a field is another one, or is below it.
-func within(field, other string) bool {
-	rest, ok := strings.CutPrefix(field, other)
-	return ok && (rest == "" || rest[0] == '[' || rest[0] == '.')
+	if !r.WrongIn(nearest) {
+		r.Wrongf(nearest, "%v", m.Err)
+	}
 }

@@ -1,293 +1,281 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"net"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// reader makes values of nodes, and keeps all that is wrong with them.
-type reader struct {
-	found  problem.List
-	places map[string]value // of what may turn out to be wrong or not meant when all has been read, by field
+// MaxBytes is how large a configuration file may be.
+const MaxBytes = 1 << 20
 
-	registrations []placedRegistration // in the order of the file
-	registries    []placedNSM
-	relays        []placedRelay
+// document is what stands in a file, where it differs from Config in form. Its fields
+// hide those of what they embed.
+type document struct {
+	Config
+
+	Status struct {
+		files
+
+		Listen string `yaml:"listen" as:"address"`
+	} `yaml:"status" short:"listen" needs:"listen"`
+	Identity struct {
+		Files  files `yaml:"files" needs:"cert key ca"`
+		SPIFFE struct {
+			Socket       string   `yaml:"socket" as:"socket"`
+			TrustDomains []string `yaml:"trust_domains" as:"trust" least:"one is required; leave it out for none"`
+		} `yaml:"spiffe" needs:"socket"`
+		Grace time.Duration `yaml:"grace" as:"grace"`
+	} `yaml:"identity" one:"files spiffe" why:"the identity has one origin"`
+	Catalogs []*catalog `yaml:"catalogs" one:"sources relay" least:"one is required" why:"the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own"`
 }
 
-// value is a node at its place in the file.
-type value struct {
-	node  *yaml.Node
-	field string // its path, such as catalogs[0].sources; empty for the whole file
-	line  int    // on which it begins, or its key does
+// files are those of a certificate.
+type files struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"`
 }
 
-func (r *reader) wrongf(v value, format string, args ...any) { notef(&r.found, v, format, args...) }
+type catalog struct {
+	Catalog
 
-// notef adds to a list what there is to say of a value.
-func notef(list *problem.List, v value, format string, args ...any) {
-	if list.Full() {
-		list.More++
-		return
+	Sources []*origin `yaml:"sources" one:"file kubernetes registration nsm" least:"one is required" why:"give each a '-' of its own"`
+	Relay   *Relay    `yaml:"relay" needs:"addresses"`
+	Exports []*rule   `yaml:"exports" needs:"to"`
+}
+
+// origin is a source: one of its fields.
+type origin struct {
+	File *struct {
+		limits
+		File
+
+		MaxWithdraw int `yaml:"max_withdraw" as:"share"` // nothing is held back by default
+	} `yaml:"file" needs:"path"`
+	Kubernetes   *kubernetes   `yaml:"kubernetes" needs:"cluster zone"`
+	Registration *registration `yaml:"registration" needs:"rules"`
+	NSM          *struct {
+		limits
+		NSM
+	} `yaml:"nsm" needs:"registry zone"`
+}
+
+// limits are of every source that lists what there is. By default they hold back what
+// looks like an empty or restored store.
+type limits struct {
+	lifetime
+
+	MaxWithdraw   int           `yaml:"max_withdraw" as:"share" default:"50%"`
+	WithdrawAfter time.Duration `yaml:"withdraw_after" as:"patience" default:"1h"`
+}
+
+type lifetime struct {
+	Lifetime time.Duration `yaml:"lifetime" as:"lifetime" default:"1h"`
+}
+
+type kubernetes struct {
+	limits
+	Kubernetes
+
+	Publish struct {
+		Labels      []string `yaml:"labels" as:"key" least:"one is required; leave it out for none"`
+		Annotations []string `yaml:"annotations" as:"key" least:"one is required; leave it out for none"`
+	} `yaml:"publish"`
+}
+
+type registration struct {
+	lifetime
+	Registration
+
+	Store struct {
+		File struct {
+			Path string `yaml:"path"`
+		} `yaml:"file" needs:"path"`
+		Etcd *struct {
+			Etcd
+
+			TLS files `yaml:"tls"`
+		} `yaml:"etcd" needs:"endpoints"`
+	} `yaml:"store" one:"file etcd" why:"what is registered is in one store; leave store out to keep it in memory only"`
+}
+
+// reader makes a configuration of what stands in a file, and notes what is wrong with it.
+type reader struct{ *problem.Document }
+
+// read returns a configuration, which can be used where nothing is wrong.
+func read(data []byte) (Config, reader) {
+	d := document{Config: Config{Listen: defaultListen, Window: defaultWindow}}
+	d.Identity.Grace = mtls.DefaultGrace
+	r := reader{problem.Read(data, MaxBytes, "a configuration is", "identity allow catalogs", formats(), &d)}
+	c := d.Config
+	if !r.Has("") {
+		return c, r
 	}
-	list.Add(problem.Problem{Line: v.line, Field: v.field, Rule: problem.Printable(fmt.Sprintf(format, args...))})
-}
-
-// is reports whether a value is of a kind, and otherwise says that it is not.
-func (r *reader) is(v value, kind yaml.Kind, what string) bool {
-	switch {
-	case v.node.Kind == kind && v.node.ShortTag() != "!!null":
-		return true
-	case v.node.Kind == yaml.AliasNode:
-		r.wrongf(v, "aliases (*%s) are not resolved here; write the value again", problem.Printable(v.node.Value))
-	case v.node.ShortTag() == "!!null":
-		r.wrongf(v, "has no value, must be %s", what)
-	case v.node.Kind == yaml.ScalarNode:
-		r.wrongf(v, "must be %s, not %s", what, federation.Quote(v.node.Value))
-	default:
-		r.wrongf(v, "must be %s", what)
+	c.Status.Address, c.Status.Files = d.Status.Listen, mtls.Files(d.Status.files)
+	c.Identity, c.Grace = mtls.Origin{Files: mtls.Files(d.Identity.Files), SPIFFE: mtls.SPIFFE(d.Identity.SPIFFE)}, d.Identity.Grace
+	r.wrongIf(r.Has("allow") && !r.Has("allow.ids") && !r.Has("allow.file"), "allow", "needs ids, file or both; 'ids: []' lets nobody subscribe")
+	r.addresses(c)
+	r.catalogs(d.Catalogs, &c)
+	r.apart(c)
+	if len(r.Wrong()) == 0 {
+		r.labelled(c)
 	}
-	return false
+	return c, r
 }
 
-// mapping hands the value of each key to its function. It returns the lines of the
-// keys, and whether the value is a mapping.
-func (r *reader) mapping(v value, known map[string]func(v value)) (lines map[string]int, ok bool) {
-	return r.entries(v, func(key string, v value) {
-		if read, ok := known[key]; ok {
-			read(v)
-		} else {
-			r.wrongf(v, "there is no such key; %s", suggestion(key, slices.Sorted(maps.Keys(known))))
-		}
-	})
-}
-
-// entries hands each key and its value to a function. It returns the lines of the keys,
-// and whether the value is a mapping.
-func (r *reader) entries(v value, each func(key string, v value)) (lines map[string]int, ok bool) {
-	if !r.is(v, yaml.MappingNode, "a mapping") {
-		return nil, false
+// wrongIf notes what is wrong at a path if it is.
+func (r *reader) wrongIf(wrong bool, path, format string, args ...any) {
+	if wrong {
+		r.Wrongf(path, format, args...)
 	}
-	lines = make(map[string]int)
-	for i := 0; i+1 < len(v.node.Content); i += 2 {
-		key, node := v.node.Content[i], v.node.Content[i+1]
-		at := value{node: node, line: key.Line, field: strings.TrimPrefix(v.field+"."+problem.Printable(key.Value), ".")}
-		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-			r.wrongf(value{field: v.field, line: key.Line}, "a key must be a plain word")
+}
+
+// addresses checks where the owner itself listens.
+func (r *reader) addresses(c Config) {
+	same := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
+	status := c.Status.Address
+	r.wrongIf(same(c.Metrics, c.Listen), "metrics", "is the address of listen as well")
+	r.wrongIf(same(status, c.Listen), "status", "has the address of listen as well")
+	r.wrongIf(same(status, c.Metrics) && status != c.Listen, "status",
+		"has the address of metrics as well; that port is for scrapers and probes, and catalogs are not for everybody")
+	if err := c.Status.Validate(); status != "" && err != nil {
+		r.Wrongf("status", "%v", err)
+	}
+}
+
+func (r *reader) catalogs(catalogs []*catalog, c *Config) {
+	names := make(map[string]string) // the paths of catalogs
+	for i, in := range catalogs {
+		path := fmt.Sprintf("catalogs[%d]", i)
+		c.Catalogs = append(c.Catalogs, Catalog{})
+		if in == nil {
 			continue
 		}
-		if first, twice := lines[key.Value]; twice {
-			r.wrongf(at, "is there twice, first on line %d", first)
-			continue
-		}
-		lines[key.Value] = key.Line
-		each(key.Value, at)
-	}
-	return lines, true
-}
-
-// require says which of the keys are missing in a mapping with these lines of keys.
-func (r *reader) require(v value, lines map[string]int, keys ...string) {
-	for _, key := range keys {
-		if _, ok := lines[key]; !ok {
-			r.wrongf(value{line: v.line, field: strings.TrimPrefix(v.field+"."+key, ".")}, "required")
-		}
-	}
-}
-
-// suggestion says which key may be meant by one that does not exist.
-func suggestion(key string, known []string) string {
-	best, least := "", 3
-	for _, candidate := range known {
-		if d := distance(strings.ToLower(key), candidate); d < least && d < len(candidate)-1 {
-			best, least = candidate, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return "those that there are: " + strings.Join(known, ", ")
-}
-
-// distance returns the Levenshtein distance of two words: by hand, as no library for
-// it is in use, and it is a dozen lines.
-func distance(a, b string) int {
-	if len(a) > 2*len(b)+2 {
-		return len(a) // far enough, and it bounds the work
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substituted := diagonal
-			if a[i] != b[j] {
-				substituted++
+		of := &c.Catalogs[i]
+		of.ServerName = in.ServerName
+		if r.sources(path+".sources", in.Sources, of); in.Relay != nil {
+			if in.Relay.Name == "" && len(in.Relay.Addresses) > 0 {
+				in.Relay.Name = in.Relay.owner().OwnerName(in.Relay.Addresses)
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(substituted, diagonal+1, row[j]+1)
+			of.Sources = append(of.Sources, Source{Name: "relay:" + in.Relay.Name, Lifetime: source.NoLifetime, Relay: in.Relay})
+		}
+		if exports := path + ".exports"; r.Has(exports) {
+			r.exports(exports, in.Exports, of)
+		}
+		at, name := path, of.ServerName
+		if r.Has(path + ".server_name") {
+			if at += ".server_name"; name == "" {
+				continue // it is wrong, and not that of the default catalog
+			}
+		}
+		switch first := names[name]; {
+		case first == "":
+			names[name] = at
+		case name == "":
+			r.Wrongf(at, "has no server_name, and neither has the catalog on line %d; only one can be the default", r.Line(first))
+		default:
+			r.Wrongf(at, "%s is that of the catalog on line %d, too", name, r.Line(first))
 		}
 	}
-	return row[len(b)]
 }
 
-// list calls each for the elements of a list.
-func (r *reader) list(v value, each func(v value)) {
-	if !r.is(v, yaml.SequenceNode, "a list") {
-		return
-	}
-	for i, node := range v.node.Content {
-		each(value{node: node, field: fmt.Sprintf("%s[%d]", v.field, i), line: node.Line})
-	}
-}
-
-// unique returns a function that takes an element of a list and its text, and reports
-// whether it is the first with that text. Otherwise it says that it is not.
-func (r *reader) unique() func(v value, text string) bool {
-	lines := make(map[string]int)
-	return func(v value, text string) bool {
-		first, twice := lines[text]
-		if twice {
-			r.wrongf(v, "%s is there twice, first on line %d", federation.Quote(text), first)
-			return false
+func (r *reader) sources(path string, origins []*origin, c *Catalog) {
+	names := make(map[string]int) // lines
+	portless := 0                 // the line of the registration that has no port of its own
+	for i, o := range origins {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		c.Sources = append(c.Sources, Source{})
+		if o == nil {
+			continue
 		}
-		lines[text] = v.line
-		return true
+		if o.Kubernetes != nil {
+			r.kubernetes(path+".kubernetes", o.Kubernetes)
+		}
+		if o.NSM != nil {
+			r.nsm(path+".nsm", &o.NSM.NSM)
+		}
+		if g := o.Registration; g != nil {
+			r.registration(path+".registration", g)
+			if !r.Has(path + ".registration.listen") {
+				r.wrongIf(portless > 0, path, "has no listen, and neither has the registration on line %d; the port of the owner leads to one registration of each catalog", portless)
+				portless = r.Line(path)
+			}
+		}
+		s := o.source()
+		c.Sources[i] = s
+		if first, twice := names[s.Name]; twice && !strings.HasSuffix(s.Name, ":") {
+			r.Wrongf(path, "%s is there twice, first on line %d", federation.Quote(s.Name), first)
+		} else {
+			names[s.Name] = r.Line(path)
+		}
 	}
 }
 
-// text returns a string that is not empty, or "" after it has said what is wrong.
-func (r *reader) text(v value) string {
+// source returns the source that stands in a file in that form.
+func (o *origin) source() Source {
 	switch {
-	case !r.is(v, yaml.ScalarNode, "a string"):
-		return ""
-	case v.node.ShortTag() != "!!str":
-		r.wrongf(v, "must be a string, not %s; put it in quotes", federation.Quote(v.node.Value))
-		return ""
-	case v.node.Value == "":
-		r.wrongf(v, "is empty")
-	}
-	return v.node.Value
-}
-
-// store returns a function that stores the text of a value.
-func (r *reader) store(target *string) func(v value) {
-	return func(v value) { *target = r.text(v) }
-}
-
-// parsed returns a function that stores what parse makes of a scalar.
-func parsed[T any](r *reader, target *T, what string, parse func(text string) (T, error)) func(v value) {
-	return func(v value) {
-		if !r.is(v, yaml.ScalarNode, what) {
-			return
+	case o.File != nil:
+		f := o.File
+		return Source{Name: "file:" + f.Path, Lifetime: f.Lifetime, MaxWithdraw: f.MaxWithdraw, WithdrawAfter: f.WithdrawAfter, File: &f.File}
+	case o.Kubernetes != nil:
+		k := o.Kubernetes
+		k.Labels, k.Annotations = k.Publish.Labels, k.Publish.Annotations
+		return Source{Name: "kubernetes:" + k.Cluster, Lifetime: k.Lifetime, MaxWithdraw: k.MaxWithdraw, WithdrawAfter: k.WithdrawAfter, Kubernetes: &k.Kubernetes}
+	case o.NSM != nil:
+		n := o.NSM
+		return Source{Name: "nsm:" + n.Name, Lifetime: n.Lifetime, MaxWithdraw: n.MaxWithdraw, WithdrawAfter: n.WithdrawAfter, NSM: &n.NSM}
+	case o.Registration != nil:
+		g := &o.Registration.Registration
+		g.Store = o.Registration.Store.File.Path
+		if e := o.Registration.Store.Etcd; e != nil {
+			g.Etcd = &e.Etcd
+			g.Etcd.TLS, g.Etcd.Prefix = mtls.Files(e.TLS), cmp.Or(e.Prefix, "/federation/"+g.Name)
 		}
-		result, err := parse(v.node.Value)
-		if err != nil {
-			r.wrongf(v, "%v", err)
-			return
+		return Source{Name: "registration:" + g.Name, Lifetime: o.Registration.Lifetime, Registration: g}
+	}
+	return Source{}
+}
+
+// kubernetes checks what the source of a path has in the file, beyond each key, and says
+// which kinds of endpoints it has by default.
+func (r *reader) kubernetes(path string, k *kubernetes) {
+	published := k.Publish
+	r.wrongIf(slices.ContainsFunc(published.Labels, func(key string) bool { return key != "" && slices.Contains(published.Annotations, key) }), path+".publish",
+		"has one key in labels and in annotations, and a service can have it once only")
+	r.wrongIf(len(published.Labels)+len(published.Annotations) > federation.MaxLabels, path+".publish", "has more than %d keys", federation.MaxLabels)
+	r.wrongIf(k.Context != "" && !r.Has(path+".kubeconfig"), path+".context", "is one of a kubeconfig, and none is named")
+	hasPods := slices.Contains(k.Endpoints, kindPods)
+	switch endpoints := path + ".endpoints"; {
+	case !r.Has(endpoints):
+		k.Endpoints = EndpointKinds()
+		if !k.Routable {
+			k.Endpoints = slices.DeleteFunc(k.Endpoints, func(kind string) bool { return kind == kindPods })
 		}
-		*target = result
+	case hasPods && !r.Has(path+".pods"):
+		r.Wrongf(endpoints, "pods are endpoints only with 'pods: routable'")
+	case k.Routable && !hasPods && !r.WrongIn(endpoints):
+		r.Wrongf(path+".pods", "has no effect, as endpoints leaves pods out")
 	}
-}
-
-func parseAddress(text string) (string, error) {
-	_, port, err := net.SplitHostPort(text)
-	if _, failure := strconv.ParseUint(port, 10, 16); err != nil || failure != nil {
-		return "", fmt.Errorf("%s is not host:port, such as localhost:9153, or :8008 for all addresses of this machine", federation.Quote(text))
-	}
-	return text, nil
-}
-
-// wholeNumber returns a function that takes a whole number from 1 to most.
-func wholeNumber(most int) func(text string) (int, error) {
-	return func(text string) (int, error) {
-		number, err := strconv.Atoi(text)
-		if err != nil || number < 1 || number > most {
-			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", federation.Quote(text), most)
+	every, err := pattern.ParseName("*." + k.Zone)
+	zone, _ := every.Zone()
+	for i, of := range k.Names {
+		for j, name := range of.Names {
+			p, wrong := pattern.ParseName(name)
+			if err != nil || wrong != nil {
+				continue // that is said already
+			}
+			at := fmt.Sprintf("%s.allow_names[%d].names[%d]", path, i, j)
+			r.wrongIf(name == zone, at, "%s is the zone itself, which can be no name of a Service", federation.Quote(name))
+			r.wrongIf(name != zone && !p.Covers(every) && !every.Covers(p), at, "%s matches no name below the zone %s", federation.Quote(name), zone)
 		}
-		return number, nil
 	}
-}
-
-// minLifetime is the shortest lifetime of a source: below it a mere reconnect would
-// end what the source publishes.
-const minLifetime = time.Second
-
-// durationOr returns a function that takes a duration as a Corefile does: as Go writes it,
-// as a bare number of seconds, or as the word for endless, for which it returns 0.
-func durationOr(endless string) func(text string) (time.Duration, error) {
-	return func(text string) (time.Duration, error) {
-		if text == endless {
-			return 0, nil
-		}
-		spelled := text
-		if _, err := strconv.ParseUint(text, 10, 64); err == nil {
-			spelled += "s"
-		}
-		d, err := time.ParseDuration(spelled)
-		if err != nil || d < minLifetime {
-			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", federation.Quote(text), minLifetime, endless)
-		}
-		return d, nil
-	}
-}
-
-// parseShare takes a share in percent, or the word off, for which it returns 0 as for all.
-func parseShare(text string) (int, error) {
-	if text == "off" {
-		return 0, nil
-	}
-	digits, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.Atoi(digits)
-	if err != nil || !percent || share < 1 || share > 100 {
-		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", federation.Quote(text))
-	}
-	return share % 100, nil
-}
-
-// ParseSize returns the number of bytes that a text stands for: a whole number from 1,
-// which KiB, MiB or GiB may follow.
-func ParseSize(text string) (int64, error) {
-	digits := strings.TrimRight(text, "BKMGi")
-	unit := max(slices.Index(units, text[len(digits):]), 0)
-	number, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || number < 1 || digits[0] == '+' || digits+units[unit] != text && digits != text {
-		return 0, fmt.Errorf("%s is not a size such as 512MiB", federation.Quote(text))
-	}
-	return number << (10 * unit), nil
-}
-
-// FormatSize returns a number of bytes as ParseSize takes it, with the largest unit
-// of which it is a multiple.
-func FormatSize(size int64) string {
-	unit := 0
-	for size != 0 && size%1024 == 0 && unit < len(units)-1 {
-		size, unit = size/1024, unit+1
-	}
-	return strconv.FormatInt(size, 10) + units[unit]
-}
-
-// units has the units of a size, each 1024 times the one before.
-var units = []string{"B", "KiB", "MiB", "GiB"}
-
-func parseRange(text string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", federation.Quote(text))
-	}
-	return prefix, nil
 }

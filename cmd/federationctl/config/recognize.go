@@ -17,6 +17,9 @@ const (
 	FormRules         = "rules"         // of a registration
 )
 
+// topKeys are the keys at the top of a configuration.
+var topKeys = []string{"listen", "metrics", "status", "window", "identity", "allow", "allow_addresses", "audit", "catalogs"}
+
 // ruleKeys are the keys at the top of a file of rules.
 var ruleKeys = []string{"rules", "observers"}
 
@@ -32,7 +35,7 @@ func Recognize(data []byte) (form string) {
 		return FormCatalog
 	}
 	var keys []string
-	if root, wrong := parse(data); wrong == (problem.Problem{}) {
+	if root, _ := problem.Root(data, MaxBytes, "a file is"); root != nil {
 		for i := 0; root.Kind == yaml.MappingNode && i < len(root.Content); i += 2 {
 			keys = append(keys, root.Content[i].Value)
 		}

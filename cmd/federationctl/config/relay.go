@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,33 +11,24 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
-	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
 // Relay is another owner, whose catalog is the whole of this one.
 type Relay struct {
-	Name       string          // of the owner; the default where the file gives it none
-	Addresses  []string        // host:port of the owner's replicas, at least one; tried in turn
-	IDs        []federation.ID // of which the owner must have one; empty for the server name
-	ServerName string          // that the owner is asked for; empty for the host of each address
-	Version    wire.Version    // of the API
+	Name       string          `yaml:"name" as:"owner"`                                                                                                        // of the owner; the default where the file gives it none
+	Addresses  []string        `yaml:"addresses" as:"replica" least:"one is required"`                                                                         // host:port of the owner's replicas, at least one; tried in turn
+	IDs        []federation.ID `yaml:"owner_ids" as:"id" quoted:"true" least:"one is required; leave it out where the server name is that of the certificate"` // of which the owner must have one; empty for the server name
+	ServerName string          `yaml:"tls_servername" as:"ip or host"`                                                                                         // that the owner is asked for; empty for the host of each address
+	Version    wire.Version    `yaml:"api" as:"version" default:"v1alpha2"`                                                                                    // of the API
 
-	Zones       []federation.FQDN // that the owner may publish in; empty for everywhere
-	Settle      time.Duration     // how long an owner is silent that does not mark the end of its catalog
-	Keepalive   time.Duration     // between two pings
-	MaxMessage  int               // octets
-	MaxServices int
-	MaxCatalog  int64  // octets; see catalog.Size
-	Persist     string // path of the file that keeps the catalog through a restart; empty for none
-}
-
-// newRelay returns what holds where the file says nothing, as in a Corefile.
-func newRelay() *Relay {
-	return &Relay{
-		Version: wire.V1Alpha2, Settle: 5 * time.Second, Keepalive: time.Minute,
-		MaxMessage: 16 << 20, MaxServices: 1_000_000, MaxCatalog: 1 << 30,
-	}
+	Zones       []federation.FQDN `yaml:"zones" as:"zone" least:"one is required; leave it out for all"` // that the owner may publish in; empty for everywhere
+	Settle      time.Duration     `yaml:"settle" as:"settle" default:"5s"`                               // how long an owner is silent that does not mark the end of its catalog
+	Keepalive   time.Duration     `yaml:"keepalive" as:"keepalive" default:"1m"`                         // between two pings
+	MaxMessage  int               `yaml:"max_message" as:"message" default:"16MiB"`                      // octets
+	MaxServices int               `yaml:"max_services" as:"services" default:"1000000"`
+	MaxCatalog  int64             `yaml:"max_catalog" as:"catalog" default:"1GiB"` // octets; see catalog.Size
+	Persist     string            `yaml:"persist"`                                 // path of the file that keeps the catalog through a restart; empty for none
 }
 
 // The bounds of what a relay may say, which are those of a Corefile.
@@ -63,60 +53,13 @@ func (l *Relay) owner() mtls.Consumer { return mtls.Consumer{ServerName: l.Serve
 // FormerNames are others that the file of the relay may have; see [mtls.Consumer.FormerNames].
 func (l *Relay) FormerNames() []string { return l.owner().FormerNames(l.Addresses) }
 
-// placedRelay is a relay at its place in the file.
-type placedRelay struct {
-	value
-
-	relay *Relay
-}
-
-// relay reads the relay of a catalog, which is its only source then.
-func (r *reader) relay(v value, sources *[]Source) {
-	l := newRelay()
-	r.relays = append(r.relays, placedRelay{v, l})
-	lines, ok := r.mapping(v, map[string]func(v value){
-		"name":           parsed(r, &l.Name, "a name", mtls.ParseOwnerName),
-		"addresses":      r.placed(func(v value) { r.words(v, &l.Addresses, "none", parseOwner) }),
-		"owner_ids":      func(v value) { r.ids(v, &l.IDs) },
-		"tls_servername": parsed(r, &l.ServerName, "a host name", parseHost),
-		"api":            parsed(r, &l.Version, "a version", wire.ParseVersion),
-		"zones":          func(v value) { r.zones(v, &l.Zones) },
-		"settle":         parsed(r, &l.Settle, "a duration", durationOf(minSettle, maxSettle, "5s")),
-		"keepalive":      parsed(r, &l.Keepalive, "a duration", durationOf(minKeepalive, maxKeepalive, "1m")),
-		"max_message":    parsed(r, &l.MaxMessage, "a size", sizeOf[int](minMaxMessage, maxMaxMessage)),
-		"max_services":   parsed(r, &l.MaxServices, "a whole number", wholeNumber(mostServices)),
-		"max_catalog":    parsed(r, &l.MaxCatalog, "a size", sizeOf[int64](minMaxCatalog, maxMaxCatalog)),
-		"persist":        r.placed(r.store(&l.Persist)),
-	})
-	if !ok {
-		return
+// parseZone takes a zone.
+func parseZone(text string) (federation.FQDN, error) {
+	zone, err := federation.ParseOrigin(text)
+	if err != nil {
+		return zone, fmt.Errorf("%s is no zone: %w", federation.Quote(text), err)
 	}
-	r.require(v, lines, "addresses")
-	if line := lines["owner_ids"]; line > 0 && len(l.IDs) == 0 {
-		r.wrongf(value{field: v.field + ".owner_ids", line: line}, "names no identity; leave it out where the server name is that of the certificate")
-	}
-	if len(l.Addresses) > 0 {
-		l.Name = cmp.Or(l.Name, l.owner().OwnerName(l.Addresses))
-		*sources = append(*sources, Source{Name: "relay:" + l.Name, Lifetime: source.NoLifetime, Relay: l})
-	}
-}
-
-// zones reads a list of different zones.
-func (r *reader) zones(v value, zones *[]federation.FQDN) {
-	var names []string
-	r.words(v, &names, "all", func(text string) (string, error) {
-		zone, err := federation.ParseOrigin(text)
-		if err != nil {
-			return "", fmt.Errorf("%s is no zone: %w", federation.Quote(text), err)
-		}
-		return zone.String(), nil
-	})
-	for _, name := range names {
-		zone, err := federation.ParseOrigin(name)
-		if err == nil { // always
-			*zones = append(*zones, zone)
-		}
-	}
+	return zone, nil
 }
 
 // parseOwner takes the address of an owner.
@@ -142,22 +85,13 @@ func parseHost(text string) (string, error) {
 }
 
 // sizeOf returns a function that takes a size within bounds.
-func sizeOf[T int | int64](least, most int64) func(text string) (T, error) {
-	return func(text string) (T, error) {
+func sizeOf(least, most int64) func(text string) (int64, error) {
+	return func(text string) (int64, error) {
 		size, err := ParseSize(text)
 		if err == nil && (size < least || size > most) {
 			err = fmt.Errorf("%s is not a size of %s to %s", federation.Quote(text), FormatSize(least), FormatSize(most))
 		}
-		return T(size), err
-	}
-}
-
-// checkRelays notes what a relay needs in this configuration.
-func (r *reader) checkRelays(c Config) {
-	for _, at := range r.relays {
-		if c.Identity.SPIFFE.Socket != "" && !slices.ContainsFunc(at.relay.IDs, federation.ID.IsSPIFFE) {
-			r.wrongf(at.value, "needs a SPIFFE ID in owner_ids: where identities come from a SPIFFE agent the owner is known by that")
-		}
+		return size, err
 	}
 }
 

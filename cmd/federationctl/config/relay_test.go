@@ -157,13 +157,13 @@ func TestMistakesOfRelays(t *testing.T) {
     persist: ""
     lifetime: 1h
 `), []string{
-			"10: catalogs[1].relay.address: there is no such key; did you mean addresses?",
+			"10: catalogs[1].relay.address: there is no such key; those that there are: addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
 			`11: catalogs[1].relay.addresses[0]: "b.example" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[1]: ":8008" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[2]: "b.example:0" is not host:port, such as owner.example:8008`,
 			`11: catalogs[1].relay.addresses[3]: "a b": address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'`,
 			`11: catalogs[1].relay.addresses[5]: "b.example:8008" is there twice, first on line 11`,
-			"12: catalogs[1].relay.owner_ids: names no identity; leave it out where the server name is that of the certificate",
+			"12: catalogs[1].relay.owner_ids: at least one is required; leave it out where the server name is that of the certificate",
 			`13: catalogs[1].relay.tls_servername: "a b": address is neither an IP address nor a host name: label has a character other than a-z, 0-9, '-' and '_'`,
 			`14: catalogs[1].relay.api: "v2" is not v1alpha2 or v1alpha1`,
 			"15: catalogs[1].relay.zones: at least one is required; leave it out for all",
@@ -176,9 +176,9 @@ func TestMistakesOfRelays(t *testing.T) {
 			"22: catalogs[1].relay.lifetime: there is no such key; those that there are: addresses, api, keepalive, max_catalog, max_message, max_services, name, owner_ids, persist, settle, tls_servername, zones",
 		}},
 		"beside sources": {relaying("{addresses: [\"b.example:8008\"]}\n  sources: [file: {path: a}]\n"), []string{
-			"9: catalogs[1].relay: cannot be used with sources, which are on line 10: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own",
+			"9: catalogs[1].relay: cannot be used with sources on line 10: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own",
 		}},
-		"neither": {[]byte(least + "- server_name: a\n"), []string{"8: catalogs[1]: needs sources or a relay"}},
+		"neither": {[]byte(least + "- server_name: a\n"), []string{"8: catalogs[1]: needs one of sources, relay: the catalog of another owner is not mixed with others; give it a catalog with a server_name of its own"}},
 		"a file that others have": {relaying(`{addresses: ["b.example:8008"], persist: ./b}
 - server_name: c
   relay: {addresses: ["c.example:8008"], persist: b}

@@ -14,9 +14,9 @@ const noSPIFFE = "is a DNS name, and where identities come from a SPIFFE agent t
 
 // warnings returns what is probably not meant in a configuration without mistakes that
 // the reader has read.
-func (r *reader) warnings(c Config) problem.List {
+func (r *reader) warnings(c Config) []problem.Problem {
 	found := problem.List{Room: problem.Room}
-	warnf := func(field, format string, args ...any) { notef(&found, r.places[field], format, args...) }
+	warnf := func(path, format string, args ...any) { found.Add(r.At(path, format, args...)) }
 	agent := c.Identity.SPIFFE.Socket != ""
 	rules := slices.ContainsFunc(c.Catalogs, func(of Catalog) bool { return len(of.Exports) > 0 })
 	for i, id := range c.Allow.IDs {
@@ -28,18 +28,14 @@ func (r *reader) warnings(c Config) problem.List {
 			warnf(field, "may subscribe and is told nothing: it is in the 'to' of no rule")
 		}
 	}
-	for _, at := range r.registrations {
-		g := at.registration
-		if g.Store == "" && g.Etcd == nil {
-			warnf(at.field, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
+	for path, s := range c.sources() {
+		if g := s.Registration; g != nil && g.Store == "" && g.Etcd == nil {
+			warnf(path, "keeps what is registered in memory only: after a restart consumers get Unavailable for the time of convergence; give it a store")
+		} else if g != nil && g.Etcd != nil && slices.ContainsFunc(g.Etcd.Endpoints, isPlainElsewhere) {
+			warnf(path+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
 		}
-		if e := g.Etcd; e != nil && slices.ContainsFunc(e.Endpoints, isPlainElsewhere) {
-			warnf(at.field+".store.etcd", "is asked without TLS: whoever is on the way can register and withdraw services")
-		}
-	}
-	for _, at := range r.relays {
-		if at.relay.isUnnamed() {
-			warnf(at.field+".addresses", "has an IP address, for which the certificate of the owner must be valid; few are: name the owner in owner_ids, or its host in tls_servername")
+		if s.Relay != nil && s.Relay.isUnnamed() {
+			warnf(path+".addresses", "has an IP address, for which the certificate of the owner must be valid; few are: name the owner in owner_ids, or its host in tls_servername")
 		}
 	}
 	for i, of := range c.Catalogs {
@@ -69,7 +65,7 @@ func (r *reader) warnings(c Config) problem.List {
 			}
 		}
 	}
-	return found
+	return found.Ordered()
 }
 
 // warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1

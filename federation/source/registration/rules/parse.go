@@ -1,15 +1,11 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
@@ -22,108 +18,111 @@ const MaxBytes = 1 << 20
 
 // The limits of what a file says.
 const (
-	maxRules   = 1000
-	maxEntries = 256 // of each list
-	maxName    = 63  // bytes of the name of a rule
-	maxQuota   = 1_000_000
-	leastTTL   = time.Second // a shorter one is nothing that heartbeats can keep
-	mostTTL    = time.Hour
+	maxRules = 1000 // as the tag says
+	maxName  = 63   // bytes of the name of a rule
+	maxQuota = 1_000_000
+	leastTTL = time.Second // a shorter one is nothing that heartbeats can keep
+	mostTTL  = time.Hour
 )
 
-// What holds where a rule says nothing.
-const (
-	defaultLeast = 5 * time.Second
-	defaultMost  = 5 * time.Minute
-	defaultTTL   = 30 * time.Second
-	defaultQuota = 100
-)
+// document is what stands in a file.
+type document struct {
+	Rules     []*entry   `yaml:"rules" needs:"name providers services" most:"1000"`
+	Observers []observer `yaml:"observers" as:"observer" most:"256"`
+}
+
+// entry is a rule as it stands in a file.
+type entry struct {
+	Name      string         `yaml:"name" as:"name"`
+	Providers []capture.ID   `yaml:"providers" as:"provider" most:"256" least:"one is required"`
+	Services  []capture.Name `yaml:"services" as:"service" most:"256" least:"one is required"`
+	Addresses []address      `yaml:"addresses" as:"address" most:"256" least:"one is required; leave it out for that of the connection"`
+	TTL       struct {
+		Min     time.Duration `yaml:"min" as:"ttl" default:"5s"`
+		Max     time.Duration `yaml:"max" as:"ttl" default:"5m"`
+		Default time.Duration `yaml:"default" as:"ttl" default:"30s"`
+	} `yaml:"ttl"`
+	Quota int `yaml:"quota" as:"quota" default:"100"`
+}
+
+// observer is a pattern of identities, and how it is written.
+type observer struct {
+	pattern.ID
+
+	text string
+}
+
+func (o observer) String() string { return o.text }
+
+// address is what a rule allows, one of the first three, and how it is written.
+type address struct {
+	peer  bool
+	block netip.Prefix
+	hosts capture.Name
+	text  string
+}
+
+func (a address) String() string { return a.text }
 
 // Parse reads a file of rules. It returns either the rules or, in the order of lines,
 // all that is wrong with the file.
 func Parse(data []byte) (*Rules, []problem.Problem) {
-	root, wrong := problem.Document(data, MaxBytes, "rules are")
-	if wrong != (problem.Problem{}) {
-		wrong.Rule = problem.Printable(wrong.Rule)
-		return nil, []problem.Problem{wrong}
+	var in document
+	d := problem.Read(data, MaxBytes, "rules are", "rules", map[string]problem.Format{
+		"name": problem.Of(parseName), "provider": problem.Of(capture.ParseID), "service": problem.Of(capture.ParseName),
+		"address": problem.Of(parseAddress), "ttl": problem.Of(parseTTL), "quota": problem.Of(parseQuota), "observer": problem.Of(parseObserver),
+	}, &in)
+	rules := &Rules{observers: in.Observers}
+	names := make(map[string]int) // lines
+	for i, e := range in.Rules {
+		if e == nil {
+			continue
+		}
+		path := fmt.Sprintf("rules[%d]", i)
+		line := d.Line(path + ".name")
+		if first, twice := names[e.Name]; twice && e.Name != "" {
+			d.Wrongf(path+".name", "%s is there twice, first on line %d", federation.Quote(e.Name), first)
+		} else {
+			names[e.Name] = line
+		}
+		rules.rules = append(rules.rules, e.rule(d, path))
 	}
-	r := &reader{found: problem.List{Room: problem.Room}}
-	rules := r.file(value{node: root, line: root.Line})
-	if len(r.found.Kept) > 0 {
-		return nil, inOrder(r.found)
+	if problems := d.Wrong(); len(problems) > 0 {
+		return nil, problems
 	}
 	rules.index = indexOf(rules.rules)
 	return rules, nil
 }
 
-// inOrder returns problems in the order of their lines, and then how many more there are.
-func inOrder(found problem.List) []problem.Problem {
-	slices.SortStableFunc(found.Kept, func(a, b problem.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	if found.More > 0 {
-		found.Kept = append(found.Kept, problem.Problem{Rule: fmt.Sprintf("and %d more", found.More)})
+// rule returns the rule of an entry at that path.
+func (e *entry) rule(d *problem.Document, path string) rule {
+	r := rule{
+		name: e.Name, providers: e.Providers, services: e.Services, peer: !d.Has(path + ".addresses"),
+		min: e.TTL.Min, max: e.TTL.Max, usual: e.TTL.Default, quota: e.Quota,
 	}
-	return found.Kept
-}
-
-// file reads the whole file.
-func (r *reader) file(v value) *Rules {
-	rules := &Rules{}
-	lines, ok := r.mapping(v, map[string]func(v value){
-		"rules": func(v value) {
-			name := r.unique()
-			r.list(v, maxRules, func(v value) { rules.rules = append(rules.rules, r.rule(v, name)) })
-		},
-		"observers": func(v value) { rules.observers = readList(r, v, pattern.ParseID) },
-	})
-	if ok {
-		r.require(v, lines, "rules")
-	}
-	return rules
-}
-
-// rule reads one rule, whose name must be the first of its kind.
-func (r *reader) rule(v value, first func(v value, name string)) rule {
-	parsed := rule{peer: true, min: defaultLeast, max: defaultMost, usual: defaultTTL, quota: defaultQuota}
-	lines, ok := r.mapping(v, map[string]func(v value){
-		"name": func(v value) {
-			if read(r, v, &parsed.name, parseName) {
-				first(v, parsed.name)
-			}
-		},
-		"providers": func(v value) { parsed.providers = readNames(r, v, capture.ParseID) },
-		"services":  func(v value) { parsed.services = readNames(r, v, capture.ParseName) },
-		"addresses": func(v value) { r.addresses(v, &parsed) },
-		"ttl":       func(v value) { r.ttl(v, &parsed) },
-		"quota":     func(v value) { read(r, v, &parsed.quota, parseQuota) },
-	})
-	if !ok {
-		return parsed
-	}
-	r.require(v, lines, "name", "providers", "services")
-	r.checkCaptures(v, lines, &parsed)
-	return parsed
-}
-
-// readNames reads a list with one entry at least.
-func readNames[T any](r *reader, v value, parse func(text string) (T, error)) []T {
-	list := readList(r, v, parse)
-	if v.node.Kind == yaml.SequenceNode && len(v.node.Content) == 0 {
-		r.wrongf(v, "names nothing")
-	}
-	return list
-}
-
-// readList reads a list of texts that are different.
-func readList[T any](r *reader, v value, parse func(text string) (T, error)) []T {
-	var list []T
-	first := r.unique()
-	r.list(v, maxEntries, func(v value) {
-		var entry T
-		if read(r, v, &entry, parse) {
-			first(v, v.node.Value)
-			list = append(list, entry)
+	for _, a := range e.Addresses {
+		switch {
+		case a.peer:
+			r.peer = true
+		case a.block.IsValid():
+			r.ranges = append(r.ranges, a.block)
+		case a.text != "":
+			r.hosts = append(r.hosts, a.hosts)
 		}
-	})
-	return list
+	}
+	ttl := path + ".ttl"
+	if !d.Has(ttl + ".default") {
+		r.usual = min(max(r.usual, r.min), r.max)
+	}
+	switch {
+	case d.WrongIn(ttl):
+	case r.min > r.max:
+		d.Wrongf(ttl, "min is %v, and max is %v", r.min, r.max)
+	case r.usual < r.min || r.usual > r.max:
+		d.Wrongf(ttl, "default is %v, and not from %v to %v", r.usual, r.min, r.max)
+	}
+	r.checkCaptures(d, path)
+	return r
 }
 
 const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-._"
@@ -145,91 +144,60 @@ func parseQuota(text string) (int, error) {
 }
 
 // checkCaptures says which captures are used and not captured by each of the providers.
-func (r *reader) checkCaptures(v value, lines map[string]int, parsed *rule) {
+func (r *rule) checkCaptures(d *problem.Document, path string) {
 	said := map[string]bool{}
 	check := func(key string, list []capture.Name) {
-		at := value{field: v.field + "." + key, line: lines[key]}
 		for i := range list {
 			for _, name := range list[i].Captures() {
-				if said[name] {
-					continue
-				}
-				for j := range parsed.providers {
-					if p := &parsed.providers[j]; !p.Captures(name) && !said[name] {
+				for j := range r.providers {
+					if p := &r.providers[j]; !said[name] && p.String() != "" && !p.Captures(name) {
 						said[name] = true
-						r.wrongf(at, "%s has {%s}, which the pattern %s of providers does not capture",
+						d.Wrongf(path+"."+key, "%s has {%s}, which the pattern %s of providers does not capture",
 							federation.Quote(list[i].String()), name, federation.Quote(p.String()))
 					}
 				}
 			}
 		}
 	}
-	check("services", parsed.services)
-	check("addresses", parsed.hosts)
+	check("services", r.services)
+	check("addresses", r.hosts)
 }
 
-// addresses reads which addresses a rule allows.
-func (r *reader) addresses(v value, parsed *rule) {
-	parsed.peer = false
-	readNames(r, v, func(text string) (struct{}, error) { return struct{}{}, parsed.allow(text) })
+func parseObserver(text string) (observer, error) {
+	p, err := pattern.ParseID(text)
+	return observer{p, text}, err
 }
 
-// peerWord stands for the address of the connection.
-const peerWord = "peer"
-
-// allow adds what a text stands for to the addresses that the rule allows.
-func (r *rule) allow(text string) error {
-	if text == peerWord {
-		r.peer = true
-		return nil
+// parseAddress takes what a rule allows: the word peer for the address of the connection,
+// an address, a range of them, or a pattern of host names.
+func parseAddress(text string) (address, error) {
+	if text == "peer" {
+		return address{peer: true, text: text}, nil
 	}
+	cidr := text
 	if ip, err := netip.ParseAddr(text); err == nil {
-		text = netip.PrefixFrom(ip, ip.BitLen()).String()
+		cidr = netip.PrefixFrom(ip, ip.BitLen()).String()
 		if ip.Zone() != "" {
-			return federation.ErrAddressZone
+			return address{}, federation.ErrAddressZone
 		}
 	}
-	if strings.Contains(text, "/") {
-		addresses, err := netip.ParsePrefix(text)
+	if strings.Contains(cidr, "/") {
+		block, err := netip.ParsePrefix(cidr)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", federation.Quote(text))
-		case addresses.Addr().Is4In6():
-			return fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", federation.Quote(text))
-		case addresses != addresses.Masked():
-			return fmt.Errorf("%s has bits behind its length; %v is the range that it is in", federation.Quote(text), addresses.Masked())
+			return address{}, fmt.Errorf("%s is not a CIDR such as 10.0.0.0/8", federation.Quote(cidr))
+		case block.Addr().Is4In6():
+			return address{}, fmt.Errorf("%s has an IPv4 address in IPv6, which no node has: write it as IPv4", federation.Quote(cidr))
+		case block != block.Masked():
+			return address{}, fmt.Errorf("%s has bits behind its length; %v is the range that it is in", federation.Quote(cidr), block.Masked())
 		}
-		r.ranges = append(r.ranges, addresses)
-		return nil
+		return address{block: block, text: text}, nil
 	}
 	hosts, err := capture.ParseName(text)
 	if err != nil {
-		return fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
+		return address{}, fmt.Errorf("neither peer, nor a CIDR, nor a pattern of host names: %w", err)
 	}
-	r.hosts = append(r.hosts, hosts)
-	return nil
-}
-
-// ttl reads the bounds of the ttl.
-func (r *reader) ttl(v value, parsed *rule) {
-	before := len(r.found.Kept) + r.found.More
-	lines, ok := r.mapping(v, map[string]func(v value){
-		"min":     func(v value) { read(r, v, &parsed.min, parseTTL) },
-		"max":     func(v value) { read(r, v, &parsed.max, parseTTL) },
-		"default": func(v value) { read(r, v, &parsed.usual, parseTTL) },
-	})
-	if !ok || len(r.found.Kept)+r.found.More > before {
-		return
-	}
-	if lines["default"] == 0 {
-		parsed.usual = min(max(parsed.usual, parsed.min), parsed.max)
-	}
-	switch {
-	case parsed.min > parsed.max:
-		r.wrongf(v, "min is %v, and max is %v", parsed.min, parsed.max)
-	case parsed.usual < parsed.min || parsed.usual > parsed.max:
-		r.wrongf(v, "default is %v, and not from %v to %v", parsed.usual, parsed.min, parsed.max)
-	}
+	return address{hosts: hosts, text: text}, nil
 }
 
 func parseTTL(text string) (time.Duration, error) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern/capture"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 )
@@ -63,7 +62,7 @@ func refusef(word, format string, args ...any) error {
 // value refuses everything.
 type Rules struct {
 	rules     []rule
-	observers []pattern.ID
+	observers []observer
 	index     index
 }
 

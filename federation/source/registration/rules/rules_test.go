@@ -245,17 +245,17 @@ func TestParseProblems(t *testing.T) {
 		want []string
 	}{
 		"empty":            {"", []string{"0: the file is empty"}},
-		"null":             {"~", []string{"1: has no value, must be a mapping"}},
+		"null":             {"~", []string{"0: the file is empty"}},
 		"two documents":    {"rules: []\n---\nrules: []", []string{"2: a second document begins here; rules are one document"}},
 		"syntax":           {"rules: [", []string{"1: did not find expected node content"}},
 		"too large":        {strings.Repeat("#", rules.MaxBytes+1), []string{"0: the file has more than 1048576 bytes"}},
 		"nothing":          {"{}", []string{"1: rules: required"}},
 		"unknown":          {"rules: []\nrulez: []", []string{"2: rulez: there is no such key; those that there are: observers, rules"}},
 		"twice":            {"rules: []\nrules: []", []string{"2: rules: is there twice, first on line 1"}},
-		"no mapping":       {"rules:\n- a\n- [a]\n-", []string{"2: rules[0]: must be a mapping", "3: rules[1]: must be a mapping", "4: rules[2]: has no value, must be a mapping"}},
+		"no mapping":       {"rules:\n- a\n- [a]\n-", []string{`2: rules[0]: must be a mapping, not "a"`, "3: rules[1]: must be a mapping", "4: rules[2]: has no value, must be a mapping"}},
 		"alias":            {"rules: &a []\nobservers: *a", []string{"2: observers: aliases (*a) are not resolved here; write the value again"}},
 		"required":         {rule(""), []string{"2: rules[0].providers: required", "2: rules[0].services: required"}},
-		"names nothing":    {rule("  providers: []\n  services: []\n  addresses: []"), []string{"3: rules[0].providers: names nothing", "4: rules[0].services: names nothing", "5: rules[0].addresses: names nothing"}},
+		"names nothing":    {rule("  providers: []\n  services: []\n  addresses: []"), []string{"3: rules[0].providers: at least one is required", "4: rules[0].services: at least one is required", "5: rules[0].addresses: at least one is required; leave it out for that of the connection"}},
 		"name":             {"rules:\n- name: a b\n" + providers + services, []string{`2: rules[0].name: "a b" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
 		"no name":          {"rules:\n- name: ''\n" + providers + services, []string{`2: rules[0].name: "" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
 		"long name":        {"rules:\n- name: " + strings.Repeat("n", 64) + "\n" + providers + services, []string{`2: rules[0].name: "` + strings.Repeat("n", 64) + `" is not a name of letters, digits, '-', '.' and '_', 63 at most`}},
@@ -272,7 +272,7 @@ func TestParseProblems(t *testing.T) {
 		"CIDR":             {rule(providers + services + "  addresses: [10.0.0.1/8, 10.0.0.0/33, '::ffff:10.0.0.0/104', 'fe80::1%eth0', '::ffff:10.0.0.1', 'a:1']"), []string{`5: rules[0].addresses[0]: "10.0.0.1/8" has bits behind its length; 10.0.0.0/8 is the range that it is in`, `5: rules[0].addresses[1]: "10.0.0.0/33" is not a CIDR such as 10.0.0.0/8`, `5: rules[0].addresses[2]: "::ffff:10.0.0.0/104" has an IPv4 address in IPv6, which no node has: write it as IPv4`, "5: rules[0].addresses[3]: address has a zone identifier", `5: rules[0].addresses[4]: "::ffff:10.0.0.1/128" has an IPv4 address in IPv6, which no node has: write it as IPv4`, `5: rules[0].addresses[5]: neither peer, nor a CIDR, nor a pattern of host names: name pattern "a:1": label has a character other than a-z, 0-9, '-' and '_'`}},
 		"capture missing":  {rule("  providers: ['spiffe://a/{x}', 'spiffe://a/b']\n  services: ['{x}.a.example', '{y}.{x}.a.example']\n  addresses: ['{z}.example']"), []string{`4: rules[0].services: "{x}.a.example" has {x}, which the pattern "spiffe://a/b" of providers does not capture`, `4: rules[0].services: "{y}.{x}.a.example" has {y}, which the pattern "spiffe://a/{x}" of providers does not capture`, `5: rules[0].addresses: "{z}.example" has {z}, which the pattern "spiffe://a/{x}" of providers does not capture`}},
 		"capture twice":    {rule("  providers: ['spiffe://a/{x}/{x}']\n" + services), []string{`3: rules[0].providers[0]: identity pattern "spiffe://a/{x}/{x}": {x} is captured twice`}},
-		"mistakes at once": {"rules:\n- name: a\n  quota: x\n- nome: b\n" + providers + services + "observers: x", []string{`2: rules[0].providers: required`, `2: rules[0].services: required`, `3: rules[0].quota: "x" is not a whole number from 1 to 1000000`, "4: rules[1].nome: there is no such key; those that there are: addresses, name, providers, quota, services, ttl", "4: rules[1].name: required", "7: observers: must be a list"}},
+		"mistakes at once": {"rules:\n- name: a\n  quota: x\n- nome: b\n" + providers + services + "observers: x", []string{`2: rules[0].providers: required`, `2: rules[0].services: required`, `3: rules[0].quota: "x" is not a whole number from 1 to 1000000`, "4: rules[1].nome: there is no such key; those that there are: addresses, name, providers, quota, services, ttl", "4: rules[1].name: required", `7: observers: must be a list, not "x"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, problems := rules.Parse([]byte(tt.text))

@@ -1,0 +1,253 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/internal/problem"
+)
+
+// formats returns those of the values of a file, by the names that the tags have for them.
+func formats() map[string]problem.Format {
+	return map[string]problem.Format{
+		"address":     is("is not host:port, such as localhost:9153, or :8008 for all addresses of this machine", isAddress),
+		"bool":        oneOf("is neither true nor false", map[string]any{"true": true, "false": false}),
+		"catalog":     problem.Of(sizeOf(minMaxCatalog, maxMaxCatalog)),
+		"convergence": problem.Of(durationOf(leastConvergence, mostConvergence, "2m")),
+		"grace":       problem.Of(durationOf(0, maxGrace, "1m")),
+		"host":        problem.Of(parseServerName),
+		"id":          problem.Of(federation.ParseID),
+		"ip or host":  problem.Of(parseHost),
+		"keepalive":   problem.Of(durationOf(minKeepalive, maxKeepalive, "1m")),
+		"key":         is("is no key such as tier or acme.example/tier", func(text string) bool { return validation.IsQualifiedName(text) == nil }),
+		"kind":        is("is not one of "+strings.Join(EndpointKinds(), ", "), func(text string) bool { return slices.Contains(EndpointKinds(), text) }),
+		"label":       is(noLabel, isLabel),
+		"lifetime":    problem.Of(durationOr("forever")),
+		"linger":      problem.Of(durationOf(0, mostLinger, "30s")),
+		"member":      is("is not the URL of a member, such as https://etcd-0.example:2379", isMember),
+		"message":     problem.Of(sizeOf(minMaxMessage, maxMaxMessage)),
+		"name":        problem.Of(parseName),
+		"namespace":   is(noLabel, func(text string) bool { return text == "*" || isLabel(text) }),
+		"nodes":       problem.Of(wholeNumber(mostNodes)),
+		"none":        oneOf("must be none; leave it out for mutual TLS with the identity of the owner", map[string]any{"none": true}),
+		"owner":       problem.Of(mtls.ParseOwnerName),
+		"patience":    problem.Of(durationOr("never")),
+		"prefix":      is(fmt.Sprintf("is not a prefix of keys, such as /federation/west: at most %d characters, the first of them '/' and the last another one", mostText), isPrefix),
+		"range":       problem.Of(parseRange),
+		"registry":    is("is not the address of a registry, such as tcp://registry.nsm-system:5002 or unix:///run/nsm/registry.sock", isRegistry),
+		"replica":     problem.Of(parseOwner),
+		"routable":    oneOf("must be routable; leave it out where consumers do not reach pods", map[string]any{"routable": true}),
+		"selector":    problem.Of(parseSelector),
+		"services":    problem.Of(wholeNumber(mostServices)),
+		"settle":      problem.Of(durationOf(minSettle, maxSettle, "5s")),
+		"share":       problem.Of(parseShare),
+		"size":        problem.Of(ParseSize),
+		"socket":      is("is not the address of a SPIFFE agent, such as unix:///run/spire/agent.sock or tcp://127.0.0.1:8081", isSocket),
+		"trust":       is("is not a trust domain such as partner.example", isTrustDomain),
+		"version":     problem.Of(wire.ParseVersion),
+		"window":      problem.Of(wholeNumber(owner.MaxWindow)),
+		"word":        is(fmt.Sprintf("is not 1 to %d characters of ASCII without blanks", mostText), isWord),
+		"zone":        problem.Of(parseZone),
+	}
+}
+
+// noLabel is what breaks isLabel.
+const noLabel = "is not a name of up to 63 lower-case letters, digits and '-'"
+
+// is is the format of a text that is taken as it is written, if it is right.
+func is(rule string, right func(text string) bool) problem.Format {
+	return func(text string) (any, error) {
+		if !right(text) {
+			return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)
+		}
+		return text, nil
+	}
+}
+
+// oneOf is the format of a text that stands for one of a few values.
+func oneOf(rule string, words map[string]any) problem.Format {
+	return func(text string) (any, error) {
+		if value, ok := words[text]; ok {
+			return value, nil
+		}
+		return nil, fmt.Errorf("%s %s", federation.Quote(text), rule)
+	}
+}
+
+// wholeNumber returns a function that takes a whole number from 1 to most.
+func wholeNumber(most int) func(text string) (int, error) {
+	return func(text string) (int, error) {
+		number, err := strconv.Atoi(text)
+		if err != nil || number < 1 || number > most {
+			return 0, fmt.Errorf("%s is not a whole number from 1 to %d", federation.Quote(text), most)
+		}
+		return number, nil
+	}
+}
+
+// minLifetime is the shortest lifetime of a source: below it a mere reconnect would
+// end what the source publishes.
+const minLifetime = time.Second
+
+// durationOr returns a function that takes a duration as a Corefile does: as Go writes it,
+// as a bare number of seconds, or as the word for endless, for which it returns 0.
+func durationOr(endless string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		if text == endless {
+			return 0, nil
+		}
+		spelled := text
+		if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+			spelled += "s"
+		}
+		d, err := time.ParseDuration(spelled)
+		if err != nil || d < minLifetime {
+			return 0, fmt.Errorf("%s is neither a duration such as 90m, of %v at least, nor %s", federation.Quote(text), minLifetime, endless)
+		}
+		return d, nil
+	}
+}
+
+// parseShare takes a share in percent, or the word off, for which it returns 0 as for all.
+func parseShare(text string) (int, error) {
+	if text == "off" {
+		return 0, nil
+	}
+	digits, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.Atoi(digits)
+	if err != nil || !percent || share < 1 || share > 100 {
+		return 0, fmt.Errorf("%s is neither a share of 1%% to 100%%, such as 50%%, nor off", federation.Quote(text))
+	}
+	return share % 100, nil
+}
+
+// ParseSize returns the number of bytes that a text stands for: a whole number from 1,
+// which KiB, MiB or GiB may follow.
+func ParseSize(text string) (int64, error) {
+	digits := strings.TrimRight(text, "BKMGi")
+	unit := max(slices.Index(units, text[len(digits):]), 0)
+	number, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || number < 1 || digits[0] == '+' || digits+units[unit] != text && digits != text {
+		return 0, fmt.Errorf("%s is not a size such as 512MiB", federation.Quote(text))
+	}
+	return number << (10 * unit), nil
+}
+
+// FormatSize returns a number of bytes as ParseSize takes it, with the largest unit
+// of which it is a multiple.
+func FormatSize(size int64) string {
+	unit := 0
+	for size != 0 && size%1024 == 0 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	return strconv.FormatInt(size, 10) + units[unit]
+}
+
+// units has the units of a size, each 1024 times the one before.
+var units = []string{"B", "KiB", "MiB", "GiB"}
+
+func parseRange(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return prefix, fmt.Errorf("%s is not a CIDR such as 127.0.0.0/8", federation.Quote(text))
+	}
+	return prefix, nil
+}
+
+// parseServerName takes a host name, and returns it as names are compared.
+func parseServerName(text string) (string, error) {
+	name, err := federation.ParseFQDN(text)
+	if err != nil {
+		return "", fmt.Errorf("%s is no host name: %w", federation.Quote(text), err)
+	}
+	return strings.TrimSuffix(name.String(), "."), nil
+}
+
+// parseName takes a pattern of names.
+func parseName(text string) (string, error) {
+	p, err := pattern.ParseName(text)
+	return p.String(), err
+}
+
+func parseSelector(text string) (string, error) {
+	selector, err := labels.Parse(text)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s is no selector of labels: %w", federation.Quote(text), err)
+	case selector.Empty():
+		return "", errors.New("is empty; leave it out for all")
+	}
+	return text, nil
+}
+
+// maxGrace is how long a connection may outlive a certificate at most.
+const maxGrace = 24 * time.Hour
+
+// durationOf returns a function that takes a duration within bounds. 0 may be without a
+// unit.
+func durationOf(least, most time.Duration, example string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < least || d > most {
+			return 0, fmt.Errorf("%s is not a duration of %v to %v, such as %s", federation.Quote(text), least, most, example)
+		}
+		return d, nil
+	}
+}
+
+func isLabel(text string) bool { return validation.IsDNS1123Label(text) == nil }
+
+func isAddress(text string) bool {
+	_, port, err := net.SplitHostPort(text)
+	_, failure := strconv.ParseUint(port, 10, 16)
+	return err == nil && failure == nil
+}
+
+func isSocket(text string) bool { return text != "" && (mtls.SPIFFE{Socket: text}).Check() == nil }
+
+func isTrustDomain(text string) bool {
+	return (mtls.SPIFFE{TrustDomains: []string{text}}).Check() == nil
+}
+
+// isWord reports whether a text has no blanks.
+func isWord(text string) bool {
+	return text != "" && len(text) <= mostText && !strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' })
+}
+
+// isPrefix reports whether keys of etcd can begin with a text.
+func isPrefix(text string) bool {
+	return isWord(text) && text[0] == '/' && !strings.HasSuffix(text, "/")
+}
+
+// isMember reports whether a text is the URL of a member of an etcd cluster.
+func isMember(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isHostPort(u)
+}
+
+// isHostPort reports whether there is a host and a port in a URL behind its scheme, and
+// nothing else.
+func isHostPort(u *url.URL) bool {
+	return isAddress(u.Host) && u.Hostname() != "" && u.Port() != "" && *u == url.URL{Scheme: u.Scheme, Host: u.Host}
+}
+
+// isRegistry reports whether a text is the address of an NSM registry.
+func isRegistry(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "tcp" && isHostPort(u) || *u == url.URL{Scheme: "unix", Path: u.Path} && len(u.Path) > 1)
+}
