@@ -52,7 +52,7 @@ var wings = map[string]wing{
 	"federation/wire":     {[]string{"federation", "proto"}, 1800},
 	"federation/policy":   {[]string{"federation", "federation/wire"}, 1350},
 	"federation/status":   {[]string{"federation", "federation/mtls", "federation/wire", "internal"}, 2700},
-	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4650},
+	"federation/consumer": {[]string{"federation", "federation/mtls", "federation/status", "federation/wire", "internal", "proto"}, 4620},
 	"federation/owner":    {[]string{"federation", "federation/mtls", "federation/policy", "federation/wire", "internal", "proto"}, 3500},
 	"federation/dns": {
 		[]string{"federation", "federation/consumer", "federation/mtls", "federation/policy", "federation/status", "federation/wire", "internal"}, 5400,

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
@@ -36,6 +37,42 @@ func (files) Load(path string, o snapshot.Options) (*snapshot.Snapshot, error) {
 
 func (files) Save(path string, s *snapshot.Snapshot) error { return snapshot.Save(path, s) }
 func (files) SetAside(path string) (string, error)         { return snapshot.SetAside(path) }
+
+// SharedFile is a file in which mirrors keep their catalogs one after the other: each goes on
+// until the one in its place has a catalog. The zero value is ready to use.
+type SharedFile struct {
+	mirrors int // that there are Stores for
+
+	mu    sync.Mutex // guards the field below, and is held while the file is written
+	saved int        // the last mirror that has saved its catalog
+}
+
+// Store returns the Store of the next mirror. Once that has saved its catalog, those of the
+// mirrors before it save nothing more.
+func (f *SharedFile) Store(store Store) Store {
+	f.mirrors++
+	return shared{store, f, f.mirrors}
+}
+
+type shared struct {
+	Store
+
+	file   *SharedFile
+	mirror int // from 1
+}
+
+func (s shared) Save(path string, snapshot *snapshot.Snapshot) error {
+	s.file.mu.Lock()
+	defer s.file.mu.Unlock()
+	if s.mirror < s.file.saved {
+		return nil
+	}
+	err := s.Store.Save(path, snapshot)
+	if err == nil {
+		s.file.saved = s.mirror
+	}
+	return err
+}
 
 // How long a disk is waited for. One that takes longer hangs; nothing can end a
 // call to it, so it is left to itself.

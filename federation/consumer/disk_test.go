@@ -261,7 +261,7 @@ func TestLoadProgress(t *testing.T) {
 }
 
 // A catalog is there part by part, and is not known before its end. When the file
-// turns out to be of no use, or the disk hangs, everything is taken back.
+// turns out to be damaged, or the disk hangs, what is there stays, and is never known.
 func TestRestoreParts(t *testing.T) {
 	web, api := services.At("web.fed.example", "192.0.2.1"), services.At("api.fed.example", "192.0.2.2")
 	broken := errors.New("the disk is gone")
@@ -272,8 +272,8 @@ func TestRestoreParts(t *testing.T) {
 		names string
 	}{
 		"whole":  {rest: 9 * time.Second, known: true, names: "api web"},
-		"broken": {rest: 9 * time.Second, err: broken},
-		"hangs":  {rest: 11 * time.Second},
+		"broken": {rest: 9 * time.Second, err: broken, names: "api web"},
+		"hangs":  {rest: 11 * time.Second, names: "api web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -302,8 +302,8 @@ func TestRestoreParts(t *testing.T) {
 					t.Errorf("after the second part there are %q", got)
 				}
 				time.Sleep(13 * time.Second)
-				if got, s := w.names(), m.Status(); got != tc.names || s.Known != tc.known {
-					t.Errorf("in the end there are %q, and the catalog is known: %v", got, s.Known)
+				if got, s := w.names(), m.Status(); got != tc.names || s.Known != tc.known || (s.Damage == nil) != tc.known {
+					t.Errorf("in the end there are %q, the catalog is known: %v, and the damage is %v", got, s.Known, s.Damage)
 				}
 				if want := tc.rest < 10*time.Second; taken != want {
 					t.Errorf("all parts are taken: %v, want %v", taken, want)
@@ -337,7 +337,7 @@ func TestResubscribeWhileRestoring(t *testing.T) {
 			t.Errorf("after the first part there are %q", got)
 		}
 		must.Do(t, m.Resubscribe(config.Subscription))
-		if got, s := w.names(), m.Status(); got != "" || s.Known {
+		if got, s := w.names(), m.Status(); got != "old" || s.Known {
 			t.Errorf("after the change there are %q, and the catalog is known: %v", got, s.Known)
 		}
 		time.Sleep(time.Minute)

@@ -153,6 +153,10 @@ type Status struct {
 
 	Since time.Time // of what StateName returns, by the wall clock
 
+	// Damage is why the file of the catalog could not be restored wholly, until a catalog is
+	// complete; nil where it could. The text is safe to show.
+	Damage error
+
 	Resumed bool   // the open or last stream has brought only what differed from what was held
 	Resumes uint64 // how many streams have, since the Mirror was made
 }
@@ -200,6 +204,7 @@ type Mirror struct {
 	path        string // of Status, as the fields below
 	resumed     bool
 	resumes     uint64
+	damage      error
 	outdated    bool // one of those was set since, or parked or failure
 	heldDigests heldDigests
 	refetch     refetch
@@ -365,8 +370,11 @@ func (m *Mirror) publish(prepared []any) {
 		Prepared: prepared,
 		Status: Status{
 			Summary: m.catalogStatus(), Parked: m.parked, Failure: m.failure, Path: m.path, Resumed: m.resumed, Resumes: m.resumes,
-			Since: m.published.Since,
+			Since: m.published.Since, Damage: m.damage,
 		},
+	}
+	if changes.Status.Known {
+		m.damage, changes.Status.Damage = nil, nil
 	}
 	if changes.Status.StateName() != m.published.StateName() {
 		changes.Status.Since = m.clock.wallAt

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
@@ -83,33 +82,38 @@ func (k *keeper) load(ctx context.Context) {
 	l, ok := within(ctx, loadPatience, steps, func() loaded {
 		return k.read(steps, func(part *snapshot.Snapshot, prepared []any) bool {
 			select {
-			case steps <- func() { r.add(part, prepared, false) }:
+			case steps <- func() { r.add(part, prepared) }:
 				return true
 			case <-left:
 				return false
 			}
 		})
 	})
-	defer r.discard()
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(l.err, fs.ErrNotExist):
 		return
 	case !ok:
-		k.report("catalog cannot be restored", errors.New("the disk hangs; the owner is asked without it"))
-		return
-	case errors.Is(l.err, fs.ErrNotExist):
-		return
-	case l.err != nil:
-		k.report("catalog cannot be restored", l.err)
+		l.err = errors.New("the disk hangs; the owner is asked without it")
+	case l.Snapshot != nil:
+		r.add(l.Snapshot, nil)
+	}
+	r.end(l.err)
+	if l.err != nil {
+		if r.used {
+			k.report("catalog is restored without some of its services", l.err)
+		} else {
+			k.report("catalog cannot be restored", l.err)
+		}
 		if l.asideErr != nil {
 			k.report("file cannot be kept aside", l.asideErr)
 		} else if l.aside != "" {
 			k.logger.Warn("file is kept under another name", "aside", l.aside)
 		}
+	}
+	if !r.begun {
 		return
 	}
-	r.add(l.Snapshot, nil, true)
-	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", l.LastUp, "used", r.used)
+	k.logger.Info("catalog restored from its file", "services", r.services, "last_up", r.lastUp, "used", r.used)
 }
 
 // read loads the file, and sets it aside when it is somebody else's: the next save
@@ -152,7 +156,7 @@ func (k *keeper) read(steps chan<- func(), part func(*snapshot.Snapshot, []any) 
 		},
 	})
 	l := loaded{Snapshot: s, err: err}
-	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrNewer, file.ErrTooLarge} {
+	for _, theirs := range []error{snapshot.ErrFormat, snapshot.ErrForeign, snapshot.ErrVersion, file.ErrTooLarge} {
 		if errors.Is(err, theirs) {
 			l.aside, l.asideErr = store.SetAside(k.file)
 		}
@@ -168,7 +172,8 @@ func (m *Mirror) takeOver() {
 	if s := m.before.currentSnapshot(); s != nil {
 		s.Total = len(s.Services)
 		r := restoration{mirror: m}
-		r.add(s, nil, true)
+		r.add(s, nil)
+		r.end(nil)
 	}
 	m.before = nil
 }
@@ -186,41 +191,38 @@ type restoration struct {
 	mirror   *Mirror
 	begun    bool
 	used     bool // the catalog takes the services
-	whole    bool
-	services int // so far
+	services int  // so far
+	lastUp   time.Time
 }
 
-// add restores a part of the services, and with last completes the catalog.
-func (r *restoration) add(s *snapshot.Snapshot, prepared []any, last bool) {
+// add restores a part of the services.
+func (r *restoration) add(s *snapshot.Snapshot, prepared []any) {
 	m := r.mirror
 	m.changePrepared(prepared, func(time.Time) {
 		if !r.begun {
-			r.begun, r.used = true, m.beginRestore(s)
+			r.begun, r.used, r.lastUp = true, m.beginRestore(s), s.LastUp
 		}
 		r.services += len(s.Services)
-		if !r.used {
-			return
-		}
-		m.catalog.RestoreMore(s.Services)
-		if r.whole = last; last {
-			m.catalog.EndRestore(true)
+		if r.used {
+			m.catalog.RestoreMore(s.Services)
 		}
 	})
-	if last {
-		m.announce()
-	}
 }
 
-// discard takes everything back, unless it is whole.
-func (r *restoration) discard() {
-	if r.used && !r.whole {
-		r.mirror.change(func(time.Time) { r.mirror.catalog.EndRestore(false) })
+// end completes the catalog, unless some of its services are damaged.
+func (r *restoration) end(damage error) {
+	if m := r.mirror; r.used {
+		m.change(func(time.Time) {
+			m.catalog.EndRestore(damage == nil)
+			m.damage, m.outdated = damage, true
+		})
 	}
+	r.mirror.announce()
 }
 
 // beginRestore prepares the catalog for what the file has. m.mu is held.
 func (m *Mirror) beginRestore(s *snapshot.Snapshot) bool {
-	if status := m.catalog.Summary(); status.Known || status.State != catalog.Connecting {
+	if status := m.catalog.Summary(); status.Known || status.Generation > 0 {
 		return false
 	}
 	for _, t := range []time.Time{s.LastUp, s.Saved} {

@@ -281,7 +281,7 @@ func TestFileIsNotUsed(t *testing.T) {
 			`ERROR msg="catalog cannot be restored" file=catalog error="wrapped: `,
 			`WARN msg="file is kept under another name" file=catalog aside=catalog.rejected`,
 		}},
-		"cannot be renamed": {"fixed", snapshot.ErrNewer, []string{
+		"cannot be renamed": {"fixed", snapshot.ErrVersion, []string{
 			`ERROR msg="catalog cannot be restored" file=fixed error=`,
 			`ERROR msg="file cannot be kept aside" file=fixed error="the file cannot be renamed"`,
 		}},

@@ -76,6 +76,9 @@ func (t *text) followed(depth int, name string, u *FollowedOwner) {
 	} else if !u.Known {
 		t.addf(depth, "its catalog was never complete")
 	}
+	if u.Damage != "" {
+		t.addf(depth, "restored in part only, as a name that is missing may exist: %s", plain(u.Damage))
+	}
 	t.addf(depth, "%s", holds(u))
 	t.addf(depth, "updates: %s", t.rate(u.Updates))
 	if u.Stale > 0 {

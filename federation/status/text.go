@@ -219,7 +219,7 @@ func cause(word string) string {
 	case "moved":
 		return "moved to another fqdn"
 	case "unproven":
-		return "went, as a stream came before the whole of a file was restored,"
+		return "was restored from a part of a file, and went when the file was read anew,"
 	}
 	return "went (" + plain(word) + ")"
 }

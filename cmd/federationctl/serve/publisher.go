@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/owner/gate"
@@ -82,10 +83,10 @@ type Publisher struct {
 	// them without the lock; guarded by mu for all others.
 
 	mu          sync.Mutex
-	sharedFiles map[string]*sharedFile // files of relays, by path; those of earlier configurations, too
-	config      config.Config          // in effect
-	applied     time.Time              // when it came into effect
-	restart     []string               // keys whose new values wait for a restart
+	sharedFiles map[string]*consumer.SharedFile // files of relays, by path; those of earlier configurations, too
+	config      config.Config                   // in effect
+	applied     time.Time                       // when it came into effect
+	restart     []string                        // keys whose new values wait for a restart
 	allowed     *allowance
 	catalogs    map[string]*catalog // by server name
 	ports       map[string]*port    // for providers, by key
@@ -98,7 +99,7 @@ type Publisher struct {
 // New reads the files that the configuration names, and listens. Its errors are of
 // type Error.
 func New(ctx context.Context, c Config) (*Publisher, error) {
-	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), sharedFiles: make(map[string]*sharedFile)}
+	p := &Publisher{file: c.File, logger: c.Logger, observe: c.Observe, tracer: c.Tracer, away: c.TurnedAway, began: time.Now(), catalogs: make(map[string]*catalog), ports: make(map[string]*port), sharedFiles: make(map[string]*consumer.SharedFile)}
 	p.edits = file.NewGroup(p.apply)
 	first := c.Owner
 	if c.File != "" {

@@ -24,9 +24,9 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 			return nil, fmt.Errorf("persist: %w", err)
 		}
 		if p.sharedFiles[path] == nil {
-			p.sharedFiles[path] = &sharedFile{}
+			p.sharedFiles[path] = new(consumer.SharedFile)
 		}
-		store = p.sharedFiles[path].keep(store)
+		store = p.sharedFiles[path].Store(store)
 	}
 	if !p.identity.ForClients() {
 		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)

@@ -58,7 +58,7 @@ const (
 	CauseAbsent                     // it was not in a complete catalog
 	CauseExpired                    // the retention is over
 	CauseExcluded                   // the configuration no longer takes it, or its newest version
-	CauseUnproven                   // it was restored, and a stream came before all of them were
+	CauseUnproven                   // it was restored in part, and the restoration began anew
 )
 
 // String returns the cause in lower case, as reports show it.

@@ -20,7 +20,8 @@ func (c *Catalog) Restore(services []packed.Service, lastUp, now time.Time) bool
 
 // BeginRestore prepares a new catalog for the services that were kept through a
 // restart, and reports whether it did. It does not when their retention is over, or
-// after the first stream was opened. The services are stale from lastUp on, the time
+// the catalog is known, or after the first stream was opened. What an earlier restoration
+// left, of which some services were missing, goes. The services are stale from lastUp on, the time
 // when a stream was last up. A lastUp after now counts as now, as the clock of the
 // machine may have been set back. There will be about so many services. Until
 // EndRestore, the catalog is not known: a name that is not there may still come.
@@ -29,7 +30,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 		lastUp = now
 	}
 	l := loss{at: lastUp}
-	if c.generation > 0 || c.known || c.restoring {
+	if c.generation > 0 || c.known {
 		return false
 	}
 	if due, ok := c.due(l); ok && !due.After(now) {
@@ -38,9 +39,10 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if limit := c.config.MaxServices; limit > 0 {
 		services = min(services, limit)
 	}
+	c.removeBefore(1, CauseUnproven)
+	c.leftOut.Complete()
 	c.records = make(map[string]record, services)
-	c.restoring = true
-	c.losses = []loss{l}
+	c.restoring, c.losses, c.expired, c.limited = true, []loss{l}, false, limited{}
 	return true
 }
 
@@ -63,17 +65,11 @@ func (c *Catalog) RestoreMore(services []packed.Service) {
 }
 
 // EndRestore ends a restoration, if one is under way. With complete, all services are
-// there: the catalog is known. Otherwise they are removed, and the catalog is as new.
+// there: the catalog is known. Otherwise those that are there stay, as stale as the others,
+// and the catalog is not known before a stream has completed it: a name that is not there
+// may be one that was lost, and the owner is not told that anything is held.
 func (c *Catalog) EndRestore(complete bool) {
-	switch {
-	case !c.restoring:
-	case complete:
-		c.known = true
-	default:
-		c.removeBefore(c.generation+1, CauseUnproven)
-		c.losses, c.expired, c.limited = nil, false, limited{}
-		c.leftOut.Complete()
-	}
+	c.known = c.known || c.restoring && complete
 	c.restoring = false
 }
 

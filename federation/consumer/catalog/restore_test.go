@@ -4,17 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )
 
-// TestRestoreInParts checks that services of a restoration are published at once, that
-// the catalog is known at its end only, and that nothing is left of one that is given
-// up: by its end, or by a stream that is opened meanwhile.
+// TestRestoreInParts checks that services of a restoration are published at once, and that
+// the catalog is known at its end only, if all are there. Otherwise the owner is told that
+// nothing is held, nothing is kept in a file, and another restoration begins anew.
 func TestRestoreInParts(t *testing.T) {
 	part := func(names ...string) (list []packed.Service) {
 		for _, name := range names {
@@ -28,8 +26,14 @@ func TestRestoreInParts(t *testing.T) {
 		known bool
 	}{
 		"complete": {func(c *catalog.Catalog) { c.EndRestore(true) }, 3, true},
-		"given up": {func(c *catalog.Catalog) { c.EndRestore(false) }, 0, false},
-		"opened":   {func(c *catalog.Catalog) { c.Opened(epoch) }, 0, false},
+		"damaged":  {func(c *catalog.Catalog) { c.EndRestore(false) }, 3, false},
+		"opened":   {func(c *catalog.Catalog) { c.Opened(epoch) }, 3, false},
+		"again": {func(c *catalog.Catalog) {
+			c.EndRestore(false)
+			c.BeginRestore(3, epoch, epoch)
+			c.RestoreMore(part("a"))
+			c.EndRestore(true)
+		}, 1, true},
 		"expired meanwhile": {func(c *catalog.Catalog) {
 			c.Advance(epoch.Add(2 * time.Hour))
 			c.RestoreMore(part("d"))
@@ -38,9 +42,8 @@ func TestRestoreInParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := catalog.New(catalog.Rules{Retention: time.Hour, MaxServices: 3})
-			before := c.Summary()
-			if !c.BeginRestore(3, epoch, epoch) || c.BeginRestore(3, epoch, epoch) {
-				t.Fatal("there is not one restoration")
+			if !c.BeginRestore(3, epoch, epoch) {
+				t.Fatal("there is no restoration")
 			}
 			c.RestoreMore(part("a", "b"))
 			c.RestoreMore(part("c", "toomany"))
@@ -54,23 +57,33 @@ func TestRestoreInParts(t *testing.T) {
 			if s := c.Summary(); s.Services != tt.left || s.Known != tt.known {
 				t.Errorf("in the end the catalog is %+v", s)
 			}
-			if n := len(c.Changes()); n != 3-tt.left {
-				t.Errorf("%d services go", n)
+			gone := 0
+			for _, change := range c.Changes() {
+				if change.Packed.IsZero() {
+					gone++
+				} else {
+					gone--
+				}
+			}
+			if gone != 3-tt.left {
+				t.Errorf("%d services go", gone)
+			}
+			if _, _, ok := c.Snapshot(epoch); ok != (tt.known && tt.left > 0) && name != "expired meanwhile" {
+				t.Errorf("the catalog is worth keeping: %t", ok)
+			}
+			if c.Opened(epoch); len(c.Resumable()) > 0 != (tt.known && tt.left > 0) {
+				t.Errorf("the owner is told that %d services are held", len(c.Resumable()))
 			}
 			c.RestoreMore(part("late"))
 			if s := c.Summary(); s.Services != tt.left {
 				t.Error("a service is restored after the end")
 			}
-			if name == "given up" {
-				if diff := cmp.Diff(before, c.Summary()); diff != "" {
-					t.Errorf("the catalog is not as new (-want +got):\n%s", diff)
-				}
-				if !c.Restore(part("a"), epoch, epoch) || c.Summary().Services != 1 {
-					t.Error("it cannot be restored once more")
-				}
+			if c.BeginRestore(3, epoch, epoch) {
+				t.Error("there is a restoration after a stream")
 			}
-			if err := c.Apply(federation.Event{Operation: federation.End}, epoch); (err == nil) != (name == "opened") {
-				t.Errorf("a stream is open: %v", err)
+			c.Marked()
+			if err := c.Apply(federation.Event{Operation: federation.End}, epoch); err != nil || !c.Summary().Known || c.Summary().Services > 0 {
+				t.Errorf("when a stream has ended its catalog: %v, %+v", err, c.Summary())
 			}
 		})
 	}

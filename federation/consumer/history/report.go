@@ -38,6 +38,9 @@ func Report(id string, s *consumer.Status, retention time.Duration, log *Log, no
 		Updates:     log.Updates(now),
 		Refusals:    log.Refusals(),
 	}
+	if s.Damage != nil {
+		u.Damage = s.Damage.Error()
+	}
 	if retention > 0 {
 		u.Retention = plain(retention)
 	}

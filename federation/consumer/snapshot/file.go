@@ -3,7 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -174,31 +173,19 @@ func removeAbandoned(dir, base string) {
 
 // Load reads the snapshot of an owner from a file. The error wraps fs.ErrNotExist
 // when there is no file, as for every owner at first. It wraps an error of package
-// file when path is not a regular file, or the file is larger than 16 GiB.
+// file when path is not a regular file, or the file is larger than 16 GiB. Of a file that
+// is damaged, Load returns what is whole, with the error, as Decode does.
 func Load(path string, o Options) (*Snapshot, error) {
-	f, _, err := file.Open(path, maxFile)
+	f, info, err := file.Open(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	s, err := load(f, o)
+	s, err := Decode(f, info.Size(), o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return s, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
-}
-
-func load(f io.ReadSeeker, o Options) (*Snapshot, error) {
-	file := func() io.Reader { return io.LimitReader(f, maxFile) } // it may grow
-	if o.Part != nil {
-		if err := verify(file(), o); err != nil {
-			return nil, err
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, err
-		}
-	}
-	return Decode(file(), o)
 }
 
 const (

@@ -3,21 +3,13 @@
 //
 // # Format
 //
-// All numbers are big-endian. A checksum is the CRC-32C of all bytes of the file
-// before it, except other checksums.
+// A file is a sequence of parts of some hundred services. Each part is eight octets that
+// mark its begin, the length of a Frame of proto/snapshot/v1, and the Frame. The checksum of
+// a part is its own, and a part says all that is known of the file. So damage costs no more
+// than the part in which it is: the reader goes on at the next mark. Nothing in a part is
+// decoded before its checksum has been verified. A file without services has one part.
 //
-//	magic     8 bytes
-//	version   4
-//	checksum  4
-//	Header    length (4), message, checksum (4)
-//	Record    length (4), message, checksum (4)   as many as Header.services says
-//
-// The messages are those of proto/snapshot/v1. Magic, version and their checksum
-// are the same in all versions, which tells a file of a newer version from a
-// damaged one. Because a checksum also covers everything before its message, records
-// cannot be exchanged or left out. Nothing is decoded before its checksum has been
-// verified. The format is our own because length-delimited protobuf messages alone have
-// no checksums: damage would be noticed late, or never.
+// The last octet of the mark is the version of the format.
 //
 // # Files
 //
@@ -30,7 +22,6 @@ package snapshot
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -40,6 +31,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -50,33 +43,32 @@ import (
 )
 
 const (
-	magic   = "fedsnap\n"
-	version = 1
+	format = "fedsnap" // of every version
+	mark   = format + "\x02"
 
-	// maxHeader and maxRecord bound the lengths of messages, in bytes. A service is
-	// not larger than the message that it came in, and max_message allows 1 GiB.
-	maxHeader = 64 << 10
-	maxRecord = 1 << 30
+	// A part is complete when it has so many services, or octets of them.
+	partServices = 512
+	partOctets   = 128 << 10
+
+	// leastOctets is fewer than any service has in a file.
+	leastOctets = 16
+
+	bufferSize = 256 << 10 // has room for most parts
 
 	// maxFile is the size in bytes of the largest file that Load reads: several times
 	// what an owner may publish by default.
 	maxFile = 16 << 30
-
-	// progressEvery is the number of services between two calls of
-	// Options.Progress, which take some milliseconds.
-	progressEvery = 10_000
 )
 
-// Why a file is not used. Errors of Decode and Load wrap one of them, unless the
-// file could not be read at all. A program can go on after any of them: the owner
-// sends its catalog again.
+// Why a file is not used, or not all of it. Errors of Decode and Load wrap one of them,
+// unless the file could not be read at all. A program can go on after any of them: the
+// owner sends its catalog again.
 var (
-	ErrFormat    = errors.New("not a catalog snapshot; name a file that is used for nothing else")
-	ErrNewer     = errors.New("snapshot of a newer format")
-	ErrForeign   = errors.New("snapshot of another owner; give each owner a file of its own")
-	ErrTruncated = errors.New("snapshot ends early")
-	ErrCorrupt   = errors.New("snapshot is damaged")
-	ErrStopped   = errors.New("reading was stopped") // by Options.Part
+	ErrFormat  = errors.New("not a catalog snapshot; name a file that is used for nothing else")
+	ErrVersion = errors.New("snapshot of another version of the format; the owner sends its catalog again")
+	ErrForeign = errors.New("snapshot of another owner; give each owner a file of its own")
+	ErrCorrupt = errors.New("snapshot is damaged")
+	ErrStopped = errors.New("reading was stopped") // by Options.Part
 )
 
 // Snapshot is one owner's catalog at one time.
@@ -86,8 +78,8 @@ type Snapshot struct {
 	Saved    time.Time // when the snapshot was made; zero if it is not known
 	Services []packed.Service
 
-	// Total is how many services the whole snapshot says that it has, for one that
-	// comes in parts. Encode does not write it.
+	// Total is how many services the whole snapshot has, for one that comes in parts; less
+	// where the file is too small for what it says. Encode does not write it.
 	Total int
 }
 
@@ -108,7 +100,7 @@ type Options struct {
 	Refused func(*federation.InvalidError)
 
 	// Progress is called now and then, and at the end, with the number of services
-	// that have been read and of those in the file. It may be nil.
+	// that have been read and of those in the file, as far as it is known. It may be nil.
 	Progress func(done, total int)
 
 	// Service is called for each service that is not refused, packed and unpacked,
@@ -118,143 +110,221 @@ type Options struct {
 
 	// Part is called with some of the services at a time, in order, beside what else
 	// the snapshot says. The one that is returned has none then. When it reports
-	// false, or reading fails, all parts are void: Load fails before the first part
-	// when a file is damaged, but a disk may fail later. It may be nil.
+	// false, no more is read. It may be nil.
 	Part func(*Snapshot) bool
 }
 
-// A part is small at first, so that the first names are known soon, and then as large
-// as all parts before it, up to most: others wait while a part is published.
-const (
-	leastPart = 1 << 9
-	mostPart  = 1 << 11
-)
-
-// Encode writes the snapshot to w. It needs memory for one service at a time. It
-// fails when w does, and when a message is too large for the format.
+// Encode writes the snapshot to w. It needs memory for one part at a time. It fails when
+// w does.
 func Encode(w io.Writer, s *Snapshot) error {
-	e := encoder{w: bufio.NewWriterSize(w, bufferSize)}
-	e.write([]byte(magic))
-	e.number(version)
-	e.checksum()
-	header := &snapshotpb.Header{
-		Owner:    s.Owner,
-		LastUp:   timestamppb.New(s.LastUp),
-		Services: uint64(len(s.Services)),
-	}
+	b := bufio.NewWriterSize(w, bufferSize)
+	part := &snapshotpb.Part{Owner: s.Owner, LastUp: timestamppb.New(s.LastUp), Services: uint64(len(s.Services))}
 	if !s.Saved.IsZero() {
-		header.Saved = timestamppb.New(s.Saved)
+		part.Saved = timestamppb.New(s.Saved)
 	}
-	e.message(maxHeader, header)
-	for _, service := range s.Services {
-		e.octets(maxRecord, service.Octets())
-		if e.err != nil {
-			return fmt.Errorf("service %s: %w", federation.Quote(service.Name()), e.err)
+	for done := 0; ; {
+		part.Before, part.Records = uint64(done), part.GetRecords()[:0]
+		for n := 0; done < len(s.Services) && n < partServices && len(part.GetRecords()) < partOctets; n++ {
+			part.Records = protowire.AppendString(part.GetRecords(), s.Services[done].Octets())
+			done++
+		}
+		if err := write(b, part); err != nil {
+			return err
+		}
+		if done == len(s.Services) {
+			return b.Flush()
 		}
 	}
-	if e.err != nil {
-		return e.err
-	}
-	return e.w.Flush()
 }
 
-// Decode reads a snapshot of the wanted owner from r, to its end. Whatever r
-// holds, Decode takes no more memory than a few times what it has read.
-func Decode(r io.Reader, o Options) (*Snapshot, error) {
-	d := decoder{r: bufio.NewReaderSize(r, bufferSize)}
-	return d.decode(o)
-}
-
-// verify returns the error of Decode for what is damaged or of another owner. It
-// unpacks nothing, and so takes little of the time.
-func verify(r io.Reader, o Options) error {
-	d := decoder{r: bufio.NewReaderSize(r, bufferSize), unread: true}
-	progress := o.Progress
-	o.Part, o.Progress = nil, nil
-	if progress != nil {
-		o.Progress = func(_, total int) { progress(0, total) }
-	}
-	_, err := d.decode(o)
-	return err
-}
-
-func (d *decoder) decode(o Options) (*Snapshot, error) {
-	if err := d.preamble(); err != nil {
-		return nil, err
-	}
-	var header snapshotpb.Header
-	if err := d.message(maxHeader, &header); err != nil {
-		return nil, err
-	}
-	saved := header.GetSaved() // nil in files of earlier versions
-	switch {
-	case header.GetOwner() != o.Owner && !slices.Contains(o.Former, header.GetOwner()):
-		return nil, fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(header.GetOwner()), federation.Quote(o.Owner))
-	case !header.GetLastUp().IsValid(), saved != nil && !saved.IsValid(), header.GetServices() > math.MaxInt32:
-		return nil, fmt.Errorf("header: %w", ErrCorrupt)
-	}
-	s := &Snapshot{Owner: o.Owner, LastUp: header.GetLastUp().AsTime()}
-	if saved != nil {
-		s.Saved = saved.AsTime()
-	}
-	total := int(header.GetServices()) //nolint:gosec // checked above
-	if o.Part != nil {
-		s.Total = total
-	}
-	for i := range total {
-		if o.Progress != nil && i > 0 && i%progressEvery == 0 {
-			o.Progress(i, total)
-		}
-		if n := len(s.Services); o.Part != nil && n >= min(max(i-n, leastPart), mostPart) && !s.hand(o.Part) {
-			return nil, ErrStopped
-		}
-		if err := d.service(s, o); err != nil {
-			return nil, fmt.Errorf("service %d of %d: %w", i+1, total, err)
-		}
-	}
-	switch _, err := d.r.ReadByte(); {
-	case err == nil:
-		return nil, fmt.Errorf("%w: something follows its end", ErrCorrupt)
-	case !errors.Is(err, io.EOF):
-		return nil, err
-	}
-	if o.Part != nil && !s.hand(o.Part) {
-		return nil, ErrStopped
-	}
-	if o.Progress != nil {
-		o.Progress(total, total)
-	}
-	return s, nil
-}
-
-// hand gives the services away.
-func (s *Snapshot) hand(part func(*Snapshot) bool) bool {
-	p := *s
-	s.Services = nil
-	return part(&p)
-}
-
-// service reads the next record into s.
-func (d *decoder) service(s *Snapshot, o Options) error {
-	octets, err := d.octets(maxRecord)
-	if err != nil || d.unread {
-		return err
-	}
-	p, unpacked, err := o.unpack(&d.unpacker, octets)
-	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
-		if o.Refused != nil {
-			o.Refused(invalid)
-		}
-		return nil
-	}
+func write(w *bufio.Writer, part *snapshotpb.Part) error {
+	octets, err := proto.Marshal(part)
 	if err != nil {
 		return err
 	}
-	s.Services = append(s.Services, p)
-	if o.Service != nil {
-		o.Service(p, unpacked)
+	if _, err := w.WriteString(mark); err != nil {
+		return err
+	}
+	_, err = protodelim.MarshalTo(w, &snapshotpb.Frame{Checksum: checksum(octets), Part: octets})
+	return err
+}
+
+func checksum(octets []byte) uint32 {
+	return crc32.Checksum(octets, crc32.MakeTable(crc32.Castagnoli)) // the table is made once
+}
+
+// Decode reads a snapshot of the wanted owner from a file of that size. Of one that is
+// damaged it returns what is whole, and the error says how much is not. Whatever the file
+// holds, Decode takes no more memory than a few times its size.
+func Decode(file io.ReaderAt, size int64, o Options) (*Snapshot, error) {
+	d := decoder{options: o, file: io.NewSectionReader(file, 0, size)}
+	d.r = bufio.NewReaderSize(d.file, bufferSize)
+	peeked, err := d.r.Peek(len(mark))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	start := string(peeked)
+	for err = nil; err == nil; err = d.next() { //nolint:revive // the condition does it
+	}
+	switch ended := errors.Is(err, io.EOF); {
+	case d.snapshot == nil && ended:
+		return nil, unlike(start)
+	case d.snapshot == nil, errors.Is(err, ErrStopped):
+		return nil, err
+	case d.read == d.services:
+		return d.snapshot, nil
+	case ended:
+		err = ErrCorrupt
+	}
+	return d.snapshot, fmt.Errorf("%d of %d services cannot be read: %w", d.services-d.read, d.services, err)
+}
+
+// unlike returns why there is no part in a file that starts so.
+func unlike(start string) error {
+	switch {
+	case strings.HasPrefix(mark, start): // also of a file that is empty
+		return ErrCorrupt
+	case strings.HasPrefix(start, format):
+		return ErrVersion
+	}
+	return ErrFormat
+}
+
+// decoder reads one file.
+type decoder struct {
+	options  Options
+	file     *io.SectionReader
+	r        *bufio.Reader // of file
+	unpacker packed.Unpacker
+
+	snapshot *Snapshot // nil before the first part
+	services uint64    // that the file has
+	read     uint64    // of those
+	ended    uint64    // how many services come up to the end of the last part
+}
+
+// next reads the next part that is whole. It fails with io.EOF when there is none.
+func (d *decoder) next() error {
+	for {
+		if err := d.seek(); err != nil {
+			return err
+		}
+		if part := d.part(); part != nil {
+			return d.take(part)
+		}
+	}
+}
+
+// seek goes to the end of the next mark.
+func (d *decoder) seek() error {
+	for {
+		window, err := d.r.Peek(max(len(mark), d.r.Buffered()))
+		if i := bytes.Index(window, []byte(mark)); i >= 0 {
+			_, err = d.r.Discard(i + len(mark))
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		_, _ = d.r.Discard(len(window) - len(mark) + 1) // they are there
+		d.progress()
+	}
+}
+
+func (d *decoder) progress() {
+	if d.options.Progress != nil {
+		d.options.Progress(int(d.read), int(d.services)) //nolint:gosec // see accepts
+	}
+}
+
+// part returns the part that begins here, or nil, and stays here then, if it is damaged.
+func (d *decoder) part() *snapshotpb.Part {
+	start := d.at()
+	var frame snapshotpb.Frame
+	var part snapshotpb.Part
+	// The length is what a damaged file only claims.
+	limit := protodelim.UnmarshalOptions{MaxSize: max(d.file.Size()-start, 1)}
+	if limit.UnmarshalFrom(d.r, &frame) == nil && checksum(frame.GetPart()) == frame.GetChecksum() && proto.Unmarshal(frame.GetPart(), &part) == nil {
+		return &part
+	}
+	_, _ = d.file.Seek(start, io.SeekStart) // a position from which it was read
+	d.r.Reset(d.file)
+	return nil
+}
+
+// at returns the position in the file.
+func (d *decoder) at() int64 {
+	read, _ := d.file.Seek(0, io.SeekCurrent) // which does not fail
+	return read - int64(d.r.Buffered())
+}
+
+// take takes the services of a part, unless it is not one of this snapshot. It fails when
+// the part is of another owner, or nobody wants the rest.
+func (d *decoder) take(part *snapshotpb.Part) error {
+	if owner := part.GetOwner(); d.snapshot == nil && owner != d.options.Owner && !slices.Contains(d.options.Former, owner) {
+		return fmt.Errorf("%w: %s, not %s", ErrForeign, federation.Quote(owner), federation.Quote(d.options.Owner))
+	}
+	s := &Snapshot{Owner: d.options.Owner, LastUp: part.GetLastUp().AsTime()}
+	if part.GetSaved() != nil {
+		s.Saved = part.GetSaved().AsTime()
+	}
+	if !d.accepts(part, s) {
+		return nil
+	}
+	if d.snapshot == nil {
+		d.services = part.GetServices()
+		if d.snapshot = s; d.options.Part != nil {
+			s.Total = int(min(int64(d.services), d.file.Size()/leastOctets)) //nolint:gosec // see accepts
+		}
+	}
+	d.ended = part.GetBefore()
+	for records := part.GetRecords(); len(records) > 0 && d.ended < d.services; d.ended++ {
+		octets, n := protowire.ConsumeBytes(records)
+		if n < 0 {
+			break
+		}
+		records = records[n:]
+		if d.service(octets) {
+			d.read++
+		}
+	}
+	d.progress()
+	if d.options.Part == nil {
+		return nil
+	}
+	whole := *d.snapshot
+	d.snapshot.Services = nil
+	if !d.options.Part(&whole) {
+		return ErrStopped
 	}
 	return nil
+}
+
+// accepts reports whether a part that says s of the file can come next.
+func (d *decoder) accepts(part *snapshotpb.Part, s *Snapshot) bool {
+	valid := part.GetLastUp().IsValid() && (part.GetSaved() == nil || part.GetSaved().IsValid()) &&
+		part.GetServices() <= math.MaxInt32 && part.GetBefore() <= part.GetServices()
+	return valid && (d.snapshot == nil || part.GetServices() == d.services && part.GetBefore() >= d.ended &&
+		s.LastUp.Equal(d.snapshot.LastUp) && s.Saved.Equal(d.snapshot.Saved))
+}
+
+// service takes a record, and reports whether it is one.
+func (d *decoder) service(octets []byte) bool {
+	p, unpacked, err := d.options.unpack(&d.unpacker, octets)
+	if invalid, ok := errors.AsType[*federation.InvalidError](err); ok {
+		if d.options.Refused != nil {
+			d.options.Refused(invalid)
+		}
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	d.snapshot.Services = append(d.snapshot.Services, p)
+	if d.options.Service != nil {
+		d.options.Service(p, unpacked)
+	}
+	return true
 }
 
 // unpack returns the service in a record, packed and unpacked. It fails with a
@@ -294,162 +364,4 @@ func (o *Options) decode(octets []byte) (packed.Service, error) {
 		service.Instances[i].ID = ""
 	}
 	return packed.Of(service), nil
-}
-
-const (
-	bufferSize   = 256 << 10
-	numberSize   = 4
-	checksumSize = 4
-)
-
-// add returns the checksum of the bytes that sum is the checksum of, followed by b.
-func add(sum uint32, b []byte) uint32 {
-	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b) // the table is made once
-}
-
-// encoder writes the parts of a file. After an error it writes nothing.
-type encoder struct {
-	w   *bufio.Writer
-	sum uint32
-	buf []byte
-	err error
-}
-
-func (e *encoder) write(b []byte) {
-	if e.err == nil {
-		e.sum = add(e.sum, b)
-		_, e.err = e.w.Write(b)
-	}
-}
-
-func (e *encoder) number(n uint32) {
-	e.write(binary.BigEndian.AppendUint32(nil, n))
-}
-
-// checksum writes the sum so far. It is not added to the sum: the CRC of any bytes
-// followed by their own CRC is always the same.
-func (e *encoder) checksum() {
-	if e.err == nil {
-		_, e.err = e.w.Write(binary.BigEndian.AppendUint32(nil, e.sum))
-	}
-}
-
-func (e *encoder) message(limit int, m proto.Message) {
-	if e.err == nil {
-		e.buf, e.err = proto.MarshalOptions{}.MarshalAppend(e.buf[:0], m)
-		e.framed(limit)
-	}
-}
-
-// octets writes an encoded message.
-func (e *encoder) octets(limit int, octets string) {
-	e.buf = append(e.buf[:0], octets...)
-	e.framed(limit)
-}
-
-// framed writes the message in buf, between its length and the checksum.
-func (e *encoder) framed(limit int) {
-	if e.err == nil && len(e.buf) > limit {
-		e.err = fmt.Errorf("message of %d bytes is larger than a snapshot takes (%d)", len(e.buf), limit)
-	}
-	e.number(uint32(len(e.buf))) //nolint:gosec // within the limit, or not written
-	e.write(e.buf)
-	e.checksum()
-}
-
-// decoder reads the parts of a file.
-type decoder struct {
-	r   *bufio.Reader
-	sum uint32
-	buf bytes.Buffer
-
-	unpacker packed.Unpacker
-	unread   bool // services are not looked at
-}
-
-// read returns the next n bytes, which are valid until the next call.
-func (d *decoder) read(n int) ([]byte, error) {
-	if b, ok := d.buffered(n); ok {
-		return b, nil
-	}
-	// A buffer of n bytes at once would take memory for a length that a damaged file
-	// only claims.
-	d.buf.Reset()
-	if _, err := io.CopyN(&d.buf, d.r, int64(n)); errors.Is(err, io.EOF) {
-		return nil, ErrTruncated
-	} else if err != nil {
-		return nil, err
-	}
-	return d.buf.Bytes(), nil
-}
-
-// buffered is read for what fits into the buffer of the reader, as most records do.
-func (d *decoder) buffered(n int) ([]byte, bool) {
-	if n > bufferSize {
-		return nil, false
-	}
-	b, err := d.r.Peek(n)
-	if err != nil {
-		return nil, false // read finds out what is wrong
-	}
-	_, _ = d.r.Discard(n) // they are there
-	return b, true
-}
-
-// checked returns the next n bytes, which their checksum must follow.
-func (d *decoder) checked(n int) ([]byte, error) {
-	b, err := d.read(n + checksumSize)
-	if err != nil {
-		return nil, err
-	}
-	b, sum := b[:n], binary.BigEndian.Uint32(b[n:])
-	d.sum = add(d.sum, b)
-	if d.sum != sum {
-		return nil, ErrCorrupt
-	}
-	return b, nil
-}
-
-// preamble reads the part that is the same in all versions.
-func (d *decoder) preamble() error {
-	start, err := d.r.Peek(len(magic))
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return err
-	case !strings.HasPrefix(magic, string(start)):
-		return ErrFormat
-	}
-	b, err := d.checked(len(magic) + numberSize)
-	if err != nil {
-		return err
-	}
-	switch v := binary.BigEndian.Uint32(b[len(magic):]); {
-	case v > version:
-		return fmt.Errorf("%w: its version is %d, the newest known is %d", ErrNewer, v, version)
-	case v < version:
-		return fmt.Errorf("%w: there is no version %d", ErrCorrupt, v)
-	}
-	return nil
-}
-
-func (d *decoder) message(limit uint32, m proto.Message) error {
-	b, err := d.octets(limit)
-	if err == nil && proto.Unmarshal(b, m) != nil {
-		return ErrCorrupt
-	}
-	return err
-}
-
-// octets returns the next message, encoded. It is valid until the next call.
-func (d *decoder) octets(limit uint32) ([]byte, error) {
-	b, err := d.read(numberSize)
-	if err != nil {
-		return nil, err
-	}
-	d.sum = add(d.sum, b)
-	n := binary.BigEndian.Uint32(b)
-	if n > limit {
-		return nil, ErrCorrupt
-	}
-	return d.checked(int(n))
 }

@@ -2,30 +2,29 @@ package snapshot_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata/version1.snapshot")
 
 const owner = "owner.example:8008"
 
@@ -93,7 +92,7 @@ func encode(tb testing.TB, s *snapshot.Snapshot) []byte {
 }
 
 func decode(b []byte) (*snapshot.Snapshot, error) {
-	return snapshot.Decode(bytes.NewReader(b), snapshot.Options{Owner: owner})
+	return snapshot.Decode(bytes.NewReader(b), int64(len(b)), snapshot.Options{Owner: owner})
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -115,175 +114,228 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestVersion1 reads a file in testdata: an upgrade must be able to read the snapshots
-// of earlier releases.
-func TestVersion1(t *testing.T) {
-	const file = "testdata/version1.snapshot"
-	if *update {
-		if err := os.WriteFile(file, encode(t, example(t)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+// split returns the parts of a file, each with its mark.
+func split(file []byte) (parts [][]byte) {
+	mark := []byte("fedsnap\x02")
+	for _, part := range bytes.Split(file, mark)[1:] {
+		parts = append(parts, slices.Concat(mark, part))
 	}
-	got, err := snapshot.Load(file, snapshot.Options{Owner: owner})
+	return parts
+}
+
+// framed returns the octets of a Part as a part of a file, with their checksum.
+func framed(tb testing.TB, part []byte) []byte {
+	tb.Helper()
+	b := bytes.NewBufferString("fedsnap\x02")
+	frame := &snapshotpb.Frame{Checksum: crc32.Checksum(part, crc32.MakeTable(crc32.Castagnoli)), Part: part}
+	if _, err := protodelim.MarshalTo(b, frame); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// edited returns a file with one part as edit changes it, and its checksum.
+func edited(tb testing.TB, file []byte, edit func(*snapshotpb.Part)) []byte {
+	tb.Helper()
+	var frame snapshotpb.Frame
+	if err := protodelim.UnmarshalFrom(bytes.NewReader(file[8:]), &frame); err != nil {
+		tb.Fatal(err)
+	}
+	var part snapshotpb.Part
+	if err := proto.Unmarshal(frame.GetPart(), &part); err != nil {
+		tb.Fatal(err)
+	}
+	edit(&part)
+	octets, err := proto.Marshal(&part)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if diff := compare(example(t), got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	return framed(tb, octets)
+}
+
+// wantLost decodes a file of which these services are lost, and all others are there.
+func wantLost(t *testing.T, what string, file []byte, all []packed.Service, from, to int) {
+	t.Helper()
+	got, err := decode(file)
+	text := fmt.Sprintf("%d of %d services cannot be read: snapshot is damaged", to-from, len(all))
+	if !errors.Is(err, snapshot.ErrCorrupt) || err.Error() != text {
+		t.Fatalf("%s: got %v\nwant %s", what, err, text)
+	}
+	if want := slices.Concat(all[:from], all[to:]); !slices.Equal(got.Services, want) {
+		t.Fatalf("%s: there are %d services, not the %d that are whole", what, len(got.Services), len(want))
 	}
 }
 
-func TestDecodeDamaged(t *testing.T) {
-	good := encode(t, example(t))
-
-	t.Run("truncated", func(t *testing.T) {
-		for n := range good {
-			if s, err := decode(good[:n]); !errors.Is(err, snapshot.ErrTruncated) || s != nil {
-				t.Fatalf("first %d of %d bytes: %v", n, len(good), err)
-			}
+// Damage costs the part in which it is, and no other: in its mark, its length, its
+// checksum or its services.
+func TestDamage(t *testing.T) {
+	s := many(t, 1_100)
+	good := encode(t, s)
+	parts := split(good)
+	var ends []int
+	for i, part := range parts {
+		ends = append(ends, len(part))
+		if i > 0 {
+			ends[i] += ends[i-1]
 		}
-	})
-	t.Run("every bit", func(t *testing.T) {
+	}
+	services := []int{0, 512, 1024, 1100}
+	if len(parts) != 3 {
+		t.Fatalf("there are %d parts", len(parts))
+	}
+	whole := func(at int) int { // the part that the octet is in
+		n, _ := slices.BinarySearch(ends, at+1)
+		return n
+	}
+	t.Run("one bit", func(t *testing.T) {
 		for i := range good {
+			n := whole(i)
+			begin := 0
+			if n > 0 {
+				begin = ends[n-1]
+			}
+			if i-begin > 80 && ends[n]-i > 20 && i%4999 != 0 {
+				continue // one of many that are alike
+			}
 			for bit := range 8 {
 				bad := bytes.Clone(good)
 				bad[i] ^= 1 << bit
-				want := []error{snapshot.ErrCorrupt, snapshot.ErrTruncated} // a length that grew
-				if i < 8 {
-					want = []error{snapshot.ErrFormat}
-				}
-				s, err := decode(bad)
-				if s != nil || !slices.ContainsFunc(want, func(e error) bool { return errors.Is(err, e) }) {
-					t.Fatalf("bit %d of byte %d: %v", bit, i, err)
-				}
+				wantLost(t, fmt.Sprintf("bit %d of octet %d", bit, i), bad, s.Services, services[n], services[n+1])
 			}
 		}
 	})
-	t.Run("longer", func(t *testing.T) {
-		if _, err := decode(append(bytes.Clone(good), 0)); !errors.Is(err, snapshot.ErrCorrupt) {
-			t.Error(err)
+	t.Run("truncated", func(t *testing.T) {
+		for i := ends[0]; i < len(good); i += 997 {
+			wantLost(t, fmt.Sprintf("first %d octets", i), good[:i], s.Services, services[whole(i)], 1_100)
+		}
+		for i := range 200 {
+			if got, err := decode(good[:i]); got != nil || !errors.Is(err, snapshot.ErrCorrupt) {
+				t.Fatalf("first %d octets: %v", i, err)
+			}
 		}
 	})
-	t.Run("records exchanged", func(t *testing.T) {
-		f := split(t, good)
-		f[1], f[2] = f[2], f[1]
-		if _, err := decode(slices.Concat(append([][]byte{good[:preamble]}, f...)...)); !errors.Is(err, snapshot.ErrCorrupt) {
-			t.Error(err)
-		}
-	})
-	t.Run("record left out", func(t *testing.T) {
-		f := split(t, good)
-		if _, err := decode(slices.Concat(good[:preamble], f[0], f[2])); !errors.Is(err, snapshot.ErrCorrupt) {
-			t.Error(err)
-		}
+	t.Run("a hole", func(t *testing.T) {
+		bad := bytes.Clone(good)
+		clear(bad[ends[0]-10 : ends[1]-10])
+		wantLost(t, "zeros", bad, s.Services, 0, 1024)
 	})
 	t.Run("read error", func(t *testing.T) {
-		for _, n := range []int{0, 5, preamble, len(good) - 1, len(good)} {
-			broken := errors.New("broken disk")
-			r := io.MultiReader(bytes.NewReader(good[:n]), iotest.ErrReader(broken))
-			if _, err := snapshot.Decode(r, snapshot.Options{Owner: owner}); !errors.Is(err, broken) {
-				t.Errorf("after %d bytes: %v", n, err)
+		broken := errors.New("broken disk")
+		for i, want := range map[int]int{5: -1, ends[0] - 1: -1, ends[1] - 1: 512, len(good) - 1: 1024} {
+			got, err := snapshot.Decode(failing{bytes.NewReader(good[:i]), broken}, int64(len(good)), snapshot.Options{Owner: owner})
+			if !errors.Is(err, broken) || (got == nil) != (want < 0) || got != nil && !slices.Equal(got.Services, s.Services[:want]) {
+				t.Errorf("after %d octets: %v", i, err)
 			}
 		}
 	})
-	t.Run("slow reader", func(t *testing.T) {
-		if _, err := snapshot.Decode(iotest.OneByteReader(bytes.NewReader(good)), snapshot.Options{Owner: owner}); err != nil {
-			t.Error(err)
+	t.Run("part left out", func(t *testing.T) {
+		wantLost(t, "first", slices.Concat(parts[1], parts[2]), s.Services, 0, 512)
+		wantLost(t, "second", slices.Concat(parts[0], parts[2]), s.Services, 512, 1024)
+	})
+	t.Run("parts exchanged", func(t *testing.T) {
+		wantLost(t, "second and third", slices.Concat(parts[0], parts[2], parts[1]), s.Services, 512, 1024)
+	})
+	t.Run("part twice", func(t *testing.T) {
+		got, err := decode(slices.Concat(parts[0], parts[1], parts[1], parts[2]))
+		if err != nil || !slices.Equal(got.Services, s.Services) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("part of an earlier file", func(t *testing.T) {
+		for what, change := range map[string]func(*snapshot.Snapshot){
+			"up before":    func(s *snapshot.Snapshot) { s.LastUp = s.LastUp.Add(-time.Hour) },
+			"saved before": func(s *snapshot.Snapshot) { s.Saved = s.LastUp },
+			"larger":       func(s *snapshot.Snapshot) { s.Services = append(s.Services, s.Services[0]) },
+		} {
+			earlier := *s
+			change(&earlier)
+			wantLost(t, what, slices.Concat(parts[0], split(encode(t, &earlier))[1], parts[2]), s.Services, 512, 1024)
+		}
+	})
+	t.Run("something between", func(t *testing.T) {
+		got, err := decode(slices.Concat([]byte("x"), parts[0], []byte("fedsnap\x02"), parts[1], parts[2], make([]byte, 1<<20)))
+		if err != nil || !slices.Equal(got.Services, s.Services) {
+			t.Errorf("%v", err)
 		}
 	})
 }
 
-const preamble = 8 + 4 + 4
+// failing reads nothing behind its end.
+type failing struct {
+	*bytes.Reader
 
-// split returns the messages of a file, with their lengths and checksums.
-func split(tb testing.TB, file []byte) (messages [][]byte) {
-	tb.Helper()
-	for file = file[preamble:]; len(file) > 0; {
-		n := 4 + int(binary.BigEndian.Uint32(file)) + 4
-		messages = append(messages, file[:n])
-		file = file[n:]
-	}
-	return messages
+	err error
 }
 
-// seal corrects the checksums of a file, as far as it has the form of a snapshot.
-func seal(file []byte) []byte {
-	file = bytes.Clone(file)
-	table := crc32.MakeTable(crc32.Castagnoli)
-	var sum uint32
-	for at, n := 0, preamble-4; at+n+4 <= len(file); {
-		sum = crc32.Update(sum, table, file[at:at+n])
-		binary.BigEndian.PutUint32(file[at+n:], sum)
-		if at += n + 4; at+4 > len(file) {
-			break
-		}
-		n = 4 + int(binary.BigEndian.Uint32(file[at:]))
+func (f failing) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.Reader.ReadAt(p, off)
+	if err != nil {
+		err = f.err
 	}
-	return file
+	return n, err
+}
+
+// A part with a checksum that fits may still say what cannot be.
+func TestContradictoryPart(t *testing.T) {
+	good := encode(t, example(t))
+	for name, edit := range map[string]func(*snapshotpb.Part){
+		"services":    func(p *snapshotpb.Part) { p.Services = 1 << 31 },
+		"before":      func(p *snapshotpb.Part) { p.Before = 3 },
+		"last up":     func(p *snapshotpb.Part) { p.LastUp.Nanos = -1 },
+		"saved":       func(p *snapshotpb.Part) { p.Saved = &timestamppb.Timestamp{Seconds: math.MaxInt64} },
+		"no services": func(p *snapshotpb.Part) { p.Records = []byte{0xff} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := decode(edited(t, good, edit)); got != nil && len(got.Services) > 0 || !errors.Is(err, snapshot.ErrCorrupt) {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	t.Run("one record", func(t *testing.T) {
+		bad := edited(t, good, func(p *snapshotpb.Part) {
+			unnamed := []byte{2<<3 | 2, 2, 0, 2} // field 2, packed: 0, 2
+			p.Records[bytes.LastIndex(p.GetRecords(), unnamed)+3] = 3
+		})
+		wantLost(t, "no such instance", bad, example(t).Services, 1, 2)
+	})
+	t.Run("more than it says", func(t *testing.T) {
+		got, err := decode(edited(t, good, func(p *snapshotpb.Part) { p.Services = 1 }))
+		if err != nil || len(got.Services) != 1 {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
 }
 
 func TestDecodeForeign(t *testing.T) {
+	foreign := example(t)
+	foreign.Owner = "other\n"
 	tests := map[string]struct {
-		file func() []byte
+		file []byte
 		is   error
 		want string
 	}{
 		"another owner": {
-			file: func() []byte {
-				s := example(t)
-				s.Owner = "other\n"
-				return encode(t, s)
-			},
-			is:   snapshot.ErrForeign,
-			want: `snapshot of another owner; give each owner a file of its own: "other\n", not "owner.example:8008"`,
+			encode(t, foreign), snapshot.ErrForeign,
+			`snapshot of another owner; give each owner a file of its own: "other\n", not "owner.example:8008"`,
 		},
-		"newer version": {
-			file: func() []byte {
-				b := encode(t, example(t))
-				b[11] = 2
-				return seal(b[:40]) // whatever follows
-			},
-			is:   snapshot.ErrNewer,
-			want: `snapshot of a newer format: its version is 2, the newest known is 1`,
+		"another owner, damaged": {
+			append([]byte("fedsnap\x02"), encode(t, foreign)...), snapshot.ErrForeign,
+			`snapshot of another owner; give each owner a file of its own: "other\n", not "owner.example:8008"`,
 		},
-		"version 0": {
-			file: func() []byte {
-				b := encode(t, example(t))
-				b[11] = 0
-				return seal(b)
-			},
-			is:   snapshot.ErrCorrupt,
-			want: `snapshot is damaged: there is no version 0`,
+		"earlier format": {
+			[]byte("fedsnap\n\x00\x00\x00\x01"), snapshot.ErrVersion,
+			`snapshot of another version of the format; the owner sends its catalog again`,
 		},
 		"another file": {
-			file: func() []byte { return []byte("$ORIGIN example.org.\n") },
-			is:   snapshot.ErrFormat,
-			want: `not a catalog snapshot; name a file that is used for nothing else`,
+			[]byte("$ORIGIN example.org.\n"), snapshot.ErrFormat,
+			`not a catalog snapshot; name a file that is used for nothing else`,
 		},
-		"damaged service": {
-			file: func() []byte {
-				b := encode(t, example(t))
-				b[len(b)-10] ^= 1
-				return b
-			},
-			is:   snapshot.ErrCorrupt,
-			want: `service 2 of 2: snapshot is damaged`,
-		},
-		"no such instance": {
-			file: func() []byte {
-				b := encode(t, example(t))
-				unnamed := []byte{2<<3 | 2, 2, 0, 2} // field 2, packed: 0, 2
-				at := bytes.LastIndex(b, unnamed)
-				b[at+3] = 3
-				return seal(b)
-			},
-			is:   snapshot.ErrCorrupt,
-			want: `service 2 of 2: snapshot is damaged`,
-		},
+		"large file": {make([]byte, 1<<20), snapshot.ErrFormat, `not a catalog snapshot; name a file that is used for nothing else`},
+		"empty file": {nil, snapshot.ErrCorrupt, `snapshot is damaged`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := decode(tc.file())
+			s, err := decode(tc.file)
 			if s != nil || !errors.Is(err, tc.is) || err.Error() != tc.want {
 				t.Errorf("got %v\nwant %s", err, tc.want)
 			}
@@ -303,7 +355,7 @@ func TestPolicy(t *testing.T) {
 
 	var refused []string
 	o := snapshot.Options{Owner: owner, Refused: func(err *federation.InvalidError) { refused = append(refused, err.Error()) }}
-	got, err := snapshot.Decode(bytes.NewReader(file), o)
+	got, err := snapshot.Decode(bytes.NewReader(file), int64(len(file)), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,23 +367,26 @@ func TestPolicy(t *testing.T) {
 	}
 
 	o = snapshot.Options{Owner: owner, Policy: wire.Policy{AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
-	if got, err = snapshot.Decode(bytes.NewReader(file), o); err != nil || len(got.Services) != 3 {
+	if got, err = snapshot.Decode(bytes.NewReader(file), int64(len(file)), o); err != nil || len(got.Services) != 3 {
 		t.Errorf("allowed: %v, %v", got, err)
 	}
 }
 
+// Somebody waits for what is read, and gives up when nothing is: also where there is
+// nothing to be found.
 func TestProgress(t *testing.T) {
-	s := many(t, 25_000)
-	var got []string
-	_, err := snapshot.Decode(bytes.NewReader(encode(t, s)), snapshot.Options{
-		Owner:    owner,
-		Progress: func(done, total int) { got = append(got, fmt.Sprint(done, "/", total)) },
-	})
-	if err != nil {
-		t.Fatal(err)
+	progress := func(file []byte) (all []string) {
+		_, _ = snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.Options{
+			Owner:    owner,
+			Progress: func(done, total int) { all = append(all, fmt.Sprint(done, "/", total)) },
+		})
+		return all
 	}
-	if diff := cmp.Diff([]string{"10000/25000", "20000/25000", "25000/25000"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"512/1200", "1024/1200", "1200/1200"}, progress(encode(t, many(t, 1_200)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := slices.Compact(progress(make([]byte, 1<<20))); !slices.Equal(got, []string{"0/0"}) {
+		t.Errorf("without a part: %s", got)
 	}
 }
 
@@ -359,36 +414,34 @@ func many(tb testing.TB, n int) *snapshot.Snapshot {
 	return s
 }
 
-// TestHostileLengths decodes lengths with no data behind them, which must not take
-// memory.
+// TestHostileLengths decodes lengths and counts with no data behind them, which must not
+// take memory.
 func TestHostileLengths(t *testing.T) {
-	good := encode(t, example(t))
-	length := func(at int, n uint32) []byte {
-		b := bytes.Clone(good)
-		binary.BigEndian.PutUint32(b[at:], n)
-		return b
-	}
-	first := preamble + len(split(t, good)[0])
-	for name, tc := range map[string]struct {
-		file []byte
-		want error
-	}{
-		"header within the limit": {length(preamble, 64<<10), snapshot.ErrTruncated},
-		"header beyond the limit": {length(preamble, 64<<10+1), snapshot.ErrCorrupt},
-		"record within the limit": {length(first, 1<<30), snapshot.ErrTruncated},
-		"record beyond the limit": {length(first, 1<<30+1), snapshot.ErrCorrupt},
-		"greatest":                {length(first, 1<<32-1), snapshot.ErrCorrupt},
+	good := encode(t, many(t, 1000))
+	length := func(octets ...byte) []byte { return slices.Concat([]byte("fedsnap\x02"), octets, good) }
+	for name, file := range map[string][]byte{
+		"a frame of 1 GiB":   length(0x80, 0x80, 0x80, 0x80, 4),
+		"a frame of 2^63-1":  length(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
+		"a frame of 2^64-1":  length(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1),
+		"no number":          length(bytes.Repeat([]byte{0xff}, 11)...),
+		"a million services": edited(t, good, func(p *snapshotpb.Part) { p.Services = math.MaxInt32 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
+			total := 0
 			runtime.ReadMemStats(&before)
-			_, err := decode(tc.file)
+			_, _ = snapshot.Decode(bytes.NewReader(file), int64(len(file)), snapshot.Options{
+				Owner: owner, Part: func(s *snapshot.Snapshot) bool {
+					total = s.Total
+					return true
+				},
+			})
 			runtime.ReadMemStats(&after)
-			if !errors.Is(err, tc.want) {
-				t.Errorf("got %v, want %v", err, tc.want)
-			}
 			if n := after.TotalAlloc - before.TotalAlloc; n > 2<<20 {
 				t.Errorf("took %d bytes of memory", n)
+			}
+			if total == 0 || total > len(file) {
+				t.Errorf("there are said to be %d services in %d octets", total, len(file))
 			}
 		})
 	}
@@ -402,10 +455,9 @@ func TestEncodeFails(t *testing.T) {
 			}
 		}
 	})
-	t.Run("owner too long", func(t *testing.T) {
-		err := snapshot.Encode(io.Discard, &snapshot.Snapshot{Owner: strings.Repeat("x", 64<<10)})
-		if err == nil || !strings.Contains(err.Error(), "larger than a snapshot takes") {
-			t.Error(err)
+	t.Run("message", func(t *testing.T) {
+		if err := snapshot.Encode(io.Discard, &snapshot.Snapshot{Owner: "\xff"}); err == nil {
+			t.Error("an owner that is no UTF-8 was written")
 		}
 	})
 }
@@ -416,26 +468,29 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// FuzzDecode decodes any bytes, and the same with correct checksums.
+// FuzzDecode decodes any bytes, as a file and as what a part with the right checksum has,
+// alone and between the parts of a good file.
 func FuzzDecode(f *testing.F) {
 	good := encode(f, example(f))
 	f.Add(good)
 	f.Add(good[:len(good)-1])
-	f.Add(good[:preamble])
-	f.Add(encode(f, &snapshot.Snapshot{Owner: owner}))
+	f.Add([]byte("fedsnap\x02"))
 	f.Add([]byte{})
-	typed := []error{snapshot.ErrFormat, snapshot.ErrNewer, snapshot.ErrForeign, snapshot.ErrTruncated, snapshot.ErrCorrupt}
+	edited(f, good, func(p *snapshotpb.Part) {
+		octets, err := proto.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(octets)
+	})
+	typed := []error{snapshot.ErrFormat, snapshot.ErrVersion, snapshot.ErrForeign, snapshot.ErrCorrupt}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, file := range [][]byte{data, seal(data)} {
-			refused := 0
-			s, err := snapshot.Decode(bytes.NewReader(file), snapshot.Options{
-				Owner:   owner,
-				Refused: func(*federation.InvalidError) { refused++ },
-			})
-			if err != nil {
-				if s != nil || !slices.ContainsFunc(typed, func(e error) bool { return errors.Is(err, e) }) {
-					t.Fatalf("snapshot %v with error %v", s, err)
-				}
+		for _, file := range [][]byte{data, framed(t, data), slices.Concat(data, good), slices.Concat(good, framed(t, data))} {
+			s, err := decode(file)
+			if err != nil && !slices.ContainsFunc(typed, func(e error) bool { return errors.Is(err, e) }) {
+				t.Fatalf("error %v", err)
+			}
+			if s == nil {
 				continue
 			}
 			// A snapshot that was decoded can be encoded and decoded again.

@@ -1,7 +1,11 @@
 package agent_test
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -120,6 +124,79 @@ func TestRestoredPartly(t *testing.T) {
 			t.Errorf("in the end, ready: %t (-want +got):\n%s", b.Ready(), d)
 		}
 	})
+}
+
+// Damage in a file costs some hundred services, and what is lost is not denied: no name
+// under any type, whole or not, before the owner has sent its catalog. The owner is not told
+// that anything of it is held, and sends all of it.
+func TestRestoredFromDamagedFile(t *testing.T) {
+	for name, damaged := range map[string]bool{"whole": false, "damaged": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var all []*federation.Service
+				kept := &snapshot.Snapshot{Owner: ownerAddress, LastUp: time.Now(), Saved: time.Now()}
+				for i := range 1_101 {
+					name := fmt.Sprintf("s%d.fed.example", i)
+					if i == 1_100 {
+						name = "below.s600.fed.example" // which is lost, and stands between
+					}
+					s := services.At(name, "192.0.2.1")
+					all = append(all, s)
+					kept.Services = append(kept.Services, packed.Of(s))
+				}
+				file := filepath.Join(t.TempDir(), "catalog")
+				if err := snapshot.Save(file, kept); err != nil {
+					t.Fatal(err)
+				}
+				if damaged {
+					content, err := os.ReadFile(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					content[len(content)/2] ^= 1
+					if err := os.WriteFile(file, content, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.start()
+				b := w.attach(w.block(1, w.kept(file)))
+				synctest.Wait()
+				lost := func(i int) bool { return damaged && i >= 512 && i < 1024 }
+				for i := range 1_101 { // of the last one nobody has heard
+					for _, prefix := range []string{"", "v1.", "_https._tcp.", "other."} {
+						for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeTXT, dns.TypeMX} {
+							kind := b.Zone().Lookup(fmt.Sprintf("%ss%d.fed.example.", prefix, i), qtype, time.Now()).Kind
+							switch missing := lost(i) || damaged && i == 1_100; {
+							case missing && kind != zone.Unsynced:
+								t.Fatalf("%ss%d %s, which is lost, is of kind %d", prefix, i, dns.Type(qtype), kind)
+							case !missing && prefix == "" && i < 1_100 && kind != zone.Success && kind != zone.NoData:
+								t.Fatalf("s%d %s is of kind %d", i, dns.Type(qtype), kind)
+							case !missing && i == 1_100 && kind != zone.NameError:
+								t.Fatalf("%ss%d %s, which is not, is of kind %d", prefix, i, dns.Type(qtype), kind)
+							}
+						}
+					}
+				}
+				s, said := w.agent.Status()[0], file+": 512 of 1101 services cannot be read: snapshot is damaged"
+				if damaged && (s.Known || s.Services != 589 || s.Damage == nil || s.Damage.Error() != said || b.Ready()) || !damaged && (!s.Known || s.Damage != nil || !b.Ready()) {
+					t.Errorf("ready: %t, status %+v", b.Ready(), s)
+				}
+				if logged := strings.Join(w.log.Lines(), ""); strings.Contains(logged, `msg="catalog is restored without some of its services"`) != damaged || strings.Contains(logged, said) != damaged {
+					t.Errorf("logged is\n%s", logged)
+				}
+				w.serve(ownerAddress, all...)
+				time.Sleep(time.Minute)
+				s = w.agent.Status()[0]
+				if w.state() != "synced 1101/0" || s.Resumed == damaged || s.Damage != nil {
+					t.Errorf("owner is %s, resumed: %t, damage %v", w.state(), s.Resumed, s.Damage)
+				}
+				if got := look(b, "nope.fed.example"); got != "NXDOMAIN" {
+					t.Errorf("what is not there is %s", got)
+				}
+			})
+		})
+	}
 }
 
 // A reload in the midst of a restoration loses nothing, and nothing comes twice: in

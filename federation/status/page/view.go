@@ -207,6 +207,9 @@ func (v *ownerView) state() {
 		v.relayed()
 		return
 	}
+	if v.Damage != "" {
+		v.addf(bad, "It was restored in part only, and names that are not known get SERVFAIL until its catalog is complete: %s", v.Damage)
+	}
 	serves := v.Services > 0
 	switch v.State {
 	case "synced":

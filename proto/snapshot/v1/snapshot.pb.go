@@ -27,36 +27,31 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Header is the first message of the file.
-type Header struct {
+// Frame is what stands in the file, again and again, each behind its length.
+type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What makes the owner the same one. The catalog of another is not restored.
-	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
-	// When a stream that vouches for the services was last up.
-	LastUp *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_up,json=lastUp,proto3" json:"last_up,omitempty"`
-	// How many records follow.
-	Services uint64 `protobuf:"varint,3,opt,name=services,proto3" json:"services,omitempty"`
-	// When the file was written, by the owner's time, which counts on from last_up
-	// also where the machine's clock is behind it. Absent: not known.
-	Saved         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=saved,proto3" json:"saved,omitempty"`
+	// CRC-32C of part.
+	Checksum uint32 `protobuf:"fixed32,1,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// An encoded Part.
+	Part          []byte `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Header) Reset() {
-	*x = Header{}
+func (x *Frame) Reset() {
+	*x = Frame{}
 	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Header) String() string {
+func (x *Frame) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Header) ProtoMessage() {}
+func (*Frame) ProtoMessage() {}
 
-func (x *Header) ProtoReflect() protoreflect.Message {
+func (x *Frame) ProtoReflect() protoreflect.Message {
 	mi := &file_snapshot_v1_snapshot_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -68,35 +63,114 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Header.ProtoReflect.Descriptor instead.
-func (*Header) Descriptor() ([]byte, []int) {
+// Deprecated: Use Frame.ProtoReflect.Descriptor instead.
+func (*Frame) Descriptor() ([]byte, []int) {
 	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Header) GetOwner() string {
+func (x *Frame) GetChecksum() uint32 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *Frame) GetPart() []byte {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+// Part is some services. It says all that is known of the file as well: any other part
+// may be damaged.
+type Part struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What makes the owner the same one. The catalog of another is not restored.
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// When a stream that vouches for the services was last up.
+	LastUp *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_up,json=lastUp,proto3" json:"last_up,omitempty"`
+	// When the file was written, by the owner's time, which counts on from last_up
+	// also where the machine's clock is behind it. Absent: not known.
+	Saved *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved,proto3" json:"saved,omitempty"`
+	// How many services the file has.
+	Services uint64 `protobuf:"varint,4,opt,name=services,proto3" json:"services,omitempty"`
+	// How many of them are in the parts before this one.
+	Before uint64 `protobuf:"varint,5,opt,name=before,proto3" json:"before,omitempty"`
+	// Encoded messages of type Record, each behind its length.
+	Records       []byte `protobuf:"bytes,6,opt,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Part) Reset() {
+	*x = Part{}
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Part) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Part) ProtoMessage() {}
+
+func (x *Part) ProtoReflect() protoreflect.Message {
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Part.ProtoReflect.Descriptor instead.
+func (*Part) Descriptor() ([]byte, []int) {
+	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Part) GetOwner() string {
 	if x != nil {
 		return x.Owner
 	}
 	return ""
 }
 
-func (x *Header) GetLastUp() *timestamppb.Timestamp {
+func (x *Part) GetLastUp() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LastUp
 	}
 	return nil
 }
 
-func (x *Header) GetServices() uint64 {
+func (x *Part) GetSaved() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+func (x *Part) GetServices() uint64 {
 	if x != nil {
 		return x.Services
 	}
 	return 0
 }
 
-func (x *Header) GetSaved() *timestamppb.Timestamp {
+func (x *Part) GetBefore() uint64 {
 	if x != nil {
-		return x.Saved
+		return x.Before
+	}
+	return 0
+}
+
+func (x *Part) GetRecords() []byte {
+	if x != nil {
+		return x.Records
 	}
 	return nil
 }
@@ -115,7 +189,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -127,7 +201,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_snapshot_v1_snapshot_proto_msgTypes[1]
+	mi := &file_snapshot_v1_snapshot_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -140,7 +214,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{1}
+	return file_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Record) GetService() *v1alpha2.FederatedService {
@@ -161,12 +235,17 @@ var File_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"\xa1\x01\n" +
-	"\x06Header\x12\x14\n" +
+	"\x1asnapshot/v1/snapshot.proto\x12\x16federation.snapshot.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1atypes/v1alpha2/types.proto\"7\n" +
+	"\x05Frame\x12\x1a\n" +
+	"\bchecksum\x18\x01 \x01(\aR\bchecksum\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"\xd1\x01\n" +
+	"\x04Part\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x123\n" +
-	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x12\x1a\n" +
-	"\bservices\x18\x03 \x01(\x04R\bservices\x120\n" +
-	"\x05saved\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\"i\n" +
+	"\alast_up\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastUp\x120\n" +
+	"\x05saved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05saved\x12\x1a\n" +
+	"\bservices\x18\x04 \x01(\x04R\bservices\x12\x16\n" +
+	"\x06before\x18\x05 \x01(\x04R\x06before\x12\x18\n" +
+	"\arecords\x18\x06 \x01(\fR\arecords\"i\n" +
 	"\x06Record\x12E\n" +
 	"\aservice\x18\x01 \x01(\v2+.federation.types.v1alpha2.FederatedServiceR\aservice\x12\x18\n" +
 	"\aunnamed\x18\x02 \x03(\rR\aunnamedBNZLgithub.com/hamlet-federation/coredns-federation/proto/snapshot/v1;snapshotv1b\x06proto3"
@@ -183,17 +262,18 @@ func file_snapshot_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_snapshot_v1_snapshot_proto_rawDescData
 }
 
-var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_snapshot_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_snapshot_v1_snapshot_proto_goTypes = []any{
-	(*Header)(nil),                    // 0: federation.snapshot.v1.Header
-	(*Record)(nil),                    // 1: federation.snapshot.v1.Record
-	(*timestamppb.Timestamp)(nil),     // 2: google.protobuf.Timestamp
-	(*v1alpha2.FederatedService)(nil), // 3: federation.types.v1alpha2.FederatedService
+	(*Frame)(nil),                     // 0: federation.snapshot.v1.Frame
+	(*Part)(nil),                      // 1: federation.snapshot.v1.Part
+	(*Record)(nil),                    // 2: federation.snapshot.v1.Record
+	(*timestamppb.Timestamp)(nil),     // 3: google.protobuf.Timestamp
+	(*v1alpha2.FederatedService)(nil), // 4: federation.types.v1alpha2.FederatedService
 }
 var file_snapshot_v1_snapshot_proto_depIdxs = []int32{
-	2, // 0: federation.snapshot.v1.Header.last_up:type_name -> google.protobuf.Timestamp
-	2, // 1: federation.snapshot.v1.Header.saved:type_name -> google.protobuf.Timestamp
-	3, // 2: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
+	3, // 0: federation.snapshot.v1.Part.last_up:type_name -> google.protobuf.Timestamp
+	3, // 1: federation.snapshot.v1.Part.saved:type_name -> google.protobuf.Timestamp
+	4, // 2: federation.snapshot.v1.Record.service:type_name -> federation.types.v1alpha2.FederatedService
 	3, // [3:3] is the sub-list for method output_type
 	3, // [3:3] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name
@@ -212,7 +292,7 @@ func file_snapshot_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_snapshot_v1_snapshot_proto_rawDesc), len(file_snapshot_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

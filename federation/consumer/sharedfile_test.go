@@ -1,4 +1,4 @@
-package serve
+package consumer_test
 
 import (
 	"errors"
@@ -24,12 +24,12 @@ func (s *saves) Save(_ string, of *snapshot.Snapshot) error {
 	return s.err
 }
 
-// A relay goes on saving its catalog until the one in its place has saved another, and
+// A mirror goes on saving its catalog until the one in its place has saved another, and
 // then saves nothing any more.
-func TestKept(t *testing.T) {
+func TestSharedFile(t *testing.T) {
 	disk := &saves{}
-	var file sharedFile
-	before, after := file.keep(disk), file.keep(disk)
+	var file consumer.SharedFile
+	before, after := file.Store(disk), file.Store(disk)
 	save := func(store consumer.Store, owner string, want error) {
 		t.Helper()
 		if err := store.Save("file", &snapshot.Snapshot{Owner: owner}); !errors.Is(err, want) {
