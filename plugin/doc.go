@@ -9,4 +9,6 @@
 // The package is not named after its directory: in its files, plugin is
 // CoreDNS's package of that name, and federation is the package of the domain
 // nouns.
+//
+// Only packages of this module import it: it is not a stable API.
 package federationplugin

@@ -108,8 +108,9 @@ type source struct {
 	*ast.File
 }
 
-func parse(name string, text any) (*source, error) {
-	fset := token.NewFileSet()
+func parse(name string, text any) (*source, error) { return parseInto(token.NewFileSet(), name, text) }
+
+func parseInto(fset *token.FileSet, name string, text any) (*source, error) {
 	file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 // Package mtls secures the connection between a consumer and an owner: mutual
 // TLS 1.3, with certificates from disk or from a SPIFFE agent that are used from the next
 // handshake on when they are rotated, and with owners that are pinned to their identities.
+// A program opens a [Source] with [Load] or [Open] and hands it on: to an owner as it is, to
+// a consumer in a [Consumer], which also says who the owner is.
 //
 // With files every authority of the CA bundle may sign any peer, and a peer is its SPIFFE
 // ID and its DNS names. With a SPIFFE agent a peer is its SPIFFE ID alone: its certificate

@@ -23,6 +23,29 @@ import (
 // takes memory for one name for each service that it has yet to be told, however
 // slow it is, and no goroutine. With a policy, a change is also judged once, and
 // compared once for each class of subscribers that are told the same.
+//
+// # Who is told what
+//
+// With [Registry.SetPolicy], a registry tells each consumer what a policy lets its
+// identities have, in the shape that is for them. For everyone else a service that is
+// hidden does not exist: a change that hides it is a deletion. Changes of services and of
+// the policy, and what a stream takes, are in one order. A stream never takes anything
+// that the policy in force does not tell its consumer; a response that it has taken
+// before may still be on its way.
+//
+// Consumers for whom the same rules are made are a class. The registry has one verdict on
+// each service, with one encoding for each shape, and no copy of what a class sees.
+// SetAudit has every service that a consumer is told written to a log, and every one
+// that is withdrawn.
+//
+// # Consumers that come back
+//
+// A consumer that says in the header of its stream what it holds already is sent only
+// what is different, and the end marker; see package resume. The header of the stream is
+// then the answer, and the subscription begins with it. Nothing is remembered of a
+// consumer. A registry takes digests of what a class of consumers is told when the first
+// of them asks, without holding up the others, and notes what has changed since. At most
+// a tenth of the time goes into that; when it is used up, more is sent.
 type Registry struct {
 	refusals refusals
 	setting  sync.Mutex // held by SetPolicy; locked before mu

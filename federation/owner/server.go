@@ -108,6 +108,66 @@ type Config struct {
 type Limits = gate.Limits
 
 // Server serves the Federated Service Discovery API to any number of consumers.
+//
+// # Catalogs
+//
+// A server has one registry for all consumers, or several catalogs, of which a consumer
+// chooses one by the server name of its TLS handshake; see [Server.SetCatalogs]. Every
+// catalog is open to all that may subscribe; its policy says what they are told.
+//
+// A registry that does not hold a whole catalog is made unavailable with
+// SetUnavailable. Its streams, and those for whose server name there is no catalog, end
+// with Unavailable: consumers keep the catalog that they have, and retry with
+// backoff. Foreign consumers do so too, because the specification says it of no other
+// code.
+//
+// # Who may subscribe
+//
+// Consumers are known by the identities in their certificates. Config.Allow names
+// those that may subscribe, and SetAllow changes them while the server runs. All
+// others get the code Unauthenticated, after which consumers do not reconnect by
+// themselves. With the credentials of package mtls, a stream also ends when the
+// authority that signed the certificate of its consumer is no longer trusted, and some
+// time after that certificate has expired, unless the consumer has shown a newer one: each
+// stream has a token, by which the consumer can do so in the handshake of another
+// connection.
+//
+// # What consumers may do
+//
+// A consumer may refuse a service. The refusal is logged once, with its reason,
+// and counted in [Stats]. The service is sent again when it changes. A registry tells
+// of refusals, and of services that are taken again, with OnRefusal.
+//
+// A consumer may be an owner as well, and send responses. Each of them is answered
+// with the code Unimplemented, because this owner accepts none, and the stream goes
+// on. While four of these answers wait to be sent, the stream is not read. A response
+// of more than 256 KiB ends it.
+//
+// # Both roles
+//
+// Config.Consume names the consumers from which something is accepted: on their streams
+// of v1alpha2, a [Subscriber] sends requests of its own, and gets the responses. A
+// program that has opened a stream itself publishes on it with [Server.Publish], which
+// makes the Server a stream.Publisher; what Serve says of consumers holds for the owner
+// at the other end. Package duplex says how the two roles share a stream.
+//
+// # What consumers can cost
+//
+// A connection has at most eight streams, and ends after a minute without any.
+// [Limits] bound the connections, in total and for each address. Package gate does
+// both, for other ports of the process as well where Config.Gate is shared, and says what
+// else it bounds. Package loglimit bounds what consumers can make the server log.
+// Config.Register adds services of others to the port.
+//
+// # Shutdown and health
+//
+// When the context of Serve ends, streams end with Unavailable: consumers keep
+// their catalog, and reconnect. To withdraw services, delete them before.
+//
+// The health service of gRPC says SERVING of the whole server, whose name is empty, and
+// of both versions of the API, until then. Catalogs have no health of their own there: a
+// probe that restarts or passes over the server because one catalog is unavailable would
+// take the others from their consumers. Stats has the state of each.
 type Server struct {
 	config     Config       // read-only after New
 	log        *slog.Logger // bounds what a peer can make it write

@@ -1,5 +1,7 @@
 // Package wire is the border between the messages of a peer and the values of
-// package federation. No other package reads or writes the fields of messages.
+// package federation. A program that fills a registry makes an [Encoded] of each service;
+// one that speaks the protocol itself decodes, encodes and answers messages. No other
+// package reads or writes their fields.
 //
 // The peer is another organisation, so everything it sends is checked once, here.
 // [Decode] returns a value of which every part is valid, or a

@@ -4,6 +4,8 @@
 //
 // To add a property: give it a case in set, and its default, if that is not the
 // zero value, a line in defaults.
+//
+// Only packages of this module import it: it is not a stable API.
 package corefile
 
 import (

@@ -1,5 +1,7 @@
 // Package loopback is a CoreDNS server as an upstream of its own: the hosts that owners
 // name are looked up as a client of the server would, in whatever plugins it has.
+//
+// Only packages of this module import it: it is not a stable API.
 package loopback
 
 import (

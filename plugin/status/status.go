@@ -1,6 +1,8 @@
 // Package status is the status of the process, which the property status of a federation
 // block serves: the owners, the zones of the server blocks, and why a name is answered as
 // it is. It decides at which ports it is served, and for how long, through reloads.
+//
+// Only packages of this module import it: it is not a stable API.
 package status
 
 import (

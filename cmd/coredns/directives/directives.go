@@ -1,6 +1,8 @@
 // Package directives holds the order in which a CoreDNS with this plugin asks its
 // plugins. It is not part of the command because tests boot CoreDNS in that order
 // without linking every plugin.
+//
+// Only packages of this module import it: it is not a stable API.
 package directives
 
 import (

@@ -3,6 +3,8 @@
 // configuration, or everything that is wrong with the file, each with its line.
 //
 // The package is pure: it opens no file and knows no client of any source.
+//
+// Only packages of this module import it: it is not a stable API.
 package config
 
 import (

@@ -1,6 +1,8 @@
 // Package inspect asks a running process, a CoreDNS with the plugin or an owner, what it
 // knows, and compares the catalogs that it has with others and with what DNS answers. The
 // other side may be anything: what it says is bounded and escaped.
+//
+// Only packages of this module import it: it is not a stable API.
 package inspect
 
 import (

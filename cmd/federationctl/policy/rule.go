@@ -3,6 +3,8 @@
 //
 // It decides nothing by itself: who is told of what is decided by federation/policy, as
 // in the owner.
+//
+// Only packages of this module import it: it is not a stable API.
 package policy
 
 import (

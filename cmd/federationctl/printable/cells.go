@@ -1,5 +1,7 @@
 // Package printable writes what peers have sent so that a terminal only shows it: plain text, in
 // cells of tables and in lines of JSON.
+//
+// Only packages of this module import it: it is not a stable API.
 package printable
 
 import (

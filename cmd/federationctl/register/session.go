@@ -1,5 +1,7 @@
 // Package register registers a program that knows nothing of it: it stands beside the
 // program or is its parent, checks it, and withdraws it before it ends.
+//
+// Only packages of this module import it: it is not a stable API.
 package register
 
 import (

@@ -1,6 +1,8 @@
 // Package serve runs an owner as its configuration says: a server, its catalogs
 // with their sources, and the files that it follows. A configuration file that changes
 // is applied as a difference.
+//
+// Only packages of this module import it: it is not a stable API.
 package serve
 
 import (

@@ -1,5 +1,7 @@
 // Package watch shows what an owner publishes: a mirror of its catalog, as lines of a table
 // or of JSON, until the catalog is complete or for ever.
+//
+// Only packages of this module import it: it is not a stable API.
 package watch
 
 import (

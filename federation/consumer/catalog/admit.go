@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 )
 
 // ErrNotImported is what Rules.Admit returns for a service that this side does not

@@ -1,7 +1,7 @@
 package catalog
 
 import (
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 )

@@ -4,6 +4,8 @@
 // Three functions hold the whole of it. Run is the retry loop, session the life
 // of one stream, and classify the only place where the end of a session becomes
 // a decision. What the updates mean is for the Sink to know.
+//
+// Only packages of this module import it: it is not a stable API.
 package stream
 
 import (

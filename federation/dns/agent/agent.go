@@ -12,6 +12,8 @@
 // nothing is done there that takes long for one of them: a mirror applies updates,
 // judges services and waits for disks on goroutines of its own, and services that
 // are expensive to compile are compiled there, too.
+//
+// Only packages of this module import it: it is not a stable API.
 package agent
 
 import (
@@ -30,7 +32,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/pages"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/history"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/pages"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/why"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/pages"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/agent/internal/why"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )

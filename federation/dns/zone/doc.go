@@ -25,4 +25,6 @@
 //
 // All of these packages are pure: no goroutine, lock, context, logger or clock.
 // Time comes in as an argument. Response codes are the plugin's business.
+//
+// Only packages of this module import it: it is not a stable API.
 package zone

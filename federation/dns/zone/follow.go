@@ -9,7 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 // Lookup returns what the zone has for a name, lower case and absolute, and a

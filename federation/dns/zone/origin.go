@@ -10,8 +10,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/history"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
 )
 
 // origin is the apex of one zone.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/precedence"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
 )
 
 // Synced reports whether a name is an origin, and whether that can be

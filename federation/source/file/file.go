@@ -1,5 +1,5 @@
 // Package file is the source of a catalog file, in YAML or JSON: what it says is the
-// part, as long as it is not broken.
+// part, as long as it is not broken. A program gives a [File] to a source.Catalog.
 //
 // The file is followed. It is read service by service, and what has not changed in it
 // stays as it was encoded before. A broken file, which may be one that is gone, empty or

@@ -12,6 +12,8 @@
 // All that is known is in a [table.Table], behind one mutex. Run has four goroutines:
 // the store's, which tells what it holds; the committer, which gives it what is to change, all that
 // has come meanwhile at once; the publisher, which renders what has changed; and a clock.
+//
+// Only packages of this module import it: it is not a stable API.
 package registration
 
 import (

@@ -3,6 +3,8 @@
 //
 // An index that every update would have to keep in order is not worth its time: pages are
 // read by people, now and then. So the first of them sorts all, and the others find it done.
+//
+// Only packages of this module import it: it is not a stable API.
 package paging
 
 import (

@@ -4,6 +4,8 @@
 //
 // It is bounded, whatever peers send: so many entries of each kind, so many octets in each.
 // It is pure: the time comes in as an argument, and the caller has the lock.
+//
+// Only packages of this module import it: it is not a stable API.
 package recent
 
 import (

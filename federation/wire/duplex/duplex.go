@@ -16,6 +16,8 @@
 // and is bounded in octets. A peer with more in flight that does not read fills it, and
 // then is not read any more. An answer that could not be sent for 30 seconds ends the
 // stream.
+//
+// Only packages of this module import it: it is not a stable API.
 package duplex
 
 import (

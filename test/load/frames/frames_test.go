@@ -51,7 +51,7 @@ var rare = map[string]string{
 	"federation/dns/zone/internal/precedence.(*Tree).holders":         "names that several owners have",
 	"federation/dns/zone/reply.hostGlue":                              "endpoints that are hosts",
 	"federation/dns/zone/reply.otherTypes":                            "SOA, NS and ANY",
-	"federation/dns/zone/record.Address":                              "names of addresses, which few ask for: they come as glue",
+	"federation/dns/zone/internal/record.Address":                     "names of addresses, which few ask for: they come as glue",
 	"federation/dns/zone.(*origin).addressesOf":                       "names of name servers",
 	"federation/dns/zone/internal/subtree.(*Subtree).isAboveInstance": "empty non-terminals",
 }

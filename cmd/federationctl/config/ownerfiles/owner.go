@@ -1,5 +1,7 @@
 // Package ownerfiles knows an owner from its files: the configuration, the allow file and
 // the catalogs that it would publish. It asks no owner and no cluster.
+//
+// Only packages of this module import it: it is not a stable API.
 package ownerfiles
 
 import (

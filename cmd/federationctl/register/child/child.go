@@ -1,5 +1,7 @@
 // Package child runs the command that a process is the parent of: it passes signals on,
 // and says how the command has ended.
+//
+// Only packages of this module import it: it is not a stable API.
 package child
 
 import (

@@ -1,4 +1,6 @@
 // Package providers asks an owner which nodes are registered, and shows them.
+//
+// Only packages of this module import it: it is not a stable API.
 package providers
 
 import (

@@ -1,4 +1,6 @@
 // Package health finds out whether a program is healthy, by a check that is repeated.
+//
+// Only packages of this module import it: it is not a stable API.
 package health
 
 import (

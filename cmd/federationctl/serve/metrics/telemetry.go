@@ -1,5 +1,7 @@
 // Package metrics tells over HTTP how an owner is doing: metrics for Prometheus,
 // health and readiness for probes, and a page for the person on call.
+//
+// Only packages of this module import it: it is not a stable API.
 package metrics
 
 import (

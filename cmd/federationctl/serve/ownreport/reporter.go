@@ -1,5 +1,7 @@
 // Package ownreport says of an owner what package status has for it: how it is, what it
 // publishes, and why a name is told to whom, or to nobody.
+//
+// Only packages of this module import it: it is not a stable API.
 package ownreport
 
 import (

@@ -1,5 +1,7 @@
 // Package tty is the terminal that a command writes to, if it does: whether a line of it can
 // be written over, and whether anybody reads what is written.
+//
+// Only packages of this module import it: it is not a stable API.
 package tty
 
 import (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 // limit returns how many octets an RRset may have when so many octets of a reply

@@ -7,6 +7,8 @@
 // whole. This is our own, as the decoders of YAML make a tree of the whole file, which
 // is hundreds of times as large. Whatever is in a file, the work is in proportion to
 // its size, and what is said of it is short and printable.
+//
+// Only packages of this module import it: it is not a stable API.
 package catalogfile
 
 import (

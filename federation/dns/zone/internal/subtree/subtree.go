@@ -10,7 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 // Subtree is a compiled service. It is immutable once Compile or Copy has filled

@@ -12,8 +12,8 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/domain"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
 )
 
 const fqdn = "s.fed.example."

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 // maxTXT is how many octets of RDATA RFC 6763 section 6.2 still recommends.

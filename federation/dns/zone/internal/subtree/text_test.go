@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/subtree"
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
 )
 
 // wireTXT returns the strings of each TXT record as they are on the wire.

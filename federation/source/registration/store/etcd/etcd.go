@@ -11,6 +11,8 @@
 // than the lease lasts, its nodes are gone from etcd, and every watcher is told so. To
 // put again what its providers still have is for the source: its next Commit for the stream
 // gets a new lease.
+//
+// Only packages of this module import it: it is not a stable API.
 package etcd
 
 import (

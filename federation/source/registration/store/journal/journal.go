@@ -7,6 +7,8 @@
 // what it has may not be complete. The file takes up to three times what lives in it,
 // while it is written anew. Beside it stand a file with the suffix ".lock", which keeps
 // other processes away, and, after damage, one with the suffix ".damaged".
+//
+// Only packages of this module import it: it is not a stable API.
 package journal
 
 import (

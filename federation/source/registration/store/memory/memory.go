@@ -1,4 +1,6 @@
 // Package memory is the store of an owner that keeps nothing through its end.
+//
+// Only packages of this module import it: it is not a stable API.
 package memory
 
 import (

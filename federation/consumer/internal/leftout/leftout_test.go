@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog/leftout"
+	"github.com/hamlet-federation/coredns-federation/federation/consumer/internal/leftout"
 )
 
 // Histories of a catalog are in the oracle of package catalog. This is what they cannot

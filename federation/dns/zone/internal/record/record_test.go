@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
-	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/record"
+	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/internal/record"
 )
 
 const name = "Web.fed.example."
