@@ -67,7 +67,7 @@ var extensions = map[string][]string{
 }
 
 // catalogExtensions has the extensions of catalog files.
-var catalogExtensions = []string{"yaml", "yml", "json"}
+var catalogExtensions = []string{"yaml", "yml", "json", "jsonl"}
 
 // completeFlags sets how a shell completes the flags of the command and of those
 // below it: with files of the right kind where a flag takes a file, and with nothing

@@ -254,6 +254,39 @@ func TestDumpIsServed(t *testing.T) {
 	}
 }
 
+// TestConvertAndBack converts a catalog into each form and back into YAML.
+func TestConvertAndBack(t *testing.T) {
+	dir := t.TempDir()
+	convert := func(file, format string) string {
+		t.Helper()
+		code, text, stderr := ctl(t, "convert", file, "-o", format)
+		if code != 0 || stderr != "" {
+			t.Fatalf("%s into %s: exit code %d, %q", file, format, code, stderr)
+		}
+		return write(t, filepath.Join(dir, "catalog."+format), text)
+	}
+	first := convert(write(t, filepath.Join(dir, "first.yaml"), catalogText), "yaml")
+	want, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"jsonl", "json", "yaml"} {
+		got, err := os.ReadFile(convert(convert(first, format), "yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("by way of %s (-want +got):\n%s", format, diff)
+		}
+	}
+	broken := write(t, filepath.Join(dir, "broken.jsonl"), `{"name":"a"}`)
+	for line, want := range map[string]int{"convert": exitUsage, "convert a b": exitUsage, "convert -o xml " + first: exitUsage, "convert " + broken: exitFailed} {
+		if code, stdout, stderr := ctl(t, strings.Fields(line)...); code != want || stdout != "" || stderr == "" {
+			t.Errorf("%s: exit code %d, %q, %q, expected %d", line, code, stdout, stderr, want)
+		}
+	}
+}
+
 // TestREADMEWhy compares the explanation in the README with the one that is tested.
 func TestREADMEWhy(t *testing.T) {
 	readme := must.Get(os.ReadFile("README.md"))(t)

@@ -27,7 +27,7 @@ func lintCommand(ctx context.Context) *cobra.Command {
 		Short: "Check catalog files, configuration files of owners and rules of registrations",
 		Long: `lint checks catalog files as 'federationctl serve' does before it publishes
 them, and as consumers do when they get them. It prints each problem with its
-file, line, service and field, up to a hundred of each file.
+file, line, service and field, up to a hundred of each file. YAML may have 16 MiB.
 
 A file that has keys of a configuration at the top, such as catalogs or identity,
 and no services, is checked as the configuration of an owner is by 'federationctl

@@ -1,8 +1,8 @@
 // Command federationctl is the owner's side of federated service discovery: serve
 // publishes the services of a catalog file. Around it, watch shows what an owner
 // publishes, register has a program published while it runs, providers shows which
-// programs are, lint checks catalog files, policy explains who is told of what, and pki
-// makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
+// programs are, lint checks catalog files and convert makes JSON lines or YAML of them,
+// policy explains who is told of what, and pki makes certificates for a first try. Of a process that runs, a CoreDNS with the plugin or
 // an owner, status shows how it is doing, why explains an answer, and dump and diff have
 // its catalogs.
 package main
@@ -99,7 +99,7 @@ func rootCommand(ctx context.Context) *cobra.Command {
 		Use:   "federationctl",
 		Short: "Publish services to federated platforms, and see what others publish",
 		Long: `federationctl is the owner's side of federated service discovery, with tools
-to check a catalog, to watch an owner, to register programs and see which are, to
+to check and convert a catalog, to watch an owner, to register programs and see which are, to
 explain who is told of what, and to make certificates for a first try. why, status,
 dump and diff ask a running owner, or a CoreDNS with the plugin, what it knows, retry
 has it try an owner that is lost, and confirm has an owner withdraw what it holds.
@@ -118,7 +118,7 @@ called in a wrong way.`,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("federationctl {{.Version}}\n")
-	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), policyCommand(ctx),
+	root.AddCommand(serveCommand(ctx), watchCommand(ctx), registerCommand(ctx), providersCommand(ctx), lintCommand(ctx), convertCommand(), policyCommand(ctx),
 		whyCommand(ctx), statusCommand(ctx), retryCommand(ctx), confirmCommand(ctx), dumpCommand(ctx), diffCommand(ctx), pkiCommand(), completionCommand())
 	completeFlags(root)
 	return root

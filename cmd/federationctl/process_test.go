@@ -162,7 +162,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		directive string
 	}{
-		{[]string{""}, []string{"completion", "confirm", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
+		{[]string{""}, []string{"completion", "confirm", "convert", "diff", "dump", "help", "lint", "pki", "policy", "providers", "register", "retry", "serve", "status", "watch", "why"}, "no file"},
 		{[]string{"wa"}, []string{"watch"}, "no file"},
 		{[]string{"completion", ""}, shells, "no file"},
 		{[]string{"lint", ""}, catalogExtensions, "file with extension"},
@@ -184,6 +184,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"status", "-o", ""}, reports, "no file"},
 		{[]string{"dump", "-o", ""}, inspect.Formats, "no file"},
 		{[]string{"dump", "--cert", ""}, pem, "file with extension"},
+		{[]string{"convert", ""}, catalogExtensions, "file with extension"},
+		{[]string{"convert", "-o", ""}, inspect.Formats, "no file"},
 		{[]string{"diff", ""}, catalogExtensions, "file with extension"},
 		{[]string{"policy", ""}, []string{"diff", "test", "who-can"}, "no file"},
 		{[]string{"policy", "test", ""}, append([]string{"--as"}, catalogExtensions...), "file with extension"},

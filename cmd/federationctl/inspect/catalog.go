@@ -39,9 +39,10 @@ func ReadCatalog(opened string, limit int64) (*Catalog, error) {
 }
 
 // parse reads the text of a catalog. Addresses are not judged: whoever has published the
-// services has done that.
+// services has done that. Nor is the size of YAML: who converts a catalog may have one that
+// is too large to be served.
 func parse(data []byte) (*Catalog, error) {
-	parsed := catalogfile.Parse(data, wire.AnyAddress())
+	parsed := catalogfile.ParseAnySize(data, wire.AnyAddress())
 	if err := parsed.Err(); err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 )
 
-// Formats are the formats of a dump.
-var Formats = []string{"yaml", "json"}
+// Formats are the formats of a dump: jsonl is one service a line.
+var Formats = []string{"yaml", "json", "jsonl"}
 
 // chunk is how many services are encoded at once: an encoder of YAML has large buffers.
 const chunk = 256
@@ -27,9 +27,14 @@ const chunk = 256
 // services. Of what a terminal obeys nothing comes out.
 func (c *Catalog) Dump(w io.Writer, format string) error {
 	form, begin, between, end := yamlText, "services:\n", "", ""
-	if format == "json" {
-		form, begin, between, end = jsonText, "{\"services\": [\n", ",\n", "\n]}\n"
-	} else if len(c.services) == 0 {
+	switch {
+	case format == "json":
+		form, begin, between, end = joined(",\n", ""), "{\"services\": [\n", ",\n", "\n]}\n"
+	case len(c.services) == 0 && format == "jsonl":
+		begin = "{\"services\": []}\n" // as no line at all is a file that is not written yet
+	case format == "jsonl":
+		form, begin = joined("\n", "\n"), ""
+	case len(c.services) == 0:
 		begin = "services: []\n"
 	}
 	out := bufio.NewWriter(w) // keeps the first error
@@ -57,9 +62,11 @@ func (c *Catalog) Dump(w io.Writer, format string) error {
 	return out.Flush() //nolint:wrapcheck // of the caller's own writer
 }
 
-// jsonText returns services, one a line, with a comma between them.
-func jsonText(services [][]byte) (string, error) { //nolint:unparam // of the type of yamlText
-	return string(bytes.Join(services, []byte(",\n"))), nil
+// joined returns services with a separator between them and an end behind them.
+func joined(separator, end string) func(services [][]byte) (string, error) {
+	return func(services [][]byte) (string, error) {
+		return string(bytes.Join(services, []byte(separator))) + end, nil
+	}
 }
 
 // yamlText returns services as items of a list.

@@ -1,18 +1,18 @@
-// Package catalogfile reads what an owner publishes from a file: a mapping in YAML or
-// JSON whose one key, services, holds a list of services in the protobuf JSON mapping
-// of FederatedService.
+// Package catalogfile reads what an owner publishes from a file: services in the
+// protobuf JSON mapping of FederatedService. A file is a mapping in YAML or JSON whose
+// one key, services, holds a list of them, or it is JSON lines: one service a line.
 //
-// A catalog is read service by service where its form allows that, and of a new
-// version only the services whose text has changed. A large file in YAML is never held
-// whole. This is our own, as the decoders of YAML make a tree of the whole file, which
-// is hundreds of times as large. Whatever is in a file, the work is in proportion to
-// its size, and what is said of it is short and printable.
+// JSON lines are for large catalogs: they are never held whole. YAML becomes one tree,
+// which is many times as large as the file, and so its size is limited. Of a new version
+// only the services that have changed are decoded. Whatever is in a file, the work is in
+// proportion to its size, and what is said of it is short and printable.
 //
 // Only packages of this module import it: it is not a stable API.
 package catalogfile
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
@@ -24,10 +24,15 @@ const (
 	// otherwise.
 	DefaultLimit = 256 << 20
 
-	// maxPiece is what is decoded in one piece: one service, or a catalog that is
-	// not written as one service after the other. While it is decoded it may take
+	// MaxYAML is how large a catalog in YAML may be. While it is decoded it may take
 	// three hundred times as much memory, if it is nothing but commas.
+	MaxYAML = 16 << 20
+
+	// maxPiece is how large one service in JSON may be.
 	maxPiece = 8 << 20
+
+	// maxSize stands for no limit, and can be added to.
+	maxSize = math.MaxInt64 / 2
 )
 
 // maxCounted bounds the problems that are counted: of a file with more of them the
@@ -52,8 +57,16 @@ func (c Catalog) Err() error { return problem.Error(c.Problems, c.MoreProblems) 
 
 // Parse reads a catalog file. Each service is checked as a consumer with that policy
 // would check it.
-func Parse(data []byte, policy wire.Policy) Catalog {
+func Parse(data []byte, policy wire.Policy) Catalog { return parse(data, NewReader(policy)) }
+
+// ParseAnySize is Parse for whoever converts or compares catalogs: YAML may have more than
+// MaxYAML bytes.
+func ParseAnySize(data []byte, policy wire.Policy) Catalog {
+	return parse(data, &Reader{policy: policy, maxYAML: maxSize})
+}
+
+func parse(data []byte, r *Reader) Catalog {
 	never := func() error { return nil }
-	catalog, _ := NewReader(policy).Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
+	catalog, _ := r.Read(bytes.NewReader(data), int64(len(data)), never) // nothing else makes it fail
 	return catalog
 }

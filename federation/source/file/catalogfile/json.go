@@ -6,12 +6,10 @@ import (
 	"errors"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
-	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/simpleyaml"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// json reads a catalog in valid JSON, service by service.
+// json reads a catalog in valid JSON that is one object, service by service.
 func (p *reading) json(data []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	counted, lines := int64(0), 1
@@ -46,7 +44,7 @@ func (p *reading) json(data []byte) error {
 			if err := decoder.Decode(&raw); err != nil {
 				return unreadable{Line: at, Service: place(p.count), Rule: err.Error()}
 			}
-			p.jsonItem(raw, line(decoder.InputOffset()-int64(len(raw))))
+			p.jsonItem(raw, len(raw), line(decoder.InputOffset()-int64(len(raw))))
 		}
 		if _, err := decoder.Token(); err != nil {
 			return unreadable{Line: at, Rule: err.Error()}
@@ -56,22 +54,6 @@ func (p *reading) json(data []byte) error {
 		return unreadable{Rule: expectServices}
 	}
 	return nil
-}
-
-// jsonItem reads one element of the list, which begins on the line.
-func (p *reading) jsonItem(raw []byte, line int) {
-	key := p.digests.of(raw)
-	if known, ok := p.find(key); ok && p.recall(known, line) {
-		return
-	}
-	if service := catalogentry.Usual(simpleyaml.JSON(string(raw)), p.policy); service != nil && p.take(service, line, key) {
-		return
-	}
-	if len(raw) > maxPiece {
-		p.decode(tooLarge(line, len(raw)), line, nil)
-		return
-	}
-	p.decode(catalogentry.FromJSON(raw, line), line, &key)
 }
 
 // brokenJSON returns what is wrong with data, which is not valid JSON.

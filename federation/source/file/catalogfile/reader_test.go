@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,23 +27,12 @@ func read(r *Reader, data []byte) (Catalog, error) {
 	return r.Read(bytes.NewReader(data), int64(len(data)), never)
 }
 
-// asDocument reads a catalog in YAML as one document.
-func asDocument(t *testing.T, data []byte) Catalog {
-	t.Helper()
-	p := newReading(NewReader(wire.Policy{}), never)
-	catalog, err := p.result(p.document(data, problem.Problem{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return catalog
-}
-
 func diffCatalogs(want, got Catalog) string {
 	return cmp.Diff(want, got, cmp.Comparer(func(a, b *wire.Encoded) bool { return a.Equal(b) }))
 }
 
-// plainTexts are catalogs in the plain form, and what comes near to it.
-var plainTexts = []string{
+// yamlTexts are catalogs in YAML, right and wrong ones.
+var yamlTexts = []string{
 	webYAML,
 	"services:\n- name: a\n  fqdn: a.example\n" + rest + "- name: b\n  fqdn: b.example\n" + rest,
 	"# first\n\n---\nservices: # of ours\n  # one\n  - name: a\n    fqdn: a.example\n    endpoints: [{address: 192.0.2.1, port: 80}]\n" +
@@ -71,32 +62,20 @@ var plainTexts = []string{
 	"#\x01\nservices: # \x7f\n- name: a",
 }
 
-func TestPlainFormSaysWhatTheDocumentSays(t *testing.T) {
-	for _, text := range plainTexts {
-		if diff := diffCatalogs(asDocument(t, []byte(text)), Parse([]byte(text), wire.Policy{})); diff != "" {
-			t.Errorf("%q as a document and service by service (-document +plain):\n%s", text, diff)
-		}
-	}
-}
-
-func FuzzPlainForm(f *testing.F) {
-	for _, text := range plainTexts {
+// FuzzReader reads a file twice: what is remembered of it, and what it says as a stream
+// of single bytes, is the same.
+func FuzzReader(f *testing.F) {
+	for _, text := range append(yamlTexts, lineTexts...) {
 		f.Add([]byte(text))
 	}
+	f.Add([]byte(webJSON))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if json.Valid(data) {
-			return
-		}
 		r := NewReader(wire.Policy{})
 		got, err := read(r, data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := diffCatalogs(asDocument(t, data), got); diff != "" {
-			t.Errorf("as a document and service by service (-document +plain):\n%s", diff)
-		}
-		// What is remembered is the same again.
-		again, err := read(r, data)
+		again, err := r.Read(iotest.OneByteReader(bytes.NewReader(data)), 0, never)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,6 +83,46 @@ func FuzzPlainForm(f *testing.F) {
 			t.Errorf("for the first and the second time (-first +second):\n%s", diff)
 		}
 	})
+}
+
+// lineTexts are JSON lines, right and wrong ones.
+var lineTexts = []string{
+	webLine + "\n",
+	"\n \r\n" + webLine + "\r\n\n" + strings.Replace(webLine, "web", "other", 2),
+	webLine + webLine + "\n",
+	webLine[:20] + "\n" + webLine + "\n",
+	webLine + "\n[]\n\"a\"\nnull\n{}\n# a\n" + webLine,
+	`{"name":"a","name":"b","fqdn":7,"x":{},"endpoints":[{}]}`,
+}
+
+const webLine = `{"name":"web","fqdn":"web.example","endpoints":[{"address":"192.0.2.1","port":80}],"instances":[{"id":"-","protocol":"TCP"}]}`
+
+func TestJSONLines(t *testing.T) {
+	other := strings.Replace(webLine, "web", "other", 2)
+	c := Parse([]byte("\n"+webLine+"\r\n\n"+other), wire.Policy{})
+	warning := " will have no DNS name of its own: label begins or ends with '-'"
+	if diff := cmp.Diff([]string{`2: service "web": instances[0].id: "-"` + warning, `4: service "other": instances[0].id: "-"` + warning}, lines(c.Warnings)); diff != "" {
+		t.Errorf("unexpected warnings (-want +got):\n%s", diff)
+	}
+	if len(c.Services) != 2 || c.Err() != nil {
+		t.Errorf("%d services, %v, expected 2", len(c.Services), c.Err())
+	}
+	wrong := webLine + "\n" + webLine + "\n" + other[:40] + "\n\n" + other + " {}\n[]\n" +
+		`{"name":"c","endpoints":[{"port":"x"}],"nam":1}` + "\n"
+	want := []string{
+		`2: service "web": name: the service on line 1 has the same name; a name stands for one service`,
+		"3: service services[2]: unexpected end of JSON input; a line holds one service",
+		"5: service services[3]: invalid character '{' after top-level value; a line holds one service",
+		"6: service services[4]: a service must be a mapping",
+		`7: service "c": there is no field "nam"`,
+		`7: service "c": endpoints[0].port: must be a whole number from 0 on, not "x"`,
+		`7: service "c": fqdn: required`,
+		`7: service "c": endpoints[0].address: required`,
+		`7: service "c": instances: at least one is required`,
+	}
+	if diff := cmp.Diff(want, lines(Parse([]byte(wrong), wire.Policy{}).Problems)); diff != "" {
+		t.Errorf("unexpected problems (-want +got):\n%s", diff)
+	}
 }
 
 // dashless is a catalog whose dashes were lost, but for the first.
@@ -202,8 +221,8 @@ func TestBrokenCatalogTakesBoundedMemoryAndText(t *testing.T) {
 func TestServiceTooLargeIsAProblem(t *testing.T) {
 	long := strings.Repeat("x", maxPiece)
 	for name, text := range map[string]string{
-		"YAML": "services:\n- name: a\n- name: b\n  description: " + long + "\n- name: c\n",
-		"JSON": "{\"services\": [{\"name\": \"a\"},\n\n{\"name\": \"" + long + "\"}]}",
+		"JSON":       "{\"services\": [{\"name\": \"a\"},\n\n{\"name\": \"" + long + "\"}]}",
+		"JSON lines": "{\"name\": \"a\"}\n\n{\"name\": \"" + long + "\"}\n{\"name\": \"b\"}",
 	} {
 		c := Parse([]byte(text), wire.Policy{})
 		if !slices.ContainsFunc(c.Problems, func(p problem.Problem) bool {
@@ -212,40 +231,61 @@ func TestServiceTooLargeIsAProblem(t *testing.T) {
 			t.Errorf("%s: problems are %q", name, lines(c.Problems))
 		}
 	}
+}
+
+func TestYAMLTooLargeIsAProblem(t *testing.T) {
+	text := catalogFile("a 1") + "#"
+	text += strings.Repeat("x", MaxYAML-len(text))
+	if c := Parse([]byte(text), wire.Policy{}); len(c.Services) != 1 || c.Err() != nil {
+		t.Errorf("%d services in %d bytes, %v, expected one", len(c.Services), len(text), c.Err())
+	}
+	text += "x"
+	if c := ParseAnySize([]byte(text), wire.Policy{}); len(c.Services) != 1 || c.Err() != nil {
+		t.Errorf("%d services in %d bytes without a limit, %v, expected one", len(c.Services), len(text), c.Err())
+	}
+	const large = "0: a catalog in YAML may have 16777216 bytes; make a larger one JSON lines, one service a line, with" +
+		" 'federationctl convert FILE >catalog.jsonl'"
 	for _, tt := range []struct{ name, text, want string }{
-		{"not plain", "version: 1\nservices: [{description: " + long + "}]\n", "0: a catalog of more than 8388608 bytes must be JSON, or the line"},
-		{"mistake", "services:\n- name: a\n- name: 'b\n- description: " + long + "\n", "4: found unexpected end of stream; a catalog of more than"},
-		{"JSON with a comma too many", "{\"services\": [{\"name\": \"" + long + "\"},\n]}", "2: invalid character ']' looking for beginning of value"},
+		{"YAML", text, large},
+		{"list", "[" + text, large},
+		{"JSON with a comma too many", "{\"services\": [{\"name\": \"" + strings.Repeat("x", MaxYAML) + "\"},\n]}", "2: invalid character ']' looking for beginning of value"},
 	} {
 		c := Parse([]byte(tt.text), wire.Policy{})
-		if len(c.Problems) != 1 || !strings.HasPrefix(lines(c.Problems)[0], tt.want) {
-			t.Errorf("%s: problems are %q, expected one: %s", tt.name, lines(c.Problems), tt.want)
+		if diff := cmp.Diff([]string{tt.want}, lines(c.Problems)); diff != "" {
+			t.Errorf("%s: unexpected problems (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }
 
 // TestEditDecodesWhatChanged reads versions of a file with one reader.
 func TestEditDecodesWhatChanged(t *testing.T) {
-	version := func(jsonFile bool, services ...string) []byte {
+	version := func(form string, services ...string) []byte {
 		text := catalogFile(services...)
-		if jsonFile {
-			var value any
-			if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-				t.Fatal(err)
-			}
-			data, err := json.MarshalIndent(value, "", " ")
+		if form == "YAML" {
+			return []byte(text)
+		}
+		var value struct{ Services []any }
+		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+			t.Fatal(err)
+		}
+		var data []byte
+		for _, service := range value.Services {
+			line, err := json.Marshal(service)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return data
+			data = append(append(data, line...), '\n')
 		}
-		return []byte(text)
+		if form == "JSON" {
+			data = []byte(`{"services": [` + strings.ReplaceAll(strings.TrimSpace(string(data)), "\n", ",\n") + "]}")
+		}
+		return data
 	}
-	for _, jsonFile := range []bool{false, true} {
+	for _, form := range []string{"YAML", "JSON", "JSON lines"} {
 		r := NewReader(wire.Policy{})
 		services := func(services ...string) []*wire.Encoded {
 			t.Helper()
-			c, err := read(r, version(jsonFile, services...))
+			c, err := read(r, version(form, services...))
 			if err != nil || c.Err() != nil {
 				t.Fatal(err, c.Err())
 			}
@@ -254,17 +294,17 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 		first := services("a 1", "b 1", "c 1")
 		second := services("a 1", "b 2", "c 1")
 		if first[0] != second[0] || first[2] != second[2] || first[1].Equal(second[1]) {
-			t.Errorf("JSON %t: the services are not the same but for the second", jsonFile)
+			t.Errorf("%s: the services are not the same but for the second", form)
 		}
 		if c, err := read(r, []byte("services:\n- name: a\n")); err != nil || c.Err() == nil {
-			t.Errorf("JSON %t: %v, %v, expected a problem", jsonFile, err, c.Err())
+			t.Errorf("%s: %v, %v, expected a problem", form, err, c.Err())
 		}
 		third := services("c 1", "a 1")
 		if third[0] != first[2] || third[1] != first[0] {
-			t.Errorf("JSON %t: the services were decoded again after a broken version", jsonFile)
+			t.Errorf("%s: the services were decoded again after a broken version", form)
 		}
-		if len(r.known.services) != 2 {
-			t.Errorf("JSON %t: %d services are remembered, expected those of the last version", jsonFile, len(r.known.services))
+		if len(r.known) != 2 {
+			t.Errorf("%s: %d services are remembered, expected those of the last version", form, len(r.known))
 		}
 	}
 }
@@ -273,7 +313,8 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 func TestEditMovesWarnings(t *testing.T) {
 	r := NewReader(wire.Policy{})
 	doubtful := strings.Replace(catalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
-	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1)} {
+	within := strings.Replace(doubtful, "\n  instances", "\n\n  instances", 1)
+	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1), within} {
 		got, err := read(r, []byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -287,10 +328,59 @@ func TestEditMovesWarnings(t *testing.T) {
 
 func TestReadEndsWithItsContext(t *testing.T) {
 	stop := errors.New("enough")
-	for _, text := range []string{catalogFile("a 1"), "services: [a]", `{"services": [1]}`} {
+	for _, text := range []string{catalogFile("a 1"), "services: [a]", `{"services": [1]}`, `{"name": 1}`} {
 		_, err := NewReader(wire.Policy{}).Read(strings.NewReader(text), 0, func() error { return stop })
 		if !errors.Is(err, stop) {
 			t.Errorf("%s: error is %v, expected %v", text, err, stop)
+		}
+	}
+}
+
+// endless gives the same text again and again.
+type endless struct {
+	text []byte
+	left int // bytes
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.left <= 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), e.left)], e.text)
+	e.left -= n
+	return n, nil
+}
+
+// What is no service takes no memory, however long it is.
+func TestBadStreamTakesBoundedMemory(t *testing.T) {
+	const size, large = 8 * maxPiece, "a catalog in YAML may have 16777216 bytes"
+	for name, tt := range map[string]struct{ begin, again, want string }{
+		"one line":         {"{\"name\": \"", "x", "has 67108874 bytes, the limit is 8388608"},
+		"lines":            {"services:\n- ", "xxxxxxx\n", large},
+		"comment":          {"#", "x", large},
+		"spaces":           {"", " ", large},
+		"no byte of a key": {"", "\x00", large},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		source := io.MultiReader(strings.NewReader(tt.begin), &endless{bytes.Repeat([]byte(tt.again), 4096), size})
+		c, err := NewReader(wire.Policy{}).Read(source, size, never)
+		runtime.ReadMemStats(&after)
+		if err != nil || c.Err() == nil || !strings.Contains(c.Err().Error(), tt.want) {
+			t.Errorf("%s: %v, %v, expected that it %s", name, err, c.Err(), tt.want)
+		}
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 2*MaxYAML {
+			t.Errorf("%s: %d bytes were allocated, expected %d at most", name, allocated, 2*MaxYAML)
+		}
+	}
+}
+
+func TestReadFailsAsItsSource(t *testing.T) {
+	broken := errors.New("disk error")
+	for _, text := range []string{"", catalogFile("a 1"), webJSON, webLine + "\n", strings.Repeat(webLine+"\n", 1000)} {
+		source := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
+		if _, err := NewReader(wire.Policy{}).Read(source, 0, never); !errors.Is(err, broken) {
+			t.Errorf("%.20s: error is %v, expected %v", text, err, broken)
 		}
 	}
 }

@@ -2,16 +2,16 @@
 // in the protobuf JSON mapping of FederatedService. It returns the service, or
 // everything that is wrong with it, each with its line.
 //
-// The mapping is read by hand after protojson or package wire has found a mistake, as
-// they stop at the first one. It also is where a YAML file has none: to turn each
-// service into JSON for protojson takes 43 % more allocations (BenchmarkParse of
-// package catalogfile).
+// protojson and package wire read the service. As they stop at the first mistake, what
+// is wrong with a service is looked for by hand once they have found one.
 package catalogentry
 
 import (
 	"encoding/json"
+	"errors"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
@@ -24,55 +24,85 @@ type Entry struct {
 	line   int          // on which it begins
 	offset int          // of the lines of node in the file
 	node   *yaml.Node   // where its fields stand; in a JSON file nil until someone asks
-	value  any          // of the types of encoding/json, and int
-	json   []byte       // its text in a JSON file, nil in others
-	broken problem.List // why it has no value
+	json   []byte       // what it says; nil if broken says something
+	broken problem.List // why it cannot be read
 }
 
 // FromYAML returns the entry that a node is.
 func FromYAML(node *yaml.Node, x *problem.Expander) *Entry {
+	e := &Entry{line: node.Line + x.Offset(), offset: x.Offset(), node: node}
 	value, broken := x.Value(node)
-	return &Entry{line: node.Line + x.Offset(), offset: x.Offset(), node: node, value: value, broken: broken}
-}
-
-// FromJSON returns the entry that data is, which is valid JSON and begins on the
-// line.
-func FromJSON(data []byte, line int) *Entry {
-	e := &Entry{line: line, json: data}
-	if err := json.Unmarshal(data, &e.value); err != nil {
-		return Broken(line, err.Error()) // such as a number that is too large
+	if e.broken = broken; len(broken.Kept) > 0 {
+		return e
+	}
+	var err error
+	if e.json, err = json.Marshal(value); err != nil {
+		return Broken(e.line, err.Error())
 	}
 	return e
 }
+
+// FromJSON returns the entry that data is, which begins on the line.
+func FromJSON(data []byte, line int) *Entry { return &Entry{line: line, json: data} }
 
 // Broken returns an entry that begins on the line and cannot be read.
 func Broken(line int, rule string) *Entry {
 	return &Entry{line: line, broken: problem.List{Kept: []problem.Problem{{Line: line, Rule: rule}}}}
 }
 
+// JSON returns what the entry says, which is nothing if it cannot be read. Entries that
+// say the same spell the same service.
+func (e *Entry) JSON() []byte { return e.json }
+
 // Service returns the service that the entry spells, if a consumer with that policy
 // would take it. Otherwise it returns nil and adds to found what is wrong, which is
 // one thing at least, and everything where there is room. Place names the entry
 // where it has no name of its own, such as services[2].
 func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *federation.Service {
-	if len(e.broken.Kept) > 0 {
-		for _, p := range e.broken.Kept {
-			p.Service = place
-			found.Add(p)
+	if len(e.broken.Kept) == 0 {
+		var message typespb.FederatedService
+		if protojson.Unmarshal(e.json, &message) == nil {
+			if service, err := wire.DecodeService(&message, policy); err == nil {
+				return service
+			}
 		}
-		found.More += e.broken.More
-		return nil
 	}
-	object, ok := e.value.(map[string]any)
-	if !ok {
-		found.Add(problem.Problem{Line: e.line, Service: place, Rule: "a service must be a mapping"})
-		return nil
+	if found.Full() {
+		found.More++ // without looking for what it is
+	} else {
+		e.explain(place, policy, found)
+	}
+	return nil
+}
+
+// explain adds to found what is wrong with the entry.
+func (e *Entry) explain(place string, policy wire.Policy, found *problem.List) {
+	broken := e.broken
+	var value any
+	if len(broken.Kept) == 0 {
+		if err := json.Unmarshal(e.json, &value); err != nil { // such as a number that is too large
+			rule := err.Error()
+			if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+				rule += "; a line holds one service" // as in no other form broken JSON becomes an entry
+			}
+			broken = Broken(e.line, rule).broken
+		}
+	}
+	object, ok := value.(map[string]any)
+	if len(broken.Kept) == 0 && !ok {
+		broken = Broken(e.line, "a service must be a mapping").broken
+	}
+	for _, p := range broken.Kept {
+		p.Service = place
+		found.Add(p)
+	}
+	if found.More += broken.More; len(broken.Kept) > 0 {
+		return
 	}
 	label := place
 	if name, ok := object["name"].(string); ok && name != "" {
 		label = federation.Quote(name)
 	}
-	before := len(found.Kept) + found.More
 	report := func(at, field, rule string) {
 		if found.Full() {
 			found.More++ // without looking for the line
@@ -81,14 +111,11 @@ func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *
 		found.Add(problem.Problem{Line: e.Line(at), Service: label, Field: field, Rule: rule})
 	}
 	var message typespb.FederatedService
-	var left map[string]bool // paths of what was left out, as it has the wrong type
-	if e.json != nil || !fill(message.ProtoReflect(), object) {
-		var ok bool
-		if left, ok = e.fillSlowly(&message, object, report); !ok {
-			return nil
-		}
+	left, ok := e.fill(&message, object, report)
+	if !ok {
+		return
 	}
-	service, err := wire.DecodeService(&message, policy)
+	_, err := wire.DecodeService(&message, policy)
 	switch {
 	case err != nil && found.Full():
 		found.More++
@@ -99,10 +126,6 @@ func (e *Entry) Service(place string, policy wire.Policy, found *problem.List) *
 			}
 		}
 	}
-	if len(found.Kept)+found.More > before {
-		return nil
-	}
-	return service
 }
 
 // within reports whether the path of a field is one of paths, or below one.

@@ -13,14 +13,17 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
 
-// document reads any catalog in YAML, after making one tree of all of it. hint says
-// why the catalog is not in the plain form.
-func (p *reading) document(data []byte, hint problem.Problem) error {
-	if len(data) > maxPiece {
+// errTooLarge is what is said of a catalog in YAML that is larger than it may be.
+var errTooLarge = unreadable{Rule: fmt.Sprintf("a catalog in YAML may have %d bytes; make a larger one JSON lines, one service a line, with"+
+	" 'federationctl convert FILE >catalog.jsonl'", MaxYAML)}
+
+// yaml reads a catalog in YAML, which becomes one tree.
+func (p *reading) yaml(data []byte) error {
+	if int64(len(data)) > p.maxYAML {
 		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 			return unreadable(brokenJSON(data))
 		}
-		return notPlain(hint)
+		return errTooLarge
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, next yaml.Node
@@ -44,19 +47,9 @@ func (p *reading) document(data []byte, hint problem.Problem) error {
 		if done, err := p.done(); done {
 			return err
 		}
-		p.decode(catalogentry.FromYAML(node, x), 0, nil)
+		p.service(catalogentry.FromYAML(node, x))
 	}
 	return nil
-}
-
-// notPlain returns why a catalog that is too large for one tree cannot be read.
-func notPlain(hint problem.Problem) error {
-	if hint.Rule != "" {
-		hint.Rule += "; "
-	}
-	hint.Rule += fmt.Sprintf("a catalog of more than %d bytes must be JSON, or the line 'services:' and then a list in which"+
-		" the '-' of each service stands in one column", maxPiece)
-	return unreadable(hint)
 }
 
 // servicesOf returns the list of services of a catalog.

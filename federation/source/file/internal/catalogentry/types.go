@@ -9,120 +9,36 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 )
 
-// fill sets the fields of message to the values of object, and reports whether it
-// could: every key must be the name of a field, no field may be there twice, and each
-// value must have the type that the protobuf JSON mapping gives it. After a failure
-// the message is half filled.
-func fill(message protoreflect.Message, object map[string]any) bool {
-	var seen uint64 // fields, by their numbers
-	for key, value := range object {
-		field := fieldOf(message.Descriptor(), key)
-		if field == nil {
-			return false
-		}
-		if value == nil {
-			continue
-		}
-		bit := uint64(1) << field.Number()
-		if seen&bit != 0 {
-			return false // under both of its names
-		}
-		seen |= bit
-		switch {
-		case field.IsMap():
-			pairs, ok := value.(map[string]any)
-			if !ok {
-				return false
-			}
-			target := message.Mutable(field).Map()
-			for key, value := range pairs {
-				text, ok := value.(string)
-				if !ok || !utf8.ValidString(key) || !utf8.ValidString(text) {
-					return false
-				}
-				target.Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(text))
-			}
-		case field.IsList():
-			elements, ok := value.([]any)
-			if !ok {
-				return false
-			}
-			target := message.Mutable(field).List()
-			for _, element := range elements {
-				switch element := element.(type) {
-				case string:
-					if field.Message() != nil || !utf8.ValidString(element) {
-						return false
-					}
-					target.Append(protoreflect.ValueOfString(element))
-				case map[string]any:
-					if field.Message() == nil || !fill(target.AppendMutable().Message(), element) {
-						return false
-					}
-				default:
-					return false
-				}
-			}
-		case field.Kind() == protoreflect.StringKind:
-			text, ok := value.(string)
-			if !ok || !utf8.ValidString(text) {
-				return false
-			}
-			message.Set(field, protoreflect.ValueOfString(text))
-		default:
-			number, ok := value.(int)
-			if !ok || number < 0 || number > math.MaxUint32 {
-				return false
-			}
-			message.Set(field, protoreflect.ValueOfUint32(uint32(number)))
-		}
-	}
-	return true
-}
-
-// fillSlowly fills the message with what protojson makes of the entry. It reports
-// fields that do not exist or have the wrong type, and returns the paths of those
-// that it left out for their type. When protojson refuses the entry for another
+// fill fills the message with what protojson makes of the entry, whose value is object.
+// It reports fields that do not exist or have the wrong type, and returns the paths of
+// those that it left out for their type. When protojson refuses the entry for another
 // reason, it reports that reason and returns false.
-func (e *Entry) fillSlowly(
+func (e *Entry) fill(
 	message *typespb.FederatedService, object map[string]any, report func(at, field, rule string),
 ) (left map[string]bool, ok bool) {
-	proto.Reset(message)
 	descriptor := message.ProtoReflect().Descriptor()
 	unknownFields(object, descriptor, "", func(path, key string) {
 		report(path+"."+key, path, "there is no field "+federation.Quote(key))
 	})
-	data := e.json
-	if data == nil {
-		var err error
-		if data, err = json.Marshal(object); err != nil {
-			report("", "", err.Error())
-			return nil, false
-		}
-	}
 	options := protojson.UnmarshalOptions{DiscardUnknown: true}
-	err := options.Unmarshal(data, message)
+	err := options.Unmarshal(e.json, message)
 	if err == nil {
 		return nil, true
 	}
-	var values map[string]any // of the types of JSON, whatever the file is
-	_ = json.Unmarshal(data, &values)
 	left = make(map[string]bool)
-	misfits(values, descriptor, "", func(path, rule string) {
+	misfits(object, descriptor, "", func(path, rule string) {
 		left[path] = true
 		report(path, path, rule)
 	})
-	rest, failure := json.Marshal(values)
+	rest, failure := json.Marshal(object)
 	if len(left) == 0 || failure != nil || options.Unmarshal(rest, message) != nil {
 		report("", "", decodeRule(err))
 		return nil, false

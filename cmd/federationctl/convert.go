@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/inspect"
+	"github.com/hamlet-federation/coredns-federation/federation/source/file/catalogfile"
+)
+
+func convertCommand() *cobra.Command {
+	format, limit := "jsonl", size(catalogfile.DefaultLimit)
+	command := &cobra.Command{
+		Use:     "convert FILE",
+		Short:   "Convert a catalog file into JSON lines, YAML or JSON",
+		Long:    `convert writes a catalog as jsonl (JSON, one service a line), yaml or json, sorted by name and without comments.`,
+		Example: `  federationctl convert catalog.yaml >catalog.jsonl && federationctl lint catalog.jsonl`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, files []string) error {
+			if !slices.Contains(inspect.Formats, format) {
+				return fmt.Errorf("-o: %q is neither %s", format, strings.Join(inspect.Formats, " nor "))
+			}
+			catalog, err := inspect.ReadCatalog(files[0], int64(limit))
+			if err != nil {
+				return failure{err}
+			}
+			return printed(0, catalog.Dump(command.OutOrStdout(), format))
+		},
+		ValidArgsFunction: cobra.FixedCompletions(catalogExtensions, cobra.ShellCompDirectiveFilterFileExt),
+	}
+	command.Flags().StringVarP(&format, "output", "o", format, "`format`: "+strings.Join(inspect.Formats, " or "))
+	completeValues(command, "output", inspect.Formats)
+	maxCatalogFlag(command, &limit)
+	return command
+}
