@@ -57,6 +57,10 @@ const (
 
 	bufferSize = 256 << 10 // has room for most parts
 
+	// wasteLimit is how many times its size is read of a file in vain before the rest of it
+	// counts as damaged.
+	wasteLimit = 8
+
 	// maxFile is the size in bytes of the largest file that Load reads: several times
 	// what an owner may publish by default.
 	maxFile = 16 << 30
@@ -203,6 +207,7 @@ type decoder struct {
 	services uint64    // that the file has
 	read     uint64    // of those
 	ended    uint64    // how many services come up to the end of the last part
+	wasted   int64     // octets that were read for parts that were none
 }
 
 // next reads the next part that is whole. It fails with io.EOF when there is none.
@@ -213,6 +218,9 @@ func (d *decoder) next() error {
 		}
 		if part := d.part(); part != nil {
 			return d.take(part)
+		}
+		if d.wasted > wasteLimit*d.file.Size() { // an owner may have put marks into its services
+			return ErrCorrupt
 		}
 	}
 }
@@ -249,6 +257,8 @@ func (d *decoder) part() *snapshotpb.Part {
 	if limit.UnmarshalFrom(d.r, &frame) == nil && checksum(frame.GetPart()) == frame.GetChecksum() && proto.Unmarshal(frame.GetPart(), &part) == nil {
 		return &part
 	}
+	end, _ := d.file.Seek(0, io.SeekCurrent)
+	d.wasted += end - start
 	_, _ = d.file.Seek(start, io.SeekStart) // a position from which it was read
 	d.r.Reset(d.file)
 	return nil

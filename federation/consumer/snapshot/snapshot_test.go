@@ -447,6 +447,33 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
+// TestManyMarks decodes a file whose parts are none, each of them as long as the rest: what
+// it costs to find that out is in proportion to the file.
+func TestManyMarks(t *testing.T) {
+	none := append([]byte("fedsnap\x02"), 0x80, 0x80, 0x40) // a frame of 1 MiB
+	file := slices.Concat(encode(t, many(t, 100)), bytes.Repeat(none, 200_000))
+	r := &counting{Reader: bytes.NewReader(file)}
+	s, err := snapshot.Decode(r, int64(len(file)), snapshot.Options{Owner: owner})
+	if err != nil || len(s.Services) != 100 {
+		t.Errorf("decoded %v, failed with %v", s, err)
+	}
+	if most := 20 * len(file); r.octets > most {
+		t.Errorf("read %d octets of a file of %d", r.octets, len(file))
+	}
+}
+
+// counting counts what is read.
+type counting struct {
+	*bytes.Reader
+	octets int
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	n, err := c.Reader.ReadAt(p, off)
+	c.octets += n
+	return n, err
+}
+
 func TestEncodeFails(t *testing.T) {
 	t.Run("writer", func(t *testing.T) {
 		for _, s := range []*snapshot.Snapshot{example(t), many(t, 10_000)} {
