@@ -69,7 +69,7 @@ func formats() map[string]problem.Format {
 // noLabel is what breaks isLabel.
 const noLabel = "is not a name of up to 63 lower-case letters, digits and '-'"
 
-// is is the format of a text that is taken as it is written, if it is right.
+// is returns the format of a text that is taken as it stands in the file, if it is right.
 func is(rule string, right func(text string) bool) problem.Format {
 	return func(text string) (any, error) {
 		if !right(text) {
