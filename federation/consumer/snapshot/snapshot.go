@@ -57,10 +57,6 @@ const (
 
 	bufferSize = 256 << 10 // has room for most parts
 
-	// wasteLimit is how many times its size is read of a file in vain before the rest of it
-	// counts as damaged.
-	wasteLimit = 8
-
 	// maxFile is the size in bytes of the largest file that Load reads: several times
 	// what an owner may publish by default.
 	maxFile = 16 << 30
@@ -219,7 +215,7 @@ func (d *decoder) next() error {
 		if part := d.part(); part != nil {
 			return d.take(part)
 		}
-		if d.wasted > wasteLimit*d.file.Size() { // an owner may have put marks into its services
+		if d.wasted > 8*d.file.Size() { // an owner may have put marks into its services
 			return ErrCorrupt
 		}
 	}
@@ -257,8 +253,7 @@ func (d *decoder) part() *snapshotpb.Part {
 	if limit.UnmarshalFrom(d.r, &frame) == nil && checksum(frame.GetPart()) == frame.GetChecksum() && proto.Unmarshal(frame.GetPart(), &part) == nil {
 		return &part
 	}
-	end, _ := d.file.Seek(0, io.SeekCurrent)
-	d.wasted += end - start
+	d.wasted += d.at() + int64(d.r.Buffered()) - start
 	_, _ = d.file.Seek(start, io.SeekStart) // a position from which it was read
 	d.r.Reset(d.file)
 	return nil
