@@ -130,14 +130,14 @@ func TestConfigRelayOfOtherAddress(t *testing.T) {
 }
 
 // TestConfigRelayOfServer has a relay whose certificate is valid for servers only. What is
-// wrong is said by lint, and by the relay itself: the upstream does not say it.
+// wrong is said by lint, and by the relay itself: the owner does not say it.
 func TestConfigRelayOfServer(t *testing.T) {
 	origin := serveConfig(t, ownerText, map[string]string{"catalog.yaml": oneService("a")})
 	beginning, _, _ := strings.Cut(ownerText, "catalogs:")
 	relay := strings.NewReplacer("owner.pem", "server.pem", "owner-key.pem", "server-key.pem").Replace(beginning) +
 		"catalogs:\n- relay: {addresses: [\"" + origin.address + "\"], owner_ids: [\"" + pkiOwnerID + "\"]}\n"
 	file := write(t, filepath.Join(origin.dir, "relay.yaml"), relay)
-	want := filepath.Join(origin.dir, "server.pem") + ": warning: the certificate is not valid for clients (clientAuth), so the upstream of relay:" + pkiOwnerID + " refuses it;"
+	want := filepath.Join(origin.dir, "server.pem") + ": warning: the certificate is not valid for clients (clientAuth), so the owner that relay:" + pkiOwnerID + " follows refuses it;"
 	if code, stdout, _ := ctl(t, "lint", file); code != exitDone || !strings.Contains(stdout, want) {
 		t.Errorf("lint says, with exit code %d, expected %q:\n%s", code, want, stdout)
 	}

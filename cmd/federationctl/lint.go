@@ -42,7 +42,7 @@ fqdn, an endpoint that no instance selects, an instance that will have no DNS na
 of its own; a rule of exports that is never reached as an earlier one covers it,
 exports that are empty, an identity in allow.ids that no rule names, or one that a
 rule names and that may not subscribe; a registration without a store, or with an etcd
-elsewhere without TLS; a relay that knows its upstream by an IP address alone, or
+elsewhere without TLS; a relay that knows the owner that it follows by an IP address alone, or
 whose certificate is not valid for clients. With warnings alone the exit code is 0.
 
 The FILE - is standard input. Any other FILE must be a regular file.`,
@@ -206,10 +206,10 @@ func (l *linter) configuration(opened string, data []byte) {
 }
 
 // relay warns when the certificate of the owner cannot be that of a consumer of the
-// upstream of a relay. What cannot be used at all is for serve to tell.
+// owner that a relay follows. What cannot be used at all is for serve to tell.
 func (l *linter) relay(name string, files mtls.Files) {
 	if identity, err := mtls.Load(files, nil); err == nil && !identity.ForClients() {
-		fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the upstream of %s refuses it; have it issued for servers and clients\n", files.Cert, name)
+		fmt.Fprintf(l.stdout, "%s: warning: the certificate is not valid for clients (clientAuth), so the owner that %s follows refuses it; have it issued for servers and clients\n", files.Cert, name)
 	}
 }
 

@@ -197,7 +197,7 @@ func TestWhyRelay(t *testing.T) {
 		t.Errorf("the origin ended with exit code %d", code)
 	}
 	eventually(t, func() string {
-		if got := c.why("a.fed.example"); !strings.Contains(got, "upstream spiffe://federation.example/owner: stale") || !strings.Contains(got, "is away") {
+		if got := c.why("a.fed.example"); !strings.Contains(got, "follows spiffe://federation.example/owner: stale") || !strings.Contains(got, "is away") {
 			return got
 		}
 		return ""

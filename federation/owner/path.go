@@ -18,23 +18,23 @@ var ErrLoop = errors.New("the services have come through this catalog already")
 //
 // It fails with [ErrLoop] where the registry is one of them itself, and where there are
 // too many, and then the path stays as it was.
-func (r *Registry) SetPath(upstream wire.Path) error {
-	if err := r.CheckPath(upstream); err != nil {
+func (r *Registry) SetPath(path wire.Path) error {
+	if err := r.CheckPath(path); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hops = slices.Clone(upstream)
+	r.hops = slices.Clone(path)
 	return nil
 }
 
 // CheckPath returns the error of SetPath, and changes nothing.
-func (r *Registry) CheckPath(upstream wire.Path) error {
+func (r *Registry) CheckPath(path wire.Path) error {
 	switch {
-	case slices.Contains(upstream, r.hop):
+	case slices.Contains(path, r.hop):
 		return ErrLoop
-	case len(upstream) >= wire.MaxHops:
-		return fmt.Errorf("the services have come through %d owners, more than %d would have had them", len(upstream), wire.MaxHops-1)
+	case len(path) >= wire.MaxHops:
+		return fmt.Errorf("the services have come through %d owners, more than %d would have had them", len(path), wire.MaxHops-1)
 	}
 	return nil
 }

@@ -240,7 +240,7 @@ func (t *text) source(depth int, s *Source) {
 		t.registration(depth+1, s.Registration)
 	}
 	if s.Relay != nil {
-		t.followed(depth+1, "upstream "+word(s.Relay.ID), s.Relay)
+		t.followed(depth+1, "follows "+word(s.Relay.ID), s.Relay)
 	}
 }
 

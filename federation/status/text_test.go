@@ -280,7 +280,7 @@ func testStatus(role Role) *Status {
 			{Name: "programs", State: "current", Published: true, Services: 2, Hidden: 1, Refused: map[string]int{"name": 2}, Registration: &Registration{
 				Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true,
 			}},
-			{Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100, Relay: &lost},
+			{Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100, Relay: &lost},
 			{Name: "cluster", State: "waiting"},
 			{Name: "west", State: "current", Published: true, Services: 40, Held: 30, Release: now.Add(40 * time.Minute)},
 			{Name: "mesh", State: "away", Away: "connection refused", Published: true, Services: 10, Held: 10},

@@ -221,8 +221,8 @@ func TestWarningsOfRelays(t *testing.T) {
 
 // TestWarningsOfRelayOfV1Alpha1 checks rules for services that come by v1alpha1.
 func TestWarningsOfRelayOfV1Alpha1(t *testing.T) {
-	const endpoints = "11: catalogs[1].exports[0]: chooses endpoints by label, and those of an upstream that speaks v1alpha1 have none: it hides every service that it is for"
-	const sans = "12: catalogs[1].exports[1]: strips sans, without which consumers that speak v1alpha1, as this upstream does, cannot be told of a service: they are never told that their catalog is complete"
+	const endpoints = "11: catalogs[1].exports[0]: chooses endpoints by label, and those of an owner that speaks v1alpha1 have none: it hides every service that it is for"
+	const sans = "12: catalogs[1].exports[1]: strips sans, without which consumers that speak v1alpha1, as this owner does, cannot be told of a service: they are never told that their catalog is complete"
 	for api, want := range map[string][]string{"v1alpha1": {endpoints, sans}, "v1alpha2": nil} {
 		_, problems, warnings := config.Check(relaying(fmt.Sprintf(`{addresses: ["b.example:8008"], api: %s}
   exports:

@@ -69,17 +69,17 @@ func (r *reader) warnings(c Config) []problem.Problem {
 }
 
 // warnV1Alpha1 warns of rules that ask for what a relay cannot pass on, because the v1alpha1
-// of its upstream has no place for it.
+// of the owner that it follows has no place for it.
 func warnV1Alpha1(c Catalog, warnf func(rule int, format string, args ...any)) {
 	if !slices.ContainsFunc(c.Sources, func(s Source) bool { return s.Relay != nil && s.Relay.Version == wire.V1Alpha1 }) {
 		return
 	}
 	for i, rule := range c.Exports {
 		if len(rule.Rule.Endpoints) > 0 {
-			warnf(i, "chooses endpoints by label, and those of an upstream that speaks v1alpha1 have none: it hides every service that it is for")
+			warnf(i, "chooses endpoints by label, and those of an owner that speaks v1alpha1 have none: it hides every service that it is for")
 		}
 		if slices.Contains(rule.Rule.Strip, "sans") {
-			warnf(i, "strips sans, without which consumers that speak v1alpha1, as this upstream does, cannot be told of a service: they are never told that their catalog is complete")
+			warnf(i, "strips sans, without which consumers that speak v1alpha1, as this owner does, cannot be told of a service: they are never told that their catalog is complete")
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (p *Publisher) openRelay(ctx context.Context, s config.Source, serverName s
 		store = p.sharedFiles[path].Store(store)
 	}
 	if !p.identity.ForClients() {
-		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so upstreams refuse this relay; have it issued for servers and clients", "source", s.Name)
+		p.logger.Error("the certificate of the identity is not valid for clients (clientAuth), so owners refuse this relay; have it issued for servers and clients", "source", s.Name)
 	}
 	opened, err := relay.New(relay.Config{
 		Subscription: consumer.Subscription{

@@ -90,7 +90,7 @@ func owner() *fixed {
 						Registration: &status.Registration{Address: "[::]:8009", Nodes: 3, Providers: 2, Old: 1, Pending: 4, Convergence: 12, StoreAway: true},
 					},
 					{
-						Name: "up", State: "away", Away: "upstream is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100,
+						Name: "up", State: "away", Away: "the owner is stale", Since: ago(time.Hour), Lifetime: "24h0m0s", Published: true, Services: 100,
 						Relay: &status.FollowedOwner{ID: "o2:8008", State: "stale", Since: ago(time.Hour), Known: true, Lost: ago(time.Hour), Expires: noon.Add(23 * time.Hour), Retention: "24h0m0s", Services: 100, Stale: 100, Failure: "Unavailable: connection refused"},
 					},
 					{Name: "cluster", State: "waiting", Away: "its first state is not complete"},

@@ -78,7 +78,7 @@ func describe(serverName string) catalogDescs {
 		hidden:         ownerDesc(fixed, "source_hidden_services", "Services of a source that a source before it hides.", "source"),
 		refusedEntries: ownerDesc(fixed, "source_refused_entries", "Entries of the origin of a source that are not published, by the rule that they break.", "source", "rule"),
 
-		hops: ownerDesc(fixed, "relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the upstream does not say it.", "source"),
+		hops: ownerDesc(fixed, "relay_hops", "Through how many owners the services of a relay have come to it: 1 for those of the origin itself, and 0 where the followed owner does not say it.", "source"),
 
 		nodes:        ownerDesc(fixed, "registration_nodes", "Nodes that are registered.", "source"),
 		providers:    ownerDesc(fixed, "registration_providers", "Open streams of providers to this owner.", "source"),

@@ -122,11 +122,11 @@ func TestClasses(t *testing.T) {
 // TestRelays shows the subscription of a relay.
 func TestRelays(t *testing.T) {
 	away := source.SourceStatus{Name: "relay:b.example:8008", Published: true, Staying: true, Complete: true, Away: "Unavailable: \"gone\"", Since: time.Now()}
-	upstream := consumer.Status{Summary: catalog.Summary{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
+	followed := consumer.Status{Summary: catalog.Summary{State: catalog.Stale, Services: 9, Stale: 9}, Path: "b0,b1", Resumes: 2}
 	status := serve.Status{
 		Server:   owner.Stats{Catalogs: map[string]owner.CatalogStats{"b": {}}},
 		Catalogs: map[string]source.Status{"b": {Unavailable: "relay:b.example:8008 is away", Sources: []source.SourceStatus{away}}},
-		Relays:   map[string]map[string]consumer.Status{"b": {away.Name: upstream}},
+		Relays:   map[string]map[string]consumer.Status{"b": {away.Name: followed}},
 	}
 	get := func(path string) string {
 		response := httptest.NewRecorder()
@@ -137,7 +137,7 @@ func TestRelays(t *testing.T) {
 	if scraped := get("/metrics"); !strings.Contains(scraped, hops) {
 		t.Errorf("there is no line %s", hops)
 	}
-	for _, line := range []string{"\n    upstream b.example:8008: stale\n", "\n      9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times\n"} {
+	for _, line := range []string{"\n    follows b.example:8008: stale\n", "\n      9 services, 0 instances, 0 B, through 2 owners (b0,b1), resumed 2 times\n"} {
 		if page := get("/"); !strings.Contains(page, line) {
 			t.Errorf("the status page has no line %s:%s", line, page)
 		}
