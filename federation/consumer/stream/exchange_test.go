@@ -175,7 +175,7 @@ func TestContextIsFresh(t *testing.T) {
 			w.record("session", session)
 			return err
 		})
-		stop := w.run(w.config())
+		_, stop := w.run(w.config())
 		time.Sleep(10 * time.Minute)
 		stop()
 		sessions := w.details("session")

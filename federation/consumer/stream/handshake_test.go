@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
-	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
@@ -36,12 +35,12 @@ func reply(text string) func(net.Conn) {
 // and the reason is logged once. A failure of the network under it is tried again
 // as ever.
 func TestHandshakeFailureIsRetried(t *testing.T) {
-	pinned := func(t *testing.T, w *world, config *Config, id string) {
+	pinned := func(t *testing.T, w *world, id string) {
 		t.Helper()
 		parsed := must.Get(federation.ParseID(id))(t)
-		config.Identity = w.identity(func() credentials.TransportCredentials {
+		w.identity.Of = func(string) credentials.TransportCredentials {
 			return w.consumer.Client("owner.example", []federation.ID{parsed})
-		})
+		}
 	}
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, w *world, config *Config)
@@ -55,13 +54,13 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		"owner with the pinned identity": {
 			prepare: func(t *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)
-				pinned(t, w, config, "owner.example")
+				pinned(t, w, "owner.example")
 			},
 		},
 		"owner with another identity": {
 			prepare: func(t *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)
-				pinned(t, w, config, "spiffe://example.org/owner")
+				pinned(t, w, "spiffe://example.org/owner")
 			},
 			slow:   true,
 			remedy: "owner_id",
@@ -69,7 +68,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		},
 		"owner of another CA": {
 			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.owner = w.source(foreignAuthority(t), "owner.example")
+				w.owner = w.unknown("owner.example")
 				w.serve(ownerAddress, good)
 			},
 			slow:   true,
@@ -78,7 +77,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		},
 		"consumer of another CA": {
 			prepare: func(t *testing.T, w *world, _ *Config) {
-				w.consumer = w.source(foreignAuthority(t), "consumer.example")
+				w.consumer = w.unknown("consumer.example")
 				w.serve(ownerAddress, good)
 			},
 			slow:   true,
@@ -88,9 +87,9 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 		"consumer without certificate": {
 			prepare: func(_ *testing.T, w *world, config *Config) {
 				w.serve(ownerAddress, good)
-				config.Identity = w.identity(func() credentials.TransportCredentials {
+				w.identity.Of = func(string) credentials.TransportCredentials {
 					return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
-				})
+				}
 			},
 			slow:   true,
 			remedy: "admit the certificate of this consumer",
@@ -190,7 +189,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				w := newWorld(t)
 				config := w.config()
 				tc.prepare(t, w, &config)
-				stop := w.run(config)
+				_, stop := w.run(config)
 				time.Sleep(time.Hour)
 				stop()
 
@@ -212,7 +211,7 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 				if dialed < atLeast || dialed > atMost {
 					t.Errorf("%d attempts in an hour, want %d to %d", dialed, atLeast, atMost)
 				}
-				if lines := w.lines(); len(lines) != 1 || strings.Contains(lines[0], "remedy=") != (tc.remedy != "") || !strings.Contains(lines[0], tc.remedy) {
+				if lines := w.log.Lines(); len(lines) != 1 || strings.Contains(lines[0], "remedy=") != (tc.remedy != "") || !strings.Contains(lines[0], tc.remedy) {
 					t.Errorf("logged: %v", lines)
 				}
 				reason := lost[0]
@@ -222,11 +221,6 @@ func TestHandshakeFailureIsRetried(t *testing.T) {
 			})
 		})
 	}
-}
-
-func foreignAuthority(t *testing.T) *mtls.Authority {
-	t.Helper()
-	return must.Get(mtls.NewAuthority("foreign", 10*365*24*time.Hour))(t)
 }
 
 // tlsServer returns a server that ends the connection after the handshake.
@@ -287,7 +281,7 @@ func TestNoStream(t *testing.T) {
 func TestRefusalBeforeTheFirstWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.consumer = w.source(foreignAuthority(t), "consumer.example")
+		w.consumer = w.unknown("consumer.example")
 		w.accept(ownerAddress, func(conn net.Conn) {
 			_, _, _ = w.owner.Server().ServerHandshake(conn)
 		})

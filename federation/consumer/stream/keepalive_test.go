@@ -96,7 +96,7 @@ func TestTooManyPings(t *testing.T) {
 				t.Errorf("delay %d is %v, want %v", i, delay, minDelay)
 			}
 		}
-		lines := w.lines()
+		lines := w.log.Lines()
 		if len(lines) != 3 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
@@ -134,7 +134,7 @@ func TestTooManyPingsForEver(t *testing.T) {
 		})
 		w.run(w.config())
 		time.Sleep(time.Hour)
-		lines := strings.Join(w.lines(), "")
+		lines := strings.Join(w.log.Lines(), "")
 		if n := strings.Count(lines, "interval doubled"); n != 7 || !strings.Contains(lines, "keepalive=2h0m0s") {
 			t.Errorf("logged %d times:\n%s", n, lines)
 		}

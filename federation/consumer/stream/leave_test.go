@@ -40,16 +40,10 @@ func TestOwnerSeesTheEnd(t *testing.T) {
 				server := must.Get(owner.New(owner.Config{
 					Registry: registry, Credentials: w.owner.Server(), Logger: slog.New(slog.DiscardHandler),
 				}))(t)
-				listener, done := w.listen(ownerAddress), make(chan error, 1)
-				go func() { done <- server.Serve(t.Context(), listener) }()
-				t.Cleanup(func() {
-					if err := <-done; err != nil {
-						t.Error(err)
-					}
-				})
+				w.Serve(t, ownerAddress, server.Serve)
 				config := w.config()
 				config.Version = tc.version
-				stop := w.run(config)
+				_, stop := w.run(config)
 				for server.Stats().Catalogs[""].Consumers[tc.version] == 0 {
 					time.Sleep(time.Millisecond)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 // A configuration is checked, and its defaults are filled in.
@@ -15,7 +16,7 @@ func TestNew(t *testing.T) {
 	good := func() Config {
 		return Config{
 			Addresses: []string{"owner.example:8008", "[2001:db8::1]:8008"},
-			Identity:  identity{},
+			Identity:  &pki.Identity{},
 			Sink:      &world{},
 			Policy:    wire.Policy{},
 		}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,6 +25,7 @@ import (
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 // short is how long the certificates of these tests last, and when they are replaced:
@@ -47,24 +46,18 @@ type party struct {
 // party returns a party with a certificate of that lifetime.
 func (w *world) party(name string, lifetime time.Duration) *party {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	p := &party{w: w, name: name, files: mtls.Files{
-		Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt"),
-	}}
+	p := &party{w: w, name: name, files: pki.Files(w.t.TempDir())}
 	p.replace(lifetime)
-	source := must.Get(mtls.Load(p.files, nil))(w.t)
-	p.source = source
+	p.source = must.Get(mtls.Load(p.files, nil))(w.t)
 	return p
 }
 
 // replace gives the party a new certificate of that lifetime, from now on.
 func (p *party) replace(lifetime time.Duration) {
 	p.w.t.Helper()
-	issued, err := p.w.authority.Issue(mtls.Leaf{DNSNames: []string{p.name}, Lifetime: time.Hour + lifetime}) // counted from an hour before
-	if err != nil {
-		p.w.t.Fatal(err)
-	}
-	must.Do(p.w.t, issued.WriteFiles(p.files))
+	leaf := pki.Named(p.name)
+	leaf.Lifetime = time.Hour + lifetime // counted from an hour before
+	must.Do(p.w.t, must.Get(p.w.authority.Issue(leaf))(p.w.t).WriteFiles(p.files))
 	if p.source != nil {
 		p.source.Reload()
 	}
@@ -72,10 +65,15 @@ func (p *party) replace(lifetime time.Duration) {
 
 // as makes the party the consumer of the configuration.
 func (p *party) as(config *Config) {
-	config.Identity = identity{
-		credentials: func() credentials.TransportCredentials { return p.source.Client("owner.example", nil) },
-		changed:     p.source.Changed,
-	}
+	config.Identity = reloaded{mtls.Consumer{Source: p.source, ServerName: "owner.example"}}
+}
+
+// reloaded is an identity whose files are read when the test says so.
+type reloaded struct{ mtls.Consumer }
+
+func (reloaded) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
 // publisher is a real owner of one replica.
@@ -87,22 +85,14 @@ type publisher struct {
 // publish runs a real owner with the certificates of the party until the test ends.
 func (w *world) publish(address string, p *party) publisher {
 	w.t.Helper()
-	return w.publishOn(w.listen(address), p)
+	return w.publishOn(w.Listen(address), p)
 }
 
 func (w *world) publishOn(listener net.Listener, p *party) publisher {
 	w.t.Helper()
 	registry := owner.NewRegistry()
-	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.source.Server(), Logger: slog.New(slog.NewTextHandler(lockedWriter{w}, nil))}))(w.t)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			w.t.Errorf("Serve returns %v", err)
-		}
-	})
+	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: p.source.Server(), Logger: w.log.Logger()}))(w.t)
+	must.Run(w.t, func(ctx context.Context) error { return server.Serve(ctx, listener) })
 	return publisher{server, registry}
 }
 
@@ -136,7 +126,7 @@ func (w *world) oneStream() {
 
 // expiries returns the lines that say that a certificate cannot be renewed.
 func (w *world) expiries() (found []string) {
-	for _, line := range w.lines() {
+	for _, line := range w.log.Lines() {
 		if strings.Contains(line, "cannot be renewed") {
 			found = append(found, line)
 		}
@@ -433,7 +423,7 @@ func TestRenewalIsNotAnswered(t *testing.T) {
 				}, grpc.Creds(other.source.Server()))
 				config := w.config()
 				own.as(&config)
-				stop := w.run(config)
+				_, stop := w.run(config)
 				for range 3 {
 					time.Sleep(replaced)
 					other.replace(short)

@@ -159,7 +159,7 @@ func TestSlowReplicasAreHeard(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		// The reason is said once for each, and no more than that.
-		lines := w.lines()
+		lines := w.log.Lines()
 		if len(lines) != 3 || strings.Count(strings.Join(lines, ""), "says nothing") != 2 {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
@@ -236,13 +236,13 @@ func TestHandshakeHeals(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			right := w.consumer
-			w.consumer = w.source(foreignAuthority(t), "consumer.example")
+			w.consumer = w.unknown("consumer.example")
 			w.serve(ownerAddress, good)
 			w.run(w.config())
 			time.Sleep(3 * time.Hour)
 			synctest.Wait() // for those who read it
 			w.consumer = right
-			w.change()
+			w.identity.Change()
 			time.Sleep(time.Second)
 			if len(w.seen("applied")) != 1 {
 				t.Errorf("lost: %v", slices.Compact(w.details("lost")))

@@ -147,7 +147,7 @@ func TestAccepted(t *testing.T) {
 						t.Errorf("asked once more with %q", header)
 					}
 				}
-				if lines := w.lines(); len(lines) > 2 {
+				if lines := w.log.Lines(); len(lines) > 2 {
 					t.Errorf("logged:\n%s", strings.Join(lines, ""))
 				}
 			})
@@ -248,7 +248,7 @@ func TestUnwanted(t *testing.T) {
 		if lost := w.details("lost"); lost[0] != "header: it is a loop" {
 			t.Errorf("lost: %s", lost[0])
 		}
-		if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
+		if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "it is a loop") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
 	})
@@ -407,7 +407,7 @@ func TestRetryInfoAndCredentials(t *testing.T) {
 		w.run(w.config())
 		for range 100 {
 			time.Sleep(time.Second)
-			w.change()
+			w.identity.Change()
 		}
 		if n := len(w.seen("dialed")); n != 1 {
 			t.Errorf("%d attempts", n)

@@ -25,6 +25,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 // Every code with which an owner can end the stream. OK is a clean end.
@@ -60,7 +61,7 @@ func TestCodes(t *testing.T) {
 				if diff := cmp.Diff([]string{want}, w.details("parked")); diff != "" {
 					t.Errorf("-want +got:\n%s", diff)
 				}
-				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
+				if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "parked") || !strings.Contains(lines[0], "remedy=") {
 					t.Errorf("logged: %v", lines)
 				}
 			})
@@ -85,11 +86,11 @@ func TestParkedUntilIdentityChanges(t *testing.T) {
 			if n := len(w.seen("dialed")); n != i+1 {
 				t.Fatalf("%d attempts after %d changes", n, i)
 			}
-			w.change()
+			w.identity.Change()
 		}
 		admitted.Store(true)
 		time.Sleep(24 * time.Hour)
-		w.change()
+		w.identity.Change()
 		time.Sleep(time.Second)
 		if applied := w.details("applied"); len(applied) != 1 {
 			t.Errorf("applied: %v", applied)
@@ -103,7 +104,7 @@ func TestIdentityChangesDuringAttempt(t *testing.T) {
 		w := newWorld(t)
 		var once sync.Once
 		w.serve(ownerAddress, func(stream rdpb.DiscoveryService_EstablishStreamServer) error {
-			once.Do(w.change)
+			once.Do(w.identity.Change)
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
 		w.run(w.config())
@@ -121,13 +122,13 @@ func TestChangeShortensNoDelay(t *testing.T) {
 		stop := w.serve(ownerAddress, good)
 		w.run(w.config())
 		time.Sleep(time.Hour)
-		w.change()
+		w.identity.Change()
 		time.Sleep(time.Hour)
 		stop()
-		w.timesOut(ownerAddress)
+		w.TimesOut(ownerAddress)
 		for range 100 {
 			time.Sleep(5 * time.Second)
-			w.change()
+			w.identity.Change()
 		}
 		attempts := w.seen("dialed")
 		if n := len(attempts); n < 5 || n > 40 {
@@ -139,6 +140,11 @@ func TestChangeShortensNoDelay(t *testing.T) {
 	})
 }
 
+// unchanging is an identity that has nothing to say of changes.
+type unchanging struct{ *pki.Identity }
+
+func (unchanging) Changed() <-chan struct{} { return nil }
+
 func TestIdentityThatNeverChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -146,7 +152,7 @@ func TestIdentityThatNeverChanges(t *testing.T) {
 			return status.Error(codes.Unauthenticated, "who are you?")
 		})
 		config := w.config()
-		w.changed = nil
+		config.Identity = unchanging{w.identity}
 		w.run(config)
 		time.Sleep(24 * time.Hour)
 		if n := len(w.seen("dialed")); n != 1 {
@@ -178,7 +184,7 @@ func TestReplicas(t *testing.T) {
 		for range 10 {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.timesOut("b:1")
+				w.TimesOut("b:1")
 				w.serve("c:1", silent)
 				w.run(config(w))
 				time.Sleep(quickFor)
@@ -234,7 +240,7 @@ func TestReplicas(t *testing.T) {
 			if lost, parked := len(w.seen("lost")), len(w.seen("parked")); lost != 2 || parked != 1 {
 				t.Errorf("%d lost, %d parked", lost, parked)
 			}
-			w.change()
+			w.identity.Change()
 			time.Sleep(24 * time.Hour)
 			if n := len(w.seen("dialed")); n != 6 {
 				t.Errorf("%d attempts after a change, want 6", n)
@@ -254,7 +260,7 @@ func TestReplicas(t *testing.T) {
 			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 1 {
 				t.Errorf("%d attempts with the one that refused, want 1", n)
 			}
-			w.change()
+			w.identity.Change()
 			time.Sleep(time.Hour)
 			if n := strings.Count(strings.Join(w.details("dialed"), " "), "b:1"); n != 2 {
 				t.Errorf("%d attempts with the one that refused after a change, want 2", n)
@@ -307,15 +313,15 @@ func TestOutage(t *testing.T) {
 		takes                time.Duration // each attempt
 	}{
 		"refuses":   {refuses, maxQuickDelay, maxLaterDelay, maxLaterDelay, 0},
-		"times out": {func(w *world) { w.timesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
+		"times out": {func(w *world) { w.TimesOut(ownerAddress) }, maxDelay, maxDelay, maxDelay + connectTimeout, connectTimeout},
 		"ends streams": {func(w *world) {
 			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unavailable, "the catalog is not complete")
 			})
 		}, maxDelay, maxDelay, maxDelay, 0},
 		"refuses after it timed out": {func(w *world) {
-			w.timesOut(ownerAddress)
-			time.AfterFunc(outage-quickFor+time.Minute, func() { w.unlisten(ownerAddress) })
+			w.TimesOut(ownerAddress)
+			time.AfterFunc(outage-quickFor+time.Minute, func() { w.Forget(ownerAddress, nil) })
 		}, maxDelay, maxDelay, maxQuickDelay, connectTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -553,7 +559,7 @@ func TestUnreadableMessage(t *testing.T) {
 		if len(ended) < 13 || len(ended) > 50 || slices.ContainsFunc(ended, func(s string) bool { return s != "ResourceExhausted" }) {
 			t.Errorf("%d sessions ended with %v", len(ended), slices.Compact(ended))
 		}
-		lines := w.lines()
+		lines := w.log.Lines()
 		if len(lines) != 2 || !strings.Contains(lines[1], "raise max_message") {
 			t.Errorf("logged:\n%s", strings.Join(lines, ""))
 		}
@@ -599,7 +605,7 @@ func TestLog(t *testing.T) {
 		stop := w.serve(ownerAddress, good)
 		config := w.config()
 		config.Addresses = []string{ownerAddress, "other.example:8008"}
-		config.Logger = slog.New(slog.NewTextHandler(lockedWriter{w}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		config.Logger = slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		w.run(config)
 		time.Sleep(time.Hour)
 		stop()
@@ -623,7 +629,7 @@ func TestLog(t *testing.T) {
 			"level=WARN msg=\"not connected to owner, still trying\" address=other.example:8008 error=\"dial tcp: connection refused\" remedy=\"start the owner; if it runs, compare where it listens with the address here\"\n",
 			"level=DEBUG msg=\"owner is back\" address=owner.example:8008 after=5h0m",
 		}
-		lines := w.lines()
+		lines := w.log.Lines()
 		if len(lines) != len(want) {
 			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), strings.Join(lines, ""))
 		}
@@ -656,7 +662,7 @@ func TestLogOfRefusals(t *testing.T) {
 		})
 		w.run(w.config())
 		time.Sleep(2 * time.Minute)
-		text := strings.Join(w.lines(), "")
+		text := strings.Join(w.log.Lines(), "")
 		if n := strings.Count(text, "msg=\"message of owner refused\""); n != loglimit.PerMinute || len(w.seen("refused")) != 2000 ||
 			!strings.Contains(text, fmt.Sprintf("count=%d\n", 2000-loglimit.PerMinute)) || strings.Contains(text, "\x1b") {
 			t.Errorf("logged:\n%s", text)
@@ -745,7 +751,7 @@ func TestStop(t *testing.T) {
 				w := newWorld(t)
 				config := w.config()
 				tc.prepare(w, &config)
-				stop := w.run(config)
+				_, stop := w.run(config)
 				time.Sleep(500 * time.Millisecond)
 				before := time.Now()
 				stop()
@@ -767,22 +773,11 @@ func (blockingSink) Apply(ctx context.Context, _ []Update) ([]*federation.Invali
 	return nil, ctx.Err()
 }
 
-// begin runs a consumer until the test ends.
-func (w *world) begin(config Config) *Consumer {
-	w.t.Helper()
-	c := must.Get(New(config))(w.t)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = c.Run(ctx) })
-	w.t.Cleanup(func() { cancel(); running.Wait() })
-	return c
-}
-
 // Somebody who wants an attempt gets one at once, whatever the consumer waits for, but no
 // two of them in a second.
 func TestRetry(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
-		"after a backoff": func(w *world) { w.timesOut(ownerAddress) },
+		"after a backoff": func(w *world) { w.TimesOut(ownerAddress) },
 		"parked": func(w *world) {
 			w.serve(ownerAddress, func(rdpb.DiscoveryService_EstablishStreamServer) error {
 				return status.Error(codes.Unauthenticated, "who are you?")
@@ -795,7 +790,7 @@ func TestRetry(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				prepare(w)
-				c := w.begin(w.config())
+				c, _ := w.run(w.config())
 				var before int
 				for idle := time.Duration(0); idle < 5*time.Second; { // it waits for longer
 					time.Sleep(time.Second)
@@ -826,7 +821,7 @@ func TestRetry(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			stop := w.serve(ownerAddress, good)
-			c := w.begin(w.config())
+			c, _ := w.run(w.config())
 			time.Sleep(time.Minute)
 			c.Retry()
 			time.Sleep(time.Minute)
@@ -891,10 +886,10 @@ func TestParkedIsTriedAgain(t *testing.T) {
 				if n := len(w.seen("parked")); n != len(attempts) || n < 100 || w.seen("lost") != nil {
 					t.Errorf("%d attempts, %d parked, lost %v", len(attempts), n, w.details("lost"))
 				}
-				if lines := w.lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
+				if lines := w.log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "owner is parked: tried again in some minutes") {
 					t.Errorf("logged: %v", lines)
 				}
-				w.change() // which is not made to wait
+				w.identity.Change() // which is not made to wait
 				synctest.Wait()
 				if n := len(w.seen("dialed")); n != len(attempts)+1 {
 					t.Errorf("%d attempts at once after a change", n-len(attempts))

@@ -199,7 +199,7 @@ func TestVersionThatOwnerDoesNotSpeak(t *testing.T) {
 				if len(ended) < 5 || ended[0] != codes.Unimplemented.String() {
 					t.Errorf("sessions ended with %v", ended)
 				}
-				lines := w.lines()
+				lines := w.log.Lines()
 				if len(lines) != 1 || !strings.Contains(lines[0], "compare api with the version that the owner speaks") {
 					t.Errorf("the log is %q", lines)
 				}

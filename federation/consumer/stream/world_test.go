@@ -1,19 +1,13 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
@@ -29,6 +22,10 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 const ownerAddress = "owner.example:8008"
@@ -36,19 +33,20 @@ const ownerAddress = "owner.example:8008"
 // world is one consumer and its owners on a network in memory. It must be made
 // inside a bubble.
 type world struct {
+	network.Network
+
 	t         *testing.T
 	authority *mtls.Authority
 	owner     *mtls.Source // for owner.example
 	consumer  *mtls.Source
 	keyPair   *tls.Certificate // the owner's
+	identity  *pki.Identity
+	log       testlog.Buffer
 	start     time.Time
-
-	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener
-	changed   chan struct{}
-	records   []record
-	log       bytes.Buffer
 	apply     func(federation.Event) error // what the sink says, where it is not nil
+
+	mu      sync.Mutex
+	records []record // guarded by mu
 }
 
 // record is one call of the sink or the observer, or one dial.
@@ -60,30 +58,24 @@ type record struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 10*365*24*time.Hour))(t)
-	w := &world{
-		t:         t,
-		authority: authority,
-		start:     time.Now(),
-		listeners: make(map[string]*bufconn.Listener),
-		changed:   make(chan struct{}),
-	}
-	w.owner = w.source(authority, "owner.example")
-	issued := must.Get(authority.Issue(mtls.Leaf{DNSNames: []string{"owner.example"}}))(t)
+	w := &world{t: t, authority: pki.New(t), start: time.Now()}
+	w.owner = pki.Source(t, w.authority, pki.Named("owner.example"))
+	w.consumer = pki.Source(t, w.authority, pki.Named("consumer.example"))
+	w.identity = &pki.Identity{Of: func(string) credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) }}
+	issued := must.Get(w.authority.Issue(pki.Named("owner.example")))(t)
 	keyPair := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 	w.keyPair = &keyPair
-	w.consumer = w.source(authority, "consumer.example")
 	return w
 }
 
-// source returns a certificate signed by the authority for someone who trusts
-// the world's authority.
-func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
+// unknown returns a certificate signed by another authority, for someone who trusts the
+// world's authority.
+func (w *world) unknown(name string) *mtls.Source {
 	w.t.Helper()
-	issued := must.Get(authority.Issue(mtls.Leaf{Name: name, DNSNames: []string{name}}))(w.t)
+	authority := must.Get(mtls.NewAuthority("foreign", 10*365*24*time.Hour))(w.t)
+	issued := must.Get(authority.Issue(pki.Named(name)))(w.t)
 	issued.CA = w.authority.PEM()
-	dir := w.t.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+	files := pki.Files(w.t.TempDir())
 	must.Do(w.t, issued.WriteFiles(files))
 	return must.Get(mtls.Load(files, nil))(w.t)
 }
@@ -92,49 +84,19 @@ func (w *world) source(authority *mtls.Authority, name string) *mtls.Source {
 func (w *world) config() Config {
 	return Config{
 		Addresses: []string{ownerAddress},
-		Identity:  w.identity(func() credentials.TransportCredentials { return w.consumer.Client("owner.example", nil) }),
+		Identity:  w.identity,
 		Sink:      w,
 		Observer:  observer{w},
-		Logger:    slog.New(slog.NewTextHandler(lockedWriter{w}, nil)),
+		Logger:    w.log.Logger(),
 		Dial:      w.dial,
 	}
 }
 
-// identity is an Identity that changes when the test says so: see change. An
-// mtls.Consumer waits for the file system, which no bubble knows.
-type identity struct {
-	credentials func() credentials.TransportCredentials
-	changed     func() <-chan struct{}
-}
-
-func (i identity) Credentials(string) credentials.TransportCredentials { return i.credentials() }
-func (i identity) Changed() <-chan struct{}                            { return i.changed() }
-
-func (identity) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// identity returns one with the credentials.
-func (w *world) identity(credentials func() credentials.TransportCredentials) Identity {
-	return identity{credentials, w.currentChange}
-}
-
 // run runs a consumer until the test ends, or the returned function is called.
-func (w *world) run(config Config) (stop func()) {
+func (w *world) run(config Config) (c *Consumer, stop func()) {
 	w.t.Helper()
-	c := must.Get(New(config))(w.t)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run returns %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
+	c = must.Get(New(config))(w.t)
+	return c, must.Run(w.t, c.Run)
 }
 
 type handler func(rdpb.DiscoveryService_EstablishStreamServer) error
@@ -158,26 +120,17 @@ func (w *world) serve(address string, handler handler, options ...grpc.ServerOpt
 
 // listenAndServe starts an owner that has what the function registers, as serve does.
 func (w *world) listenAndServe(address string, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
-	listener := w.listen(address)
 	server := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(w.owner.Server()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minKeepalive}),
 	}, options...)...)
 	register(server)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	stop = sync.OnceFunc(func() {
-		w.unlisten(address)
-		server.Stop()
-		<-done
-	})
-	w.t.Cleanup(stop)
-	return stop
+	return w.Serve(w.t, address, network.GRPC(server))
 }
 
 // accept gives every connection to the function, in a goroutine of its own.
 func (w *world) accept(address string, talk func(net.Conn)) {
-	listener := w.listen(address)
+	listener := w.Listen(address)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -197,53 +150,9 @@ func (w *world) accept(address string, talk func(net.Conn)) {
 	})
 }
 
-func (w *world) listen(address string) *bufconn.Listener {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners[address] = bufconn.Listen(256 << 10)
-	return w.listeners[address]
-}
-
-// timesOut has connections to the address time out, until something listens there.
-func (w *world) timesOut(address string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners[address] = nil
-}
-
-func (w *world) unlisten(address string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.listeners, address)
-}
-
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.record("dialed", address)
-	w.mu.Lock()
-	listener, away := w.listeners[address]
-	w.mu.Unlock()
-	if listener == nil && away {
-		<-ctx.Done()
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
-	}
-	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	}
-	return listener.DialContext(ctx)
-}
-
-func (w *world) currentChange() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.changed
-}
-
-// change does what a change of the certificate files does.
-func (w *world) change() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	close(w.changed)
-	w.changed = make(chan struct{})
+	return w.Dial(ctx, address)
 }
 
 func (w *world) record(what, detail string) {
@@ -270,13 +179,6 @@ func (w *world) details(what string) (found []string) {
 		found = append(found, r.detail)
 	}
 	return found
-}
-
-// lines returns what was logged.
-func (w *world) lines() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(strings.Lines(w.log.String()))
 }
 
 func (w *world) Opened(context.Context) error {
@@ -340,14 +242,6 @@ func (o observer) Waiting(until time.Time) {
 
 func (o observer) Ended(code codes.Code) { o.w.record("ended", code.String()) }
 
-type lockedWriter struct{ w *world }
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return l.w.log.Write(p)
-}
-
 // subscription receives the initial request and returns the session's context.
 func subscription(stream rdpb.DiscoveryService_EstablishStreamServer) (string, error) {
 	message, err := stream.Recv()
@@ -408,15 +302,5 @@ func silent(stream rdpb.DiscoveryService_EstablishStreamServer) error {
 }
 
 func upsert(name string) federation.Event {
-	fqdn, err := federation.ParseFQDN(name + ".example")
-	address, err2 := federation.ParseAddress("192.0.2.1")
-	if err := errors.Join(err, err2); err != nil {
-		panic(err)
-	}
-	return federation.Event{Operation: federation.Upsert, Name: name, Service: &federation.Service{
-		Name:      name,
-		FQDN:      fqdn,
-		Endpoints: []federation.Endpoint{{Address: address, Port: 80}},
-		Instances: []federation.Instance{{ID: "i", Protocol: federation.HTTP}},
-	}}
+	return federation.Event{Operation: federation.Upsert, Name: name, Service: services.At(name+".example", "192.0.2.1")}
 }

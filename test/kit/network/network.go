@@ -4,12 +4,14 @@ package network
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"sync"
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
@@ -79,4 +81,15 @@ func (n *Network) Serve(t testing.TB, address string, serve func(context.Context
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// GRPC has Serve run a server of gRPC.
+func GRPC(server *grpc.Server) func(context.Context, net.Listener) error {
+	return func(ctx context.Context, listener net.Listener) error {
+		defer context.AfterFunc(ctx, server.Stop)()
+		if err := server.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil // ended before it began
+	}
 }
