@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // alone runs a relay alone, and returns the part that it fills.
@@ -25,7 +26,7 @@ func (w *world) alone(config relay.Config) *part {
 	config.Settle = 5 * time.Second
 	s := must.Get(relay.New(config))(w.t)
 	p := &part{}
-	w.runUntil(func(ctx context.Context) error {
+	must.Run(w.t, func(ctx context.Context) error {
 		s.Run(ctx, p)
 		return nil
 	})
@@ -83,7 +84,7 @@ hang`)
 func TestRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.origin(service("web.example", "192.0.2.1"), service("db.example", "gw.example"))
+		registry, _ := w.origin(services.At("web.example", "192.0.2.1"), services.At("db.example", "gw.example"))
 		w.relay("relay.example:1", relay.Config{}, originAddress)
 		w.relay("relay.example:2", relay.Config{}, "relay.example:1")
 		c := w.consumer("relay.example:2")
@@ -92,7 +93,7 @@ func TestRelay(t *testing.T) {
 		if got := status.Hops(); got != 3 {
 			t.Errorf("%d hops", got)
 		}
-		must.Get(registry.Upsert(service("web.example", "192.0.2.2")))(t)
+		must.Get(registry.Upsert(services.At("web.example", "192.0.2.2")))(t)
 		registry.Delete("db")
 		if took := await(t, "consumer", c.shown, "synced: web=192.0.2.2"); took > 0 {
 			t.Errorf("a change takes %v", took)
@@ -105,7 +106,7 @@ func TestRelay(t *testing.T) {
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, stop := w.origin(service("web.example", "192.0.2.1"), service("db.example", "gw.example"))
+		registry, stop := w.origin(services.At("web.example", "192.0.2.1"), services.At("db.example", "gw.example"))
 		first := w.relay("relay.example:1", relay.Config{}, originAddress)
 		await(t, "first relay", first.state, "2 services")
 		stop()
@@ -134,7 +135,7 @@ func TestSuccessor(t *testing.T) {
 func TestOriginIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.origin(service("web.example", "192.0.2.1"), service("old.example", "192.0.2.1"))
+		_, stop := w.origin(services.At("web.example", "192.0.2.1"), services.At("old.example", "192.0.2.1"))
 		first := w.relay("relay.example:1", relay.Config{}, originAddress)
 		second := w.relay("relay.example:2", relay.Config{}, "relay.example:1")
 		c := w.consumer("relay.example:2")
@@ -150,7 +151,7 @@ func TestOriginIsLost(t *testing.T) {
 			}
 		}
 		time.Sleep(30 * time.Minute)
-		w.origin(service("web.example", "192.0.2.2"))
+		w.origin(services.At("web.example", "192.0.2.2"))
 		await(t, "consumer", c.shown, "synced: web=192.0.2.2")
 		time.Sleep(time.Minute)
 		synced := slices.DeleteFunc(slices.Clone(c.states), func(state string) bool { return state != "synced" })
@@ -167,7 +168,7 @@ func TestOriginIsLost(t *testing.T) {
 func TestRetentionCountsFromTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.origin(service("web.example", "192.0.2.1"))
+		_, stop := w.origin(services.At("web.example", "192.0.2.1"))
 		w.relay("relay.example:1", relay.Config{}, originAddress)
 		w.relay("relay.example:2", relay.Config{}, "relay.example:1")
 		c := w.consumer("relay.example:2")
@@ -183,7 +184,7 @@ func TestRetentionCountsFromTheOrigin(t *testing.T) {
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stopOrigin := w.origin(service("web.example", "192.0.2.1"), service("old.example", "192.0.2.1"))
+		_, stopOrigin := w.origin(services.At("web.example", "192.0.2.1"), services.At("old.example", "192.0.2.1"))
 		config := relay.Config{}
 		config.Subscription.File = filepath.Join(t.TempDir(), "kept")
 		of := w.relay("relay.example:1", config, originAddress)
@@ -203,7 +204,7 @@ func TestRestart(t *testing.T) {
 		if got := c.shown(); got != "stale: old=192.0.2.1 web=192.0.2.1" {
 			t.Errorf("consumer is %q", got)
 		}
-		w.origin(service("web.example", "192.0.2.2"))
+		w.origin(services.At("web.example", "192.0.2.2"))
 		await(t, "consumer", c.shown, "synced: web=192.0.2.2")
 	})
 }
@@ -212,7 +213,7 @@ func TestRestart(t *testing.T) {
 func TestRenewalIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.origin(service("a.example", "192.0.2.1"), service("b.example", "192.0.2.1"))
+		registry, _ := w.origin(services.At("a.example", "192.0.2.1"), services.At("b.example", "192.0.2.1"))
 		of := w.relay("relay.example:1", relay.Config{MaxServices: 1}, originAddress)
 		c := w.consumer("relay.example:1")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1")
@@ -237,7 +238,7 @@ func TestRenewalIsNoLoss(t *testing.T) {
 func TestRenewalByAnotherWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.origin(service("a.example", "192.0.2.1"), service("b.example", "192.0.2.1"))
+		registry, _ := w.origin(services.At("a.example", "192.0.2.1"), services.At("b.example", "192.0.2.1"))
 		of := w.relay("relay.example:1", relay.Config{MaxServices: 1}, originAddress)
 		p := w.alone(relay.Config{MaxServices: 1})
 		c := w.consumer("relay.example:1")
@@ -264,7 +265,7 @@ func TestRenewalByAnotherWay(t *testing.T) {
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		registry, _ := w.origin(service("a.in.example", "192.0.2.1"), service("b.example", "192.0.2.1"), service("c.in.example", "127.0.0.1"))
+		registry, _ := w.origin(services.At("a.in.example", "192.0.2.1"), services.At("b.example", "192.0.2.1"), services.At("c.in.example", "127.0.0.1"))
 		zone := must.Get(federation.ParseOrigin("in.example"))(t)
 		of := w.relay("relay.example:1", relay.Config{Zones: []federation.FQDN{zone}}, originAddress)
 		c := w.consumer("relay.example:1")
@@ -273,7 +274,7 @@ func TestRefused(t *testing.T) {
 		if got := refused(); got != "map[address:1 out_of_zone:1]" {
 			t.Errorf("refused are %s", got)
 		}
-		must.Get(registry.Upsert(service("c.in.example", "192.0.2.3")))(t)
+		must.Get(registry.Upsert(services.At("c.in.example", "192.0.2.3")))(t)
 		registry.Delete("b")
 		await(t, "consumer", c.shown, "synced: a=192.0.2.1 c=192.0.2.3")
 		if got := refused(); got != "map[out_of_zone:1]" {
@@ -304,7 +305,7 @@ func TestRelaysOfEachOther(t *testing.T) {
 func TestDownstreamIsNoUpstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.origin(service("web.example", "192.0.2.1"))
+		_, stop := w.origin(services.At("web.example", "192.0.2.1"))
 		one := w.relay("relay.example:1", relay.Config{}, originAddress, "relay.example:2")
 		w.relay("relay.example:2", relay.Config{}, "relay.example:1")
 		c := w.consumer("relay.example:2")
@@ -313,7 +314,7 @@ func TestDownstreamIsNoUpstream(t *testing.T) {
 		if took := await(t, "consumer", c.shown, "expired: "); took > time.Hour+2*time.Second {
 			t.Errorf("the service is gone %v after the origin", took)
 		}
-		w.origin(service("web.example", "192.0.2.2"))
+		w.origin(services.At("web.example", "192.0.2.2"))
 		if took := await(t, "consumer", c.shown, "synced: web=192.0.2.2"); took > 7*time.Minute {
 			t.Errorf("the consumer is synced %v after the origin is back, the relay is %q", took, one.state())
 		}

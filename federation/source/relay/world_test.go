@@ -1,22 +1,14 @@
 package relay_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer"
@@ -27,6 +19,8 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/relay"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -35,96 +29,22 @@ const originAddress = "origin.example:8008"
 // world is owners, relays and consumers on a network in memory. It must be made inside a
 // bubble.
 type world struct {
+	network.Network
+
 	t       *testing.T
 	everyID *mtls.Source // of all of them
-
-	mu        sync.Mutex // guards the fields below
-	listeners map[string]*bufconn.Listener
-	log       bytes.Buffer
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 100*365*24*time.Hour))(t)
-	issued := must.Get(authority.Issue(mtls.Leaf{Name: "everyone", DNSNames: []string{"*.example"}}))(t)
-	dir := t.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-	must.Do(t, issued.WriteFiles(files))
-	loaded := must.Get(mtls.Load(files, nil))(t)
-	return &world{t: t, everyID: loaded, listeners: make(map[string]*bufconn.Listener)}
-}
-
-// identity is a stream.Identity that never changes. That of package mtls waits for the
-// file system, which no bubble knows.
-type identity struct{ *mtls.Source }
-
-func (i identity) Credentials(address string) credentials.TransportCredentials {
-	return mtls.Consumer{Source: i.Source}.Credentials(address)
-}
-
-func (identity) Changed() <-chan struct{} { return nil }
-
-func (identity) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// Write implements io.Writer for the log of all.
-func (w *world) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.log.Write(p)
-}
-
-func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
-	w.mu.Lock()
-	listener := w.listeners[address]
-	w.mu.Unlock()
-	if listener == nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	}
-	return listener.DialContext(ctx)
-}
-
-// runUntil runs until the test ends, or the returned function is called.
-func (w *world) runUntil(run func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("ended with %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
-}
-
-// serveOn runs what serves an address.
-func (w *world) serveOn(address string, serve func(ctx context.Context, listener net.Listener) error) (stop func()) {
-	listener := bufconn.Listen(256 << 10)
-	w.mu.Lock()
-	w.listeners[address] = listener
-	w.mu.Unlock()
-	end := w.runUntil(func(ctx context.Context) error { return serve(ctx, listener) })
-	stop = sync.OnceFunc(func() {
-		w.mu.Lock()
-		if w.listeners[address] == listener {
-			delete(w.listeners, address)
-		}
-		w.mu.Unlock()
-		end()
-	})
-	w.t.Cleanup(stop)
-	return stop
+	return &world{t: t, everyID: pki.Source(t, pki.New(t), pki.Named("*.example"))}
 }
 
 // publish serves a registry.
 func (w *world) publish(address string, registry *owner.Registry) (stop func()) {
 	w.t.Helper()
 	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: w.everyID.Server(), Logger: slog.New(slog.DiscardHandler)}))(w.t)
-	return w.serveOn(address, server.Serve)
+	return w.Serve(w.t, address, server.Serve)
 }
 
 // origin runs an owner with the services.
@@ -139,7 +59,7 @@ func (w *world) origin(services ...*federation.Service) (registry *owner.Registr
 func (w *world) script(text string) (stop func()) {
 	w.t.Helper()
 	script := must.Get(faultowner.Parse(text))(w.t)
-	return w.serveOn(originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: w.everyID.Server()}).Serve)
+	return w.Serve(w.t, originAddress, faultowner.New(faultowner.Config{Script: script, Credentials: w.everyID.Server()}).Serve)
 }
 
 // tier is a relay with the catalog that it fills, which is served.
@@ -153,7 +73,7 @@ type tier struct {
 
 // subscription is one to the addresses.
 func (w *world) subscription(addresses ...string) consumer.Subscription {
-	return consumer.Subscription{Addresses: addresses, Identity: identity{w.everyID}, Dial: w.dial}
+	return consumer.Subscription{Addresses: addresses, Identity: pki.NewIdentity(w.everyID), Dial: w.Dial}
 }
 
 // relay runs a relay of the owners at the addresses.
@@ -162,13 +82,13 @@ func (w *world) relay(at string, config relay.Config, from ...string) *tier {
 	file := config.Subscription.File
 	config.Subscription = w.subscription(from...)
 	config.Subscription.File = file
-	config.Logger = slog.New(slog.NewTextHandler(w, nil))
+	config.Logger = slog.New(slog.DiscardHandler)
 	config.Settle = 5 * time.Second
 	relayed := must.Get(relay.New(config))(w.t)
 	registry := owner.NewRegistry()
-	of := &tier{Source: relayed, registry: registry, catalog: source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(w, nil))})}
+	of := &tier{Source: relayed, registry: registry, catalog: source.NewCatalog(source.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler)})}
 	of.catalog.Set([]source.Entry{{Key: "1", Name: "relay:" + from[0], Source: relayed, Lifetime: source.NoLifetime}})
-	end := w.runUntil(of.catalog.Run)
+	end := must.Run(w.t, of.catalog.Run)
 	unserve := w.publish(at, registry)
 	of.stop = func() { unserve(); end() }
 	return of
@@ -199,7 +119,7 @@ func (w *world) consumer(from ...string) *follower {
 	c.Mirror = must.Get(consumer.New(consumer.Config{
 		Subscription: w.subscription(from...), Rules: catalog.Rules{Settle: 5 * time.Second, Retention: time.Hour}, Publish: c.publish,
 	}))(w.t)
-	w.runUntil(c.Run)
+	must.Run(w.t, c.Run)
 	return c
 }
 
@@ -243,24 +163,6 @@ func await(t *testing.T, what string, f func() string, want string) time.Duratio
 		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(start)
-}
-
-// service is a service with one endpoint, named after the first label of its fqdn.
-func service(name, address string) *federation.Service {
-	fqdn, err := federation.ParseFQDN(name)
-	if err != nil {
-		panic(err)
-	}
-	a, err := federation.ParseAddress(address)
-	if err != nil {
-		panic(err)
-	}
-	label, _, _ := strings.Cut(name, ".")
-	return &federation.Service{
-		Name: label, FQDN: fqdn,
-		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
-		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-	}
 }
 
 // part is a source.Part that notes what it is told.
