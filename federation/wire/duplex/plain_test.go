@@ -1,17 +1,17 @@
 package duplex_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
 )
 
 // plain is an owner that sends no header before its first response, as gRPC does by
@@ -27,7 +27,7 @@ func (p plain) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServe
 	if err != nil {
 		return err
 	}
-	event := federation.Event{Operation: federation.Upsert, Name: "w", Service: service(p.t, "w", 443, 0)}
+	event := federation.Event{Operation: federation.Upsert, Name: "w", Service: service("w", 443, 0)}
 	m, err := wire.Encode(event, "1", first.GetRequest().GetContext())
 	if err != nil {
 		return err
@@ -46,17 +46,10 @@ func (p plain) EstablishStream(stream rdpb.DiscoveryService_EstablishStreamServe
 func TestLateHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, rules)
-		w.run(w.east.mirror.Run)
-		listener := bufconn.Listen(256 << 10)
-		w.mu.Lock()
-		w.listener = listener
-		w.mu.Unlock()
+		must.Run(t, w.east.mirror.Run)
 		server := grpc.NewServer(grpc.Creds(w.west.source.Server()))
 		rdpb.RegisterDiscoveryServiceServer(server, plain{t: t})
-		w.run(func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, server.Stop)()
-			return server.Serve(listener)
-		})
+		w.Serve(t, westAddress, network.GRPC(server))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got, want := w.east.shows(), "synced w:443"; got != want {

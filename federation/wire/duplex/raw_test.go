@@ -56,7 +56,7 @@ func (s *script) say(messages ...string) {
 				}
 				m.Request = wire.Ack(words[1], "by hand")
 			case "upsert", "astray":
-				event := federation.Event{Operation: federation.Upsert, Name: words[2], Service: service(s.t, words[2], 443, 0)}
+				event := federation.Event{Operation: federation.Upsert, Name: words[2], Service: service(words[2], 443, 0)}
 				response := must.Get(wire.Encode(event, words[1], s.context))(s.t)
 				if words[0] == "astray" {
 					response.Context = "another"
@@ -187,7 +187,7 @@ func TestByHand(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 1, rules)
 				w.west.publish(t, "w", 1, 0)
-				w.run(w.west.mirror.Run)
+				must.Run(t, w.west.mirror.Run)
 				w.listen()
 				s := open(t, w.connect(tc.id))
 				for _, step := range tc.steps {
@@ -212,7 +212,7 @@ func TestFlood(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 256, rules)
 				w.west.publish(t, "w", 1000, 8<<10)
-				w.run(w.west.mirror.Run)
+				must.Run(t, w.west.mirror.Run)
 				w.listen()
 				s := open(t, w.connect(eastID))
 				s.hear("subscribe")
@@ -249,7 +249,7 @@ func TestFlood(t *testing.T) {
 func TestStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, rules)
-		stop := w.run(w.west.mirror.Run)
+		stop := must.Run(t, w.west.mirror.Run)
 		w.listen()
 		client := w.connect(eastID)
 		s := open(t, client)
