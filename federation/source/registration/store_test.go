@@ -603,9 +603,11 @@ func TestCrashLoop(t *testing.T) {
 			const lifetime, convergence = 20 * time.Second, 8 * time.Second
 			path := filepath.Join(t.TempDir(), "journal")
 			run := func() *world {
-				if data, err := os.ReadFile(path); crash && err == nil { // what a process leaves that is killed
+				if _, err := os.Stat(path); crash && err == nil { // what a process leaves that is killed
+					for _, suffix := range []string{"", ".lock"} {
+						must.Do(t, os.WriteFile(path+"+"+suffix, must.Get(os.ReadFile(path+suffix))(t), 0o600))
+					}
 					path += "+"
-					must.Do(t, os.WriteFile(path, data, 0o600))
 				}
 				j := must.Get(journal.New(journal.Config{Path: path, Lifetime: lifetime, Convergence: convergence}))(t)
 				return newWorld(t, registration.Config{Store: j, Convergence: convergence})

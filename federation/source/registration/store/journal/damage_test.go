@@ -79,6 +79,10 @@ func reopened(t *testing.T, data []byte, want state, damaged bool) {
 		if err := os.WriteFile(c.Path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
+		found := contentsOf(t, data)
+		if err := os.WriteFile(c.Path+lockSuffix, found.marker.last(found.version), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		r := started(t, c, want)
 		n := testNode(t, 99, "new")
 		want.nodes[textOf(n)] = r.commit(t, putOf(n, 0))[0]

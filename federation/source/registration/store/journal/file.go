@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/binary"
@@ -19,7 +20,9 @@ import (
 	"github.com/hamlet-federation/coredns-federation/internal/file"
 )
 
-// What is beside the file. The lock is a file of its own, as the file is replaced.
+// What is beside the file. The lock is a file of its own, as the file is replaced. It has
+// the last version that was stored, with the marker of the file and a checksum: an older
+// file that is put back in the place of the newest one is known by that.
 const (
 	lockSuffix    = ".lock"
 	newSuffix     = ".new" // while it is written
@@ -60,11 +63,12 @@ func (s *Store) open() (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.path = path
+	s.path, s.lock = path, lock
 	complete, err := s.load()
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	s.note()
 	return &opened{lock, s.versioned(), complete}, nil
 }
 
@@ -103,6 +107,8 @@ func (s *Store) use(found *contents) (young bool) {
 		clear(found.entries)
 		found.lost = cmp.Or(found.lost, fmt.Sprintf("it is %v old, and its nodes are not used", age.Round(time.Second)))
 	case found.lost != "":
+	case !s.isNewest(found):
+		found.lost = "it may be older than what was stored last, such as a copy that was put back"
 	case found.partial:
 		found.lost = "the owner before had not converged"
 	case !found.ended && found.boot != boot():
@@ -118,6 +124,34 @@ func (s *Store) use(found *contents) (young bool) {
 	s.entries, s.live, s.version, s.marker = found.entries, found.live(), found.version, found.marker
 	s.size, s.torn, s.damaged = found.whole, found.torn, found.damaged
 	return young
+}
+
+// last returns what the lock says of a file whose last version is known.
+func (m marker) last(version int64) []byte {
+	b := binary.LittleEndian.AppendUint64(bytes.Clone(m[:]), uint64(version)) //nolint:gosec // read back in the same way
+	return binary.LittleEndian.AppendUint32(b, checksum(b))
+}
+
+// isNewest reports whether the lock has no later version than the file, and is of that file.
+func (s *Store) isNewest(found *contents) bool {
+	says := make([]byte, len(marker{}.last(0)))
+	if _, err := s.lock.ReadAt(says, 0); err != nil {
+		return false
+	}
+	version := int64(binary.LittleEndian.Uint64(says[markerBytes:])) //nolint:gosec // written in the same way
+	return bytes.Equal(says, found.marker.last(version)) && version <= found.version
+}
+
+// note has the lock say what the last version is. It is not synced: what a machine that
+// fails loses is found out by its boot.
+func (s *Store) note() {
+	s.mu.Lock()
+	says, open := s.marker.last(s.version), s.file != nil
+	s.mu.Unlock()
+	if open {
+		_, err := s.lock.WriteAt(says, 0)
+		s.complain("cannot note what was stored last", err)
+	}
 }
 
 // ready opens the file for records if that is possible, and has it written anew

@@ -6,7 +6,8 @@
 // when it fails is what was stored in the last second; the next owner says then that
 // what it has may not be complete. The file takes up to three times what lives in it,
 // while it is written anew. Beside it stand a file with the suffix ".lock", which keeps
-// other processes away, and, after damage, one with the suffix ".damaged".
+// other processes away and knows what was stored last, and, after damage, one with the
+// suffix ".damaged". A file that was put back is known by the lock, unless both are.
 //
 // Only packages of this module import it: it is not a stable API.
 package journal
@@ -90,6 +91,7 @@ type Store struct {
 
 	// Owned by Run.
 	path       string    // without symbolic links
+	lock       *os.File  // see file.go
 	partial    time.Time // until when nodes may be missing; zero if none are
 	damaged    bool      // whether the file is to be set aside when it is written anew
 	compacted  time.Time
@@ -296,6 +298,7 @@ func (s *Store) settle() {
 	if file == nil || !unsaved {
 		return
 	}
+	s.note()
 	if s.complain("cannot sync the file", file.Sync()) {
 		s.mu.Lock()
 		s.unsaved = true
@@ -367,6 +370,7 @@ func (s *Store) find() {
 // end leaves a file that says that nothing is missing in it.
 func (s *Store) end() {
 	s.stamp(end, false)
+	s.note()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != nil {

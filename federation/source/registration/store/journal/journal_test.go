@@ -22,6 +22,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // testNode returns a node of its own for each number.
@@ -135,6 +136,66 @@ func configIn(t testing.TB) Config {
 	return Config{Path: filepath.Join(t.TempDir(), "nodes"), Lifetime: time.Hour, Convergence: 2 * time.Minute}
 }
 
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	must.Do(t, os.WriteFile(to, must.Get(os.ReadFile(from))(t), 0o600))
+}
+
+// TestOlder has a copy of the file put back: whether something was stored since, or it is
+// of another file, or nothing is known of it.
+func TestOlder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil    func(t *testing.T, c Config, old string)
+		complete bool
+	}{
+		"as it was": {func(*testing.T, Config, string) {}, true},
+		"the copy":  {func(t *testing.T, c Config, old string) { copyFile(t, old, c.Path) }, false},
+		"another file": {func(t *testing.T, c Config, _ string) {
+			other := configIn(t)
+			r := started(t, other, state{map[string]int64{}, false})
+			for i := range 20 {
+				r.commit(t, putOf(testNode(t, i, "other"), 0))
+			}
+			time.Sleep(5 * time.Minute)
+			r.stop()
+			copyFile(t, other.Path, c.Path)
+		}, false},
+		"without the lock": {func(t *testing.T, c Config, _ string) { must.Do(t, os.Remove(c.Path+lockSuffix)) }, false},
+		"a damaged lock":   {func(t *testing.T, c Config, _ string) { must.Do(t, os.Truncate(c.Path+lockSuffix, 10)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := configIn(t)
+				r := started(t, c, state{map[string]int64{}, false})
+				r.commit(t, putOf(testNode(t, 0, "a"), 0))
+				time.Sleep(5 * time.Minute)
+				r.stop()
+				old := filepath.Join(t.TempDir(), "copy")
+				copyFile(t, c.Path, old)
+				r = run(t, c)
+				if s := <-r.states; !s.complete {
+					t.Error("a file is not complete that nobody has touched")
+				}
+				for i := range 9 {
+					r.commit(t, putOf(testNode(t, 1+i, "b"), 0))
+				}
+				r.stop()
+				tt.spoil(t, c, old)
+				r = run(t, c)
+				if s := <-r.states; s.complete != tt.complete {
+					t.Errorf("the file is complete: %t", s.complete)
+				}
+				time.Sleep(5 * time.Minute)
+				r.stop()
+				r = run(t, c)
+				if s := <-r.states; !s.complete {
+					t.Error("the file is not complete when the owner has converged")
+				}
+			})
+		})
+	}
+}
+
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := configIn(t)
@@ -216,14 +277,9 @@ func TestIdle(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		data, err := os.ReadFile(c.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
 		copied := configIn(t)
-		if err := os.WriteFile(copied.Path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		copyFile(t, c.Path, copied.Path)
+		copyFile(t, c.Path+lockSuffix, copied.Path+lockSuffix)
 		want := state{map[string]int64{textOf(n): 1}, true}
 		started(t, copied, want).stop()
 		r.stop()
@@ -246,14 +302,9 @@ func TestConverged(t *testing.T) {
 		r.commit(t, putOf(n, 0))
 		time.Sleep(c.Convergence + 2*syncEvery)
 		synctest.Wait()
-		data, err := os.ReadFile(c.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
 		copied := configIn(t)
-		if err := os.WriteFile(copied.Path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		copyFile(t, c.Path, copied.Path)
+		copyFile(t, c.Path+lockSuffix, copied.Path+lockSuffix)
 		started(t, copied, state{map[string]int64{textOf(n): 1}, true}).stop()
 		r.stop()
 	})
