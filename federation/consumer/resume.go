@@ -34,11 +34,6 @@ type heldDigests struct {
 func (m sink) Holds(ctx context.Context) resume.Digests {
 	m.mu.Lock()
 	edits := m.catalog.Edits()
-	if m.refetch.underWay {
-		m.heldDigests = heldDigests{}
-		m.mu.Unlock()
-		return nil
-	}
 	if h := m.heldDigests; h.digests != nil && h.version == m.version && h.edits == edits {
 		m.mu.Unlock()
 		return h.digests

@@ -47,12 +47,12 @@ func shops(t *testing.T) []*federation.Service {
 // again nothing changes for anybody who reads it, and then it is the owner's.
 func TestResume(t *testing.T) {
 	for name, tc := range map[string]struct {
-		version      wire.Version
-		admit        func(*federation.Service) *federation.InvalidError
-		meanwhile    func(services []*federation.Service) []*federation.Service // at the owner
-		configure    func(rules *catalog.Rules)                                 // here
-		restart      bool                                                       // of the mirror, with its file
-		refetchIfDue bool                                                       // instead of a loss
+		version   wire.Version
+		admit     func(*federation.Service) *federation.InvalidError
+		meanwhile func(services []*federation.Service) []*federation.Service // at the owner
+		configure func(rules *catalog.Rules)                                 // here
+		restart   bool                                                       // of the mirror, with its file
+		refetch   bool                                                       // instead of a loss
 
 		upserts [2]int // at least, and at most, on the new stream
 		whole   bool   // the stream does not resume
@@ -165,7 +165,25 @@ func TestResume(t *testing.T) {
 			meanwhile: func(s []*federation.Service) []*federation.Service { return s[1:] },
 			upserts:   [2]int{0, many / 4},
 		},
-		"renewed": {refetchIfDue: true, upserts: [2]int{many, many}, whole: true},
+		"fetched once more": {refetch: true, upserts: [2]int{0, 0}},
+		"fetched once more, of which one is not imported": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Name == "s7" {
+					return catalog.ErrNotImported
+				}
+				return nil
+			},
+			refetch: true, upserts: [2]int{1, many / 4},
+		},
+		"fetched once more, of which one is refused": {
+			admit: func(s *federation.Service) *federation.InvalidError {
+				if s.Name == "s7" {
+					return &federation.InvalidError{Reason: federation.ReasonOutOfZone, Rule: "no"}
+				}
+				return nil
+			},
+			refetch: true, upserts: [2]int{1, many / 4},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,7 +212,7 @@ func TestResume(t *testing.T) {
 					registry, _ = w.serve(services...)
 					clear(w.services)
 					m, _ = w.run(config)
-				case tc.refetchIfDue:
+				case tc.refetch:
 					m.Refetch()
 				default:
 					stop()

@@ -200,6 +200,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 			}
 			if want {
 				m.renewed, m.renewing = now, m.liveSince()
+				m.forgetSent()
 			}
 		case "marked":
 			c.Marked()
@@ -884,6 +885,12 @@ func (m *model) tidy() {
 	}
 }
 
+// forgetSent has what is not imported come with the next stream, as it may be wanted then.
+func (m *model) forgetSent() {
+	clear(m.sent)
+	clear(m.earlier)
+}
+
 func (m *model) setConfig(config catalog.Rules, now time.Time) {
 	less := func(limit, other int64) bool { return limit > 0 && (other == 0 || limit < other) }
 	lowered := less(int64(config.MaxServices), int64(m.config.MaxServices)) || less(config.MaxCatalog, m.config.MaxCatalog)
@@ -901,8 +908,7 @@ func (m *model) setConfig(config catalog.Rules, now time.Time) {
 			e.service, e.refused, e.octets = nil, m.refusal(e.service), size(name, e.id, nil)
 		}
 	}
-	clear(m.sent)
-	clear(m.earlier)
+	m.forgetSent()
 	if lowered {
 		m.trim()
 	}

@@ -22,10 +22,14 @@ type refetch struct {
 // Opened is expected next, and reports whether it did. It does nothing as long as the
 // catalog is not complete, or a new stream is expected already. When the new stream
 // cannot be had, the old one is lost: see Lost.
+//
+// What is not imported is not in LeftOut any more, so that a stream which resumes brings it:
+// of what was refused, no version is in Resumable.
 func (c *Catalog) Refetch(now time.Time) bool {
 	if !c.stream.synced || c.stream.refetch.live > 0 {
 		return false
 	}
+	c.leftOut.Forget()
 	c.stream.refetch = refetch{live: c.live(), at: now}
 	return true
 }
