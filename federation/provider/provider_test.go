@@ -132,7 +132,7 @@ func TestOwnerBackWithinTheTTL(t *testing.T) {
 			}
 			w.times("")
 		}
-		if n := strings.Count(w.log.String(), "\n"); n > 10+20*3 {
+		if n := len(w.log.Lines()); n > 10+20*3 {
 			t.Errorf("the log has %d lines:\n%s", n, &w.log)
 		}
 	})
@@ -146,7 +146,7 @@ func TestNoOwner(t *testing.T) {
 		w.run(p)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := strings.Count(w.log.String(), "\n"); n != 2 {
+		if n := len(w.log.Lines()); n != 2 {
 			t.Errorf("the log has %d lines:\n%s", n, &w.log)
 		}
 		if n := len(w.times("dial")); n < 2*3600/12 || n > 2*3600/3 {
@@ -282,7 +282,7 @@ func TestVersionMismatch(t *testing.T) {
 					t.Errorf("it was tried again %d times in an hour", n)
 				}
 				// New credentials may help: nothing else may.
-				w.renew()
+				w.identity.Change()
 				time.Sleep(closeWithin) // an attempt may be under way
 				if n := len(w.times("dial")); n != 1 {
 					t.Errorf("with new credentials it was tried %d times", n)
@@ -389,7 +389,7 @@ func TestOwnerHangs(t *testing.T) {
 	t.Run("before it accepts", func(t *testing.T) {
 		bubble(t, func(w *world) {
 			w.owner(b, grants(ttl))
-			p := w.provider("hangs:1", b)
+			p := w.provider(hanging, b)
 			must.Do(t, p.Set(Node{Service: "shop.fed.example", URI: one, TTL: ttl}))
 			w.run(p)
 			time.Sleep(ttl/2 + time.Millisecond)
@@ -675,7 +675,7 @@ func TestEndWithTrouble(t *testing.T) {
 	})
 	t.Run("nothing was registered", func(t *testing.T) {
 		bubble(t, func(w *world) {
-			stop := w.run(w.provider("hangs:1"))
+			stop := w.run(w.provider(hanging))
 			time.Sleep(time.Hour)
 			if took := stop(); took != 0 {
 				t.Errorf("the end takes %v", took)
@@ -715,9 +715,9 @@ func TestDrain(t *testing.T) {
 
 func TestNewErrors(t *testing.T) {
 	for want, config := range map[string]Config{
-		"no address of an owner":                   {Identity: &world{}},
+		"no address of an owner":                   {Identity: plain()},
 		"no identity: there is no unsecured mode":  {Addresses: []string{a}},
-		`address "a" of an owner is not host:port`: {Addresses: []string{a, "a"}, Identity: &world{}},
+		`address "a" of an owner is not host:port`: {Addresses: []string{a, "a"}, Identity: plain()},
 	} {
 		if _, err := New(config); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("the error is %v, want %s", err, want)
@@ -726,7 +726,7 @@ func TestNewErrors(t *testing.T) {
 }
 
 func TestSetErrors(t *testing.T) {
-	p := must.Get(New(Config{Addresses: []string{a}, Identity: &world{}}))(t)
+	p := must.Get(New(Config{Addresses: []string{a}, Identity: plain()}))(t)
 	const name = "shop.fed.example"
 	for want, n := range map[string]Node{
 		`service "a..b": `:             {Service: "a..b", URI: one},

@@ -1,15 +1,12 @@
 package provider
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,25 +14,31 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/network"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
+	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
 // world is a program and its owners, which are scripted, on a network in memory. It must
 // be made inside a bubble.
 type world struct {
 	*testing.T
+	network.Network
 
-	start time.Time
+	start    time.Time
+	log      testlog.Buffer
+	identity *pki.Identity
 
-	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener
-	records   []record // what owners were told, dials, and changes of status
-	log       bytes.Buffer
-	identity  chan struct{}
+	mu      sync.Mutex
+	records []record // what owners were told, dials, and changes of status; guarded by mu
 }
+
+// hanging is an address from which nothing comes back.
+const hanging = "hangs:1"
 
 // record is something that has happened.
 type record struct {
@@ -45,7 +48,14 @@ type record struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{T: t, start: time.Now(), listeners: make(map[string]*bufconn.Listener), identity: make(chan struct{})}
+	w := &world{T: t, start: time.Now(), identity: plain()}
+	w.TimesOut(hanging)
+	return w
+}
+
+// plain is an identity for owners without TLS.
+func plain() *pki.Identity {
+	return &pki.Identity{Of: func(string) credentials.TransportCredentials { return insecure.NewCredentials() }}
 }
 
 func (w *world) recordf(format string, args ...any) {
@@ -98,43 +108,9 @@ func (w *world) expect(want string, words ...string) {
 	}
 }
 
-// Credentials implements Identity.
-func (*world) Credentials(string) credentials.TransportCredentials { return insecure.NewCredentials() }
-
-// Changed implements Identity.
-func (w *world) Changed() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.identity
-}
-
-// Run implements Identity.
-func (*world) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
-
-// renew changes the credentials.
-func (w *world) renew() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	close(w.identity)
-	w.identity = make(chan struct{})
-}
-
 func (w *world) dial(ctx context.Context, address string) (net.Conn, error) {
 	w.recordf("dial %s", address)
-	w.mu.Lock()
-	listener := w.listeners[address]
-	w.mu.Unlock()
-	switch {
-	case address == "hangs:1":
-		<-ctx.Done()
-		return nil, ctx.Err()
-	case listener == nil:
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	}
-	return listener.DialContext(ctx)
+	return w.Dial(ctx, address)
 }
 
 // conversation is a stream as an owner sees it.
@@ -175,27 +151,11 @@ func (w *world) owner(address string, do script) (stop func()) {
 // serve is like owner for a script that opens the stream itself.
 func (w *world) serve(address string, do script) (stop func()) {
 	name, _, _ := strings.Cut(address, ":")
-	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
 	registrationv1.RegisterRegistrationServiceServer(server, scripted{register: func(s registrationv1.RegistrationService_RegisterServer) error {
 		return do(conversation{s, w, name})
 	}})
-	w.mu.Lock()
-	w.listeners[address] = listener
-	w.mu.Unlock()
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	stop = sync.OnceFunc(func() {
-		w.mu.Lock()
-		if w.listeners[address] == listener {
-			delete(w.listeners, address)
-		}
-		w.mu.Unlock()
-		server.Stop()
-		serving.Wait()
-	})
-	w.Cleanup(stop)
-	return stop
+	return w.Serve(w, address, network.GRPC(server))
 }
 
 // next receives a message and records it.
@@ -260,7 +220,7 @@ func closed(reason registrationv1.Close_Reason, after time.Duration) *registrati
 func (w *world) provider(addresses ...string) *Provider {
 	w.Helper()
 	p, err := New(Config{
-		Addresses: addresses, Identity: w, Dial: w.dial,
+		Addresses: addresses, Identity: w.identity, Dial: w.dial,
 		OnChange: func(s Status) {
 			text := fmt.Sprintf("status %s %v", s.Node.URI, s.State)
 			switch {
@@ -273,21 +233,13 @@ func (w *world) provider(addresses ...string) *Provider {
 			}
 			w.recordf("%s", text)
 		},
-		Logger: slog.New(slog.NewTextHandler(&lockedWriter{w}, nil)),
+		Logger: w.log.Logger(),
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
 	p.next = 0
 	return p
-}
-
-type lockedWriter struct{ w *world }
-
-func (l lockedWriter) Write(b []byte) (int, error) {
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return l.w.log.Write(b)
 }
 
 // set sets nodes of a service.
@@ -304,19 +256,12 @@ func (w *world) set(p *Provider, uris ...string) {
 // returns how long the end has taken.
 func (w *world) run(p *Provider) (stop func() time.Duration) {
 	w.Helper()
-	ctx, cancel := context.WithCancel(w.Context())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	stop = sync.OnceValue(func() time.Duration {
+	end := must.Run(w, p.Run)
+	return func() time.Duration {
 		begun := time.Now()
-		cancel()
-		if err := <-done; err != nil {
-			w.Errorf("Run: %v", err)
-		}
+		end()
 		return time.Since(begun)
-	})
-	w.Cleanup(func() { stop() })
-	return stop
+	}
 }
 
 // bubble runs a test in one.
