@@ -2,7 +2,6 @@ package owner
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 // party is an owner or a consumer with certificate files.
@@ -28,24 +28,20 @@ type party struct {
 // use makes the party use a certificate of the signer, and trust the others.
 func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authority) {
 	p.tb.Helper()
-	issued, err := signer.Issue(mtls.Leaf{Name: "test", URIs: []string{id}})
-	if err != nil {
-		p.tb.Fatal(err)
-	}
+	issued := must.Get(signer.Issue(mtls.Leaf{Name: "test", URIs: []string{id}}))(p.tb)
 	var bundle [][]byte
 	for _, a := range trusted {
 		bundle = append(bundle, a.PEM())
 	}
 	issued.CA = bytes.Join(bundle, nil)
 	if p.source == nil {
-		dir := p.tb.TempDir()
-		p.files = mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
+		p.files = pki.Files(p.tb.TempDir())
 	}
 	must.Do(p.tb, issued.WriteFiles(p.files))
 	if p.source != nil {
 		p.source.Reload()
-	} else if p.source, err = mtls.Load(p.files, nil); err != nil {
-		p.tb.Fatal(err)
+	} else {
+		p.source = must.Get(mtls.Load(p.files, nil))(p.tb)
 	}
 }
 
@@ -55,10 +51,7 @@ func (p *party) use(id string, signer *mtls.Authority, trusted ...*mtls.Authorit
 // handshake. The streams of other consumers go on.
 func TestStreamEndsWhenItsAuthorityIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		authority := func() *mtls.Authority {
-			return must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
-		}
-		own, other := authority(), authority()
+		own, other := pki.New(t), pki.New(t)
 		owner, consumer, stranger := party{tb: t}, party{tb: t}, party{tb: t}
 		owner.use(ownerID, own, own, other)
 		consumer.use(consumerID, own, own)

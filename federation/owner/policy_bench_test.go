@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 )
 
 const (
@@ -70,8 +71,7 @@ type fleet struct {
 
 func newFleet(b *testing.B) *fleet {
 	b.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(b)
-	f := &fixture{registry: NewRegistry(), authority: authority}
+	f := &fixture{registry: NewRegistry(), authority: pki.New(b)}
 	set(b, f.registry, spread())
 	f.registry.SetPolicy(forClasses(b, "on"))
 	server := must.Get(New(Config{

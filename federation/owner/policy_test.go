@@ -2,7 +2,6 @@ package owner
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -228,7 +227,7 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 		audit := &testlog.Buffer{}
 		f := start(t, func(c *Config) {
 			c.Window = 16
-			c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+			c.Audit = audit.Logger()
 		})
 		for _, name := range []string{"a", "b", "c"} {
 			upsert(t, f.registry, service(name, 1))
@@ -302,13 +301,6 @@ func TestStreamsSeeTheirClass(t *testing.T) {
 	})
 }
 
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
-}
-
 // TestAuditOfAVersionThatCannotExpress tells a consumer of v1alpha1 of a service, which
 // then becomes one that this version cannot express.
 func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
@@ -316,7 +308,7 @@ func TestAuditOfAVersionThatCannotExpress(t *testing.T) {
 		audit := &testlog.Buffer{}
 		f := start(t, func(c *Config) {
 			c.Window = 16
-			c.Audit = slog.New(slog.NewTextHandler(audit, nil))
+			c.Audit = audit.Logger()
 		})
 		set(t, f.registry, []*federation.Service{expressible("a", 1), service("b", 1)}) // so the catalog is never complete
 		c := subscribe1(t, f.dial(t, consumerID))

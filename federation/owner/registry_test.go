@@ -19,26 +19,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // service returns a service in the given version. Equal arguments make equal
 // services.
 func service(name string, version int) *federation.Service {
-	fqdn, err := federation.ParseFQDN(name + ".example.org")
-	if err != nil {
-		panic(err)
-	}
-	address, err := federation.ParseAddress("192.0.2.1")
-	if err != nil {
-		panic(err)
-	}
-	return &federation.Service{
-		Name:        name,
-		FQDN:        fqdn,
-		Description: fmt.Sprintf("version %d", version),
-		Endpoints:   []federation.Endpoint{{Address: address, Port: 443}},
-		Instances:   []federation.Instance{{ID: "i1", Protocol: federation.HTTPS}},
-	}
+	s := services.At(name+".example.org", "192.0.2.1")
+	s.Name, s.Description = name, fmt.Sprintf("version %d", version)
+	return s
 }
 
 // unlessShort returns n, or fewer in a short test.

@@ -75,7 +75,7 @@ func TestResume(t *testing.T) {
 			audit := &testlog.Buffer{}
 			f := start(t, func(c *Config) {
 				c.Window = 8
-				c.Audit = slog.New(slog.NewTextHandler(audit, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+				c.Audit = audit.Logger()
 			})
 			services := expressibles(100)
 			for _, s := range services {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +33,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/pki"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -56,31 +56,19 @@ type fixture struct {
 // start runs an owner until the test ends, or until its stop is called.
 func start(tb testing.TB, configure func(*Config)) *fixture {
 	tb.Helper()
-	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(tb)
-	f := &fixture{
-		registry:  NewRegistry(),
-		authority: authority,
-		listener:  bufconn.Listen(1 << 20),
-		logged:    &testlog.Buffer{},
-	}
+	f := &fixture{registry: NewRegistry(), authority: pki.New(tb), listener: bufconn.Listen(1 << 20), logged: &testlog.Buffer{}}
 	c := Config{
 		Registry:    f.registry,
 		Credentials: f.source(tb, ownerID).Server(),
-		Logger:      slog.New(slog.NewTextHandler(f.logged, nil)),
+		Logger:      f.logged.Logger(),
 	}
 	if configure != nil {
 		configure(&c)
 	}
-	server := must.Get(New(c))(tb)
-	f.server = server
-	ctx, cancel := context.WithCancel(tb.Context())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, f.listener) }()
+	f.server = must.Get(New(c))(tb)
+	end := must.Run(tb, func(ctx context.Context) error { return f.server.Serve(ctx, f.listener) })
 	f.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-served; err != nil {
-			tb.Errorf("Serve failed with %v, expected nil", err)
-		}
+		end()
 		if n := len(f.backlogs()); n != 0 {
 			tb.Errorf("%d subscriptions are left behind", n)
 		}
@@ -110,11 +98,7 @@ func (f *fixture) source(tb testing.TB, id string) *mtls.Source {
 
 func (f *fixture) sourceOf(tb testing.TB, leaf mtls.Leaf) *mtls.Source {
 	tb.Helper()
-	issued := must.Get(f.authority.Issue(leaf))(tb)
-	dir := tb.TempDir()
-	files := mtls.Files{Cert: filepath.Join(dir, "c.pem"), Key: filepath.Join(dir, "k.pem"), CA: filepath.Join(dir, "ca.pem")}
-	must.Do(tb, issued.WriteFiles(files))
-	return must.Get(mtls.Load(files, nil))(tb)
+	return pki.Source(tb, f.authority, leaf)
 }
 
 // credentials returns those of a consumer.
