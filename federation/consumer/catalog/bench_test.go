@@ -11,6 +11,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // synced returns a complete catalog of n services on an open stream, and their events.
@@ -20,7 +21,7 @@ func synced(b *testing.B, n int) (*catalog.Catalog, []federation.Event) {
 	for i := range events {
 		s := &federation.Service{
 			Name:      fmt.Sprintf("service-%07d", i),
-			FQDN:      fqdn(b, fmt.Sprintf("s%07d.example", i)),
+			FQDN:      services.FQDN(fmt.Sprintf("s%07d.example", i)),
 			Endpoints: []federation.Endpoint{{Address: address(b, "192.0.2.1"), Port: 80}},
 			Instances: []federation.Instance{{ID: "a", Protocol: federation.HTTP}},
 		}

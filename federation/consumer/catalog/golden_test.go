@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata; read the difference before you keep it")
@@ -217,7 +218,7 @@ func names(t *testing.T, list string) (all []federation.FQDN) {
 		return nil
 	}
 	for name := range strings.SplitSeq(list, ",") {
-		all = append(all, fqdn(t, name))
+		all = append(all, services.FQDN(name))
 	}
 	return all
 }
@@ -279,13 +280,13 @@ func soonest(s catalog.Summary) time.Time {
 // say otherwise.
 func service(t *testing.T, name string, options map[string]string) *federation.Service {
 	t.Helper()
-	s := &federation.Service{Name: name, FQDN: fqdn(t, name+".example")}
+	s := &federation.Service{Name: name, FQDN: services.FQDN(name + ".example")}
 	endpoint := federation.Endpoint{Address: address(t, "192.0.2.1"), Port: 80}
 	instances := 1
 	for key, value := range options {
 		switch key {
 		case "fqdn":
-			s.FQDN = fqdn(t, value)
+			s.FQDN = services.FQDN(value)
 		case "id":
 		case "text":
 			s.Description = strings.Repeat("x", number(t, value))
@@ -340,11 +341,6 @@ func duration(t *testing.T, s string) time.Duration {
 func number(t *testing.T, s string) int {
 	t.Helper()
 	return must.Get(strconv.Atoi(s))(t)
-}
-
-func fqdn(tb testing.TB, s string) federation.FQDN {
-	tb.Helper()
-	return must.Get(federation.ParseFQDN(s))(tb)
 }
 
 func address(tb testing.TB, s string) federation.Address {

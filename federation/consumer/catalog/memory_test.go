@@ -17,6 +17,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // TestMemory measures what docs/operating.md says of the memory of an owner: a catalog and the
@@ -150,7 +151,7 @@ func TestMemory(t *testing.T) {
 				sent += len(value)
 			}
 			c := catalog.New(catalog.Rules{Admit: wire.Policy{}.Check})
-			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{fqdn(t, "example")}, TTL: 30, NegativeTTL: 5}}}, nil)
+			b := zone.NewBuilder(zone.Config{Owners: []zone.Owner{{ID: "o", Origins: []federation.FQDN{services.FQDN("example")}, TTL: 30, NegativeTTL: 5}}}, nil)
 			before := heap()
 			c.Opened(epoch)
 			for i, m := range messages {

@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/resume"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // TestOracle plays random histories to a catalog and to a model that is too simple to
@@ -52,7 +53,7 @@ func admits(imports []string, zones ...federation.FQDN) func(*federation.Service
 // compare plays one history, and returns where catalog and model differ.
 func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	t.Helper()
-	example, test := fqdn(t, "example"), fqdn(t, "test")
+	example, test := services.FQDN("example"), services.FQDN("test")
 	randomConfig := func() catalog.Rules {
 		return catalog.Rules{
 			Retention:   pick(r, 0, 10*time.Second, 30*time.Second, 30*time.Second),
@@ -66,7 +67,7 @@ func compare(t *testing.T, r *rand.Rand, log *[]string) string {
 	randomService := func(name string) *federation.Service {
 		return &federation.Service{
 			Name:        name,
-			FQDN:        fqdn(t, name+pick(r, ".example", ".example", ".test")),
+			FQDN:        services.FQDN(name + pick(r, ".example", ".example", ".test")),
 			Description: pick(r, "", "", "", "address", "wanted"),
 			Instances:   make([]federation.Instance, pick(r, 1, 1, 1, 2)),
 		}

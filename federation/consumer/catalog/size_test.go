@@ -5,6 +5,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/catalog"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // TestSize has a row for each thing that counts. An owner is told these figures when
@@ -77,7 +78,7 @@ func TestSize(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.service.Name, tt.service.FQDN = "web", fqdn(t, "web.example")
+			tt.service.Name, tt.service.FQDN = "web", services.FQDN("web.example")
 			if got := catalog.Size(&tt.service); got != int64(service+tt.want) {
 				t.Errorf("Size is %d, want %d", got, service+tt.want)
 			}
@@ -88,7 +89,7 @@ func TestSize(t *testing.T) {
 // TestSizeOfFQDN counts the labels of a name: the first three are part of the service.
 func TestSizeOfFQDN(t *testing.T) {
 	for name, nodes := range map[string]int{"example": 0, "web.fed.example": 0, "a.web.fed.example": 1, "b.a.web.fed.example": 2} {
-		s := &federation.Service{FQDN: fqdn(t, name)}
+		s := &federation.Service{FQDN: services.FQDN(name)}
 		if got, want := catalog.Size(s), int64(480+len(name)+1+nodes*48); got != want {
 			t.Errorf("Size of %s is %d, want %d", name, got, want)
 		}
