@@ -15,19 +15,15 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
-
-func fqdn(tb testing.TB, text string) federation.FQDN {
-	tb.Helper()
-	return must.Get(federation.ParseFQDN(text))(tb)
-}
 
 // sample returns a node with every field.
 func sample(tb testing.TB) *Node {
 	tb.Helper()
 	provider := must.Get(federation.ParseID("spiffe://acme.example/web"))(tb)
 	return &Node{
-		Key: Key{fqdn(tb, "web.acme.example"), uri(tb, "https://192.0.2.1:8443")}, Instance: "v1",
+		Key: Key{services.FQDN("web.acme.example"), uri(tb, "https://192.0.2.1:8443")}, Instance: "v1",
 		Metadata:    federation.Pairs(map[string]string{"zone": "a", "build": "7"}),
 		Description: "the first", TTL: 30 * time.Second, Provider: provider, Rule: "web", Owner: "owner-1", Stream: math.MaxUint64,
 		Since: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC),
@@ -129,7 +125,7 @@ func TestMetadataIsSortedAndBounded(t *testing.T) {
 // A node at all limits can be stored.
 func TestLargestNode(t *testing.T) {
 	n := sample(t)
-	n.Service = fqdn(t, strings.Repeat(strings.Repeat("a", 61)+".", 4))
+	n.Service = services.FQDN(strings.Repeat(strings.Repeat("a", 61)+".", 4))
 	n.URI = URI{n.URI.Protocol, address(t, strings.Repeat(strings.Repeat("b", 62)+".", 4)), 65535}
 	n.Instance = "v1"
 	n.Metadata = nil

@@ -14,6 +14,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // nodes returns nodes of a service from lines: URI, instance and metadata.
@@ -21,7 +22,7 @@ func nodes(tb testing.TB, lines ...string) (list []*Node) {
 	tb.Helper()
 	for _, line := range lines {
 		fields := append(strings.Fields(line), "", "")
-		n := &Node{Key: Key{fqdn(tb, "web.acme.example"), uri(tb, fields[0])}, Instance: strings.Trim(fields[1], "-"), TTL: time.Second, Provider: sample(tb).Provider, Since: time.Unix(0, 0).UTC()}
+		n := &Node{Key: Key{services.FQDN("web.acme.example"), uri(tb, fields[0])}, Instance: strings.Trim(fields[1], "-"), TTL: time.Second, Provider: sample(tb).Provider, Since: time.Unix(0, 0).UTC()}
 		if fields[2] != "" {
 			n.Metadata = federation.Pairs(map[string]string{"m": fields[2]})
 		}
