@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // wants returns the verdict of an export of the given age that can be published.
 func wants(name string, since int64) Verdict {
-	return Verdict{Service: &federation.Service{FQDN: fqdn(name)}, Kind: LoadBalancer, Claim: Claim{Since: time.Unix(since, 0)}}
+	return Verdict{Service: &federation.Service{FQDN: services.FQDN(name)}, Kind: LoadBalancer, Claim: Claim{Since: time.Unix(since, 0)}}
 }
 
 func TestClaims(t *testing.T) {

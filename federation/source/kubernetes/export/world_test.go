@@ -13,8 +13,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy/pattern"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // world is what a cluster and its configuration hold for one Service.
@@ -29,15 +29,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{rules: Rules{Cluster: "west", Zone: fqdn("west.fed.example")}}
-}
-
-func fqdn(s string) federation.FQDN {
-	name, err := federation.ParseFQDN(s)
-	if err != nil {
-		panic(err)
-	}
-	return name
+	return &world{rules: Rules{Cluster: "west", Zone: services.FQDN("west.fed.example")}}
 }
 
 func grant(namespaces []string, names ...string) Grant {
