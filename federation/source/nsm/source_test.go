@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/source/nsm/internal/endpoint"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 const minute = time.Minute
@@ -349,7 +350,7 @@ func TestManyEndpoints(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	zone := mustFQDN(t, "nsm.example")
+	zone := services.FQDN("nsm.example")
 	for _, tc := range []struct {
 		config Config
 		want   string

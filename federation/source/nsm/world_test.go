@@ -23,9 +23,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // fakeRegistry answers as the registry in memory does, and misbehaves where a test says
@@ -321,12 +321,7 @@ func runStand(t *testing.T, prepare func(*fakeRegistry), test func(*testing.T, *
 
 func newSource(t testing.TB) *Source {
 	t.Helper()
-	return must.Get(New(Config{Registry: "tcp://127.0.0.1:5002", Zone: mustFQDN(t, "nsm.example")}))(t)
-}
-
-func mustFQDN(t testing.TB, name string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(name))(t)
+	return must.Get(New(Config{Registry: "tcp://127.0.0.1:5002", Zone: services.FQDN("nsm.example")}))(t)
 }
 
 // at lets the time pass until so much of it has since the start.

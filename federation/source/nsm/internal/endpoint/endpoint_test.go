@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 func mustAddress(t *testing.T, text string) federation.Address {
@@ -20,14 +21,9 @@ func mustAddress(t *testing.T, text string) federation.Address {
 	return must.Get(federation.ParseAddress(text))(t)
 }
 
-func mustFQDN(t *testing.T, text string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(text))(t)
-}
-
 func newRules(t *testing.T) *Rules {
 	t.Helper()
-	return &Rules{Prefix: "nsm/", Zone: mustFQDN(t, "nsm.example")}
+	return &Rules{Prefix: "nsm/", Zone: services.FQDN("nsm.example")}
 }
 
 // nse returns an endpoint of network services.
@@ -67,7 +63,7 @@ func TestService(t *testing.T) {
 	got, refused := published(newRules(t), a, b)
 	want := map[string]*federation.Service{
 		"nsm/web": {
-			Name: "nsm/web", FQDN: mustFQDN(t, "web.nsm.example"), Labels: []federation.Pair{{Key: "app", Value: "shop"}},
+			Name: "nsm/web", FQDN: services.FQDN("web.nsm.example"), Labels: []federation.Pair{{Key: "app", Value: "shop"}},
 			Endpoints: []federation.Endpoint{
 				{Address: mustAddress(t, "2001:db8::1"), Port: 5000, Labels: []string{"nse.b"}},
 				{Address: mustAddress(t, "192.0.2.1"), Port: 8443, Labels: []string{"nse-kernel-7d9f-abc"}},
@@ -84,7 +80,7 @@ func TestService(t *testing.T) {
 			},
 		},
 		"nsm/api.v2": {
-			Name: "nsm/api.v2", FQDN: mustFQDN(t, "api.v2.nsm.example"),
+			Name: "nsm/api.v2", FQDN: services.FQDN("api.v2.nsm.example"),
 			Endpoints: []federation.Endpoint{{Address: mustAddress(t, "2001:db8::1"), Port: 5000, Labels: []string{"nse.b"}}},
 			Instances: []federation.Instance{{ID: "nse.b", Protocol: federation.TCP, EndpointSelector: []string{"nse.b"}}},
 		},
