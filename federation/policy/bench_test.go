@@ -9,6 +9,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // partners returns n rules, each with the services of a zone for a partner. The service
@@ -142,11 +143,10 @@ func BenchmarkNew(b *testing.B) {
 // BenchmarkVerdicts reports what the verdicts on many services take: each meets all of
 // 50 rules and is told as it is.
 func BenchmarkVerdicts(b *testing.B) {
-	const services = 10_000
-	list := make([]*wire.Encoded, services)
+	list := make([]*wire.Encoded, 10_000)
 	for i := range list {
 		s := web(b)
-		s.Name, s.FQDN = strconv.Itoa(i), fqdn(b, fmt.Sprintf("s%d.pay.example", i))
+		s.Name, s.FQDN = strconv.Itoa(i), services.FQDN(fmt.Sprintf("s%d.pay.example", i))
 		list[i] = encoded(b, s)
 	}
 	for _, shape := range shapes {
@@ -158,11 +158,11 @@ func BenchmarkVerdicts(b *testing.B) {
 			p := compile(b, rules...)
 			for b.Loop() {
 				before := heap()
-				verdicts := make([]policy.Verdict, services)
+				verdicts := make([]policy.Verdict, len(list))
 				for i, s := range list {
 					verdicts[i] = p.Judge(s)
 				}
-				b.ReportMetric(float64(heap()-before)/services, "B/service")
+				b.ReportMetric(float64(heap()-before)/float64(len(list)), "B/service")
 				runtime.KeepAlive(verdicts)
 			}
 		})

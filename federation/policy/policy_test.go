@@ -12,16 +12,12 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 func id(t testing.TB, s string) federation.ID {
 	t.Helper()
 	return must.Get(federation.ParseID(s))(t)
-}
-
-func fqdn(t testing.TB, s string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(s))(t)
 }
 
 func encoded(t testing.TB, s *federation.Service) *wire.Encoded {
@@ -34,7 +30,7 @@ func web(t testing.TB) *federation.Service {
 	t.Helper()
 	address := must.Get(federation.ParseAddress("192.0.2.1"))(t)
 	return &federation.Service{
-		Name: "web", FQDN: fqdn(t, "web.pay.example"), Description: "of the service", Tags: []string{"edge"},
+		Name: "web", FQDN: services.FQDN("web.pay.example"), Description: "of the service", Tags: []string{"edge"},
 		Labels: federation.Pairs(map[string]string{"tier": "public", "internal-id": "7"}),
 		SANs:   []string{"spiffe://pay.example/web"},
 		Endpoints: []federation.Endpoint{
@@ -256,23 +252,23 @@ func TestShape(t *testing.T) {
 		},
 		{
 			name: "alias", rule: shape{As: map[string]string{"pay.example": "pay.partner.example"}},
-			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.pay.partner.example") },
+			want: func(s *federation.Service) { s.FQDN = services.FQDN("web.pay.partner.example") },
 		},
 		{
 			name: "alias of the name itself", rule: shape{As: map[string]string{"Web.Pay.Example.": "bücher.example"}},
-			want: func(s *federation.Service) { s.FQDN = fqdn(t, "xn--bcher-kva.example") },
+			want: func(s *federation.Service) { s.FQDN = services.FQDN("xn--bcher-kva.example") },
 		},
 		{
 			name: "longest alias", rule: shape{As: map[string]string{".": "a", "example": "b", "pay.example": "c", "x.web.pay.example": "d", "ay.example": "e"}},
-			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.c") },
+			want: func(s *federation.Service) { s.FQDN = services.FQDN("web.c") },
 		},
 		{
 			name: "alias of everything", rule: shape{As: map[string]string{".": "partner.example"}},
-			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web.pay.example.partner.example") },
+			want: func(s *federation.Service) { s.FQDN = services.FQDN("web.pay.example.partner.example") },
 		},
 		{
 			name: "alias that cuts", rule: shape{As: map[string]string{"pay.example": "."}},
-			want: func(s *federation.Service) { s.FQDN = fqdn(t, "web") },
+			want: func(s *federation.Service) { s.FQDN = services.FQDN("web") },
 		},
 		{name: "exception", rule: shape{As: map[string]string{"example": "b", "pay.example": "pay.example"}}},
 		{name: "alias of another zone", rule: shape{As: map[string]string{"ay.example": "b", "pay.example.org": "c"}}},
@@ -286,7 +282,7 @@ func TestShape(t *testing.T) {
 		},
 		{
 			name: "alias that is an address", rule: shape{As: map[string]string{"pay.example": "."}},
-			change: func(s *federation.Service) { s.FQDN = fqdn(t, "web.1.pay.example") },
+			change: func(s *federation.Service) { s.FQDN = services.FQDN("web.1.pay.example") },
 			hidden: "as . for pay.example.: last label is a number, so the name looks like an address",
 		},
 	} {
