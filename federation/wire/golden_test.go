@@ -14,6 +14,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // The messages of this file are made of field numbers and bytes, as in the public
@@ -56,7 +57,7 @@ func wantService(t testing.TB) *federation.Service {
 	t.Helper()
 	return &federation.Service{
 		Name:        "web",
-		FQDN:        fqdn(t, "web.fed.example"),
+		FQDN:        services.FQDN("web.fed.example"),
 		Description: "Web shop",
 		Tags:        []string{"a", "b"},
 		Labels:      []federation.Pair{{Key: "app", Value: "shop"}, {Key: "tier", Value: ""}},
@@ -74,11 +75,6 @@ func wantService(t testing.TB) *federation.Service {
 			{ID: "no DNS name!", Protocol: federation.MTLS},
 		},
 	}
-}
-
-func fqdn(t testing.TB, s string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(s))(t)
 }
 
 func address(t testing.TB, s string) federation.Address {

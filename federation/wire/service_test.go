@@ -17,6 +17,7 @@ import (
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // minimal returns a service with only the required fields.
@@ -186,7 +187,7 @@ func TestDecodeServiceAccepts(t *testing.T) {
 		{
 			"fqdn with U-labels",
 			func(m *typespb.FederatedService) { m.Fqdn = "Bücher.example" },
-			func(s *federation.Service) { s.FQDN = fqdn(t, "xn--bcher-kva.example") },
+			func(s *federation.Service) { s.FQDN = services.FQDN("xn--bcher-kva.example") },
 		},
 		{
 			"address of a host in upper case with a final dot",
@@ -240,7 +241,7 @@ func TestDecodeServiceAccepts(t *testing.T) {
 			tt.change(m)
 			want := &federation.Service{
 				Name:      "web",
-				FQDN:      fqdn(t, "web.fed.example"),
+				FQDN:      services.FQDN("web.fed.example"),
 				Endpoints: []federation.Endpoint{{Address: address(t, "192.0.2.1"), Port: 80}},
 				Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTP}},
 			}

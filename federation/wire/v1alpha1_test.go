@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb1 "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha1"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // goldenDraft has every field of FederatedService in v1alpha1.
@@ -38,7 +39,7 @@ func wantDraft(t testing.TB) *federation.Service {
 	sni := []federation.Pair{{Key: "SNI", Value: "web"}}
 	return &federation.Service{
 		Name:        "web",
-		FQDN:        fqdn(t, "web.fed.example"),
+		FQDN:        services.FQDN("web.fed.example"),
 		Description: "Web shop",
 		Tags:        []string{"a", "b"},
 		Labels:      []federation.Pair{{Key: "app", Value: "shop"}, {Key: "tier", Value: ""}},
@@ -412,7 +413,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			service := &federation.Service{
-				Name: "web", FQDN: fqdn(t, "web.fed.example"), SANs: []string{"spiffe://o1/web"},
+				Name: "web", FQDN: services.FQDN("web.fed.example"), SANs: []string{"spiffe://o1/web"},
 				Endpoints: tt.endpoints, Instances: tt.instances,
 			}
 			if tt.sans != nil {
