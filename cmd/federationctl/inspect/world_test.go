@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+	"github.com/hamlet-federation/coredns-federation/test/kit/services"
 )
 
 // process is a process with catalogs, by their names.
@@ -87,15 +88,10 @@ func catalogOf(t testing.TB, services ...*federation.Service) *inspect.Catalog {
 	return must.Get(start(t, page.Handler(p)).Catalog(t.Context(), "", 1<<30))(t)
 }
 
-func fqdn(t testing.TB, s string) federation.FQDN {
-	t.Helper()
-	return must.Get(federation.ParseFQDN(s))(t)
-}
-
 // service returns a service with an instance and these endpoints, all on port 443.
 func service(t testing.TB, name, at string, addresses ...string) *federation.Service {
 	t.Helper()
-	s := &federation.Service{Name: name, FQDN: fqdn(t, at), Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
+	s := &federation.Service{Name: name, FQDN: services.FQDN(at), Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
 	for _, text := range addresses {
 		address := must.Get(federation.ParseAddress(text))(t)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: 443})
