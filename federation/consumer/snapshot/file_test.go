@@ -16,6 +16,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var wanted = snapshot.Options{Owner: owner}
@@ -26,21 +27,13 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Fatalf("no file: %v", err)
 	}
 	for _, s := range []*snapshot.Snapshot{example(t), {Owner: owner, LastUp: lastUp}} {
-		if err := snapshot.Save(path, s); err != nil {
-			t.Fatal(err)
-		}
-		got, err := snapshot.Load(path, wanted)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, snapshot.Save(path, s))
+		got := must.Get(snapshot.Load(path, wanted))(t)
 		if diff := compare(s, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))(t)
 	if runtime.GOOS != "windows" && info.Mode() != 0o600 {
 		t.Errorf("mode %v", info.Mode())
 	}
@@ -52,10 +45,7 @@ func TestSaveAndLoad(t *testing.T) {
 // files returns the names in a directory.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
@@ -66,9 +56,7 @@ func files(t *testing.T, dir string) (names []string) {
 func TestSaveFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.db")
-	if err := snapshot.Save(path, example(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, snapshot.Save(path, example(t)))
 	bad := example(t)
 	bad.Owner = "\xff" // no UTF-8
 	err := snapshot.Save(path, bad)
@@ -91,9 +79,7 @@ func TestSaveFails(t *testing.T) {
 
 func TestLoadFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
-	if err := os.WriteFile(path, []byte("fedsnap"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("fedsnap"), 0o600))
 	if _, err := snapshot.Load(path, wanted); !errors.Is(err, snapshot.ErrCorrupt) || err.Error() != path+": snapshot is damaged" {
 		t.Errorf("got %v", err)
 	}
@@ -114,17 +100,11 @@ func TestSaveRemovesAbandonedFiles(t *testing.T) {
 		".catalog.db.":      time.Hour,
 	} {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, nil, 0o600))
 		then := time.Now().Add(-age)
-		if err := os.Chtimes(file, then, then); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chtimes(file, then, then))
 	}
-	if err := snapshot.Save(filepath.Join(dir, "catalog.db"), example(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, snapshot.Save(filepath.Join(dir, "catalog.db"), example(t)))
 	want := []string{".catalog.db.", ".catalog.db.2.tmp", ".other.db.3.tmp", "catalog.db", "catalog.db.tmp"}
 	if got := files(t, dir); !slices.Equal(got, want) {
 		t.Errorf("files %q", got)
@@ -136,9 +116,7 @@ func TestSaveRemovesAbandonedFiles(t *testing.T) {
 func TestSaveIsAtomic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	small, large := many(t, 1), many(t, 500)
-	if err := snapshot.Save(path, small); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, snapshot.Save(path, small))
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	for _, s := range []*snapshot.Snapshot{small, large} {
@@ -156,10 +134,7 @@ func TestSaveIsAtomic(t *testing.T) {
 		close(done)
 	}()
 	for {
-		got, err := snapshot.Load(path, wanted)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(snapshot.Load(path, wanted))(t)
 		if n := len(got.Services); n != 1 && n != 500 {
 			t.Fatalf("%d services", n)
 		}
@@ -174,24 +149,18 @@ func TestSaveIsAtomic(t *testing.T) {
 func BenchmarkSave(b *testing.B) {
 	each(b, func(b *testing.B, path string, s *snapshot.Snapshot) {
 		for b.Loop() {
-			if err := snapshot.Save(path, s); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, snapshot.Save(path, s))
 		}
 	})
 }
 
 func BenchmarkLoad(b *testing.B) {
 	each(b, func(b *testing.B, path string, s *snapshot.Snapshot) {
-		if err := snapshot.Save(path, s); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, snapshot.Save(path, s))
 		o := wanted
 		o.Part = func(*snapshot.Snapshot) bool { return true } // as a restart does
 		for b.Loop() {
-			if _, err := snapshot.Load(path, o); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(snapshot.Load(path, o))(b)
 		}
 	})
 }
@@ -206,10 +175,7 @@ func each(b *testing.B, f func(b *testing.B, path string, s *snapshot.Snapshot))
 			s := many(b, n)
 			b.ReportAllocs()
 			f(b, path, s)
-			info, err := os.Stat(path)
-			if err != nil {
-				b.Fatal(err)
-			}
+			info := must.Get(os.Stat(path))(b)
 			b.SetBytes(info.Size())
 			b.ReportMetric(float64(info.Size())/float64(n), "B/service")
 		})
@@ -221,9 +187,7 @@ func each(b *testing.B, f func(b *testing.B, path string, s *snapshot.Snapshot))
 func TestLoadParts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	want := many(t, 10_000)
-	if err := snapshot.Save(path, want); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, snapshot.Save(path, want))
 	load := func(stopAt int) (parts []int, whole *snapshot.Snapshot, err error) {
 		whole = new(snapshot.Snapshot)
 		o := wanted
@@ -262,14 +226,9 @@ func TestLoadParts(t *testing.T) {
 			t.Errorf("parts of %v services when part %d is the last: %v", parts, stopAt, err)
 		}
 	}
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile(path))(t)
 	file[len(file)-1] ^= 1
-	if err := os.WriteFile(path, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, file, 0o600))
 	parts, got, err = load(0)
 	if text := path + ": 272 of 10000 services cannot be read: snapshot is damaged"; err == nil || err.Error() != text {
 		t.Errorf("got %v\nwant %s", err, text)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestSaveThroughLinks saves to paths that are symbolic links, which stay links, with
@@ -22,24 +23,18 @@ import (
 func TestSaveThroughLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"etc", "data/kept"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
 	link := func(target, name string) {
 		t.Helper()
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
 	link(filepath.Join(dir, "data"), "etc/data")
 	link("data/kept/../current", "etc/catalog.db") // through a link, and up from where that leads to
 	link("kept/catalog.db", "data/current")
 	path := filepath.Join(dir, "etc/catalog.db")
 	for range 2 {
-		if err := snapshot.Save(path, example(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, snapshot.Save(path, example(t)))
 		for _, name := range []string{"etc/catalog.db", "data/kept/catalog.db"} {
 			if got, err := snapshot.Load(filepath.Join(dir, name), wanted); err != nil || compare(example(t), got) != "" {
 				t.Errorf("%s: %v", name, err)
@@ -52,10 +47,7 @@ func TestSaveThroughLinks(t *testing.T) {
 			t.Errorf("files %q", got)
 		}
 	}
-	want, err := filepath.EvalSymlinks(filepath.Join(dir, "data/kept/catalog.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(filepath.EvalSymlinks(filepath.Join(dir, "data/kept/catalog.db")))(t)
 	for _, name := range []string{"etc/catalog.db", "data/current", "data/kept/catalog.db", "data/../etc/catalog.db", "data/kept/../kept/./catalog.db"} {
 		if got, err := snapshot.Check(dir + "/" + name); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
@@ -67,14 +59,9 @@ func TestSaveThroughLinks(t *testing.T) {
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	fifo, loop := filepath.Join(dir, "fifo"), filepath.Join(dir, "loop")
-	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink("loop", loop)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.Mkfifo(fifo, 0o600), os.Symlink("loop", loop)))
 	// A device would do as well, but root would replace one that has become a plain file.
-	socket, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := must.Get(new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "socket")))(t)
 	defer socket.Close()
 	for path, want := range map[string]error{
 		filepath.Join(dir, "missing", "catalog.db"): fs.ErrNotExist,
@@ -103,9 +90,7 @@ func TestCheck(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return // may write everywhere
 	}
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(dir, 0o500))
 	if _, err := snapshot.Check(filepath.Join(dir, "catalog.db")); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("directory that cannot be written: %v", err)
 	}
@@ -116,19 +101,12 @@ func TestSetAside(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "catalog.db")
 	for i := range 12 {
-		if err := os.WriteFile(path, []byte{byte('a' + i)}, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := snapshot.SetAside(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte{byte('a' + i)}, 0o600))
+		must.Get(snapshot.SetAside(path))(t)
 	}
 	var kept []string
 	for _, name := range files(t, dir) {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
 		kept = append(kept, strings.TrimPrefix(name, "catalog.db.rejected")+"="+string(content))
 	}
 	if want := []string{"=a", ".10=l", ".2=b", ".3=c", ".4=d", ".5=e", ".6=f", ".7=g", ".8=h", ".9=i"}; !slices.Equal(kept, want) {
@@ -146,9 +124,7 @@ func TestDiskFull(t *testing.T) {
 	path := os.Getenv(variable)
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "catalog.db")
-		if err := snapshot.Save(path, example(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, snapshot.Save(path, example(t)))
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDiskFull$")
 		cmd.Env = append(os.Environ(), variable+"="+path)
 		if output, err := cmd.CombinedOutput(); err != nil {
@@ -164,9 +140,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	const octets = 64 << 10
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: octets, Max: octets}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: octets, Max: octets}))
 	if err := snapshot.Save(path, many(t, 10_000)); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("got %v", err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	snapshotpb "github.com/hamlet-federation/coredns-federation/proto/snapshot/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const owner = "owner.example:8008"
@@ -32,10 +33,7 @@ var lastUp = time.Date(2026, 11, 20, 12, 0, 0, 123456789, time.UTC)
 
 func parse[T any](tb testing.TB, parse func(string) (T, error), s string) T {
 	tb.Helper()
-	v, err := parse(s)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	v := must.Get(parse(s))(tb)
 	return v
 }
 
@@ -85,9 +83,7 @@ func compare(want, got *snapshot.Snapshot) string {
 func encode(tb testing.TB, s *snapshot.Snapshot) []byte {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := snapshot.Encode(&b, s); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, snapshot.Encode(&b, s))
 	return b.Bytes()
 }
 
@@ -103,10 +99,7 @@ func TestRoundTrip(t *testing.T) {
 		"saved": {Owner: owner, LastUp: lastUp, Saved: lastUp.Add(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := decode(encode(t, s))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(decode(encode(t, s)))(t)
 			if diff := compare(s, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -128,9 +121,7 @@ func framed(tb testing.TB, part []byte) []byte {
 	tb.Helper()
 	b := bytes.NewBufferString("fedsnap\x02")
 	frame := &snapshotpb.Frame{Checksum: crc32.Checksum(part, crc32.MakeTable(crc32.Castagnoli)), Part: part}
-	if _, err := protodelim.MarshalTo(b, frame); err != nil {
-		tb.Fatal(err)
-	}
+	must.Get(protodelim.MarshalTo(b, frame))(tb)
 	return b.Bytes()
 }
 
@@ -138,18 +129,11 @@ func framed(tb testing.TB, part []byte) []byte {
 func edited(tb testing.TB, file []byte, edit func(*snapshotpb.Part)) []byte {
 	tb.Helper()
 	var frame snapshotpb.Frame
-	if err := protodelim.UnmarshalFrom(bytes.NewReader(file[8:]), &frame); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, protodelim.UnmarshalFrom(bytes.NewReader(file[8:]), &frame))
 	var part snapshotpb.Part
-	if err := proto.Unmarshal(frame.GetPart(), &part); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, proto.Unmarshal(frame.GetPart(), &part))
 	edit(&part)
-	octets, err := proto.Marshal(&part)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	octets := must.Get(proto.Marshal(&part))(tb)
 	return framed(tb, octets)
 }
 
@@ -504,10 +488,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("fedsnap\x02"))
 	f.Add([]byte{})
 	edited(f, good, func(p *snapshotpb.Part) {
-		octets, err := proto.Marshal(p)
-		if err != nil {
-			f.Fatal(err)
-		}
+		octets := must.Get(proto.Marshal(p))(f)
 		f.Add(octets)
 	})
 	typed := []error{snapshot.ErrFormat, snapshot.ErrVersion, snapshot.ErrForeign, snapshot.ErrCorrupt}
@@ -521,10 +502,7 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			// A snapshot that was decoded can be encoded and decoded again.
-			again, err := decode(encode(t, s))
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := must.Get(decode(encode(t, s)))(t)
 			if diff := compare(s, again); diff != "" {
 				t.Fatalf("(-first +second):\n%s", diff)
 			}
