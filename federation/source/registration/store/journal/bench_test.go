@@ -7,6 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // BenchmarkCommit changes nodes, so many in one commit; an operation is one node.
@@ -22,10 +23,7 @@ func BenchmarkCommit(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += batch {
-				outcomes, err := r.Commit(b.Context(), changes)
-				if err != nil {
-					b.Fatal(err)
-				}
+				outcomes := must.Get(r.Commit(b.Context(), changes))(b)
 				for j := range outcomes {
 					changes[j].Before = outcomes[j].Version
 				}
@@ -44,22 +42,15 @@ func BenchmarkLoad(b *testing.B) {
 	for i := range count {
 		data = testMarker.append(data, put, int64(i+1), testNode(b, i, "a node of a benchmark").Append)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.WriteFile(path, data, 0o600))
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		file, err := os.Open(path)
-		if err != nil {
-			b.Fatal(err)
-		}
+		file := must.Get(os.Open(path))(b)
 		c := contents{entries: map[node.Key]entry{}}
 		if err := c.read(file); err != nil || len(c.entries) != count || c.lost != "" {
 			b.Fatal(len(c.entries), c.lost, err)
 		}
-		if err := file.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, file.Close())
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // childPath is the environment variable by which the test binary becomes the owner that
@@ -93,36 +94,23 @@ func child(path string) int {
 
 // TestKilled kills owners while they commit. What they had committed is in the file.
 func TestKilled(t *testing.T) {
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.Executable())(t)
 	path := filepath.Join(t.TempDir(), "nodes")
 	committed, last, batches := map[string]printed{}, int64(0), 0
 	for round := range 10 {
 		owner := exec.CommandContext(t.Context(), program)
 		owner.Env = append(os.Environ(), childPath+"="+path)
-		output, err := owner.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := owner.Start(); err != nil {
-			t.Fatal(err)
-		}
+		output := must.Get(owner.StdoutPipe())(t)
+		must.Do(t, owner.Start())
 		lines := bufio.NewScanner(output)
 		killAfter := 20 + rand.IntN(100)
 		for count := 0; lines.Scan(); count++ {
 			if count == killAfter {
-				if err := owner.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, owner.Process.Kill())
 			}
 			fields := strings.Fields(lines.Text())
 			for i := 0; i+2 < len(fields); i += 3 {
-				version, err := strconv.ParseInt(fields[i+1], 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				version := must.Get(strconv.ParseInt(fields[i+1], 10, 64))(t)
 				committed[fields[i]] = printed{version, fields[i+2] == "true"}
 				last = max(last, version)
 			}
@@ -131,20 +119,14 @@ func TestKilled(t *testing.T) {
 		if err := owner.Wait(); err == nil || owner.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			t.Fatalf("round %d: the owner was not killed: %v", round, err)
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(path))(t)
 		c := contentsOf(t, data)
 		if c.damaged {
 			t.Errorf("round %d: %s", round, c.lost)
 		}
 		// Its last batch may be in the file without having been printed.
 		for number, p := range committed {
-			n, err := strconv.Atoi(number)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.Atoi(number))(t)
 			e, there := c.entries[testNode(t, n, "").Key]
 			asPrinted := there == p.there && (!there || e.version == p.version)
 			changedSince := c.version > last && (!there || e.version > last)
@@ -220,9 +202,7 @@ func TestFullDisk(t *testing.T) {
 					default:
 						full++
 						if full == 3 {
-							if err := os.Remove(filler); err != nil {
-								t.Fatal(err)
-							}
+							must.Do(t, os.Remove(filler))
 						}
 						time.Sleep(10 * time.Second)
 					}

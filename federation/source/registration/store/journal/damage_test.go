@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/node"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // sample is a file, and what is in it up to the end of each record.
@@ -59,9 +60,7 @@ func nothing(b []byte) []byte { return b }
 func contentsOf(t testing.TB, data []byte) *contents {
 	t.Helper()
 	c := &contents{entries: map[node.Key]entry{}}
-	if err := c.read(bytes.NewReader(data)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.read(bytes.NewReader(data)))
 	return c
 }
 
@@ -76,13 +75,9 @@ func reopened(t *testing.T, data []byte, want state, damaged bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := configIn(t)
-		if err := os.WriteFile(c.Path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(c.Path, data, 0o644))
 		found := contentsOf(t, data)
-		if err := os.WriteFile(c.Path+lockSuffix, found.marker.last(found.version), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(c.Path+lockSuffix, found.marker.last(found.version), 0o600))
 		r := started(t, c, want)
 		n := testNode(t, 99, "new")
 		want.nodes[textOf(n)] = r.commit(t, putOf(n, 0))[0]
@@ -236,9 +231,7 @@ func TestSetAsideOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := configIn(t)
 		for i := range 3 {
-			if err := os.WriteFile(c.Path, fmt.Append(nil, "damage ", i), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(c.Path, fmt.Append(nil, "damage ", i), 0o600))
 			started(t, c, state{map[string]int64{}, false}).stop()
 		}
 		aside, err := os.ReadFile(c.Path + damagedSuffix)

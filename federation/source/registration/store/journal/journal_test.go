@@ -28,18 +28,9 @@ import (
 // testNode returns a node of its own for each number.
 func testNode(t testing.TB, number int, description string) *node.Node {
 	t.Helper()
-	service, err := federation.ParseFQDN(fmt.Sprintf("svc-%d.example", number/10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	uri, err := node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16, number>>8&255, number&255), netip.Addr{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := federation.ParseID("spiffe://west.example/ns/shop/sa/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := must.Get(federation.ParseFQDN(fmt.Sprintf("svc-%d.example", number/10)))(t)
+	uri := must.Get(node.ParseURI(fmt.Sprintf("https://10.%d.%d.%d:8443", number>>16, number>>8&255, number&255), netip.Addr{}))(t)
+	id := must.Get(federation.ParseID("spiffe://west.example/ns/shop/sa/web"))(t)
 	return &node.Node{
 		Key: node.Key{Service: service, URI: uri}, Description: description, TTL: 30 * time.Second,
 		Provider: id, Rule: "pods", Owner: "owner-1", Stream: 7, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -88,10 +79,7 @@ type running struct {
 // run starts a store, whose state it does not wait for.
 func run(t testing.TB, c Config) running {
 	t.Helper()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(c))(t)
 	w := &watcher{make(chan state, 10), make(chan error, 10)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -114,10 +102,7 @@ func started(t testing.TB, c Config, want state) running {
 // commit makes changes that must be made, and returns the versions.
 func (r running) commit(t testing.TB, changes ...store.Change) []int64 {
 	t.Helper()
-	outcomes, err := r.Commit(t.Context(), changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outcomes := must.Get(r.Commit(t.Context(), changes))(t)
 	var versions []int64
 	for i, o := range outcomes {
 		if o.Conflict {
@@ -261,10 +246,7 @@ func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := configIn(t)
 		r := started(t, c, state{map[string]int64{}, false})
-		before, err := os.Stat(c.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(os.Stat(c.Path))(t)
 		n := testNode(t, 1, "a")
 		r.commit(t, putOf(n, 0))
 		time.Sleep(2 * syncEvery)
@@ -344,14 +326,8 @@ func TestCompaction(t *testing.T) {
 
 // TestCompactionBesideCommits writes the file anew while there are changes.
 func TestCompactionBesideCommits(t *testing.T) {
-	s, err := New(configIn(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := s.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(configIn(t)))(t)
+	o := must.Get(s.open())(t)
 	var wg sync.WaitGroup
 	done := make(chan struct{})
 	wg.Go(func() {
@@ -396,9 +372,7 @@ func TestNotAtItsPath(t *testing.T) {
 		} {
 			n := testNode(t, i, "a")
 			want[textOf(n)] = r.commit(t, putOf(n, 0))[0]
-			if err := vanish(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, vanish())
 			time.Sleep(stampEvery + 10*time.Second)
 			synctest.Wait()
 		}
@@ -419,9 +393,7 @@ func TestLock(t *testing.T) {
 		first.commit(t, putOf(n, 0))
 		link := c
 		link.Path = filepath.Join(t.TempDir(), "link")
-		if err := os.Symlink(c.Path, link.Path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(c.Path, link.Path))
 		second := run(t, link)
 		if reason := <-second.aways; !errors.Is(reason, errLocked) || !strings.Contains(reason.Error(), c.Path) {
 			t.Errorf("away because of: %v", reason)
@@ -458,17 +430,13 @@ func TestAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := configIn(t)
-				if err := tt.spoil(c.Path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, tt.spoil(c.Path))
 				r := run(t, c)
 				if reason := <-r.aways; reason == nil || tt.err != nil && !errors.Is(reason, tt.err) || !strings.Contains(reason.Error(), filepath.Dir(c.Path)) {
 					t.Errorf("away because of %v, want %v", reason, tt.err)
 				}
 				time.Sleep(10 * time.Second)
-				if err := tt.mend(c.Path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, tt.mend(c.Path))
 				if reason := <-r.aways; reason != nil {
 					t.Error("it says a second time:", reason)
 				}
@@ -494,9 +462,7 @@ func TestNoNewFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := configIn(t)
 		inTheWay := filepath.Join(c.Path+newSuffix, "x")
-		if err := os.MkdirAll(inTheWay, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(inTheWay, 0o700))
 		r := started(t, c, state{map[string]int64{}, false})
 		n := testNode(t, 1, "a")
 		for range 3 {
@@ -505,9 +471,7 @@ func TestNoNewFile(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 		}
-		if err := os.RemoveAll(c.Path + newSuffix); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(c.Path+newSuffix))
 		_, _ = r.Commit(t.Context(), []store.Change{putOf(n, 0)})
 		time.Sleep(5 * time.Second)
 		r.commit(t, putOf(n, 0))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/store/storetest"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestStore(t *testing.T) {
@@ -13,10 +14,7 @@ func TestStore(t *testing.T) {
 		if _, ok := configs[t]; !ok {
 			configs[t] = configIn(t)
 		}
-		s, err := New(configs[t])
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(configs[t]))(t)
 		return s
 	})
 }
