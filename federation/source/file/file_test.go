@@ -17,6 +17,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/internal/file"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 )
 
@@ -41,9 +42,7 @@ const rest = `  endpoints: [{address: 192.0.2.1, port: 80}]
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // told renders an event as "upsert web 2", "delete web" or "end".
@@ -93,9 +92,7 @@ func follow(t *testing.T, path string, load bool) (*File, *owner.Registry, *sour
 	logger := slog.New(slog.NewTextHandler(logged, nil))
 	f := newFile(path, logger)
 	if load {
-		if err := f.Load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Load(t.Context()))
 	}
 	registry := owner.NewRegistry()
 	catalog := source.NewCatalog(source.Config{Registry: registry, Logger: logger})
@@ -208,10 +205,7 @@ func TestTornFileWithdrawsNothing(t *testing.T) {
 		defer subscription.Close()
 		hear := func(want ...string) {
 			for _, want := range want {
-				event, err := subscription.Next(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				event := must.Get(subscription.Next(t.Context()))(t)
 				if got := told(event); got != want {
 					t.Errorf("a subscriber heard %q, expected %q", got, want)
 				}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func never() error { return nil }
@@ -71,14 +72,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(webJSON))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := NewReader(wire.Policy{})
-		got, err := read(r, data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := r.Read(iotest.OneByteReader(bytes.NewReader(data)), 0, never)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(read(r, data))(t)
+		again := must.Get(r.Read(iotest.OneByteReader(bytes.NewReader(data)), 0, never))(t)
 		if diff := diffCatalogs(got, again); diff != "" {
 			t.Errorf("for the first and the second time (-first +second):\n%s", diff)
 		}
@@ -265,15 +260,10 @@ func TestEditDecodesWhatChanged(t *testing.T) {
 			return []byte(text)
 		}
 		var value struct{ Services []any }
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &value))
 		var data []byte
 		for _, service := range value.Services {
-			line, err := json.Marshal(service)
-			if err != nil {
-				t.Fatal(err)
-			}
+			line := must.Get(json.Marshal(service))(t)
 			data = append(append(data, line...), '\n')
 		}
 		if form == "JSON" {
@@ -315,10 +305,7 @@ func TestEditMovesWarnings(t *testing.T) {
 	doubtful := strings.Replace(catalogFile("a 1", "b 1"), "id: i1", "id: -", 2)
 	within := strings.Replace(doubtful, "\n  instances", "\n\n  instances", 1)
 	for _, text := range []string{doubtful, "# moved\n" + doubtful, strings.Replace(doubtful, "\n- name: b", "\n\n\n- name: b", 1), within} {
-		got, err := read(r, []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(read(r, []byte(text)))(t)
 		want := Parse([]byte(text), wire.Policy{})
 		if diff := diffCatalogs(want, got); diff != "" || len(got.Warnings) != 2 {
 			t.Errorf("%d warnings; afresh and remembered (-want +got):\n%s", len(got.Warnings), diff)

@@ -13,15 +13,14 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // fromYAML returns the entry that a text is, which begins on line 11 of its file.
 func fromYAML(t *testing.T, text string) *catalogentry.Entry {
 	t.Helper()
 	var document yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &document))
 	return catalogentry.FromYAML(document.Content[0], problem.NewExpander(10, len(text)))
 }
 
@@ -29,13 +28,8 @@ func fromYAML(t *testing.T, text string) *catalogentry.Entry {
 func fromJSON(t *testing.T, text string) *catalogentry.Entry {
 	t.Helper()
 	var value any
-	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &value))
+	data := must.Get(json.Marshal(value))(t)
 	return catalogentry.FromJSON(data, 11)
 }
 
