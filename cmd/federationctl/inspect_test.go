@@ -266,15 +266,9 @@ func TestConvertAndBack(t *testing.T) {
 		return write(t, filepath.Join(dir, "catalog."+format), text)
 	}
 	first := convert(write(t, filepath.Join(dir, "first.yaml"), catalogText), "yaml")
-	want, err := os.ReadFile(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(first))(t)
 	for _, format := range []string{"jsonl", "json", "yaml"} {
-		got, err := os.ReadFile(convert(convert(first, format), "yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(os.ReadFile(convert(convert(first, format), "yaml")))(t)
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Errorf("by way of %s (-want +got):\n%s", format, diff)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/policy"
 	"github.com/hamlet-federation/coredns-federation/federation/status/page"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const least = `identity:
@@ -106,10 +107,7 @@ func ids(t *testing.T, texts ...string) []federation.ID {
 	t.Helper()
 	var ids []federation.ID
 	for _, text := range texts {
-		id, err := federation.ParseID(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(federation.ParseID(text))(t)
 		ids = append(ids, id)
 	}
 	return ids

@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // relaying returns a configuration whose second catalog has the relay, which begins on
@@ -105,10 +106,7 @@ func TestRelayName(t *testing.T) {
 
 // A relay is another one when any of its keys has another value.
 func TestRelayKey(t *testing.T) {
-	zone, err := federation.ParseOrigin("fed.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	zone := must.Get(federation.ParseOrigin("fed.example"))(t)
 	base := config.Relay{Addresses: []string{"a:1"}}
 	keys := map[string]int{config.Source{Relay: &base}.Key(): -1}
 	for i, change := range []func(*config.Relay){

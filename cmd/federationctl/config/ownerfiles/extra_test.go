@@ -7,6 +7,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestCatalogOf reads what watch prints.
@@ -19,10 +20,7 @@ func TestCatalogOf(t *testing.T) {
 {"op":"skip","name":"c","service":{"x":5}}
 {"op":"upsert","name":"c","service":{"x":4}}
 `
-	got, err := catalogOf([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(catalogOf([]byte(text)))(t)
 	if diff := cmp.Diff("{\"services\": [\n\n\n{\"x\":3}\n\n\n,{\"x\":4}\n]}\n", string(got)); diff != "" {
 		t.Errorf("unexpected catalog (-want +got):\n%s", diff)
 	}
