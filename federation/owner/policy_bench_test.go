@@ -66,7 +66,7 @@ func forClasses(tb testing.TB, shared string) *policy.Policy {
 // fleet is an owner with consumers, each on a connection of its own.
 type fleet struct {
 	registry *Registry
-	messages chan struct{} // that have reached a consumer
+	messages chan error // nil for one that has reached a consumer, or why its stream has ended
 }
 
 func newFleet(b *testing.B) *fleet {
@@ -91,7 +91,11 @@ func newFleet(b *testing.B) *fleet {
 		cancel()
 		running.Wait()
 	})
-	all := &fleet{f.registry, make(chan struct{}, 1<<16)}
+	all := &fleet{f.registry, make(chan error, 1<<16)}
+	// What all have to be told together, with the end markers, and each class at least:
+	// after which the next one comes, as the owner has the others come later.
+	const messages = benchConsumers*(1+benchShared) + benchConsumers/benchClasses*(benchServices-2*benchShared)
+	const each = benchConsumers / benchClasses * (1 + benchShared + (benchServices-2*benchShared)/benchClasses)
 	for class := range benchClasses {
 		own := f.credentials(b, mtls.Leaf{Name: "test", URIs: []string{classID(class)}})
 		for range benchConsumers / benchClasses {
@@ -103,24 +107,25 @@ func newFleet(b *testing.B) *fleet {
 				defer conn.Close()
 				for {
 					m, err := stream.Recv()
+					all.messages <- err
 					if err != nil {
 						return
 					}
-					all.messages <- struct{}{}
 					c.request(wire.Ack(m.GetResponse().GetNonce(), "session"))
 				}
 			})
 		}
+		all.await(b, each)
 	}
-	all.await(benchConsumers * (1 + benchShared))                              // what is shared, and the end marker
-	all.await(benchConsumers / benchClasses * (benchServices - 2*benchShared)) // what is for one class
+	all.await(b, messages-benchClasses*each)
 	return all
 }
 
 // await waits for that many messages.
-func (f *fleet) await(n int) {
+func (f *fleet) await(b *testing.B, n int) {
+	b.Helper()
 	for range n {
-		<-f.messages
+		must.Do(b, <-f.messages)
 	}
 }
 
@@ -161,7 +166,7 @@ func BenchmarkFleet(b *testing.B) {
 				begun := time.Now()
 				bm.change()
 				called = append(called, time.Since(begun))
-				f.await(bm.messages)
+				f.await(b, bm.messages)
 				took = append(took, time.Since(begun))
 			}
 			slices.Sort(took)
@@ -172,7 +177,7 @@ func BenchmarkFleet(b *testing.B) {
 		})
 		if shared == "off" {
 			bm.change()
-			f.await(bm.messages)
+			f.await(b, bm.messages)
 		}
 	}
 }
