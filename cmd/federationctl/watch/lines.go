@@ -61,12 +61,12 @@ func (l *lines) show(c consumer.Changes) error {
 	}
 	for i := range c.Services {
 		change := &c.Services[i]
-		event := federation.Event{Operation: federation.Upsert, Name: change.Name, Service: change.Service()}
+		event := federation.Event{Operation: federation.Delete, Name: change.Name}
 		switch change.Op() {
 		case catalog.Confirmed:
 			continue
-		case catalog.Gone:
-			event.Operation = federation.Delete
+		case catalog.Offered:
+			event.Operation, event.Service = federation.Upsert, change.Service()
 		}
 		if err := l.write(entry{op: event.Operation.String(), Event: event}); err != nil {
 			return err
