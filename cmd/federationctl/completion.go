@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -96,4 +97,12 @@ func completeFlags(command *cobra.Command) {
 // completeValues sets the values with which a shell completes a flag.
 func completeValues(command *cobra.Command, flag string, values []string) {
 	insist(command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// checkOutput returns why a format is none of those of the flag -o, or nil.
+func checkOutput(format string, formats ...string) error {
+	if !slices.Contains(formats, format) {
+		return fmt.Errorf("-o: %q is neither %s", format, strings.Join(formats, " nor "))
+	}
+	return nil
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +18,8 @@ func convertCommand() *cobra.Command {
 		Example: `  federationctl convert catalog.yaml >catalog.jsonl && federationctl lint catalog.jsonl`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, files []string) error {
-			if !slices.Contains(inspect.Formats, format) {
-				return fmt.Errorf("-o: %q is neither %s", format, strings.Join(inspect.Formats, " nor "))
+			if err := checkOutput(format, inspect.Formats...); err != nil {
+				return err
 			}
 			catalog, err := inspect.ReadCatalog(files[0], int64(limit))
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,8 +43,10 @@ func (o *statusOptions) add(command *cobra.Command, outputs ...string) {
 
 // endpoint returns the endpoint to ask. Its errors are of usage.
 func (o *statusOptions) endpoint(at string, outputs ...string) (*inspect.Endpoint, error) {
-	if len(outputs) > 0 && !slices.Contains(outputs, o.output) {
-		return nil, fmt.Errorf("-o: %q is neither %s", o.output, strings.Join(outputs, " nor "))
+	if len(outputs) > 0 {
+		if err := checkOutput(o.output, outputs...); err != nil {
+			return nil, err
+		}
 	}
 	if o.timeout <= 0 {
 		return nil, fmt.Errorf("--timeout: %v is not above 0", o.timeout)

@@ -90,8 +90,8 @@ func (o *policyOptions) ids() ([]federation.ID, error) { return parseIDs("as", o
 
 // open reads configuration files. It prints all mistakes in them, and in the allow files.
 func (o *policyOptions) open(ctx context.Context, stderr io.Writer, files ...string) ([]*ownerfiles.Owner, error) {
-	if !slices.Contains(formats, o.output) {
-		return nil, fmt.Errorf("-o: %q is neither table nor json", o.output)
+	if err := checkOutput(o.output, formats...); err != nil {
+		return nil, err
 	}
 	var mistakes ownerfiles.MistakesError
 	extra, err := ownerfiles.ReadExtra(o.catalogs, int64(o.max))

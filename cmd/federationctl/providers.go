@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -68,8 +67,8 @@ The owner tells this only to those whom its rules name as observers.`,
 }
 
 func (o *providersOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if !slices.Contains(formats, o.output) {
-		return fmt.Errorf("-o: %q is neither table nor json", o.output)
+	if err := checkOutput(o.output, formats...); err != nil {
+		return err
 	}
 	if o.service != "" {
 		if _, err := federation.ParseFQDN(o.service); err != nil {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,8 +117,8 @@ func (o *watchOptions) run(ctx context.Context, target string, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(formats, o.output) {
-		return fmt.Errorf("-o: %q is neither table nor json", o.output)
+	if err := checkOutput(o.output, formats...); err != nil {
+		return err
 	}
 	version, err := wire.ParseVersion(o.api)
 	if err != nil {
