@@ -35,10 +35,10 @@ func admissionOf(r federation.Reason) admission {
 // admit returns the error of Rules.Admit, with the service and the field in it, or
 // nil. ErrNotImported stays what it is.
 func (c *Catalog) admit(s *federation.Service) *federation.InvalidError {
-	if c.config.Admit == nil {
+	if c.rules.Admit == nil {
 		return nil
 	}
-	invalid := c.config.Admit(s)
+	invalid := c.rules.Admit(s)
 	if invalid == nil || invalid == ErrNotImported {
 		return invalid
 	}
@@ -61,19 +61,19 @@ func (c *Catalog) leaveOut(name, id string, resource []byte) {
 	if resource != nil && (id == "" || id == name) {
 		sent = leftout.SentAs(name, resource)
 	}
-	c.leftOut.Add(name, id, sent, c.config.MaxServices)
+	c.leftOut.Add(name, id, sent, c.rules.MaxServices)
 }
 
 // leaveOutKnown takes services that are no longer imported.
 func (c *Catalog) leaveOutKnown(names []string) {
-	if limit := c.config.MaxServices; limit > 0 && c.leftOut.Count()+len(names) > limit {
+	if limit := c.rules.MaxServices; limit > 0 && c.leftOut.Count()+len(names) > limit {
 		slices.Sort(names) // not all of them count: the first
 	}
 	for _, name := range names {
 		generation, id := c.records[name].generation, c.ids.of[name]
 		c.remove(name, CauseExcluded)
 		if generation == c.generation && generation > 0 {
-			c.leftOut.Add(name, id, leftout.Sent{}, c.config.MaxServices)
+			c.leftOut.Add(name, id, leftout.Sent{}, c.rules.MaxServices)
 		} else {
 			c.leaveOutBefore()
 		}
@@ -84,6 +84,6 @@ func (c *Catalog) leaveOutKnown(names []string) {
 // has announced.
 func (c *Catalog) leaveOutBefore() {
 	if !c.stream.synced {
-		c.leftOut.AddBefore(c.config.MaxServices)
+		c.leftOut.AddBefore(c.rules.MaxServices)
 	}
 }

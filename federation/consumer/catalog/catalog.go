@@ -141,7 +141,7 @@ func (c Cause) String() string {
 // It stops when a stream is synced. Silence never starts it: services of an idle
 // stream stay live without limit.
 type Catalog struct {
-	config  Rules
+	rules   Rules
 	records map[string]record // by the owner's ID of the service
 	changes []Change          // since the last call of Changes
 
@@ -191,8 +191,8 @@ type stream struct {
 }
 
 // New returns an empty catalog of an owner that has not been reached yet.
-func New(config Rules) *Catalog {
-	return &Catalog{config: config, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
+func New(rules Rules) *Catalog {
+	return &Catalog{rules: rules, records: make(map[string]record), ids: newIDs(), leftOut: leftout.New()}
 }
 
 // Opened starts a new generation: a stream to the owner is open.
@@ -207,7 +207,7 @@ func (c *Catalog) Opened(now time.Time) {
 	c.EndRestore(false)
 	c.generation++
 	c.announced, c.current, c.limited, c.unclear = 0, 0, limited{}, false
-	c.leftOut.Opened(c.config.MaxServices)
+	c.leftOut.Opened(c.rules.MaxServices)
 	c.stream = stream{open: true, heard: now, refetch: refetch}
 }
 
@@ -313,7 +313,7 @@ func (c *Catalog) Refused(name, id string, now time.Time) {
 // complete, and false when its silence proves nothing.
 func (c *Catalog) Settling() (time.Duration, bool) {
 	_, ok := c.settles()
-	return c.config.Settle, ok
+	return c.rules.Settle, ok
 }
 
 // Paused records that the process did not run until now, and so may not have read
@@ -371,16 +371,16 @@ func (c *Catalog) Advance(now time.Time) {
 }
 
 // Rules returns the rules in force.
-func (c *Catalog) Rules() Rules { return c.config }
+func (c *Catalog) Rules() Rules { return c.rules }
 
 // SetRules changes the configuration at now. Services that are no longer imported or
 // admitted, or that are beyond a lowered limit, are removed. A new retention counts from
 // the loss of the stream. Services that were left out or refused and would be accepted
 // now come with the next stream: see Refetch. SetRules calls Rules.Admit once for each
 // service.
-func (c *Catalog) SetRules(config Rules, now time.Time) {
-	lowered := below(int64(config.MaxServices), int64(c.config.MaxServices)) || below(config.MaxCatalog, c.config.MaxCatalog)
-	c.config = config
+func (c *Catalog) SetRules(rules Rules, now time.Time) {
+	lowered := below(int64(rules.MaxServices), int64(c.rules.MaxServices)) || below(rules.MaxCatalog, c.rules.MaxCatalog)
+	c.rules = rules
 	var unwanted []string
 	for name, r := range c.records {
 		if r.service.IsZero() {

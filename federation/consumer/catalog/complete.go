@@ -15,7 +15,7 @@ const (
 func (c *Catalog) settles() (time.Time, bool) {
 	s := c.stream
 	// Silence before a promised end marker means a slow owner, never the end.
-	return s.heard.Add(c.config.Settle), s.open && s.content && !s.synced && !s.marked
+	return s.heard.Add(c.rules.Settle), s.open && s.content && !s.synced && !s.marked
 }
 
 // settle completes the catalog of the open stream, which has been silent for

@@ -35,13 +35,13 @@ func (l *least) note(octets int64) {
 // all the same, for an owner that never completes a catalog.
 func (c *Catalog) exceeded(r record, ok bool, next record) string {
 	announced := ok && r.generation == c.generation
-	if limit := c.config.MaxServices; limit > 0 && !announced {
+	if limit := c.rules.MaxServices; limit > 0 && !announced {
 		if c.announced >= limit || !ok && len(c.records)/2 >= limit {
 			c.limited.names.note(int64(next.octets))
 			return fmt.Sprintf("one service more than the %d that max_services allows this owner", limit)
 		}
 	}
-	if limit := c.config.MaxCatalog; limit > 0 {
+	if limit := c.rules.MaxCatalog; limit > 0 {
 		more := int64(next.octets)
 		if announced {
 			more -= int64(r.octets)
@@ -77,10 +77,10 @@ func (c *Catalog) keep(name string, r record, ok bool) {
 // stream brings what there is: see Refetch.
 func (c *Catalog) Wanting() bool {
 	fits := func(l least) bool {
-		limit := c.config.MaxCatalog
+		limit := c.rules.MaxCatalog
 		return l.any && (limit == 0 || c.current+l.octets <= limit && c.octets+l.octets <= 2*limit)
 	}
-	places := c.config.MaxServices
+	places := c.rules.MaxServices
 	return c.stream.synced && (c.unclear || fits(c.limited.growth) ||
 		fits(c.limited.names) && (places == 0 || c.announced < places && len(c.records)/2 < places))
 }
@@ -89,7 +89,7 @@ func (c *Catalog) Wanting() bool {
 // first, then stale services, and last by name from the end on. The order in which the
 // services came makes no difference.
 func (c *Catalog) trim() {
-	services, octets := c.config.MaxServices, c.config.MaxCatalog
+	services, octets := c.rules.MaxServices, c.rules.MaxCatalog
 	within := func(n int, size int64) bool {
 		return (services == 0 || n <= services) && (octets == 0 || size <= octets)
 	}

@@ -36,7 +36,7 @@ func (c *Catalog) BeginRestore(services int, lastUp, now time.Time) bool {
 	if due, ok := c.due(l); ok && !due.After(now) {
 		return false
 	}
-	if limit := c.config.MaxServices; limit > 0 {
+	if limit := c.rules.MaxServices; limit > 0 {
 		services = min(services, limit)
 	}
 	c.removeBefore(1, CauseUnproven)

@@ -46,7 +46,7 @@ func (c *Catalog) clocks(now time.Time) []loss {
 // expiry returns the instant from which the services of l are gone, as in
 // Summary.Expires, and false when they are kept without limit.
 func (c *Catalog) expiry(l loss) (time.Time, bool) {
-	return l.at.Add(c.config.Retention).Add(expiryMargin), c.config.Retention > 0
+	return l.at.Add(c.rules.Retention).Add(expiryMargin), c.rules.Retention > 0
 }
 
 // due returns when Advance has to remove the services of l, and false when they are
