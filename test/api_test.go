@@ -57,7 +57,7 @@ func readPackages(t *testing.T) map[string]*doc.Package {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (slices.Contains([]string{"bin", "run", "test", "proto", "deploy", "testdata", "internal", "node_modules"}, entry.Name()) || len(name) > 1 && strings.HasPrefix(entry.Name(), ".")):
+		case entry.IsDir() && (passedOver(name) || slices.Contains([]string{"test", "proto", "deploy", "internal"}, entry.Name())):
 			return fs.SkipDir
 		case path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") && path.Base(name) != "example_test.go":
 			return nil
