@@ -61,9 +61,7 @@ func newService(t testing.TB, fqdn string, endpoints ...string) *federation.Serv
 	s := &federation.Service{Name: fqdn, FQDN: name, Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}}}
 	for _, e := range endpoints {
 		host, port, err := net.SplitHostPort(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		address := must.Get(federation.ParseAddress(host))(t)
 		number := must.Get(strconv.ParseUint(port, 10, 16))(t)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: uint16(number)})
@@ -102,10 +100,7 @@ func newChain(t testing.TB, next plugin.Handler, blocks []corefile.Block, servic
 	if next != nil {
 		config.AddPlugin(func(plugin.Handler) plugin.Handler { return next })
 	}
-	var err error
-	if c.server, err = dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}); err != nil {
-		t.Fatal(err)
-	}
+	c.server = must.Get(dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}))(t)
 	return c
 }
 

@@ -440,17 +440,13 @@ func (c *chain) withErrors(t testing.TB, next plugin.Handler) *bytes.Buffer {
 	t.Helper()
 	config := &dnsserver.Config{Zone: ".", Transport: "dns", ListenHosts: []string{""}, Port: "53"}
 	setup, err := caddy.DirectiveAction("dns", "errors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	controller := caddy.NewTestController("dns", "errors")
 	must.Do(t, setup(controller))
 	config.AddPlugin(dnsserver.GetConfig(controller).Plugin[0])
 	config.AddPlugin(func(plugin.Handler) plugin.Handler { return c.Federation })
 	config.AddPlugin(func(plugin.Handler) plugin.Handler { return next })
-	if c.server, err = dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}); err != nil {
-		t.Fatal(err)
-	}
+	c.server = must.Get(dnsserver.NewServer("dns://:53", []*dnsserver.Config{config}))(t)
 	lines := new(bytes.Buffer)
 	golog.SetOutput(lines)
 	t.Cleanup(func() { golog.SetOutput(os.Stderr) })
@@ -535,9 +531,7 @@ func TestHostsAreLookedUpWithoutTheQuery(t *testing.T) {
 		m.SetReply(r)
 		m.Answer = []dns.RR{test.A("gw.example.net. 20 IN A 198.51.100.7")}
 		packed, err := m.Pack()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = w.Write(packed) // some plugins do
 		return dns.RcodeSuccess, err
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // want is a reply as the decision table has it.
@@ -98,10 +99,7 @@ func (w want) check(t *testing.T, address, name, qtype string, over transport) {
 	t.Helper()
 	number, ok := dns.StringToType[qtype]
 	if !ok {
-		n, err := strconv.ParseUint(strings.TrimPrefix(qtype, "TYPE"), 10, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.ParseUint(strings.TrimPrefix(qtype, "TYPE"), 10, 16))(t)
 		number = uint16(n)
 	}
 	query := new(dns.Msg)
@@ -360,10 +358,7 @@ func (n *nameserver) ServeDNS(w dns.ResponseWriter, r *dns.Msg) {
 // "id PROTOCOL" or "id PROTOCOL@[selector]".
 func fixtureService(t testing.TB, name, fqdn string, endpoints, instances []string) *federation.Service {
 	t.Helper()
-	parsed, err := federation.ParseFQDN(fqdn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(federation.ParseFQDN(fqdn))(t)
 	s := &federation.Service{Name: name, FQDN: parsed}
 	labelled := func(s string) (string, []string) {
 		before, label, ok := strings.Cut(strings.TrimSuffix(s, "]"), "@[")
@@ -375,17 +370,9 @@ func fixtureService(t testing.TB, name, fqdn string, endpoints, instances []stri
 	for _, e := range endpoints {
 		target, labels := labelled(e)
 		host, port, err := net.SplitHostPort(target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		address, err := federation.ParseAddress(host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		address := must.Get(federation.ParseAddress(host))(t)
+		number := must.Get(strconv.ParseUint(port, 10, 16))(t)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: address, Port: uint16(number), Labels: labels})
 	}
 	for _, i := range instances {
@@ -786,10 +773,7 @@ func TestTXT(t *testing.T) {
 	ask := func(name string) []dns.RR {
 		query := new(dns.Msg)
 		query.SetQuestion(name, dns.TypeTXT)
-		m, err := exchangeRaw("tcp", d.address, query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(exchangeRaw("tcp", d.address, query))(t)
 		return m.Answer
 	}
 	t.Run("3.3 to 3.5 strings of an instance", func(t *testing.T) {
@@ -842,18 +826,10 @@ func checkMessages(t *testing.T, address string) {
 			query := new(dns.Msg)
 			query.SetQuestion(tt.name, dns.TypeA)
 			tt.change(query)
-			sent, err := query.Pack()
-			if err != nil {
-				t.Fatal(err)
-			}
-			received, err := exchangeBytes("udp", address, sent)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sent := must.Get(query.Pack())(t)
+			received := must.Get(exchangeBytes("udp", address, sent))(t)
 			m := new(dns.Msg)
-			if err := m.Unpack(received); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.Unpack(received))
 			got := dns.RcodeToString[m.Rcode]
 			if m.Authoritative {
 				got += " aa"
@@ -894,10 +870,7 @@ func checkSizes(t *testing.T, address string) {
 		for qtype, most := range map[uint16]int{dns.TypeAAAA: 1000, dns.TypeSRV: 999, dns.TypeTXT: 999} {
 			query := new(dns.Msg)
 			query.SetQuestion(longName("h", 150)+".fed.example.", qtype).SetEdns0(4096, true)
-			m, err := exchangeRaw("tcp", address, query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(exchangeRaw("tcp", address, query))(t)
 			if m.Rcode != dns.RcodeSuccess || m.Truncated || len(m.Answer) < 200 || len(m.Answer) > most {
 				t.Errorf("%s over TCP: %d answers, want at most %d; %v", dns.TypeToString[qtype], len(m.Answer), most, m.MsgHdr)
 			}
@@ -910,10 +883,7 @@ func checkSizes(t *testing.T, address string) {
 			if tt.size > 0 {
 				query.SetEdns0(tt.size, tt.do)
 			}
-			m, err := exchangeRaw(tt.network, address, query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(exchangeRaw(tt.network, address, query))(t)
 			extra := 0
 			for _, rr := range m.Extra {
 				if rr.Header().Rrtype == dns.TypeA {

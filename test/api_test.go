@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // publicPackages are those that programs of others import. Everything that they export is
@@ -53,7 +55,7 @@ func readPackages(t *testing.T) map[string]*doc.Package {
 	root := os.DirFS("..")
 	fset := token.NewFileSet()
 	files := make(map[string][]*ast.File)
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	must.Do(t, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -72,19 +74,13 @@ func readPackages(t *testing.T) map[string]*doc.Package {
 		}
 		files[path.Dir(name)] = append(files[path.Dir(name)], s.File)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	packages := make(map[string]*doc.Package)
 	for folder, files := range files {
 		if !slices.ContainsFunc(files, func(f *ast.File) bool { return !strings.HasSuffix(f.Name.Name, "_test") }) {
 			continue
 		}
-		p, err := doc.NewFromFiles(fset, files, module+folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(doc.NewFromFiles(fset, files, module+folder))(t)
 		packages[folder] = p
 	}
 	return packages
@@ -205,14 +201,9 @@ func TestPublicFace(t *testing.T) {
 		}
 	}
 	if *updateAPI {
-		if err := os.WriteFile(apiFile, []byte(golden.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(apiFile, []byte(golden.String()), 0o600))
 	}
-	want, err := os.ReadFile(apiFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(apiFile))(t)
 	if diff := cmp.Diff(string(want), golden.String()); diff != "" {
 		t.Errorf("what is exported has changed (-%s +now); if that is meant, run go test ./test -run TestPublicFace -update-api:\n%s", apiFile, diff)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var (
@@ -28,9 +30,7 @@ func BenchmarkE2EProfile(b *testing.B) {
 		b.Skip("-e2e-profiles is not set")
 	}
 	needDnsperf(b)
-	if err := os.MkdirAll(*e2eProfiles, 0o750); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.MkdirAll(*e2eProfiles, 0o750))
 	rows := [][]string{append([]string{"query", "server", "replies/s"}, spent...), {"---", "---", "---:"}}
 	for range spent {
 		rows[1] = append(rows[1], "---:")
@@ -57,10 +57,7 @@ func BenchmarkE2EProfile(b *testing.B) {
 				if err := <-got; err != nil {
 					b.Fatal(err)
 				}
-				traces, err := exec.Command("go", "tool", "pprof", "-traces", "-unit=us", coreDNSBinary, path).Output()
-				if err != nil {
-					b.Fatal(err)
-				}
+				traces := must.Get(exec.Command("go", "tool", "pprof", "-traces", "-unit=us", coreDNSBinary, path).Output())(b)
 				shares := spending(string(traces))
 				row := []string{q.name, s.plugin, fmt.Sprintf("%.0f", measured.rate)}
 				for _, on := range spent {
@@ -96,9 +93,7 @@ func BenchmarkE2EMixedProfile(b *testing.B) {
 			fmt.Fprintf(w, "%s%s %s\n", query.labels, s.fqdn(i), query.qtype)
 		}
 	}
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.Flush())
 	defer r.updating(b, e2eUpdates)()
 	got := make(chan error, 1)
 	go func() { got <- fetchProfile(s, *e2eMixed, *e2eSeconds) }()

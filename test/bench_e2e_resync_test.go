@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -128,19 +130,13 @@ type measured struct {
 func (r *race) newPaced(b *testing.B, s *server) *paced {
 	b.Helper()
 	address, err := net.ResolveUDPAddr("udp", s.address)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	c := new(paced)
-	if c.conn, err = net.DialUDP("udp", nil, address); err != nil {
-		b.Fatal(err)
-	}
+	c.conn = must.Get(net.DialUDP("udp", nil, address))(b)
 	b.Cleanup(func() { _ = c.conn.Close() })
 	// The kernel says when a reply came: this process may get its turn much later.
 	raw, err := c.conn.SyscallConn()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMP, 1)
@@ -148,17 +144,13 @@ func (r *race) newPaced(b *testing.B, s *server) *paced {
 	if err != nil || failed != nil {
 		b.Fatal(err, failed)
 	}
-	if err := c.conn.SetReadBuffer(4 << 20); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, c.conn.SetReadBuffer(4<<20))
 	numbers := order(r.size)
 	for slot := range c.queries {
 		q, i := &c.queries[slot], numbers[slot%r.size]
 		m := new(dns.Msg).SetQuestion(s.fqdn(i), dns.TypeA)
 		m.Id = uint16(slot)
-		if q.wire, err = m.Pack(); err != nil {
-			b.Fatal(err)
-		}
+		q.wire = must.Get(m.Pack())(b)
 		q.want = r.p.addresses(i)[0].As4()
 	}
 	return c

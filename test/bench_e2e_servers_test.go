@@ -19,6 +19,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -199,17 +200,12 @@ func (r *race) startEtcd(b *testing.B, s *server) error {
 	for i := range r.size {
 		labels := dns.SplitDomainName("v1._http._tcp." + benchFQDN(i))
 		slices.Reverse(labels)
-		value, err := json.Marshal(map[string]any{
+		value := must.Get(json.Marshal(map[string]any{
 			"host": r.p.addresses(i)[0].String(), "port": 8080, "ttl": 30,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 		values["/skydns/"+strings.Join(labels, "/")] = string(value)
 	}
-	if err := e.Put(b.Context(), values); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, e.Put(b.Context(), values))
 	s.pids = append(s.pids, e.PID())
 	r.startPlugin(b, s, benchOrigin, "etcd {\nendpoint "+e.URL+"\n}")
 	return nil
@@ -232,9 +228,7 @@ func (r *race) startKubernetes(b *testing.B, s *server) error {
 		return err
 	}
 	api := realserver.StartAPIServer(b)
-	if err := r.createServices(b.Context(), api); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, r.createServices(b.Context(), api))
 	s.suffix = kubernetesSuffix
 	r.startPlugin(b, s, kubernetesZone, "kubernetes {\nkubeconfig "+api.Kubeconfig+"\npods disabled\nttl 30\n}")
 	return nil
@@ -301,10 +295,7 @@ func (r *race) check(b *testing.B, s *server, q *benchQuery) {
 	b.Helper()
 	want := [3]int{q.rcode, q.answers, q.extra}
 	for _, i := range []int{0, r.size - 1} {
-		reply, err := query(s.address, q.labels+s.fqdn(i), q.qtype)
-		if err != nil {
-			b.Fatal(err)
-		}
+		reply := must.Get(query(s.address, q.labels+s.fqdn(i), q.qtype))(b)
 		if got := [3]int{reply.Rcode, len(reply.Answer), len(reply.Extra)}; got != want {
 			b.Fatalf("%s: rcode, answers and additional records are %v, want %v, in\n%v", s.name, got, want, reply)
 		}

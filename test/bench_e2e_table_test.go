@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // entry is a line of a table: one kind of query to one server.
@@ -224,9 +226,7 @@ func (e *entry) questions(b *testing.B, round int) string {
 	for _, i := range slices.Concat(numbers[first:], numbers[:first]) {
 		fmt.Fprintf(w, "%s%s %s\n", e.query.labels, e.server.fqdn(i), dns.TypeToString[e.query.qtype])
 	}
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.Flush())
 	return path
 }
 
@@ -257,10 +257,7 @@ func (e *entry) run(b *testing.B, round, seconds int) sample {
 		if match == nil {
 			b.Fatalf("no %v in the output of dnsperf:\n%s", r, output)
 		}
-		value, err := strconv.ParseFloat(string(match[1]), 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		value := must.Get(strconv.ParseFloat(string(match[1]), 64))(b)
 		return value
 	}
 	return sample{
@@ -282,25 +279,16 @@ func (s *server) cpu(b *testing.B) (sum time.Duration) {
 // Linux's /proc: those that have ended and been waited for included.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(b)
 	sum := time.Duration(0)
 	_, after, _ := strings.Cut(string(text), ") ")             // the end of the name, field 2
 	for _, field := range strings.Fields(after)[14-3 : 18-3] { // utime, stime, cutime and cstime, counted from field 3
-		ticks, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		ticks := must.Get(strconv.ParseInt(field, 10, 64))(b)
 		sum += time.Duration(ticks) * time.Second / 100 // USER_HZ
 	}
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)) // not in every kernel
 	for child := range strings.FieldsSeq(string(children)) {
-		pid, err := strconv.Atoi(child)
-		if err != nil {
-			b.Fatal(err)
-		}
+		pid := must.Get(strconv.Atoi(child))(b)
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d/stat", pid)); err == nil { // or else it has ended
 			sum += cpuTime(b, pid)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -238,10 +239,7 @@ func BenchmarkE2EFreshness(b *testing.B) {
 			if updates > 0 {
 				defer r.updating(b, updates)()
 			}
-			conn, err := dns.Dial("udp", r.server("federation").address)
-			if err != nil {
-				b.Fatal(err)
-			}
+			conn := must.Get(dns.Dial("udp", r.server("federation").address))(b)
 			defer func() { _ = conn.Close() }()
 			fresh := r.p.service(b, r.size)
 			query := new(dns.Msg)
@@ -256,13 +254,8 @@ func BenchmarkE2EFreshness(b *testing.B) {
 				begin := time.Now()
 				mustUpsert(b, r.owner, fresh)
 				for seen := false; !seen; {
-					if err := conn.WriteMsg(query); err != nil {
-						b.Fatal(err)
-					}
-					reply, err := conn.ReadMsg()
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, conn.WriteMsg(query))
+					reply := must.Get(conn.ReadMsg())(b)
 					took[i] = time.Since(begin)
 					seen = summary(reply) == "NOERROR "+want.String()
 					if took[i] > patience {
@@ -292,10 +285,7 @@ func BenchmarkE2ELink(b *testing.B) {
 // each way, whatever is on it.
 func delayed(b *testing.B, address string) string {
 	b.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(b)
 	var wg sync.WaitGroup
 	b.Cleanup(func() { _ = listener.Close(); wg.Wait() })
 	wg.Go(func() {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -31,10 +33,7 @@ func BenchmarkE2EOwner(b *testing.B) {
 	keys := newPKI(b)
 	path := filepath.Join(b.TempDir(), "catalog.yaml")
 	writeOwnerCatalog(b, path, "192.0.2.1")
-	info, err := os.Stat(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	info := must.Get(os.Stat(path))(b)
 	b.Logf("%d services in %d bytes", *ownerServices, info.Size())
 	for b.Loop() {
 		begin := time.Now()
@@ -52,9 +51,7 @@ func BenchmarkE2EOwner(b *testing.B) {
 		report("start", applied(1))
 		writeOwnerCatalog(b, path+".new", "192.0.2.2")
 		begin = time.Now()
-		if err := os.Rename(path+".new", path); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.Rename(path+".new", path))
 		report("edit", applied(2))
 		serve.end(b, syscall.SIGTERM)
 	}
@@ -65,10 +62,7 @@ func BenchmarkE2EOwner(b *testing.B) {
 // the middle.
 func writeOwnerCatalog(b *testing.B, path, middle string) {
 	b.Helper()
-	file, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	file := must.Get(os.Create(path))(b)
 	w := bufio.NewWriter(file)
 	fmt.Fprintln(w, "services:")
 	for i := range *ownerServices {
@@ -79,12 +73,8 @@ func writeOwnerCatalog(b *testing.B, path, middle string) {
 		fmt.Fprintf(w, "- name: shop%d\n  fqdn: shop%[1]d.fed.example\n  endpoints: [{address: %s, port: 80}]\n  instances: [{id: i1, protocol: TCP}]\n",
 			i, address)
 	}
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.Flush())
+	must.Do(b, file.Close())
 }
 
 // memoryOf returns a value of the status of a process, in MB.
@@ -97,10 +87,7 @@ func memoryOf(b *testing.B, p *process, key string) float64 {
 	for line := range bytes.Lines(status) {
 		fields := bytes.Fields(line)
 		if len(fields) == 3 && string(fields[0]) == key+":" { // Name: 123 kB
-			kilobytes, err := strconv.ParseFloat(string(fields[1]), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			kilobytes := must.Get(strconv.ParseFloat(string(fields[1]), 64))(b)
 			return kilobytes * 1024 / 1e6
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const secondarySeconds = 20
@@ -32,13 +34,9 @@ type relay struct {
 
 func startRelay(b *testing.B, primary string) *relay {
 	b.Helper()
-	var packets net.PacketConn
 	listener := listen(b, "127.0.0.1:0")
 	r := &relay{address: listener.Addr().String()}
-	packets, err := net.ListenPacket("udp", r.address)
-	if err != nil {
-		b.Fatal(err)
-	}
+	packets := must.Get(net.ListenPacket("udp", r.address))(b)
 	var wg sync.WaitGroup
 	b.Cleanup(func() { _, _ = listener.Close(), packets.Close(); wg.Wait() })
 	wg.Go(func() {
@@ -170,10 +168,7 @@ func (r *race) measureSecondary(b *testing.B, rate int, primary, address string,
 	defer tick.Stop()
 	for time.Since(begin) < secondarySeconds*time.Second {
 		<-tick.C
-		newest, err := soaSerial(primary)
-		if err != nil {
-			b.Fatal(err)
-		}
+		newest := must.Get(soaSerial(primary))(b)
 		has, err := soaSerial(address)
 		if err != nil {
 			continue // NSD replaces the process that answers

@@ -29,6 +29,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone/reply"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Benchmarks are named for benchstat: `benchstat -col /plugin` sets the plugins
@@ -115,10 +116,7 @@ func (p *profile) service(b *testing.B, i int) *federation.Service {
 	s := simpleService(b, name, benchFQDN(i), "192.0.2.1")
 	s.Instances, s.Endpoints = p.instances, nil
 	for _, ip := range p.addresses(i) {
-		a, err := federation.ParseAddress(ip.String())
-		if err != nil {
-			b.Fatal(err)
-		}
+		a := must.Get(federation.ParseAddress(ip.String()))(b)
 		s.Endpoints = append(s.Endpoints, federation.Endpoint{Address: a, Port: 8080})
 	}
 	return s
@@ -177,9 +175,7 @@ const syncPatience = 10 * time.Minute
 func filled(b *testing.B, all []*federation.Service) *owner.Registry {
 	b.Helper()
 	r := owner.NewRegistry()
-	if _, err := r.Set(all); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(r.Set(all))(b)
 	r.Subscribe().Close() // the registry sorts the names once, now
 	return r
 }
@@ -256,15 +252,10 @@ var registerCapture = sync.OnceValue(func() error {
 // server block.
 func startInProcess(b *testing.B, corefile string) *dnsserver.Config {
 	b.Helper()
-	if err := registerCapture(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, registerCapture())
 	caddy.Quiet, dnsserver.Quiet = true, true
 	log.SetOutput(io.Discard) // a line of log would break one of the results
-	instance, err := caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile), ServerTypeName: "dns"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	instance := must.Get(caddy.Start(caddy.CaddyfileInput{Filepath: "Corefile", Contents: []byte(corefile), ServerTypeName: "dns"}))(b)
 	config := captured
 	b.Cleanup(func() {
 		instance.ShutdownCallbacks()
@@ -301,18 +292,13 @@ func export(b *testing.B, all []*federation.Service, zoneFile, hostsFile string)
 		}
 	}
 	for _, w := range []*bufio.Writer{zone, hosts} {
-		if err := w.Flush(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, w.Flush())
 	}
 }
 
 func create(b *testing.B, path string) *bufio.Writer {
 	b.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must.Get(os.Create(path))(b)
 	b.Cleanup(func() { _ = f.Close() })
 	return bufio.NewWriter(f)
 }
@@ -365,9 +351,7 @@ func (q *benchQuery) run(b *testing.B, handler plugin.Handler, names []string) {
 	ctx, w := b.Context(), &client{remote: net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:5353"))}
 	r := new(dns.Msg)
 	r.SetQuestion(names[0], q.qtype)
-	if _, err := handler.ServeDNS(ctx, w, r); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(handler.ServeDNS(ctx, w, r))(b)
 	got := [3]int{w.reply.Rcode, len(w.reply.Answer), len(w.reply.Extra)}
 	if want := [3]int{q.rcode, q.answers, q.extra}; got != want {
 		b.Fatalf("rcode, answers and additional records are %v, want %v, in\n%v", got, want, w.reply)

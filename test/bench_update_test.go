@@ -26,6 +26,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/federation/wire/packed"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // stopwatch is an observer that keeps how long updates took to be visible.
@@ -57,10 +58,7 @@ func (*stopwatch) Forgotten(string)                       {}
 
 func benchZone(b *testing.B) zone.Config {
 	b.Helper()
-	origin, err := federation.ParseOrigin(benchOrigin)
-	if err != nil {
-		b.Fatal(err)
-	}
+	origin := must.Get(federation.ParseOrigin(benchOrigin))(b)
 	return zone.Config{Owners: []zone.Owner{{ID: "owner", Origins: []federation.FQDN{origin}, TTL: 30, NegativeTTL: 5}}}
 }
 
@@ -69,15 +67,12 @@ func benchZone(b *testing.B) zone.Config {
 func subscribe(b *testing.B, keys *pki, address string, w *stopwatch) (block *agent.Block, detach func()) {
 	b.Helper()
 	a := agent.New(agent.Config{Logger: slog.New(slog.DiscardHandler), Observer: w})
-	block, err := a.Attach(agent.BlockConfig{
+	block = must.Get(a.Attach(agent.BlockConfig{
 		Zone: benchZone(b),
 		Owners: []agent.OwnerConfig{{
 			Addresses: []string{address}, Identity: mtls.Origin{Files: keys.consumer}, Grace: mtls.DefaultGrace, Settle: time.Minute, Keepalive: time.Minute, MaxMessage: 16 << 20,
 		}},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
 	return block, func() { a.Detach(block) }
 }
 
@@ -151,10 +146,7 @@ func (p *profile) updates(b *testing.B, size int, deletes bool) iter.Seq[update]
 
 func benchAddress(b *testing.B, ip netip.Addr) federation.Address {
 	b.Helper()
-	a, err := federation.ParseAddress(ip.String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := must.Get(federation.ParseAddress(ip.String()))(b)
 	return a
 }
 
@@ -269,9 +261,7 @@ func BenchmarkStart(b *testing.B) {
 	eachCatalog(b, func(b *testing.B, p *profile, size int) {
 		kept := filepath.Join(b.TempDir(), "catalog")
 		all := p.catalog(b, size)
-		if err := snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: pack(all)}); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, snapshot.Save(kept, &snapshot.Snapshot{Owner: "owner", LastUp: time.Now(), Services: pack(all)}))
 		perService := func(b *testing.B) {
 			b.Helper()
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/service")
@@ -290,10 +280,7 @@ func BenchmarkStart(b *testing.B) {
 		})
 		b.Run("step=restore", func(b *testing.B) {
 			for b.Loop() {
-				s, err := snapshot.Load(kept, snapshot.Options{Owner: "owner"})
-				if err != nil {
-					b.Fatal(err)
-				}
+				s := must.Get(snapshot.Load(kept, snapshot.Options{Owner: "owner"}))(b)
 				c := catalog.New(catalog.Rules{Retention: 24 * time.Hour})
 				if !c.Restore(s.Services, s.LastUp, time.Now()) || len(s.Services) != size {
 					b.Fatalf("%d services are not restored", len(s.Services))
@@ -367,19 +354,12 @@ func compiled(b *testing.B, all []*federation.Service) *zone.Builder {
 func BenchmarkDecode(b *testing.B) {
 	for _, p := range profiles() {
 		b.Run("profile="+p.name, func(b *testing.B) {
-			bytes, err := proto.Marshal(wire.EncodeService(p.service(b, 1)))
-			if err != nil {
-				b.Fatal(err)
-			}
+			bytes := must.Get(proto.Marshal(wire.EncodeService(p.service(b, 1))))(b)
 			b.ReportAllocs()
 			for b.Loop() {
 				m := new(typespb.FederatedService)
-				if err := proto.Unmarshal(bytes, m); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := wire.DecodeService(m, wire.Policy{}); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, proto.Unmarshal(bytes, m))
+				must.Get(wire.DecodeService(m, wire.Policy{}))(b)
 			}
 		})
 	}

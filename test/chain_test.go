@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // transferZone asks for a zone as a secondary does: for all of it (AXFR), or for
@@ -91,10 +92,7 @@ func TestTransfer(t *testing.T) {
 		eventually(t, patience, func() string { return secondary.behind(t, "sub.fed.example.") })
 	})
 	settledSerial(t, d.address, "fed.example")
-	all, err := transferZone(d.address, "fed.example.", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
 	t.Run("8.2 and coredns#4689, #2997: counts and order", func(t *testing.T) { checkZone(t, all) })
 	t.Run("8.4 TTLs, and no addresses of other zones", func(t *testing.T) {
 		for _, rr := range all {
@@ -118,10 +116,7 @@ func TestTransfer(t *testing.T) {
 			checked[key] = true
 			query := new(dns.Msg)
 			query.SetQuestion(h.Name, h.Rrtype)
-			m, err := exchangeRaw("tcp", d.address, query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(exchangeRaw("tcp", d.address, query))(t)
 			same := slices.DeleteFunc(slices.Clone(all[1:]), func(rr dns.RR) bool {
 				return rr.Header().Name != h.Name || rr.Header().Rrtype != h.Rrtype
 			})
@@ -131,10 +126,7 @@ func TestTransfer(t *testing.T) {
 		}
 	})
 	t.Run("8.3 a zone within is delegated", func(t *testing.T) {
-		sub, err := transferZone(d.address, "sub.fed.example.", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := must.Get(transferZone(d.address, "sub.fed.example.", 0))(t)
 		if !slices.ContainsFunc(sub, func(rr dns.RR) bool { return rr.Header().Name == "v1.web.sub.fed.example." }) {
 			t.Errorf("zone is %v", sub)
 		}
@@ -168,10 +160,7 @@ func TestTransfer(t *testing.T) {
 	t.Run("8.3 IXFR by serial", func(t *testing.T) {
 		serial := all[0].(*dns.SOA).Serial
 		for ahead, want := range map[int32]int{0: 1, 5: 1, -1: len(all), -1 << 30: len(all), 1 << 30: 1} {
-			got, err := transferZone(d.address, "fed.example.", serial+uint32(ahead))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(transferZone(d.address, "fed.example.", serial+uint32(ahead)))(t)
 			if len(got) != want {
 				t.Errorf("a secondary that is %d ahead gets %d records, want %d", ahead, len(got), want)
 			}
@@ -276,10 +265,7 @@ type secondary struct {
 func startSecondary(t testing.TB) *secondary {
 	t.Helper()
 	s := &secondary{count: make(map[string]int), seen: make(map[string]uint32)}
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	s.address = conn.LocalAddr().String()
 	server := &dns.Server{
 		PacketConn: conn, Handler: s,
@@ -337,10 +323,7 @@ func signingKey(t testing.TB, zone string) (path string, public *dns.DNSKEY) {
 		Hdr:   dns.RR_Header{Name: zone, Rrtype: dns.TypeDNSKEY, Class: dns.ClassINET, Ttl: 3600},
 		Flags: dns.ZONE | dns.SEP, Protocol: 3, Algorithm: dns.ECDSAP256SHA256,
 	}
-	private, err := public.Generate(256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := must.Get(public.Generate(256))(t)
 	path = filepath.Join(t.TempDir(), fmt.Sprintf("K%s+%03d+%05d", zone, public.Algorithm, public.KeyTag()))
 	writeFile(t, path+".key", public.String()+"\n")
 	writeFile(t, path+".private", public.PrivateKeyString(private))
@@ -683,10 +666,7 @@ func TestRootZone(t *testing.T) {
 		{"coredns#3316", "dns.", "A", noData},
 		{"coredns#3316", "nope.", "A", nxDomain},
 	})
-	all, err := transferZone(d.address, ".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(transferZone(d.address, ".", 0))(t)
 	if len(all) == 0 {
 		t.Error("the transfer has no records")
 	}

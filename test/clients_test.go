@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // insideVariable is the environment variable that tells this test binary that it
@@ -184,9 +186,7 @@ func TestInNamespaces(t *testing.T) {
 		}
 		ours := filepath.Join(t.TempDir(), filepath.Base(path))
 		writeFile(t, ours, content)
-		if err := os.Chmod(ours, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(ours, 0o644))
 		err := syscall.Mount(ours, path, "", syscall.MS_BIND, "")
 		if errors.Is(err, fs.ErrPermission) {
 			t.Skipf("mount over %s: %v", path, err)
@@ -207,10 +207,7 @@ func TestInNamespaces(t *testing.T) {
 		})
 	}
 	t.Run("8.2 transfer with glue", func(t *testing.T) {
-		all, err := transferZone(d.address, "fed.example.", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
 		checkZone(t, all)
 		if d := cmp.Diff(lines(all[1:4]), []string{
 			"fed.example.\t5\tIN\tNS\tns.dns.fed.example.", "ns.dns.fed.example.\t5\tIN\tA\t192.0.2.53", "ns.dns.fed.example.\t5\tIN\tAAAA\t2001:db8::53",

@@ -24,6 +24,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
 	registrationv1 "github.com/hamlet-federation/coredns-federation/proto/registration/v1"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // document is one Markdown file of the repository. What is read of it is what the
@@ -91,7 +92,7 @@ func documents(t testing.TB) []*document {
 	t.Helper()
 	root := os.DirFS("..")
 	var all []*document
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	must.Do(t, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -109,10 +110,7 @@ func documents(t testing.TB) []*document {
 			all = append(all, d)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(all) < 8 {
 		t.Fatalf("found %d documents: the test must run in its folder", len(all))
 	}
@@ -373,15 +371,12 @@ func TestDocumentPackages(t *testing.T) {
 		documented = append(documented, match[1])
 	}
 	for _, wing := range []string{"federation", "internal", "plugin"} {
-		err := filepath.WalkDir("../"+wing, func(name string, entry fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir("../"+wing, func(name string, entry fs.DirEntry, err error) error {
 			if err == nil && filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "testdata") {
 				packages = append(packages, strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), "../"))
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	slices.Sort(packages)
 	packages = slices.Compact(packages)
@@ -503,10 +498,7 @@ func helpOf(command string) (string, error) {
 // makeTargets returns the targets that `make` lists.
 func makeTargets(t *testing.T) []string {
 	t.Helper()
-	makefile, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile("../Makefile"))(t)
 	var targets []string
 	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):.*## `).FindAllStringSubmatch(string(makefile), -1) {
 		targets = append(targets, match[1])
@@ -534,10 +526,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			regexp.MustCompile(`ownerDesc\(\s*\w+, "([a-z_]+)"`),
 		},
 	} {
-		source, err := os.ReadFile("../" + program.source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile("../" + program.source))(t)
 		declared := make(map[string]bool)
 		for _, match := range program.name.FindAllStringSubmatch(string(source), -1) {
 			declared[program.prefix+match[1]+strings.Join(match[2:], "")] = true
@@ -616,17 +605,14 @@ func sources(t *testing.T, folder string) string {
 	t.Helper()
 	var text strings.Builder
 	root := os.DirFS("..")
-	err := fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
+	must.Do(t, fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			return err
 		}
 		content, err := fs.ReadFile(root, name)
 		text.Write(content)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return text.String()
 }
 
@@ -689,10 +675,7 @@ func TestDocumentedRules(t *testing.T) {
 		}
 	}
 	example := func(name string) string {
-		text, err := os.ReadFile("../corefile-examples/registration/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("../corefile-examples/registration/" + name))(t)
 		return string(text)
 	}
 	texts["registrations.yaml of the example"] = example("registrations.yaml")
@@ -713,10 +696,7 @@ func TestExampleOwners(t *testing.T) {
 		t.Fatalf("only %d configurations were found: %v", len(names), err)
 	}
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		if _, problems, warnings := config.Check(text); len(problems)+len(warnings) > 0 {
 			t.Errorf("%s has the problems %v and the warnings %v", name, problems, warnings)
 		}
@@ -781,10 +761,7 @@ func TestManPage(t *testing.T) {
 
 // The parser of documents finds what the tests above judge.
 func TestParseDocument(t *testing.T) {
-	d, err := parseDocument("docs/a.md", "# A `b` c!\n\n[x\ny](../b.md#c) and [`f/g.go`](../f/g.go) `T.M`, `f`: z\n```sh\n# no title\n[no](link)\n```\n## A b c\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(parseDocument("docs/a.md", "# A `b` c!\n\n[x\ny](../b.md#c) and [`f/g.go`](../f/g.go) `T.M`, `f`: z\n```sh\n# no title\n[no](link)\n```\n## A b c\n"))(t)
 	if diff := gocmp.Diff([]string{"a-b-c", "a-b-c-1"}, d.anchors()); diff != "" {
 		t.Errorf("anchors:\n%s", diff)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var (
@@ -21,19 +23,13 @@ var (
 // owners away: the server is up, and says that it does not know yet.
 func TestExamples(t *testing.T) {
 	corefiles := make(map[string]string)
-	paths, err := filepath.Glob("../corefile-examples/*/Corefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob("../corefile-examples/*/Corefile"))(t)
 	index := documentAt(t, "corefile-examples/README.md").prose
 	for _, path := range paths {
 		if name := filepath.Base(filepath.Dir(path)); !strings.Contains(index, "]("+name+"/Corefile)") {
 			t.Errorf("corefile-examples/README.md does not list %s", name)
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(path))(t)
 		corefiles[filepath.Base(filepath.Dir(path))] = string(content)
 	}
 	for _, d := range documents(t) {
@@ -48,9 +44,7 @@ func TestExamples(t *testing.T) {
 	}
 	p := newPKI(t)
 	for name, file := range map[string]string{"tls.crt": p.consumer.Cert, "tls.key": p.consumer.Key, "ca.crt": p.consumer.CA} {
-		if err := os.Symlink(file, filepath.Join(p.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(file, filepath.Join(p.dir, name)))
 	}
 	delete(corefiles, "kubernetes-cluster-dns") // needs an API server: test/suites/kubernetes/deploy boots it
 	for name, corefile := range corefiles {

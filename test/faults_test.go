@@ -21,6 +21,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -225,10 +226,7 @@ type faulty struct {
 // given by pings; 0 takes any.
 func (f *faulty) serve(script string, c credentials.TransportCredentials, pings time.Duration) {
 	f.t.Helper()
-	parsed, err := faultowner.Parse(strings.ReplaceAll(script, "ZONE", f.zone))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	parsed := must.Get(faultowner.Parse(strings.ReplaceAll(script, "ZONE", f.zone)))(f.t)
 	o := faultowner.New(faultowner.Config{Script: parsed, Credentials: c, Pings: pings})
 	f.owner = o
 	listener := listen(f.t, f.address)
@@ -296,22 +294,14 @@ func (f *faulty) refusals(want int) {
 // rotate gives the consumer a new certificate.
 func (f *faulty) rotate() {
 	f.t.Helper()
-	issued, err := f.pki.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := issued.WriteFiles(f.files); err != nil {
-		f.t.Fatal(err)
-	}
+	issued := must.Get(f.pki.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}}))(f.t)
+	must.Do(f.t, issued.WriteFiles(f.files))
 }
 
 // load returns the credentials of an owner with these files.
 func (f *faulty) load(files mtls.Files) credentials.TransportCredentials {
 	f.t.Helper()
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(files, nil))(f.t)
 	return source.Server()
 }
 

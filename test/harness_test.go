@@ -54,6 +54,7 @@ import (
 	_ "github.com/hamlet-federation/coredns-federation/plugin"
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/kit/testlog"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
@@ -129,10 +130,7 @@ const ownerID = "spiffe://owner.example/hamlet"
 
 func newPKI(t testing.TB) *pki {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	p := &pki{authority: authority, dir: t.TempDir()}
 	p.owner = p.issue(t, "owner", mtls.Leaf{
 		Name: "owner", DNSNames: []string{"localhost"},
@@ -146,16 +144,11 @@ func newPKI(t testing.TB) *pki {
 // of the same name are replaced.
 func (p *pki) issue(t testing.TB, name string, leaf mtls.Leaf) mtls.Files {
 	t.Helper()
-	issued, err := p.authority.Issue(leaf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must.Get(p.authority.Issue(leaf))(t)
 	files := mtls.Files{
 		Cert: filepath.Join(p.dir, name+".pem"), Key: filepath.Join(p.dir, name+"-key.pem"), CA: filepath.Join(p.dir, "ca.pem"),
 	}
-	if err := issued.WriteFiles(files); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(files))
 	return files
 }
 
@@ -177,9 +170,7 @@ type realOwner struct {
 func startOwner(t testing.TB, files mtls.Files, address string, services ...*federation.Service) *realOwner {
 	t.Helper()
 	registry := owner.NewRegistry()
-	if _, err := registry.Set(services); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(registry.Set(services))(t)
 	return serveRegistry(t, files, address, registry, 1)
 }
 
@@ -191,9 +182,7 @@ type upserter interface {
 // mustUpsert publishes a service. The test fails here if the registry refuses it.
 func mustUpsert(t testing.TB, to upserter, s *federation.Service) {
 	t.Helper()
-	if _, err := to.Upsert(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(to.Upsert(s))(t)
 }
 
 // listen listens on an address that may still be in use, by an owner that has
@@ -227,14 +216,8 @@ func serveRegistry(t testing.TB, files mtls.Files, address string, registry *own
 func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *owner.Registry, window int) (*owner.Server, func()) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	source, err := mtls.Load(files, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: window, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(files, logger))(t)
+	server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: window, Logger: logger}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = source.Run(ctx) })
@@ -252,14 +235,8 @@ func serveOn(t testing.TB, listener net.Listener, files mtls.Files, registry *ow
 // port 443 of the address.
 func simpleService(t testing.TB, name, fqdn, address string) *federation.Service {
 	t.Helper()
-	n, err := federation.ParseFQDN(fqdn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := federation.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(federation.ParseFQDN(fqdn))(t)
+	a := must.Get(federation.ParseAddress(address))(t)
 	return &federation.Service{
 		Name: name, FQDN: n,
 		Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
@@ -280,9 +257,7 @@ func startProcess(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{cmd: cmd, done: make(chan struct{}), log: &testlog.Buffer{}}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait() // the exit code is in ProcessState
@@ -381,9 +356,7 @@ func (d *coreDNS) write(t testing.TB, corefile string) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(d.address)
 	content := strings.ReplaceAll(corefile, "PORT", port)
-	if err := os.WriteFile(d.corefile, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(d.corefile, []byte(content), 0o600))
 }
 
 // coreDNSCommand returns the command that runs this binary as CoreDNS.
@@ -396,10 +369,7 @@ func coreDNSCommand(corefile string, flags ...string) *exec.Cmd {
 // freeAddress is loopback.FreeAddress.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(loopback.FreeAddress())(t)
 	return address
 }
 

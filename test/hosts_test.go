@@ -9,6 +9,8 @@ import (
 
 	_ "github.com/coredns/coredns/plugin/view"
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // queryFrom asks for the A records of a name, from an address of this machine.
@@ -18,9 +20,7 @@ func queryFrom(t testing.TB, source, address, name string) *dns.Msg {
 	m.SetQuestion(name, dns.TypeA).SetEdns0(1232, false)
 	client := dns.Client{Dialer: &net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}, Timeout: 10 * time.Second}
 	reply, _, err := client.Exchange(m, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return reply
 }
 

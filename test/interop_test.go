@@ -30,6 +30,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The peers in this file stand for another implementation, which knows the protocol
@@ -197,32 +198,22 @@ type rawStream struct {
 
 func (s *rawStream) send(t testing.TB, message []byte) {
 	t.Helper()
-	if err := s.stream.SendMsg(&message); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.stream.SendMsg(&message))
 }
 
 func (s *rawStream) receive(t testing.TB) []byte {
 	t.Helper()
 	defer time.AfterFunc(patience, s.abort).Stop()
 	var message []byte
-	if err := s.stream.RecvMsg(&message); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.stream.RecvMsg(&message))
 	return message
 }
 
 // keyPair reads a certificate with its key, and the authorities, from files.
 func keyPair(t testing.TB, files mtls.Files) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	certificate, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.LoadX509KeyPair(files.Cert, files.Key))(t)
+	ca := must.Get(os.ReadFile(files.CA))(t)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		t.Fatal("no certificate in the CA file")
@@ -245,10 +236,7 @@ func startForeignOwner(t testing.TB, files mtls.Files, d *dialect) *foreignOwner
 		})),
 		grpc.ForceServerCodec(rawCodec{}),
 	)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	o := &foreignOwner{address: listener.Addr().String(), streams: make(chan *rawStream, 16)}
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: d.service(),
@@ -375,13 +363,10 @@ func TestForeignOwner(t *testing.T) {
 func dialForeign(t testing.TB, files mtls.Files, address string) *grpc.ClientConn {
 	t.Helper()
 	certificate, roots := keyPair(t, files)
-	conn, err := grpc.NewClient("passthrough:///"+address,
+	conn := must.Get(grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			Certificates: []tls.Certificate{certificate}, RootCAs: roots, ServerName: "localhost",
-		})))
-	if err != nil {
-		t.Fatal(err)
-	}
+		}))))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -392,11 +377,8 @@ func (d *dialect) subscribe(t testing.TB, conn *grpc.ClientConn, header ...strin
 	t.Helper()
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), header...))
 	t.Cleanup(cancel)
-	client, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-		"/"+d.service()+"/EstablishStream", grpc.ForceCodec(rawCodec{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		"/"+d.service()+"/EstablishStream", grpc.ForceCodec(rawCodec{})))(t)
 	return &rawStream{stream: client, abort: cancel}, client
 }
 
@@ -463,10 +445,7 @@ func TestForeignConsumer(t *testing.T) {
 			refuse(next(about("api", d.offer("api", "api.fed.example", "192.0.2.1"), d.create)...))
 			accept(next(about("web", d.offer("web", "web.fed.example", "192.0.2.2"), d.create)...))
 			accept(next()) // the end of the catalog
-			header, err := client.Header()
-			if err != nil {
-				t.Fatal(err)
-			}
+			header := must.Get(client.Header())(t)
 			if diff := cmp.Diff([]string{"marked"}, header.Get("federation-catalog-end")); diff != "" {
 				t.Errorf("the announcement (-want +got):\n%s", diff)
 			}
@@ -481,9 +460,7 @@ func TestForeignConsumer(t *testing.T) {
 			mustUpsert(t, o, offered("new", "192.0.2.4"))
 			accept(next(about("new", d.offer("new", "new.fed.example", "192.0.2.4"), d.create)...))
 
-			if err := client.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, client.CloseSend())
 			var rest []byte
 			defer time.AfterFunc(patience, stream.abort).Stop()
 			if err := client.RecvMsg(&rest); !errors.Is(err, io.EOF) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // outgoing is what the plugin transfer logs of a transfer that has more than the SOA.
@@ -31,10 +33,7 @@ func (d *coreDNS) transfers(t testing.TB, by string) (records []int) {
 		if match[2] != by {
 			continue
 		}
-		n, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(match[1]))(t)
 		records = append(records, n)
 	}
 	return records
@@ -67,10 +66,7 @@ type follower struct {
 // refresh asks for what has changed, and reports whether it was given a difference.
 func (f *follower) refresh(t testing.TB, primary string) (incremental bool) {
 	t.Helper()
-	rrs, err := transferFrom(byTest, primary, "fed.example.", f.serial)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rrs := must.Get(transferFrom(byTest, primary, "fed.example.", f.serial))(t)
 	serial := rrs[0].(*dns.SOA).Serial
 	if len(rrs) == 1 {
 		if serial != f.serial {

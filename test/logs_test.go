@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // logLevels are the methods of a slog.Logger that write a line, with the words that
@@ -277,7 +279,7 @@ func TestDocumentedLogs(t *testing.T) {
 	code := &logged{lines: make(map[string]bool), keys: make(map[string]bool)}
 	packages := make(map[string][]*source)
 	for _, folder := range []string{"federation", "internal", "plugin", "cmd"} {
-		err := fs.WalkDir(os.DirFS(".."), folder, func(name string, _ fs.DirEntry, err error) error {
+		must.Do(t, fs.WalkDir(os.DirFS(".."), folder, func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 				return err
 			}
@@ -290,10 +292,7 @@ func TestDocumentedLogs(t *testing.T) {
 				packages[path.Dir(name)] = append(packages[path.Dir(name)], file)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for _, folder := range slices.Sorted(maps.Keys(packages)) {
 		if folder != "federation/source/registration/store/storetest" {
@@ -329,20 +328,14 @@ func TestDocumentedLogs(t *testing.T) {
 // TestExplainedNames looks up in docs/operating.md, README.md and the README of federationctl
 // the log lines and metrics that explanations send a reader to.
 func TestExplainedNames(t *testing.T) {
-	files, err := os.ReadDir("../federation/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir("../federation/status"))(t)
 	prose := documentAt(t, "docs/operating.md").prose + documentAt(t, "README.md").prose + documentAt(t, "cmd/federationctl/README.md").prose
 	found := 0
 	for _, entry := range files {
 		if path.Ext(entry.Name()) != ".go" || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
-		content, err := os.ReadFile("../federation/status/" + entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile("../federation/status/" + entry.Name()))(t)
 		for _, line := range regexp.MustCompile(`log: \\"([^\\"]+)\\"`).FindAllStringSubmatch(string(content), -1) {
 			if found++; !strings.Contains(prose, "| `"+line[1]+"` |") {
 				t.Errorf("%s: docs/operating.md has no log line %q", entry.Name(), line[1])

@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestMetrics compares the values of the metrics with what happened, and their
@@ -104,10 +105,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	// Every metric has a series by now.
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile("../README.md"))(t)
 	documented := regexp.MustCompile(`coredns_federation_[a-z_]+`).FindAllString(string(readme), -1)
 	var exported []string
 	for _, series := range federationSeries(samples) {
@@ -123,15 +121,9 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("metrics (-README +exported):\n%s", d)
 	}
 
-	response, err := http.Get("http://" + metrics + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.Get("http://" + metrics + "/metrics"))(t)
 	defer response.Body.Close()
-	problems, err := promlint.New(response.Body).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := must.Get(promlint.New(response.Body).Lint())(t)
 	for _, problem := range problems {
 		if strings.HasPrefix(problem.Metric, "coredns_federation_") {
 			t.Errorf("%s: %s", problem.Metric, problem.Text)
@@ -165,9 +157,7 @@ func TestMetricsOfStreams(t *testing.T) {
 
 	origin.stop()
 	relay := owner.NewRegistry()
-	if err := relay.SetPath(wire.Path{"origin"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, relay.SetPath(wire.Path{"origin"}))
 	mustUpsert(t, relay, web)
 	serveRegistry(t, p.owner, origin.address, relay, 1)
 	expect(2, 1)
@@ -182,10 +172,7 @@ func TestSeriesAreUnique(t *testing.T) {
 	o := startOwner(t, p.owner, "", simpleService(t, "web", "web.fed.example", "192.0.2.1"), simpleService(t, "two", "web.two.example", "192.0.2.2"))
 	var all strings.Builder // certificate, key and authority in one file
 	for _, path := range []string{p.consumer.Cert, p.consumer.Key, p.consumer.CA} {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(path))(t)
 		all.Write(content)
 	}
 	one := filepath.Join(t.TempDir(), "all.pem")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/consumer/snapshot"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // answersStale waits until the answer for a name is stale, and fails the test where it is
@@ -112,14 +113,9 @@ func TestFileOfEarlierVersion(t *testing.T) {
 	first.awaitComplete(t, "nope.fed.example")
 	first.end(t, syscall.SIGTERM)
 	o.stop()
-	saved, err := snapshot.Load(file, snapshot.Options{Owner: ownerID, Policy: wire.AnyAddress()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	saved := must.Get(snapshot.Load(file, snapshot.Options{Owner: ownerID, Policy: wire.AnyAddress()}))(t)
 	saved.Owner = fmt.Sprintf("[%q %q] %q [%q]", o.address, other, "", ownerID)
-	if err := snapshot.Save(file, saved); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, snapshot.Save(file, saved))
 	for _, more := range []string{"", "name mesh-a"} {
 		d := startCoreDNS(t, corefile(more))
 		d.answersStale(t, "web.fed.example", "NOERROR 192.0.2.1")

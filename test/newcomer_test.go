@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // scratch is a directory that lasts until the tests end, or "".
@@ -38,10 +39,7 @@ var federationctl = sync.OnceValues(func() (string, error) {
 // serveCatalog runs an owner as a process.
 func serveCatalog(t testing.TB, address, catalog string, files mtls.Files, flags ...string) *process {
 	t.Helper()
-	path, err := federationctl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(federationctl())(t)
 	args := append([]string{
 		"serve", "--listen", address, "--catalog", catalog,
 		"--cert", files.Cert, "--key", files.Key, "--ca", files.CA,
@@ -52,12 +50,8 @@ func serveCatalog(t testing.TB, address, catalog string, files mtls.Files, flags
 func writeFile(t testing.TB, path, content string) {
 	t.Helper()
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(temporary, []byte(content), 0o600))
+	must.Do(t, os.Rename(temporary, path))
 }
 
 // catalogOf is a catalog file with services of one instance, as fqdn=address.
@@ -177,10 +171,7 @@ func TestUntrustedOwner(t *testing.T) {
 // plainListener answers without TLS, as a web server would.
 func plainListener(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {

@@ -28,6 +28,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // full is set by make bench, with nothing else on the machine.
@@ -56,18 +57,13 @@ type crowd struct {
 func newCrowd(t *testing.T, window, services int) *crowd {
 	t.Helper()
 	p := newPKI(t)
-	consumer, err := mtls.Load(p.consumer, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := must.Get(mtls.Load(p.consumer, slog.New(slog.DiscardHandler)))(t)
 	c := &crowd{Registry: owner.NewRegistry(), listener: bufconn.Listen(32 << 10), credentials: consumer.Client("localhost", nil)}
 	all := make([]*federation.Service, services)
 	for i := range all {
 		all[i] = versioned(t, i, 1)
 	}
-	if _, err := c.Set(all); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Set(all))(t)
 	c.server, _ = serveOn(t, c.listener, p.owner, c.Registry, window)
 	return c
 }

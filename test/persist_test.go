@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestPersist kills CoreDNS and stops its owner. The next CoreDNS answers from the
@@ -36,10 +38,7 @@ func TestPersist(t *testing.T) {
 	first.end(t, syscall.SIGKILL)
 	killed := time.Now()
 	o.stop()
-	saved, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	saved := must.Get(os.ReadFile(file))(t)
 
 	metrics := freeAddress(t)
 	second := startCoreDNS(t, corefile("prometheus "+metrics, "persist "+file))
@@ -73,9 +72,7 @@ func TestPersist(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "catalog")
 			if tt.content != nil {
-				if err := os.WriteFile(file, tt.content, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(file, tt.content, 0o600))
 			}
 			d := startCoreDNS(t, corefile("", "persist "+file))
 			if tt.log != "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The peers in this file resume as docs/protocol.md describes it; like those of
@@ -56,10 +57,7 @@ func (d *dialect) download(t testing.TB, conn *grpc.ClientConn, header ...string
 		got.sent[name] = []byte(value)
 		stream.send(t, d.request(session, str(2, response[1]), msg(3)))
 	}
-	md, err := client.Header()
-	if err != nil {
-		t.Fatal(err)
-	}
+	md := must.Get(client.Header())(t)
 	if values := md.Get("federation-resume"); len(values) == 1 {
 		got.accepted = values[0]
 	} else if len(values) > 1 {
@@ -286,9 +284,7 @@ func TestForeignOwnerResumes(t *testing.T) {
 			announce := func(stream *rawStream, header []string, names ...string) {
 				t.Helper()
 				session := d.unwrap(t, 1, stream.receive(t))[d.requestContext]
-				if err := stream.header(metadata.Pairs(append(header, "federation-catalog-end", "marked")...)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, stream.header(metadata.Pairs(append(header, "federation-catalog-end", "marked")...)))
 				for _, name := range append(names, "") {
 					fields := [][]byte{str(1, "n-"+name), str(2, d.url())}
 					if name != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestRotation replaces the consumer's certificate, its key and the authority under
@@ -31,10 +32,7 @@ func TestRotation(t *testing.T) {
 	before := expiry()
 
 	// A truncated file is reported and not used.
-	good, err := os.ReadFile(old.consumer.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(os.ReadFile(old.consumer.Cert))(t)
 	writeFile(t, old.consumer.Cert, string(good[:len(good)/2]))
 	d.awaitLog(t, 1, old.consumer.Cert)
 	if got := expiry(); got != before {
@@ -43,14 +41,9 @@ func TestRotation(t *testing.T) {
 
 	// A certificate of another authority, with another expiry, and both authorities.
 	young := newPKI(t)
-	issued, err := young.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}, Lifetime: 12 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	issued := must.Get(young.authority.Issue(mtls.Leaf{Name: "consumer", DNSNames: []string{"consumer.example"}, Lifetime: 12 * time.Hour}))(t)
 	issued.CA = slices.Concat(old.authority.PEM(), young.authority.PEM())
-	if err := issued.WriteFiles(old.consumer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, issued.WriteFiles(old.consumer))
 	eventually(t, patience, func() string {
 		if got := expiry(); got == before {
 			return "the new certificate is not used"

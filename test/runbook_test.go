@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestRunbookRows holds the tables of docs/operating.md about reasons, names and states
@@ -19,10 +21,7 @@ func TestRunbookRows(t *testing.T) {
 				t.Fatalf("no golden files in %s: %v", folder, err)
 			}
 			for _, file := range files {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := must.Get(os.ReadFile(file))(t)
 				texts = append(texts, string(text))
 			}
 		}
@@ -30,10 +29,7 @@ func TestRunbookRows(t *testing.T) {
 	}
 	consumer := read("testdata/why", "../federation/dns/agent/testdata/outages")
 	owner := read("../cmd/federationctl/testdata/why")
-	all, err := os.ReadFile("../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(os.ReadFile("../docs/operating.md"))(t)
 	code := regexp.MustCompile("`[^`]+`")
 	said := func(texts []string, cell, more string) {
 		t.Helper()

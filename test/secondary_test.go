@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // program returns the path of a program of another project, which is in the Debian
@@ -121,10 +123,7 @@ func TestSecondaries(t *testing.T) {
 	for i, kind := range kinds {
 		kind.start(t, addresses[i], "fed.example", d.address)
 	}
-	all, err := transferZone(d.address, "fed.example.", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(transferZone(d.address, "fed.example.", 0))(t)
 	for i, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			other := &coreDNS{address: addresses[i]}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/status"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestStatusReload has one CoreDNS through reloads that keep, move and end its status, and
@@ -54,9 +55,7 @@ func TestStatusReload(t *testing.T) {
 	d.write(t, block("ttl 31\n\t\tstatus "+a))
 	eventually(t, patience, func() string {
 		waiting, err := net.Dial("tcp", a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer waiting.Close()
 		begun := time.Now()
 		d.reload(t)

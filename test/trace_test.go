@@ -13,6 +13,8 @@ import (
 	"github.com/miekg/dns"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // steps are the names of the spans of an update.
@@ -71,10 +73,7 @@ func (o *otlpServer) Export(_ context.Context, r *collector.ExportTraceServiceRe
 // startOTLP starts a collector, and has the environment name it.
 func startOTLP(t *testing.T) *otlpServer {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	o, server := new(otlpServer), grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, o)
 	served := make(chan error, 1)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // startUnbound runs Unbound as a validating resolver of a zone with the given name
@@ -91,9 +93,7 @@ func TestValidation(t *testing.T) {
 					ask := new(dns.Msg)
 					ask.SetQuestion(name, dns.StringToType[qtype]).SetEdns0(4096, true)
 					m, _, err := (&dns.Client{Net: "tcp", Timeout: patience}).Exchange(ask, resolver)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					if !m.AuthenticatedData || m.Rcode != dns.RcodeSuccess || q.negative != (len(m.Answer) == 0) {
 						t.Errorf("%s: %s %s is not authentic:\n%v", round, name, qtype, m)
 					}

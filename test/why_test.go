@@ -29,6 +29,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/status"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var updateWhy = flag.Bool("update-why", false, "write the golden files of TestWhy; read the difference before you keep it")
@@ -47,10 +48,7 @@ type plainOwner struct {
 
 func startPlainOwner(t testing.TB, files mtls.Files, o *plainOwner) *plainOwner {
 	t.Helper()
-	source, err := mtls.Load(files, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(files, nil))(t)
 	listener := listen(t, freeAddress(t))
 	o.address, o.drop = listener.Addr().String(), make(chan struct{})
 	server := grpc.NewServer(grpc.Creds(source.Server()))
@@ -158,9 +156,7 @@ func whyOf(t testing.TB, d *coreDNS, reported, name, qtype string) status.Why {
 	query := new(dns.Msg)
 	query.SetQuestion(dns.Fqdn(name), dns.StringToType[qtype]).SetEdns0(4096, false)
 	m, _, err := (&dns.Client{Net: "tcp", Timeout: patience}).Exchange(query, d.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(w.Answers) == 0 {
 		if m.Rcode != dns.RcodeRefused {
 			t.Errorf("no explanation of %s, and a client gets\n%v", name, m)
@@ -437,10 +433,7 @@ func TestWhy(t *testing.T) {
 			if *updateWhy {
 				writeFile(t, file, got)
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(file))(t)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("explanation (-want +got):\n%s", diff)
 			}
@@ -466,10 +459,7 @@ func TestWhy(t *testing.T) {
 		response.Body.Close()
 		state(closed.address, "synced", "") // which was parked
 	})
-	files, err := os.ReadDir(filepath.Join("testdata", "why"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(filepath.Join("testdata", "why")))(t)
 	for _, f := range files {
 		if !wanted[f.Name()] {
 			t.Errorf("no case for testdata/why/%s; there are %v", f.Name(), slices.Sorted(maps.Keys(wanted)))
@@ -481,9 +471,6 @@ func port(address string) string { return address[strings.LastIndexByte(address,
 
 func mustAddress(t testing.TB, s string) federation.Address {
 	t.Helper()
-	a, err := federation.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(federation.ParseAddress(s))(t)
 	return a
 }

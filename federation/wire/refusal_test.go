@@ -12,6 +12,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
 	typespb "github.com/hamlet-federation/coredns-federation/proto/types/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestRefusalNamesTheFQDN refuses services without endpoints: the fqdn is known as far as it
@@ -25,9 +26,7 @@ func TestRefusalNamesTheFQDN(t *testing.T) {
 		strings.Repeat("x", 5000): strings.Repeat("x", federation.MaxNameBytes),
 	} {
 		value, err := proto.Marshal(&typespb.FederatedService{Name: "web", Fqdn: fqdn})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = wire.Decode(&rdpb.StreamResponse{
 			Operation: rdpb.StreamResponse_UPSERT, Resource: &anypb.Any{TypeUrl: wire.ResourceURL, Value: value},
 		}, wire.AnyAddress())

@@ -426,9 +426,7 @@ func TestEncodeV1Alpha1(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			want := join(str(1, "web"), str(5, "web.fed.example"), str(6, "web"), tt.want)
 			if got := m.GetResource().GetValue(); !bytes.Equal(got, want) {
 				t.Errorf("service is\n%x, want\n%x", got, want)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Ports are below the ephemeral ones, which the system gives to clients and to
@@ -60,10 +62,7 @@ func FreeAddress() (string, error) { return own().freeAddress() }
 // Address is FreeAddress for a test, which ends where there is none.
 func Address(t testing.TB) string {
 	t.Helper()
-	address, err := FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := must.Get(FreeAddress())(t)
 	return address
 }
 

@@ -1,6 +1,10 @@
 package loopback
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
+)
 
 // TestBlocks has two processes, as it were, each with every port of its block.
 func TestBlocks(t *testing.T) {
@@ -12,10 +16,7 @@ func TestBlocks(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = b.guard.Close() })
 		for range blockSize / 2 {
-			address, err := b.freeAddress()
-			if err != nil {
-				t.Fatal(err)
-			}
+			address := must.Get(b.freeAddress())(t)
 			if seen[address] {
 				t.Errorf("%s was returned before", address)
 			}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // module writes a module with a file of each package, by path, and returns its folder.
@@ -18,12 +20,8 @@ func module(t *testing.T, files map[string]string) string {
 	files["go.mod"] = "module example\n\ngo 1.26\n"
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -122,10 +120,7 @@ func TestNever(t *testing.T) { t.Skip("there is no etcd") }
 			t.Fatalf("exit code %d", code)
 		}
 	}
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(log))(t)
 	if got, want := neverRun(string(text)), "1 tests were run by none of these:\n  example TestNever: there is no etcd\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	_ "github.com/hamlet-federation/coredns-federation/plugin" // so that a result is not cached when the plugin changes
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -133,10 +134,7 @@ func compile(t *testing.T) program {
 	for lines.Scan() {
 		line := lines.Text()
 		if m := begin.FindStringSubmatch(line); m != nil {
-			locals, err := strconv.ParseInt(m[2], 16, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locals := must.Get(strconv.ParseInt(m[2], 16, 32))(t)
 			const saved = 16 // the frame pointer and the address to return to
 			current = &function{size: int(locals) + saved}
 			p[strings.TrimPrefix(m[1], module)] = current
@@ -144,8 +142,6 @@ func compile(t *testing.T) program {
 			current.calls = append(current.calls, strings.TrimPrefix(m[1], module))
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lines.Err())
 	return p
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // testPatience is for what takes some seconds on a busy machine.
@@ -24,37 +25,19 @@ const testPatience = 5 * time.Minute
 func TestSwarm(t *testing.T) {
 	const consumers, size = 200, 400
 	dir := t.TempDir()
-	if err := certificates(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, certificates(dir))
 	file := func(name string) string { return filepath.Join(dir, name) }
-	source, err := mtls.Load(mtls.Files{Cert: file("owner.pem"), Key: file("owner-key.pem"), CA: file("ca.pem")}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := services(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(mtls.Load(mtls.Files{Cert: file("owner.pem"), Key: file("owner-key.pem"), CA: file("ca.pem")}, nil))(t)
+	all := must.Get(services(size))(t)
 	address, err := loopback.FreeAddress() // which nobody takes while the owner is away
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var registry *owner.Registry
 	serve := func() (stop func()) {
 		t.Helper()
 		registry = owner.NewRegistry()
-		if _, err := registry.Set(all); err != nil {
-			t.Fatal(err)
-		}
-		server, err := owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(registry.Set(all))(t)
+		server := must.Get(owner.New(owner.Config{Registry: registry, Credentials: source.Server(), Window: 32, Logger: slog.New(slog.DiscardHandler)}))(t)
+		listener := must.Get(net.Listen("tcp", address))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var serving sync.WaitGroup
 		serving.Go(func() {
@@ -68,10 +51,7 @@ func TestSwarm(t *testing.T) {
 		}
 	}
 	stop := serve()
-	certificate, err := tls.LoadX509KeyPair(file("consumer.pem"), file("consumer-key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(tls.LoadX509KeyPair(file("consumer.pem"), file("consumer-key.pem")))(t)
 	c := newCrowd(address, clientTLS(certificate), consumers, 0, consumers, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -108,9 +88,7 @@ func TestSwarm(t *testing.T) {
 	changed := *all[7]
 	changed.Description = "changed"
 	all[7] = &changed
-	if _, err := registry.Upsert(all[7]); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(registry.Upsert(all[7]))(t)
 	settled("a change", func(s status) bool { return len(s.Arrivals) == consumers })
 
 	for _, step := range []struct {

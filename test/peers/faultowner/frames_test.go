@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	rdpb "github.com/hamlet-federation/coredns-federation/proto/resourcediscovery/v1alpha2"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // TestFrames runs scripts of frames against a client of grpc-go, which must see what
@@ -47,10 +48,7 @@ func TestFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script, err := Parse(tc.script)
-				if err != nil {
-					t.Fatal(err)
-				}
+				script := must.Get(Parse(tc.script))(t)
 				ctx, stop := context.WithCancel(t.Context())
 				listener := bufconn.Listen(1 << 16)
 				served := make(chan error, 1)
@@ -77,11 +75,8 @@ func TestFrames(t *testing.T) {
 // returns their number, and nil for a clean end.
 func subscribe(t *testing.T, listener *bufconn.Listener) (heard int, err error) {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///owner", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient("passthrough:///owner", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))(t)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()

@@ -7,10 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestParse(t *testing.T) {
-	got, err := Parse(`
+	got := must.Get(Parse(`
 		# a good start
 		announce
 		nonce empty
@@ -19,10 +21,7 @@ func TestParse(t *testing.T) {
 		---
 		wait 3s
 		operation 9 web web.fed.example 192.0.2.1
-		status ResourceExhausted`)
-	if err != nil {
-		t.Fatal(err)
-	}
+		status ResourceExhausted`))(t)
 	want := Script{
 		{
 			{Verb: "announce"},

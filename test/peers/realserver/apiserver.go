@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // token is what the client of an API server that may do everything says.
@@ -38,10 +40,7 @@ func StartAPIServer(tb testing.TB) *APIServer {
 	tb.Helper()
 	need(tb, FindAPIServer())
 	e := StartEtcd(tb)
-	s, err := newAPIServer(tb.TempDir(), e, serviceRange)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(newAPIServer(tb.TempDir(), e, serviceRange))(tb)
 	s.StartFor(tb)
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Options are those of a cluster. The zero value has controllers, and no CRDs.
@@ -63,14 +64,9 @@ type Cluster struct {
 func StartCluster(tb testing.TB, options Options) *Cluster {
 	tb.Helper()
 	need(tb, FindCluster())
-	c, err := NewCluster(tb.TempDir(), options)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := must.Get(NewCluster(tb.TempDir(), options))(tb)
 	endWith(tb, func(p *Process) error { p.Kill(); return nil }, c.processes()...)
-	if err := c.Start(tb.Context(), options); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, c.Start(tb.Context(), options))
 	return c
 }
 

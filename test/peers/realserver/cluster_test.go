@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // database is a headless Service with a pod on a node, as a StatefulSet makes it.
@@ -81,16 +83,13 @@ func endpoints(ctx context.Context, client kubernetes.Interface, namespace, serv
 
 func awaitEndpoints(t *testing.T, client kubernetes.Interface, want ...string) {
 	t.Helper()
-	err := until(t.Context(), func() error {
+	must.Do(t, until(t.Context(), func() error {
 		got, err := endpoints(t.Context(), client, "data", "db")
 		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 			err = fmt.Errorf("endpoints are %q, want %q", got, want)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // A cluster goes on after each of its components was killed, and after its state was
@@ -103,9 +102,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: %v", group, err)
 		}
 	}
-	if err := c.Apply(ctx, database); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Apply(ctx, database))
 	awaitEndpoints(t, c.Client, "db-0 10.1.0.1 true")
 	exports := c.Dynamic.Resource(schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "serviceexports"})
 	export, err := exports.Namespace("data").Get(ctx, "db", metav1.GetOptions{})
@@ -113,9 +110,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the ServiceExport is %v, %v, and has no status", export, err)
 	}
 	backup, err := c.Backup(ctx, "backup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 
 	for name, restart := range map[string]func(context.Context) error{
 		"etcd": c.Etcd.Restart, "kube-apiserver": c.API.Restart, "kube-controller-manager": c.Controllers.Restart,
@@ -124,9 +119,7 @@ func TestCluster(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	if err := c.Etcd.Compact(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Etcd.Compact(ctx))
 	err = until(ctx, func() error { // a request may meet an etcd that was killed
 		return c.Delete(ctx, "{apiVersion: v1, kind: Pod, metadata: {name: db-0, namespace: data}}")
 	})
@@ -134,14 +127,10 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitEndpoints(t, c.Client)
-	if err := c.Restore(ctx, backup); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Restore(ctx, backup))
 	awaitEndpoints(t, c.Client, "db-0 10.1.0.1 true")
 
-	if err := c.Uninstall(ctx, ServiceExports); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Uninstall(ctx, ServiceExports))
 	err = until(ctx, func() error { // the API server learns of what has gone by its own watch
 		if _, err := exports.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("ServiceExports without their CRD: %w, want not found", err)
@@ -151,15 +140,11 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := c.InstallMCS(ctx, "v1alpha1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.InstallMCS(ctx, "v1alpha1"))
 	if _, err := c.Client.Discovery().ServerResourcesForGroupVersion("multicluster.x-k8s.io/v1alpha1"); err != nil {
 		t.Error(err)
 	}
-	if err := c.Delete(ctx, "{apiVersion: v1, kind: Namespace, metadata: {name: data}}"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(ctx, "{apiVersion: v1, kind: Namespace, metadata: {name: data}}"))
 	err = until(ctx, func() error {
 		_, err := c.Client.CoreV1().Namespaces().Get(ctx, "data", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -177,37 +162,23 @@ func TestAccess(t *testing.T) {
 	c := StartCluster(t, Options{Bare: true, Audit: true})
 	gate, url := c.StartGate(t)
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}
-	if err := c.ServiceAccount(ctx, "default", "owner", rule); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.ServiceAccount(ctx, "default", "owner", rule))
 	list := func(a Access) error {
 		t.Helper()
-		path, err := c.NewKubeconfig("user", url, a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := must.Get(c.NewKubeconfig("user", url, a))(t)
+		config := must.Get(clientcmd.BuildConfigFromFlags("", path))(t)
 		config.Timeout = 10 * time.Second
 		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 		return err
 	}
 	token, err := c.Token(ctx, "default", "owner", 10*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := list(Access{Token: token}); err != nil {
 		t.Errorf("service account: %v", err)
 	}
-	if err := c.ServiceAccount(ctx, "default", "owner"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.ServiceAccount(ctx, "default", "owner"))
 	err = until(ctx, func() error { // the API server learns of new rules by its own watch
 		if err := list(Access{Token: token}); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("service account without rules: %w", err)
@@ -222,10 +193,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("%d requests of the service account are counted, %v, want two at least", got, err)
 	}
 	for name, lifetime := range map[string]time.Duration{"valid": time.Hour, "expired": -time.Minute} {
-		user, err := c.Certificate("somebody", lifetime)
-		if err != nil {
-			t.Fatal(err)
-		}
+		user := must.Get(c.Certificate("somebody", lifetime))(t)
 		if got := list(user); lifetime > 0 && !apierrors.IsForbidden(got) || lifetime < 0 && !apierrors.IsUnauthorized(got) {
 			t.Errorf("%s certificate: %v", name, got)
 		}
@@ -267,9 +235,7 @@ func TestGateStalls(t *testing.T) {
 
 func TestEach(t *testing.T) {
 	var did [100]int
-	if err := Each(t.Context(), len(did), func(_ context.Context, i int) error { did[i]++; return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Each(t.Context(), len(did), func(_ context.Context, i int) error { did[i]++; return nil }))
 	for i, n := range did {
 		if n != 1 {
 			t.Errorf("f was called %d times with %d", n, i)

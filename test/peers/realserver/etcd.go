@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Etcd is a running member of etcd, mostly the only one, without authentication. It
@@ -32,20 +34,13 @@ func StartEtcd(tb testing.TB) *Etcd {
 func StartEtcdCluster(tb testing.TB, dirs ...string) []*Etcd {
 	tb.Helper()
 	need(tb, FindEtcd())
-	members, err := newEtcds(dirs...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	members := must.Get(newEtcds(dirs...))(tb)
 	for _, e := range members {
 		endWith(tb, (*Process).Stop, e.Process)
-		if err := e.Launch(); err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, e.Launch())
 	}
 	for _, e := range members {
-		if err := e.Await(tb.Context()); err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, e.Await(tb.Context()))
 	}
 	return members
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // Gate stands before a server and passes connections on, octet by octet, so that TLS
@@ -29,14 +30,8 @@ type Gate struct {
 // StartGate starts a gate before a server on host:port, and ends it with the test.
 func StartGate(tb testing.TB, to string) *Gate {
 	tb.Helper()
-	address, err := loopback.FreeAddress()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	address := must.Get(loopback.FreeAddress())(tb)
+	listener := must.Get(net.Listen("tcp", address))(tb)
 	g := &Gate{Address: address, to: to, listener: listener, conns: make(map[net.Conn]bool), stalled: make(chan struct{})}
 	close(g.stalled)
 	g.wg.Go(g.accept)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -202,7 +204,5 @@ func endWith(tb testing.TB, end func(*Process) error, processes ...*Process) {
 func (p *Process) StartFor(tb testing.TB) {
 	tb.Helper()
 	endWith(tb, (*Process).Stop, p)
-	if err := p.Start(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, p.Start(tb.Context()))
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 func TestEtcd(t *testing.T) {
@@ -15,9 +17,7 @@ func TestEtcd(t *testing.T) {
 	for i := range maxOperations + 1 {
 		values[fmt.Sprintf("/k/%d", i)] = fmt.Sprintf("v%d\x00", i)
 	}
-	if err := e.Put(t.Context(), values); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Put(t.Context(), values))
 	for key, want := range values {
 		if got, err := e.Get(t.Context(), key); got != want || err != nil {
 			t.Errorf("value of %s is %q, %v, want %q", key, got, err, want)
@@ -30,9 +30,7 @@ func TestEtcd(t *testing.T) {
 
 func TestEtcdCluster(t *testing.T) {
 	members := StartEtcdCluster(t, t.TempDir(), t.TempDir(), t.TempDir())
-	if err := members[0].Put(t.Context(), map[string]string{"/k": "v"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, members[0].Put(t.Context(), map[string]string{"/k": "v"}))
 	for _, e := range members {
 		if got, err := e.Get(t.Context(), "/k"); got != "v" || err != nil {
 			t.Errorf("a member has %q, %v", got, err)
@@ -68,16 +66,9 @@ func TestAPIServer(t *testing.T) {
 	if err := s.Create(t.Context(), "/api/v1/namespaces/team/services", service); err == nil {
 		t.Error("a Service is created in a namespace that does not exist")
 	}
-	if err := s.Create(t.Context(), "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "team"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Create(t.Context(), "/api/v1/namespaces/team/services", service); err != nil {
-		t.Fatal(err)
-	}
-	body, err := s.Get(t.Context(), "/api/v1/namespaces/team/services/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Create(t.Context(), "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "team"}}))
+	must.Do(t, s.Create(t.Context(), "/api/v1/namespaces/team/services", service))
+	body := must.Get(s.Get(t.Context(), "/api/v1/namespaces/team/services/web"))(t)
 	var got struct {
 		Spec struct {
 			ClusterIP string `json:"clusterIP"` //nolint:tagliatelle // the name in Kubernetes
@@ -93,12 +84,8 @@ func TestFind(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	find := func(want, wantErr string) {
 		t.Helper()

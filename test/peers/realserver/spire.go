@@ -26,6 +26,8 @@ import (
 	"google.golang.org/grpc"
 	plaintext "google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // SPIREOptions are those of a trust domain.
@@ -103,21 +105,15 @@ func StartSPIRE(tb testing.TB, options SPIREOptions) *SPIRE {
 	need(tb, FindSPIRE())
 	// The path of a Unix socket has 107 octets at most, and a test's own folder has its name.
 	dir, err := os.MkdirTemp("", "spire") //nolint:usetesting // see above
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	s := &SPIRE{
 		TrustDomain: options.TrustDomain, Socket: "unix://" + filepath.Join(dir, "agent.sock"),
 		dir: dir, admin: filepath.Join(dir, "server.sock"), registered: make(map[string]bool),
 	}
-	if err := s.configure(cmp.Or(options.TTL, time.Minute)); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, s.configure(cmp.Or(options.TTL, time.Minute)))
 	endWith(tb, (*Process).Stop, s.Server, s.Agent)
-	if err := s.start(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, s.start(tb.Context()))
 	return s
 }
 

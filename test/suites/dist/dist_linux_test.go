@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -117,16 +118,10 @@ func packages(t *testing.T, folder string) []string {
 // What is built from one commit in two folders is the same to the last octet.
 func TestReproducible(t *testing.T) {
 	need(t, "git", "make")
-	folders, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := must.Get(built())(t)
 	var sums [2]string
 	for i, folder := range folders {
-		content, err := os.ReadFile(filepath.Join(folder, "SHA256SUMS"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(filepath.Join(folder, "SHA256SUMS")))(t)
 		sums[i] = string(content)
 	}
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 6 {
@@ -142,10 +137,7 @@ func TestReproducible(t *testing.T) {
 // The archives hold binaries that say which commit they are of.
 func TestArchive(t *testing.T) {
 	need(t, "git", "make", "tar")
-	folders, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := must.Get(built())(t)
 	commit := strings.TrimSpace(run(t, "git", "-C", filepath.Dir(filepath.Dir(folders[0])), "rev-parse", "HEAD"))[:12]
 	for _, call := range [][]string{{"coredns-federation", "-version"}, {"federationctl", "--version"}} {
 		found, err := filepath.Glob(filepath.Join(folders[0], call[0]+"-*.tar.gz"))
@@ -187,29 +179,17 @@ func newRoot(t *testing.T) *root {
 		folder := filepath.Join(t.TempDir(), "root")
 		run(t, "debootstrap", append([]string{"--variant=minbase", "--include=adduser,init-system-helpers", suite, folder}, mirror(t)...)...)
 		run(t, "tar", "-C", folder, "--numeric-owner", "--exclude=./var/cache/apt/archives/*", "--exclude=./var/lib/apt/lists/*", "--exclude=./proc/*", "--exclude=./sys/*", "-cf", base+".new", ".")
-		if err := os.Rename(base+".new", base); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(base+".new", base))
 	}
 	r := &root{folder: t.TempDir()}
-	if err := os.Chmod(r.folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(r.folder, 0o755))
 	run(t, "tar", "-C", r.folder, "--numeric-owner", "-xpf", base)
 	r.write(t, "/etc/hosts", "127.0.0.1 localhost\n", 0o644)
 
 	holder := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")
-	stdin, err := holder.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := holder.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Get(holder.StdinPipe())(t)
+	stdout := must.Get(holder.StdoutPipe())(t)
+	must.Do(t, holder.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = holder.Wait() // it ends with its input, or with the test
@@ -230,9 +210,7 @@ func (r *root) in(t *testing.T, args ...string) string {
 // write writes a file of the root.
 func (r *root) write(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(r.folder+name, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(r.folder+name, []byte(text), mode))
 }
 
 // edit replaces a text in a file of the root, which must have it.
@@ -248,10 +226,7 @@ func (r *root) edit(t *testing.T, name, old, replacement string) {
 // read returns the content of a file of the root.
 func (r *root) read(t *testing.T, name string) string {
 	t.Helper()
-	content, err := os.ReadFile(r.folder + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(r.folder + name))(t)
 	return string(content)
 }
 
@@ -309,10 +284,7 @@ func (r *root) dig(t *testing.T, args ...string) string {
 
 func TestInstall(t *testing.T) {
 	need(t, "git", "make", "debootstrap", "dpkg-deb", "tar", "unshare", "nsenter", "ip", "chroot", "dig", "systemd-analyze")
-	folders, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := must.Get(built())(t)
 	r := newRoot(t)
 	before := r.files(t)
 	r.install(t, packages(t, folders[0]))
@@ -437,9 +409,7 @@ drwxr-x--- root:federation-owner /etc/federation-owner/tls
 	}
 
 	// A newer version keeps what was configured, and what was kept: the owner is away.
-	if err := dist(filepath.Dir(filepath.Dir(folders[1])), "VERSION=99.0.0"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dist(filepath.Dir(filepath.Dir(folders[1])), "VERSION=99.0.0"))
 	r.install(t, packages(t, folders[1]))
 	if got := r.in(t, "dpkg-query", "--show", "--showformat=${Package} ${Version} ${Status}\n", "coredns-federation", "federationctl"); got != "coredns-federation 99.0.0 install ok installed\nfederationctl 99.0.0 install ok installed\n" {
 		t.Errorf("after the upgrade:\n%s", got)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // service is a unit that runs as systemd would run it, as far as a root without
@@ -50,19 +52,13 @@ func (r *root) launch(t *testing.T, name string) *service {
 
 	// The path of a socket is short; inside it is another one.
 	folder, err := os.MkdirTemp(r.folder+"/run", "n") //nolint:usetesting // it must be in the root
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	address := &net.UnixAddr{Name: filepath.Join(folder, "s"), Net: "unixgram"}
-	if s.socket, err = net.ListenUnixgram(address.Net, address); err != nil {
-		t.Fatal(err)
-	}
+	s.socket = must.Get(net.ListenUnixgram(address.Net, address))(t)
 	t.Cleanup(func() { s.socket.Close() })
 	for path, mode := range map[string]os.FileMode{folder: 0o755, address.Name: 0o666} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(path, mode))
 	}
 
 	capabilities := s.capabilities()
@@ -79,9 +75,7 @@ func (r *root) launch(t *testing.T, name string) *service {
 	s.cmd = exec.CommandContext(t.Context(), "nsenter", append(args, strings.Fields(s.unit["ExecStart"])...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.WaitDelay = patience
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.cmd.Start())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s:\n%s", s.unit["ExecStart"], s.log)
@@ -120,10 +114,7 @@ func (r *root) start(t *testing.T, name string) *service {
 		t.Fatalf("%s told %q first, want READY=1", name, told)
 	}
 
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)))(t)
 	id := strings.TrimSpace(r.in(t, "id", "--user", s.unit["User"]))
 	effective := "0000000000000000"
 	if s.capabilities() != "" {
@@ -140,9 +131,7 @@ func (r *root) start(t *testing.T, name string) *service {
 // told returns the next state that the service tells.
 func (s *service) told(t *testing.T) string {
 	t.Helper()
-	if err := s.socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.socket.SetReadDeadline(time.Now().Add(patience)))
 	state := make([]byte, 100)
 	n, err := s.socket.Read(state)
 	if err != nil {
@@ -171,9 +160,7 @@ func (s *service) reload(t *testing.T) {
 // stop ends the service as systemd does, and returns what it told then, if anything.
 func (s *service) stop(t *testing.T) (told string) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("%s: %v\n%s", s.unit["ExecStart"], err, s.log)
 	}
@@ -183,9 +170,7 @@ func (s *service) stop(t *testing.T) (told string) {
 // last returns what a service that has ended told last, if anything.
 func (s *service) last(t *testing.T) string {
 	t.Helper()
-	if err := s.socket.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.socket.SetReadDeadline(time.Now().Add(time.Second)))
 	state := make([]byte, 100)
 	n, _ := s.socket.Read(state) // what it has told is there already
 	return string(state[:n])

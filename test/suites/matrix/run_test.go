@@ -19,6 +19,7 @@ import (
 	"github.com/hamlet-federation/coredns-federation/federation/dns/zone"
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -237,10 +238,7 @@ func (r *run) serve(address string, b faultowner.Behaviour) {
 		r.failing = true
 	}
 	r.failing = r.failing || strings.Contains(b.Text, "plain") || strings.Contains(b.Text, "mute")
-	script, err := b.Script(r.zone, r.next, r.services)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	script := must.Get(b.Script(r.zone, r.next, r.services))(r.t)
 	o := faultowner.New(faultowner.Config{
 		Script: script, Credentials: r.passports.credentials(b.Identity, address),
 		Fact: func(f faultowner.Fact) { r.told(address, f) },
@@ -273,31 +271,20 @@ func (r *run) neighbour() {
 	r.registry = owner.NewRegistry()
 	r.upsert("n0", "198.51.100.1")
 	r.upsert("n1", "198.51.100.2")
-	s, err := owner.New(owner.Config{
+	s := must.Get(owner.New(owner.Config{
 		Registry: r.registry, Credentials: r.passports.credentials(faultowner.Right, neighbour), Logger: quiet(),
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 	r.stops[neighbour] = r.network.serve(r.t, neighbour, s)
 }
 
 // upsert publishes a service of the neighbour.
 func (r *run) upsert(name, address string) {
-	fqdn, err := federation.ParseFQDN(name + "." + r.next)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a, err := federation.ParseAddress(address)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := r.registry.Upsert(&federation.Service{
+	fqdn := must.Get(federation.ParseFQDN(name + "." + r.next))(r.t)
+	a := must.Get(federation.ParseAddress(address))(r.t)
+	must.Get(r.registry.Upsert(&federation.Service{
 		Name: name, FQDN: fqdn, Endpoints: []federation.Endpoint{{Address: a, Port: 443}},
 		Instances: []federation.Instance{{ID: "v1", Protocol: federation.HTTPS}},
-	}); err != nil {
-		r.t.Fatal(err)
-	}
+	}))(r.t)
 }
 
 // start starts a process of the consumer: an agent.
@@ -338,10 +325,7 @@ func (r *run) attach() {
 	r.configuration++
 	c := agent.BlockConfig{Configuration: r.configuration}
 	add := func(o agent.OwnerConfig, origin string) {
-		fqdn, err := federation.ParseFQDN(origin)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		fqdn := must.Get(federation.ParseFQDN(origin))(r.t)
 		c.Owners = append(c.Owners, o)
 		c.Zone.Owners = append(c.Zone.Owners, zone.Owner{
 			ID: o.ID(), Origins: []federation.FQDN{fqdn}, TTL: 60, NegativeTTL: 5, Retention: o.Retention,
@@ -354,10 +338,7 @@ func (r *run) attach() {
 	if !r.first {
 		add(mine, r.zone)
 	}
-	b, err := r.agent.Attach(c)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	b := must.Get(r.agent.Attach(c))(r.t)
 	r.mu.Lock()
 	r.blocks = append(r.blocks, b)
 	r.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/faultowner"
 )
 
@@ -53,31 +54,17 @@ func mint(t *testing.T, dir string) *passports {
 	}
 	const century = 100 * 365 * 24 * time.Hour
 	synctest.Test(t, func(t *testing.T) {
-		authority, err := mtls.NewAuthority("test", century)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stranger, err := mtls.NewAuthority("stranger", century)
-		if err != nil {
-			t.Fatal(err)
-		}
+		authority := must.Get(mtls.NewAuthority("test", century))(t)
+		stranger := must.Get(mtls.NewAuthority("stranger", century))(t)
 		p.roots.AppendCertsFromPEM(authority.PEM())
 		p.foreign.AppendCertsFromPEM(stranger.PEM())
 		issue := func(identity faultowner.Identity, authority *mtls.Authority, address string, leaf mtls.Leaf) {
-			issued, err := authority.Issue(leaf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			issued := must.Get(authority.Issue(leaf))(t)
 			if identity == "consumer" {
-				if err := issued.WriteFiles(p.consumer); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, issued.WriteFiles(p.consumer))
 				return
 			}
-			certificate, err := tls.X509KeyPair(issued.Cert, issued.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			certificate := must.Get(tls.X509KeyPair(issued.Cert, issued.Key))(t)
 			if p.owners[identity] == nil {
 				p.owners[identity] = make(map[string]tls.Certificate)
 			}

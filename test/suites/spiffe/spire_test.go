@@ -26,10 +26,7 @@ func newWorkload(t *testing.T, s *realserver.SPIRE) workload {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(s.Socket)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(s.Socket))))(t)
 	t.Cleanup(func() { source.Close() })
 	return workload{source}
 }
@@ -37,10 +34,7 @@ func newWorkload(t *testing.T, s *realserver.SPIRE) workload {
 // certificate returns the one that the workload has now.
 func (w workload) certificate(t *testing.T) *x509svid.SVID {
 	t.Helper()
-	svid, err := w.source.GetX509SVID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	svid := must.Get(w.source.GetX509SVID())(t)
 	return svid
 }
 

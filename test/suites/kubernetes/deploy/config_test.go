@@ -9,6 +9,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
 	"github.com/hamlet-federation/coredns-federation/federation/source/registration/rules"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // The owner accepts the configuration that each example gives it.
@@ -36,10 +37,7 @@ func TestOwnerConfig(t *testing.T) {
 	if len(texts) < 3 {
 		t.Errorf("only %d examples have an owner", len(texts))
 	}
-	overlay, err := os.ReadFile(filepath.Join(manifests, "overlays", "owner", "owner.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	overlay := must.Get(os.ReadFile(filepath.Join(manifests, "overlays", "owner", "owner.yaml")))(t)
 	texts["overlay"] = string(overlay)
 	for name, text := range texts {
 		if _, wrong := config.Parse([]byte(text)); len(wrong) > 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/test/kit/await"
 	"github.com/hamlet-federation/coredns-federation/test/kit/loopback"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -42,9 +43,7 @@ func start(t *testing.T, name string, args ...string) {
 	var log bytes.Buffer
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
@@ -171,17 +170,13 @@ func newWorld(t *testing.T) *world {
 	run("pki", w.certificates)
 	file := func(name string) string { return filepath.Join(w.certificates, name) }
 	for name, of := range map[string]string{"tls.crt": "consumer.pem", "tls.key": "consumer-key.pem", "ca.crt": "ca.pem"} {
-		if err := os.Symlink(of, file(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(of, file(name)))
 	}
 	catalog := file("catalog.yaml")
-	if err := os.WriteFile(catalog, []byte(`services:
+	must.Do(t, os.WriteFile(catalog, []byte(`services:
 - {name: web, fqdn: web.west.fed.example, endpoints: [{address: 192.0.2.1, port: 80}], instances: [{id: v1, protocol: HTTP}]}
 - {name: lb, fqdn: lb.west.fed.example, endpoints: [{address: lb-1.cloud.example, port: 80}], instances: [{id: v1, protocol: HTTP}]}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	start(t, filepath.Join(w.bin, "federationctl"), "serve", "--listen", w.owner, "--catalog", catalog,
 		"--cert", file("owner.pem"), "--key", file("owner-key.pem"), "--ca", file("ca.pem"))
 	return w
@@ -193,9 +188,7 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 	t.Helper()
 	address = loopback.Address(t)
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	for _, change := range []struct{ what, by string }{
 		{`:(53|1053|1054)\b`, ":" + port},
@@ -216,9 +209,7 @@ func (w *world) serve(t *testing.T, corefile string) (address string) {
 		corefile = regexp.MustCompile(`(?m)^( *kubernetes .*\{)$`).ReplaceAllString(corefile, "$1\nkubeconfig "+w.kubeconfig)
 	}
 	path := filepath.Join(dir, "Corefile")
-	if err := os.WriteFile(path, []byte(corefile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(corefile), 0o600))
 	start(t, filepath.Join(w.bin, "coredns"), "-conf", path)
 	return address
 }
@@ -239,10 +230,7 @@ func corefileOf(t *testing.T, rendered string) string {
 // host names, and is no resolver for others.
 func TestBeside(t *testing.T) {
 	helm, w := helm(t, ""), newWorld(t)
-	example, err := os.ReadFile(root + "/corefile-examples/kubernetes-beside/Corefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := must.Get(os.ReadFile(root + "/corefile-examples/kubernetes-beside/Corefile"))(t)
 	_, example, ok := bytes.Cut(example, []byte("\nfed.example:1054")) // without the block for the cluster's DNS
 	if !ok {
 		t.Fatal("the example has no block for fed.example:1054")
@@ -277,19 +265,11 @@ func TestClusterDNS(t *testing.T) {
 	kubectl.must(t, "", "create", "service", "clusterip", "db", "--namespace=default", "--tcp=5432", "--clusterip=10.96.7.7")
 	// A kubeconfig of the account that the pods have.
 	token := strings.TrimSpace(kubectl.must(t, "", "create", "token", "federation-dns", "--namespace=kube-system"))
-	text, err := os.ReadFile(server.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(server.Kubeconfig))(t)
 	w.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text = regexp.MustCompile(`token: "[^"]*"`).ReplaceAll(text, []byte(`token: "`+token+`"`))
-	if err := os.WriteFile(w.kubeconfig, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile(root + "/corefile-examples/kubernetes-cluster-dns/Corefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(w.kubeconfig, text, 0o600))
+	example := must.Get(os.ReadFile(root + "/corefile-examples/kubernetes-cluster-dns/Corefile"))(t)
 	for name, corefile := range map[string]string{"chart": corefileOf(t, rendered), "example": string(example)} {
 		t.Run(name, func(t *testing.T) {
 			server := w.serve(t, corefile)

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hamlet-federation/coredns-federation/cmd/federationctl/config"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 // only returns the one object of a kind.
@@ -30,10 +31,7 @@ func only(t *testing.T, text, kind string) object {
 // volume that is written to has a limit.
 func TestDefaults(t *testing.T) {
 	helm := helm(t, "")
-	values, err := os.ReadFile(chart + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	values := must.Get(os.ReadFile(chart + "/values.yaml"))(t)
 	if strings.Contains(string(values), "LoadBalancer") {
 		t.Error("a load balancer is a default")
 	}
@@ -155,14 +153,9 @@ func TestKubernetesKeys(t *testing.T) {
 	if known == nil {
 		t.Fatalf("%v does not say which keys there are", wrong)
 	}
-	text, err := os.ReadFile(chart + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(chart + "/values.schema.json"))(t)
 	var schema object
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &schema))
 	keys, _ := at(schema, "properties", "owner", "properties", "kubernetes", "properties").(object)
 	if diff := cmp.Diff(strings.Split(strings.TrimRight(known[1], "]"), ", "), slices.Sorted(maps.Keys(keys))); diff != "" {
 		t.Errorf("keys (-configuration +values.schema.json):\n%s", diff)
@@ -195,14 +188,9 @@ func TestLabels(t *testing.T) {
 // version returns that of the chart.
 func version(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(chart + "/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(chart + "/Chart.yaml"))(t)
 	var found struct{ Version string }
-	if err := yaml.Unmarshal(text, &found); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &found))
 	return found.Version
 }
 
@@ -211,14 +199,9 @@ func version(t *testing.T) string {
 // a port of metrics at.
 func TestMonitoring(t *testing.T) {
 	helm := helm(t, "")
-	text, err := os.ReadFile(root + "/deploy/monitoring/rules.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(root + "/deploy/monitoring/rules.yaml"))(t)
 	var rules struct{ Groups []object }
-	if err := yaml.Unmarshal(text, &rules); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &rules))
 	groups := make(map[string]any)
 	for _, group := range rules.Groups {
 		name, _ := group["name"].(string)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 var update = flag.Bool("update", false, "render the plain manifests anew")
@@ -24,14 +26,9 @@ func TestManifests(t *testing.T) {
 		want := fmt.Sprintf("# Rendered from deploy/chart with examples/%s.yaml. Do not edit it: change the chart, and run\n"+
 			"# go test ./test/suites/kubernetes/deploy -run TestManifests -update\n", recipe) + plain(helm.template(t, recipe))
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(want), 0o600))
 		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(os.ReadFile(path))(t)
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%s is not what the chart renders; run go test ./test/suites/kubernetes/deploy -run TestManifests -update (-want +got):\n%s", path, diff)
 		}
@@ -73,17 +70,10 @@ func TestOverlays(t *testing.T) {
 // The overlay of the owner with its patch is what the chart renders with a load balancer.
 func TestOverlayLoadBalancer(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(manifests)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(dir, os.DirFS(manifests)))
 	path := filepath.Join(dir, "overlays", "owner", "kustomization.yaml")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "\n# patches:", "\npatches:", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
+	must.Do(t, os.WriteFile(path, []byte(strings.Replace(string(text), "\n# patches:", "\npatches:", 1)), 0o600))
 	got := only(t, kubectl(t, "").must(t, "", "kustomize", filepath.Dir(path)), "Service")
 	want := only(t, plain(helm(t, "").template(t, "owner", "--set=owner.service.type=LoadBalancer")), "Service")
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -96,26 +86,17 @@ func TestOverlayLoadBalancer(t *testing.T) {
 func withSpire(t *testing.T, recipe string) (dir string) {
 	t.Helper()
 	all := t.TempDir()
-	if err := os.CopyFS(all, os.DirFS(manifests)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(all, os.DirFS(manifests)))
 	dir = filepath.Join(all, "overlays", recipe)
 	path := filepath.Join(dir, "kustomization.yaml")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	changed := strings.Replace(string(text), "\n# components:", "\ncomponents:", 1)
 	if changed == string(text) {
 		t.Fatalf("%s has no line for the component spire", path)
 	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(changed), 0o600))
 	component, err := os.ReadFile(filepath.Join(manifests, "spire", "kustomization.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said := func(pattern string) string {
 		t.Helper()
 		match := regexp.MustCompile(pattern).FindSubmatch(component)
@@ -129,15 +110,11 @@ func withSpire(t *testing.T, recipe string) (dir string) {
 		name, line, by = "owner.yaml", `identity:\n  files:.*`, said(`\n#   (identity:(?:\n#    .*)+)`)
 	}
 	path = filepath.Join(dir, name)
-	if text, err = os.ReadFile(path); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(os.ReadFile(path))(t)
 	if changed = regexp.MustCompile(line).ReplaceAllString(string(text), by); changed == string(text) {
 		t.Fatalf("%s has no certificates in files", path)
 	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(changed), 0o600))
 	return dir
 }
 
@@ -200,10 +177,7 @@ func TestMistakes(t *testing.T) {
 // only there.
 func TestRights(t *testing.T) {
 	helm := helm(t, "")
-	source, err := os.ReadFile(root + "/federation/source/kubernetes/testdata/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(os.ReadFile(root + "/federation/source/kubernetes/testdata/rbac.yaml"))(t)
 	all := rights(t, string(source))
 	without := func(words ...string) (left []string) {
 		for _, right := range all {
@@ -295,20 +269,12 @@ func rightsOf(role object) (rights []string) {
 
 // The table of values in the chart's README has each value, with its default.
 func TestValuesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(chart + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(chart + "/values.yaml"))(t)
 	var values yaml.Node
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &values))
 	want := make(map[string]string)
 	leaves(values.Content[0], "", want)
-	readme, err := os.ReadFile(chart + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile(chart + "/README.md"))(t)
 	got := make(map[string]string)
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)`(.*?) \\| (?:`(.*?)` )?\\|").FindAllStringSubmatch(string(readme), -1) {
 		for _, key := range append([]string{row[1]}, also(row[2])...) {
@@ -351,19 +317,13 @@ func leaves(node *yaml.Node, path string, into map[string]string) {
 
 // The example for cert-manager makes the Secrets that the recipes look for.
 func TestCertificates(t *testing.T) {
-	text, err := os.ReadFile(manifests + "/cert-manager/certificates.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(manifests + "/cert-manager/certificates.yaml"))(t)
 	var made, wanted []string
 	for _, o := range ofKind(objects(t, string(text)), "Certificate") {
 		made = append(made, fmt.Sprint(at(o, "metadata", "namespace"), "/", at(o, "spec", "secretName")))
 	}
 	for recipe, namespace := range recipes {
-		base, err := os.ReadFile(filepath.Join(manifests, "base", recipe, "manifests.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		base := must.Get(os.ReadFile(filepath.Join(manifests, "base", recipe, "manifests.yaml")))(t)
 		secret := regexp.MustCompile(`secretName: (\S+)`).FindStringSubmatch(string(base))
 		wanted = append(wanted, namespace+"/"+secret[1])
 	}

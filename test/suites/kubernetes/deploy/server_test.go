@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -49,13 +50,10 @@ func TestServer(t *testing.T) {
 				t.Errorf("%v%s", err, warnings)
 			}
 			for _, deployment := range ofKind(objects(t, text), "Deployment") {
-				pod, err := yaml.Marshal(object{
+				pod := must.Get(yaml.Marshal(object{
 					"apiVersion": "v1", "kind": "Pod", "spec": at(deployment, "spec", "template", "spec"),
 					"metadata": object{"name": "pod", "namespace": at(deployment, "metadata", "namespace")},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				if _, warnings, err := kubectl.run(string(pod), apply...); err != nil || warnings != "" {
 					t.Errorf("pod: %v%s", err, warnings)
 				}
@@ -130,10 +128,7 @@ func TestApply(t *testing.T) {
 		if recipe == "owner" {
 			name, file = "federation-owner", "owner.yaml"
 		}
-		want, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
 		got := kubectl.must(t, "", "get", "--namespace="+namespace, "configmap", name, "-o=jsonpath={.data."+strings.ReplaceAll(file, ".", `\.`)+"}")
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s (-file +ConfigMap):\n%s", file, diff)

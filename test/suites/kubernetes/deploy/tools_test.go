@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -71,9 +72,7 @@ func (c command) run(input string, args ...string) (stdout, stderr string, err e
 func (c command) must(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	out, _, err := c.run(input, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return out
 }
 
@@ -120,9 +119,7 @@ func objects(t *testing.T, text string) map[string]object {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if o == nil {
 			continue // nothing between two lines of hyphens
 		}

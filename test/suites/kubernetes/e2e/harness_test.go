@@ -48,9 +48,7 @@ func enabled(t testing.TB) {
 	if os.Getenv("REAL_SERVERS") != "required" {
 		t.Skip("not run: it needs real control planes; make e2e builds and runs them")
 	}
-	if err := domain.Find(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, domain.Find())
 }
 
 // both are the options of a domain with everything installed, and n owners.
@@ -85,9 +83,7 @@ func world(t testing.TB, options ...domain.Options) []*domain.Domain {
 	w, dir := new(domain.World), t.TempDir()
 	t.Cleanup(w.Stop)
 	showLogs(t, w)
-	if err := w.Start(t.Context(), dir, t.Logf, options...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Start(t.Context(), dir, t.Logf, options...))
 	return w.Domains
 }
 

@@ -23,6 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/hamlet-federation/coredns-federation/federation/mtls"
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -171,9 +172,7 @@ func startAPIServer(t *testing.T) string {
 func createObjects(t *testing.T, server *realserver.APIServer) string {
 	t.Helper()
 	create := func(path string, object map[string]any) {
-		if err := server.Create(t.Context(), path, object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, server.Create(t.Context(), path, object))
 	}
 	create("/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": podNamespace}})
 	create("/api/v1/namespaces/"+podNamespace+"/services", map[string]any{
@@ -188,18 +187,12 @@ func createObjects(t *testing.T, server *realserver.APIServer) string {
 func forPods(t *testing.T, server *realserver.APIServer) string {
 	t.Helper()
 	address := net.JoinHostPort(nodeAddress.String(), apiServerPort)
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", address))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { relay(ctx, listener, strings.TrimPrefix(server.URL, "https://")) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	config, err := clientcmd.LoadFromFile(server.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(server.Kubeconfig))(t)
 	// The certificate is for the address on loopback.
 	host, _, _ := net.SplitHostPort(strings.TrimPrefix(server.URL, "https://"))
 	for _, cluster := range config.Clusters {
@@ -209,9 +202,7 @@ func forPods(t *testing.T, server *realserver.APIServer) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -251,21 +242,13 @@ type certificateFiles struct{ owner, consumer mtls.Files }
 
 func certificates(t *testing.T, address string) certificateFiles {
 	t.Helper()
-	authority, err := mtls.NewAuthority("test", 24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := must.Get(mtls.NewAuthority("test", 24*time.Hour))(t)
 	dir := t.TempDir()
 	issue := func(name string, leaf mtls.Leaf) mtls.Files {
 		leaf.Name = name
-		issued, err := authority.Issue(leaf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		issued := must.Get(authority.Issue(leaf))(t)
 		files := mtls.Files{Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
-		if err := issued.WriteFiles(files); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, issued.WriteFiles(files))
 		return files
 	}
 	return certificateFiles{
@@ -292,9 +275,7 @@ type dnsServer struct {
 func startDNS(t *testing.T, in *pod, corefile string, files certificateFiles, kubeconfig string) *dnsServer {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "Corefile")
-	if err := os.WriteFile(path, []byte(fillIn(corefile, files.consumer, kubeconfig)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(fillIn(corefile, files.consumer, kubeconfig)), 0o600))
 	p := startProcess(t, "CoreDNS in the pod "+in.name, exec.Command(binaries+"/coredns", "-conf", path), in.start)
 	return &dnsServer{process: p, address: net.JoinHostPort(in.address.String(), "53")}
 }
@@ -431,10 +412,7 @@ type podProgram struct {
 func podPrograms(t *testing.T) []podProgram {
 	t.Helper()
 	programs := []podProgram{{name: "Go", env: []string{roleVariable + "=" + roleResolve}}}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	paths := []string{self}
 	for _, compiler := range []struct{ name, command string }{{"glibc", "gcc"}, {"musl", "musl-gcc"}} {
 		path := filepath.Join(t.TempDir(), "pod")
@@ -453,10 +431,7 @@ func podPrograms(t *testing.T) []podProgram {
 		} {
 			writeBelow(t, programs[i].root, name, text)
 		}
-		text, err := os.ReadFile(paths[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(paths[i]))(t)
 		writeBelow(t, programs[i].root, "program", string(text))
 	}
 	return programs
@@ -474,12 +449,8 @@ func compilePod(compiler, to string) error {
 func writeBelow(t *testing.T, folder, name, text string) {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
 // lookUp runs the program in a pod, and returns the name with its addresses in order.
@@ -489,9 +460,7 @@ func (p podProgram) lookUp(t *testing.T, in *pod, name string) string {
 	cmd.Env = p.env
 	log := new(output)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := in.start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.start(cmd))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, log)
 	}

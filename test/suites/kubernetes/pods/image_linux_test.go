@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 )
 
 const (
@@ -29,10 +31,7 @@ func tagOf(t *testing.T, image string) string {
 			Annotations map[string]string `json:"annotations"`
 		} `json:"manifests"`
 	}
-	text, err := os.ReadFile(filepath.Join(images, image, "index.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(images, image, "index.json")))(t)
 	if err := json.Unmarshal(text, &index); err != nil || len(index.Manifests) != 1 {
 		t.Fatalf("index.json of %s is %s", image, text)
 	}
@@ -56,13 +55,9 @@ func newContainer(t *testing.T, image, id string, args []string, in *pod, mounts
 	mustRun(t, "umoci", "unpack", "--image", filepath.Join(images, image)+":"+tagOf(t, image), c.bundle)
 	path := filepath.Join(c.bundle, "config.json")
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var config map[string]any
-	if err := json.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &config))
 	config["root"].(map[string]any)["readonly"] = true
 	process := config["process"].(map[string]any)
 	process["terminal"], process["noNewPrivileges"], process["capabilities"] = false, true, map[string]any{}
@@ -86,12 +81,8 @@ func newContainer(t *testing.T, image, id string, args []string, in *pod, mounts
 	if change != nil {
 		change(config)
 	}
-	if text, err = json.Marshal(config); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text = must.Get(json.Marshal(config))(t)
+	must.Do(t, os.WriteFile(path, text, 0o600))
 	return c
 }
 
@@ -112,9 +103,7 @@ func (c *container) mustEnd(t *testing.T) (printed string, ok bool) {
 	p := new(output)
 	cmd := c.command()
 	cmd.Stdout, cmd.Stderr = p, p
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // runc passes it on
 	defer timer.Stop()
 	err := cmd.Wait()
@@ -222,9 +211,7 @@ func checkProcess(t *testing.T, c *container) {
 	var state struct {
 		PID int `json:"pid"`
 	}
-	if err := json.Unmarshal([]byte(mustRun(t, "runc", "state", c.id)), &state); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(mustRun(t, "runc", "state", c.id)), &state))
 	status := readAll(t, fmt.Sprintf("/proc/%d/status", state.PID))
 	for _, want := range []string{
 		fmt.Sprintf(`Uid:(\t%d){4}`, imageUser), fmt.Sprintf(`Gid:(\t%d){4}`, imageUser), `Groups:\s*`,
@@ -244,10 +231,7 @@ func checkProcess(t *testing.T, c *container) {
 
 func readAll(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	return string(text)
 }
 

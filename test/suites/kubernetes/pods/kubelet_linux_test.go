@@ -20,6 +20,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/peers/realserver"
 )
 
@@ -202,9 +203,7 @@ type node struct {
 func startNode(t *testing.T) *node {
 	t.Helper()
 	for _, folder := range []string{"/var/lib", "/var/log"} {
-		if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "mode=755"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mount("tmpfs", folder, "tmpfs", 0, "mode=755"))
 		t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
 	}
 	keepSettings(t)
@@ -212,26 +211,17 @@ func startNode(t *testing.T) *node {
 	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	for _, path := range append(hierarchies, "/sys/fs/cgroup/cgroup.procs") {
 		if _, err := os.Stat(path); err == nil {
-			if err := os.MkdirAll(filepath.Join(filepath.Dir(path), group), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Join(filepath.Dir(path), group), 0o755))
 		}
 	}
 	tools := make(map[string]string)
 	for path := range strings.FieldsSeq(os.Getenv(toolsVariable)) {
-		absolute, err := filepath.Abs(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		absolute := must.Get(filepath.Abs(filepath.Join(root, path)))(t)
 		name := filepath.Base(path)
 		name = name[:strings.LastIndex(name, "-v")]
 		tools[name] = filepath.Join(nodeFiles, "bin", name)
-		if err := os.MkdirAll(nodeFiles+"/bin", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(absolute, tools[name]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(nodeFiles+"/bin", 0o755))
+		must.Do(t, os.Symlink(absolute, tools[name]))
 	}
 	t.Setenv("PATH", nodeFiles+"/bin:"+os.Getenv("PATH")) // containerd finds the shim there
 	for name, text := range map[string]string{
@@ -269,9 +259,7 @@ func keepSettings(t *testing.T) {
 	} {
 		setting := "/proc/sys/" + name
 		writeBelow(t, nodeFiles, "settings/"+name, readAll(t, setting))
-		if err := unix.Mount(filepath.Join(nodeFiles, "settings", name), setting, "", unix.MS_BIND, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mount(filepath.Join(nodeFiles, "settings", name), setting, "", unix.MS_BIND, ""))
 		t.Cleanup(func() { _ = unix.Unmount(setting, unix.MNT_DETACH) })
 	}
 }
@@ -280,10 +268,7 @@ func keepSettings(t *testing.T) {
 // on to the pod of the recipe that is tested.
 func (n *node) serveDNS(t *testing.T) {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", nodeAddress.String()+":53")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.ListenPacket("udp", nodeAddress.String()+":53"))(t)
 	client := dns.Client{Timeout: 5 * time.Second}
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		if reply, _, err := client.Exchange(query, *n.dns.Load()); err == nil {
@@ -303,9 +288,7 @@ func (n *node) serveDNS(t *testing.T) {
 func podArchive(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
-	if err := compilePod("gcc", program); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, compilePod("gcc", program))
 	layer := tarOf(t, "program", []byte(readAll(t, program)), "etc/nsswitch.conf", []byte("hosts: files dns\n"))
 	config := marshal(t, map[string]any{
 		"os": "linux", "architecture": "amd64", "config": map[string]any{"Entrypoint": []string{"/program"}},
@@ -313,9 +296,7 @@ func podArchive(t *testing.T) string {
 	})
 	manifest := marshal(t, []any{map[string]any{"Config": "config.json", "RepoTags": []string{podImage}, "Layers": []string{"layer.tar"}}})
 	path := filepath.Join(t.TempDir(), "pod.tar")
-	if err := os.WriteFile(path, tarOf(t, "manifest.json", manifest, "config.json", config, "layer.tar", layer), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, tarOf(t, "manifest.json", manifest, "config.json", config, "layer.tar", layer), 0o600))
 	return path
 }
 
@@ -326,25 +307,16 @@ func tarOf(t *testing.T, files ...any) []byte {
 	w := tar.NewWriter(&buffer)
 	for i := 0; i < len(files); i += 2 {
 		content := files[i+1].([]byte)
-		if err := w.WriteHeader(&tar.Header{Name: files[i].(string), Mode: 0o755, Size: int64(len(content))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(content); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: files[i].(string), Mode: 0o755, Size: int64(len(content))}))
+		must.Get(w.Write(content))(t)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return buffer.Bytes()
 }
 
 func marshal(t *testing.T, value any) []byte {
 	t.Helper()
-	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(value))(t)
 	return text
 }
 
@@ -381,10 +353,7 @@ func (n *node) runPod(t *testing.T, name string, names []string) (lines []string
 		"containers":    []any{map[string]any{"name": "lookup", "image": podImage, "imagePullPolicy": "Never", "args": names}},
 	})
 	n.await(t, name, "Succeeded")
-	log, err := n.api.Get(t.Context(), podsPath+"/"+name+"/log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(n.api.Get(t.Context(), podsPath+"/"+name+"/log"))(t)
 	for line := range strings.Lines(string(log)) {
 		lines = append(lines, inOrder(line))
 	}
@@ -398,9 +367,7 @@ func (n *node) create(t *testing.T, name string, spec map[string]any) {
 	t.Helper()
 	spec["nodeName"], spec["automountServiceAccountToken"] = nodeName, false // there is no scheduler, and no controller
 	spec["tolerations"] = []any{map[string]any{"operator": "Exists"}}
-	if err := n.api.Create(t.Context(), podsPath, map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.api.Create(t.Context(), podsPath, map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}))
 }
 
 type podStatus struct {
@@ -421,9 +388,7 @@ func (n *node) await(t *testing.T, name, phase string) podStatus {
 		if err != nil {
 			return err.Error()
 		}
-		if err := json.Unmarshal(text, &object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &object))
 		if object.Status.Phase != phase {
 			return fmt.Sprintf("the pod %s is %s: %s", name, object.Status.Phase, object.Status.ContainerStatuses)
 		}

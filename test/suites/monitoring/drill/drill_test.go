@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hamlet-federation/coredns-federation/test/kit/must"
 	"github.com/hamlet-federation/coredns-federation/test/suites/monitoring/faults"
 )
 
@@ -30,16 +31,10 @@ func TestFaults(t *testing.T) {
 			if w != nil {
 				defer w.End()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.StartPager(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			must.Do(t, w.StartPager(ctx))
 			firing, err := w.GoWrong(ctx, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if len(f.Alerts) == 0 && len(firing) > 0 {
 				t.Errorf("alerts fire: %q", firing)
 			}
