@@ -80,10 +80,7 @@ func (c *committer) unblock() {
 
 // round commits what waits, and reports whether there was anything.
 func (c *committer) round(ctx context.Context) (again bool, err error) {
-	changes, released := c.take()
-	for _, stream := range released {
-		c.config.Store.Release(stream)
-	}
+	changes := c.take()
 	if len(changes) == 0 {
 		rouse(c.publish) // changes that turned out to be none have answers
 		return false, nil
@@ -102,12 +99,12 @@ func (c *committer) round(ctx context.Context) (again bool, err error) {
 	return true, err
 }
 
-func (c *committer) take() (changes []store.Change, released []uint64) {
+func (c *committer) take() []store.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	if known, _ := c.table.Known(now); !known {
-		return nil, nil
+		return nil
 	}
-	return c.table.Take(mostChanges, now), c.table.Released()
+	return c.table.Take(mostChanges, now)
 }

@@ -38,7 +38,6 @@ type fakeStore struct {
 	failures int  // of the next commits: the first half is stored all the same
 	echo     bool // whether the watcher is told of what the owner has stored itself
 	lag      func() time.Duration
-	released []uint64
 	commits  int
 }
 
@@ -221,12 +220,6 @@ func (c *cluster) has() int {
 	return len(c.nodes)
 }
 
-func (s *fakeStore) Release(stream uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.released = append(s.released, stream)
-}
-
 // anyLag returns delays from a random source.
 func anyLag(random *rand.Rand, most time.Duration) func() time.Duration {
 	return func() time.Duration { return time.Duration(random.Int64N(int64(most))) }
@@ -236,7 +229,6 @@ func anyLag(random *rand.Rand, most time.Duration) func() time.Duration {
 type privateStore struct{ store *fakeStore }
 
 func (p privateStore) Run(ctx context.Context, w store.Watcher) { p.store.Run(ctx, w) }
-func (p privateStore) Release(stream uint64)                    { p.store.Release(stream) }
 
 func (p privateStore) Commit(ctx context.Context, changes []store.Change) ([]store.Outcome, error) {
 	return p.store.Commit(ctx, changes)

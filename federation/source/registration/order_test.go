@@ -21,7 +21,7 @@ func TestRefusedBeforeGranted(t *testing.T) {
 		s.table.State(nil, true, time.Now())
 		id, _ := federation.ParseID("web.example")
 		var answers []table.Answer
-		stream := s.table.Open(1, []federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
+		stream := s.table.Open([]federation.ID{id}, netip.Addr{}, func(a table.Answer) { answers = append(answers, a) })
 		active := table.Active{Text: table.Text{Service: "web.example", Node: "https://192.0.2.1"}}
 		must.Do(t, s.table.Register(stream, s.table.Judge(r, stream, &active), time.Now()))
 		must.Get(newCommitter(s).round(t.Context()))(t)

@@ -146,7 +146,7 @@ func (s *Source) open(c *session, ids []federation.ID, address netip.Addr) bool 
 	}
 	s.sessions.Add(1)
 	c.moving = s.moving
-	c.record = s.table.Open(newNumber(), ids, address, c.tell)
+	c.record = s.table.Open(ids, address, c.tell)
 	return true
 }
 
@@ -155,7 +155,6 @@ func (s *Source) leave(c *session) {
 	defer s.mu.Unlock()
 	s.table.Leave(c.record, time.Now())
 	s.wakeForDeadline()
-	rouse(s.commits) // the stream may have to be released
 }
 
 // run serves the stream until it ends, and returns its status. A blocked read or write ends

@@ -181,7 +181,8 @@ func (s *Source) begin() {
 		panic(errAgain)
 	}
 	s.table = table.New(table.Config{
-		Owner: s.config.Owner, Shared: shared, Convergence: s.config.Convergence, Linger: s.config.Linger,
+		Owner: s.config.Owner, Epoch: rand.Uint32(), Shared: shared, //nolint:gosec // no secret
+		Convergence: s.config.Convergence, Linger: s.config.Linger,
 		Nodes: s.config.Nodes, Rules: s.rules.Load(), Policy: s.config.Policy, Changed: s.changed, Expired: s.noteExpired,
 	}, time.Now())
 	close(s.began)
@@ -408,6 +409,3 @@ func (s *Source) wakeForDeadline() {
 		rouse(s.clock)
 	}
 }
-
-// newNumber returns a random number.
-func newNumber() uint64 { return rand.Uint64() } //nolint:gosec // it has to be different, and is no secret

@@ -60,8 +60,8 @@ func TestStoreAway(t *testing.T) {
 		time.Sleep(time.Second)
 		w.expect("back", "new.acme.example 192.0.2.1:8443", "web.acme.example 192.0.2.1:8443")
 		p.expect(granted("new.acme.example", one))
-		if w.part.away != nil || w.source.Stats().StoreAway || w.source.Stats().Pending != 0 || len(s.released) != 1 {
-			t.Errorf("%+v, released %v", w.source.Stats(), s.released)
+		if w.part.away != nil || w.source.Stats().StoreAway || w.source.Stats().Pending != 0 {
+			t.Errorf("%+v", w.source.Stats())
 		}
 	})
 }
@@ -236,8 +236,8 @@ func TestClearElsewhereAndGo(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		a.expect("cleared", "web.acme.example 192.0.2.2:8443")
 		b.expect("cleared", "web.acme.example 192.0.2.2:8443")
-		if sb.count() > 10 || c.has() != 1 || len(sb.released) != 1 {
-			t.Errorf("%d commits, the store has %d, released %v", sb.count(), c.has(), sb.released)
+		if sb.count() > 10 || c.has() != 1 {
+			t.Errorf("%d commits, the store has %d", sb.count(), c.has())
 		}
 	})
 }

@@ -29,10 +29,6 @@ type Store interface {
 	// are different. It is called by one goroutine at a time, while Run runs.
 	// What it has stored need not be told to the watcher, and may be.
 	Commit(ctx context.Context, changes []Change) ([]Outcome, error)
-
-	// Release says that a provider's stream holds no nodes any more, nor will: what the
-	// store keeps for the stream itself may go.
-	Release(stream uint64)
 }
 
 // Watcher is told what a store holds. Its methods do not block for long, and are called

@@ -65,11 +65,10 @@ type delivery struct {
 }
 
 // Open adds the stream of a provider. tell is called for each answer, by whatever method
-// is called, and must not block. The number must be random.
-func (t *Table) Open(number uint64, ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
-	t.order++
-	s := &Stream{number: number, order: t.order, ids: ids, peer: peer, tell: tell, holds: make(map[Text]*hold)}
-	t.streams[number] = s
+// is called, and must not block.
+func (t *Table) Open(ids []federation.ID, peer netip.Addr, tell func(Answer)) *Stream {
+	t.opened++
+	s := &Stream{number: uint64(t.config.Epoch)<<32 | uint64(t.opened), ids: ids, peer: peer, tell: tell, holds: make(map[Text]*hold)}
 	t.numbers.Streams++
 	return s
 }
@@ -103,24 +102,6 @@ func (t *Table) Leave(s *Stream, now time.Time) {
 		}
 	}
 	s.holds = nil
-	t.release(s)
-}
-
-// release forgets a stream that has left, once nothing names it, nor is about to: a Clear
-// may have to take over a node before it can delete it.
-func (t *Table) release(s *Stream) {
-	if s.left && s.nodes == 0 && s.pending == 0 && t.streams[s.number] == s {
-		delete(t.streams, s.number)
-		t.released = append(t.released, s.number)
-	}
-}
-
-// Released returns the numbers of streams that hold no nodes, nor will, since it was
-// called last.
-func (t *Table) Released() []uint64 {
-	list := t.released
-	t.released = nil
-	return list
 }
 
 func (t *Table) unhold(e *entry) {
@@ -336,18 +317,18 @@ func (t *Table) check(s *Stream, e *entry, o *Offer) error {
 		return o.err
 	}
 	var wanted *node.Node
-	var counted *quota
 	if e != nil {
-		wanted, counted = e.wanted(), e.quota
+		wanted = e.wanted()
 	}
 	switch {
 	case wanted == nil || e.lingering:
 	case !slices.Contains(s.ids, wanted.Provider):
 		return takenBy(another)
-	case e.holder != nil && e.holder.stream.order > s.order:
+	case e.holder != nil && e.holder.stream.number > s.number:
 		return takenBy(newer)
 	}
-	if q := t.quotas[account{o.node.Provider, o.node.Rule}]; q != nil && q != counted && q.used >= o.quota {
+	of := accountOf(o.node)
+	if counts := wanted != nil && accountOf(wanted) == of; !counts && t.quotas[of] >= o.quota {
 		return rules.Refusal{Rule: rules.Quota, Reason: fmt.Sprintf("rule %s allows a provider %d nodes", o.node.Rule, o.quota)}
 	}
 	if wanted != nil {
@@ -386,7 +367,7 @@ func (t *Table) Clear(s *Stream, text Text) {
 	switch {
 	case wanted == nil || !slices.Contains(s.ids, wanted.Provider):
 		return
-	case e.holder != nil && e.holder.stream.order > s.order, e.holder == nil && s.order <= e.former:
+	case e.holder != nil && e.holder.stream.number > s.number, e.holder == nil && s.number <= e.former:
 		return // the provider goes on with it on a newer stream
 	}
 	t.numbers.Cleared++
@@ -415,7 +396,6 @@ func (t *Table) done(s *Stream) {
 	if s.pending--; s.pending == 0 && s.leaving {
 		s.tell(Answer{Kind: Done})
 	}
-	t.release(s)
 }
 
 // Deliveries are answers that may be given once what is Dirty is published.

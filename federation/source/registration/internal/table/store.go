@@ -16,7 +16,7 @@ func (t *Table) State(nodes []store.Versioned, complete bool, now time.Time) {
 	t.known, t.complete = true, t.complete || complete
 	t.state++
 	if !complete {
-		t.tombstones = newTombstones() // the store may have begun to count anew
+		t.tombstones = tombstones{} // the store may have begun to count anew
 	}
 	for _, v := range nodes {
 		e := t.recall(v, first, now)
@@ -202,7 +202,7 @@ func (t *Table) learn(v store.Versioned, now time.Time) {
 // have ended before anybody knew.
 func (t *Table) mind(e *entry, now time.Time) {
 	n := e.stored
-	if n == nil || e.wanted() == nil || t.streams[n.Stream] == nil {
+	if n == nil || e.wanted() == nil || !t.isOwn(n) {
 		return
 	}
 	if _, ok := e.due.Deadline(); !ok {
@@ -217,7 +217,7 @@ func (t *Table) mind(e *entry, now time.Time) {
 func (t *Table) cede(e *entry, now time.Time) {
 	coming := e.coming()
 	if h := e.holder; h != nil && (coming == nil || coming.node == nil || !t.isFresh(e, coming.node, now)) {
-		e.former = h.stream.order
+		e.former = h.stream.number
 		t.unhold(e)
 	}
 	if e.holder == nil {
@@ -228,7 +228,12 @@ func (t *Table) cede(e *entry, now time.Time) {
 }
 
 // isForeign reports whether a node is that of another owner's stream.
-func (t *Table) isForeign(n *node.Node) bool { return t.config.Shared && t.streams[n.Stream] == nil }
+func (t *Table) isForeign(n *node.Node) bool { return t.config.Shared && !t.isOwn(n) }
+
+// isOwn reports whether a node was stored for a stream of this owner since its start.
+func (t *Table) isOwn(n *node.Node) bool {
+	return n.Owner == t.config.Owner && n.Stream>>32 == uint64(t.config.Epoch)
+}
 
 // isFresh reports whether the next Active of the node is not due yet.
 func (t *Table) isFresh(e *entry, n *node.Node, now time.Time) bool {
@@ -315,13 +320,11 @@ func (t *Table) Unblock() {
 func (t *Table) Take(most int, now time.Time) []store.Change {
 	var changes []store.Change
 	t.batch = t.batch[:0]
-	for len(t.queue) > 0 && len(changes) < most {
-		e := t.queue[0]
-		t.queue[0] = nil
-		t.queue = t.queue[1:]
-		e.queued = false
+	for t.queue.Len() > 0 && len(changes) < most {
+		e := t.queue.Remove(t.queue.Front()).(*entry) //nolint:forcetypeassert // nothing else is in it
+		e.turn = nil
 		c := e.next
-		if c == nil || e.committing != nil || !t.stillDue(e, c, now) {
+		if !t.stillDue(e, c, now) {
 			continue
 		}
 		c.seen = e.version
@@ -333,9 +336,6 @@ func (t *Table) Take(most int, now time.Time) []store.Change {
 		}
 		t.batch = append(t.batch, e)
 		changes = append(changes, store.Change{Key: e.key, Node: c.node, Before: e.before()})
-	}
-	if len(t.queue) == 0 {
-		t.queue = nil
 	}
 	return changes
 }
@@ -473,31 +473,18 @@ func (t *Table) Retry() {
 }
 
 // tombstones are the versions of deletions that this owner has made, because the store may
-// tell of what was before after that. There is room for the last ones.
-type tombstones struct {
-	versions map[node.Key]int64
-	ring     []node.Key
-	next     int
-}
+// tell of what was before after that. There is room for the last ones: of two generations the
+// older one goes.
+type tombstones struct{ younger, older map[node.Key]int64 }
 
-const mostTombstones = 1 << 14
-
-func newTombstones() tombstones { return tombstones{versions: make(map[node.Key]int64)} }
+const mostTombstones = 1 << 13 // of a generation
 
 func (g *tombstones) add(key node.Key, version int64) {
-	if _, ok := g.versions[key]; ok {
-		g.versions[key] = version
-		return
+	if g.younger == nil || len(g.younger) >= mostTombstones {
+		g.younger, g.older = make(map[node.Key]int64), g.younger
 	}
-	if len(g.ring) < mostTombstones {
-		g.ring = append(g.ring, key)
-	} else {
-		delete(g.versions, g.ring[g.next])
-		g.ring[g.next] = key
-		g.next = (g.next + 1) % mostTombstones
-	}
-	g.versions[key] = version
+	g.younger[key] = version
 }
 
 // of returns the version of the deletion of the key, or 0.
-func (g *tombstones) of(key node.Key) int64 { return g.versions[key] }
+func (g *tombstones) of(key node.Key) int64 { return max(g.younger[key], g.older[key]) }

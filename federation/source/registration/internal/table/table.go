@@ -9,9 +9,9 @@ package table
 
 import (
 	"cmp"
+	"container/list"
 	"math"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
@@ -24,6 +24,7 @@ import (
 // Config is what a Table needs.
 type Config struct {
 	Owner       string        // name of this owner
+	Epoch       uint32        // random: the streams of this owner are known by it, and by the name
 	Shared      bool          // whether other owners use the store as well
 	Convergence time.Duration // for how long a node that was known before waits for its provider
 	Linger      time.Duration // for how long the last node of a service stays when it has expired; 0: not at all
@@ -50,17 +51,15 @@ type Table struct {
 	cut        bool      // whether providers were sent away because of that
 	entries    map[node.Key]*entry
 	services   map[federation.FQDN]*service
-	streams    map[uint64]*Stream // those that have not left, or that nodes name
-	quotas     map[account]*quota
+	quotas     map[account]int // nodes that are wanted
 	due        deadline.Queue[*entry]
-	queue      []*entry // with changes to take
-	batch      []*entry // with changes that were taken
-	stuck      []*entry // with changes in conflict
+	queue      list.List // of *entry, with changes to take
+	batch      []*entry  // with changes that were taken
+	stuck      []*entry  // with changes in conflict
 	dirty      []*service
 	answers    []delivery
-	released   []uint64
 	tombstones tombstones
-	order      uint64 // of the stream that was opened last
+	opened     uint32 // how many streams
 	state      uint32 // how often the store has told its state
 	numbers    Numbers
 }
@@ -95,10 +94,10 @@ type entry struct {
 	next       *change    // that waits
 	tried      *node.Node // that the store may hold: Commit could not tell
 	holder     *hold      // of the stream of this owner that holds the node
-	former     uint64     // order of the last stream of this owner that lost it to another owner's
+	former     uint64     // number of the last stream of this owner that lost it to another owner's
 	service    *service
-	place      int    // in the entries of service
-	quota      *quota // in which what is wanted counts
+	place      int           // in the entries of service
+	turn       *list.Element // in queue, or nil
 	due        deadline.Item[*entry]
 	state      uint32 // the last state of the store that had it
 
@@ -108,7 +107,6 @@ type entry struct {
 	lingering bool // whether the node has expired, and stays as the last one of its service
 	barred    bool // whether another owner has stored what is not published here
 	denied    bool // whether the rules have it deleted: it is not published meanwhile
-	queued    bool // whether it is in queue
 	waiting   bool // for the store to tell what a change was in conflict with
 }
 
@@ -135,19 +133,13 @@ type account struct {
 	rule     string
 }
 
-type quota struct {
-	account
-
-	used int
-}
-
 // New returns an empty table. The convergence period begins now.
 func New(config Config, now time.Time) *Table {
 	config.Nodes = cmp.Or(config.Nodes, math.MaxInt)
 	return &Table{
 		config: config, start: now, converge: now.Add(config.Convergence),
 		entries: make(map[node.Key]*entry), services: make(map[federation.FQDN]*service),
-		streams: make(map[uint64]*Stream), quotas: make(map[account]*quota), tombstones: newTombstones(),
+		quotas:  make(map[account]int),
 		numbers: Numbers{Expired: make(map[string]uint64), Refused: make(map[string]uint64)},
 	}
 }
@@ -195,11 +187,9 @@ func (t *Table) entry(key node.Key) *entry {
 // has neither is gone afterwards.
 func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
 	wanted, settled, before := e.wanted(), e.committing == nil && e.next == nil, e.stored
-	t.refer(stored, committing, next, 1)
-	t.refer(e.stored, e.committing, e.next, -1)
 	e.stored, e.committing, e.next = stored, committing, next
 	if stored != before {
-		t.numbers.Nodes += count(stored != nil) - count(before != nil)
+		t.numbers.Nodes += one(stored != nil) - one(before != nil)
 		if t.config.Changed != nil {
 			t.config.Changed(e.key)
 		}
@@ -213,9 +203,14 @@ func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
 		e.denied = false
 		t.markDirty(e.service)
 	}
-	t.numbers.Pending += count(e.committing != nil || e.next != nil) - count(!settled)
+	t.numbers.Pending += one(e.committing != nil || e.next != nil) - one(!settled)
+	if e.next == nil && e.turn != nil {
+		t.queue.Remove(e.turn)
+		e.turn = nil
+	}
 	if now := e.wanted(); now != wanted {
-		t.account(e, now)
+		t.count(wanted, -1)
+		t.count(now, 1)
 		if now == nil {
 			t.unhold(e)
 			t.due.Remove(&e.due)
@@ -232,67 +227,32 @@ func (t *Table) set(e *entry, stored *node.Node, committing, next *change) {
 func (t *Table) setTried(e *entry, n *node.Node) {
 	former := e.tried
 	e.tried = n
-	if n != nil {
-		t.count(n.Stream, 1)
-	}
-	if former != nil {
-		t.count(former.Stream, -1)
-		if e.stored == nil && e.committing == nil && e.next == nil && n == nil {
-			t.remove(e)
-		}
+	if former != nil && n == nil && e.stored == nil && e.committing == nil && e.next == nil {
+		t.remove(e)
 	}
 }
 
-// count returns 1 for what is so.
-func count(is bool) int {
+// one returns 1 for what is so.
+func one(is bool) int {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-// refer counts what names streams.
-func (t *Table) refer(stored *node.Node, committing, next *change, by int) {
-	if stored != nil {
-		t.count(stored.Stream, by)
-	}
-	if committing != nil && committing.node != nil {
-		t.count(committing.node.Stream, by)
-	}
-	if next != nil && next.node != nil {
-		t.count(next.node.Stream, by)
-	}
-}
+// accountOf returns what the node counts for.
+func accountOf(n *node.Node) account { return account{n.Provider, n.Rule} }
 
-func (t *Table) count(number uint64, by int) {
-	if s := t.streams[number]; s != nil {
-		s.nodes += by
-		t.release(s)
-	}
-}
-
-// account counts what is wanted of the entry in the quota of its provider.
-func (t *Table) account(e *entry, wanted *node.Node) {
-	if wanted != nil && e.quota != nil && e.quota.account == (account{wanted.Provider, wanted.Rule}) {
+// count counts a node that is wanted, or not any more, in the quota of its provider. It may
+// be nil.
+func (t *Table) count(n *node.Node, by int) {
+	if n == nil {
 		return
 	}
-	if q := e.quota; q != nil {
-		if q.used--; q.used == 0 {
-			delete(t.quotas, q.account)
-		}
-		e.quota = nil
+	of := accountOf(n)
+	if t.quotas[of] += by; t.quotas[of] == 0 {
+		delete(t.quotas, of)
 	}
-	if wanted == nil {
-		return
-	}
-	of := account{wanted.Provider, wanted.Rule}
-	q := t.quotas[of]
-	if q == nil {
-		q = &quota{account: of}
-		t.quotas[of] = q
-	}
-	q.used++
-	e.quota = q
 }
 
 // markDirty notes that the service is to be rendered.
@@ -351,23 +311,10 @@ func (t *Table) remove(e *entry) {
 
 // put lets the entry be in the queue of those with changes to take.
 func (t *Table) put(e *entry) {
-	if e.queued || e.waiting || e.committing != nil || e.next == nil {
-		return
+	if e.turn == nil && !e.waiting && e.committing == nil && e.next != nil {
+		e.turn = t.queue.PushBack(e)
 	}
-	if len(t.queue) > spareQueue+2*t.numbers.Pending {
-		t.queue = slices.DeleteFunc(t.queue, func(e *entry) bool {
-			e.queued = e.next != nil
-			return !e.queued
-		})
-	}
-	e.queued = true
-	t.queue = append(t.queue, e)
 }
-
-// spareQueue is how many entries the queue may have that have no change any more, beside
-// as many as those that have one: a provider that registers and clears leaves one each
-// time, and while the store is away nobody takes them.
-const spareQueue = 1024
 
 // request has the entry changed. A change that waits makes room for it.
 func (t *Table) request(e *entry, c *change) {
@@ -501,13 +448,11 @@ func (t *Table) Keys(of federation.FQDN) []node.Key {
 
 // Stream is the stream of one provider.
 type Stream struct {
-	number  uint64
-	order   uint64 // in which the streams of this owner were opened
+	number  uint64 // the epoch of this owner, and in which order its streams were opened
 	ids     []federation.ID
 	peer    netip.Addr
 	tell    func(Answer)
 	holds   map[Text]*hold
-	nodes   int  // nodes, stored or to be stored, that name it
 	pending int  // changes that it waits for
 	leaving bool // whether it wants to know when pending is 0
 	left    bool

@@ -34,8 +34,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkLeases measures what 1,000 streams cost at rest, with leases of the usual two
-// minutes: CPU time in a second of the store with all of its tests, and of etcd.
+// BenchmarkLeases measures what the nodes of 1,000 streams cost at rest, with a lease of the
+// usual two minutes: CPU time in a second of the store with all of its tests, and of etcd.
 func BenchmarkLeases(b *testing.B) {
 	const streams = 1000
 	e := realserver.StartEtcd(b)
@@ -47,7 +47,7 @@ func BenchmarkLeases(b *testing.B) {
 		changes[i] = storetest.Put(storetest.Node(1, i, uint64(1+i)), 0)
 	}
 	storetest.Commit(b, s, changes...)
-	rest := max(45*time.Second, time.Duration(b.N)*time.Second) // each lease is renewed every 40 s
+	rest := max(45*time.Second, time.Duration(b.N)*time.Second) // the lease is renewed every 40 s
 	b.ResetTimer()
 	own, etcd := ownCPU(b), cpu(b, e.PID())
 	pause(b.Context(), rest)

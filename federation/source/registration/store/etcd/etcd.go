@@ -1,16 +1,15 @@
 // Package etcd keeps registered nodes in etcd, where any number of owners share them.
 //
 // A node is the value of a key PREFIX/nodes/SERVICE/URI, and its version is the revision
-// of etcd that has changed the key last. Each provider's stream has one lease, which its
-// nodes hang on. It is kept alive as long as the stream has nodes here, whatever
-// becomes of the owner's connection to the provider: when a node expires the source
-// deletes it. So a lease ends only with the owner that keeps it, and what has
-// not moved to the lease of another stream by then goes with it.
+// of etcd that has changed the key last. The nodes that an owner has put hang on a few leases,
+// which are kept alive as long as the owner lives, whatever becomes of its connections to the
+// providers: when a node expires the source deletes it. So they end only with the owner
+// that keeps them, and what no other owner has put again by then goes with them.
 //
 // When a lease is lost although its owner lives, as that could not reach etcd for longer
-// than the lease lasts, its nodes are gone from etcd, and every watcher is told so. To
-// put again what its providers still have is for the source: its next Commit for the stream
-// gets a new lease.
+// than it lasts, its nodes are gone from etcd, and every watcher is told so. To
+// put again what its providers still have is for the source: its next Commit gets a new
+// lease.
 //
 // Only packages of this module import it: it is not a stable API.
 package etcd
@@ -96,7 +95,7 @@ type timing struct {
 	probe    time.Duration // how often etcd is asked whether it is there, and how long for an answer
 	patience time.Duration // how long it may fail to be: longer than an election, which takes two seconds by default, and shorter than leases last
 	retry    time.Duration // between attempts to read the whole state
-	keep     time.Duration // how often leases are looked at: more often than etcd answers for one
+	keep     time.Duration // how often it is looked which leases are to be renewed
 }
 
 var (
@@ -125,12 +124,11 @@ type Store struct {
 
 	revision atomic.Int64 // the last one that etcd has told of; Run alone changes it
 
-	mu      sync.Mutex
-	client  *clientv3.Client // nil before Run has connected, and after its end
-	asleep  bool             // Commit need not try
-	streams map[uint64]*stream
-	ended   []clientv3.LeaseID // to be revoked
-	former  []clientv3.LeaseID // to be renewed once
+	mu     sync.Mutex
+	client *clientv3.Client   // nil before Run has connected, and after its end
+	asleep bool               // Commit need not try
+	leases [spread]granted    // of the nodes of this owner
+	former []clientv3.LeaseID // to be renewed once
 }
 
 // New returns a store. It connects when it runs. Its errors are about the
@@ -154,8 +152,7 @@ func New(config Config) (*Store, error) {
 	}
 	return &Store{
 		config: config, logger: loglimit.Logger(cmp.Or(config.Logger, slog.New(slog.DiscardHandler))),
-		timing:  timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: time.Second},
-		streams: make(map[uint64]*stream),
+		timing: timing{probe: 2 * time.Second, patience: min(store.Patience, config.Lease*2/3), retry: 500 * time.Millisecond, keep: min(time.Second, config.Lease/6)},
 	}, nil
 }
 
@@ -331,36 +328,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-}
-
-// parallel calls f with 0 to n-1, and a few of the calls at a time. After an error, of which it
-// returns the first, it begins no more of them.
-func parallel(n, atOnce int, f func(i int) error) error {
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		next  int
-		first error
-	)
-	for range min(n, atOnce) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				stop := i >= n || first != nil
-				mu.Unlock()
-				if stop {
-					return
-				}
-				if err := f(i); err != nil {
-					mu.Lock()
-					first = cmp.Or(first, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return first
 }

@@ -76,7 +76,6 @@ func TestSharedByOwners(t *testing.T) {
 	version = storetest.Commit(t, b, storetest.Put(&moved, version))[0]
 	ra.Wait("takeover", soon, is(8, version))
 
-	a.Release(7)
 	storetest.Commit(t, b, storetest.Delete(n.Key, version))
 	for _, r := range []*storetest.Recorder{ra, rb} {
 		r.Wait("deletion", soon, func(told storetest.Told) bool { return len(told.Nodes) == 0 })
@@ -225,13 +224,13 @@ func TestLeaseLost(t *testing.T) {
 	t.Parallel()
 	e := realserver.StartEtcd(t)
 	s := newStore(t, nil, e.URL)
-	s.timing.probe = 5 * time.Second // Commit asks what has become of a lease, and fails without an answer in time
+	s.timing.probe = 5 * time.Second // Commit asks which lease is lost, and fails without an answer in time
 	r, _ := storetest.Start(t, s)
 	other, _ := storetest.Start(t, newStore(t, func(c *Config) { c.Owner = "other" }, e.URL))
 	changes := puts(1, 200, 7)
 	storetest.Commit(t, s, append(puts(2, 3, 8), changes...)...)
 	s.mu.Lock()
-	lost, client := s.streams[7].lease, s.client
+	lost, client := s.leases[7].id, s.client
 	s.mu.Unlock()
 	must.Get(client.Revoke(t.Context(), lost))(t)
 	storetest.Commit(t, s, changes...) // at once: the store does not know yet that the lease is lost
@@ -241,55 +240,20 @@ func TestLeaseLost(t *testing.T) {
 		})
 	}
 	s.mu.Lock()
-	again := s.streams[7].lease
+	again := s.leases[7].id
 	s.mu.Unlock()
 	must.Get(client.Revoke(t.Context(), again))(t)
 	r.Wait("the loss", soon, has(3))
 	await.Until(t, later, patience, func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.streams[7].lease != clientv3.NoLease {
+		if s.leases[7].id != clientv3.NoLease {
 			return "the store has not noticed by itself that the lease is lost"
 		}
 		return ""
 	})
 	storetest.Commit(t, s, changes...)
 	other.Wait("what was put again", soon, has(203))
-}
-
-// TestRelease checks that the lease of a stream ends with it, unless there are keys.
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	e := realserver.StartEtcd(t)
-	s := newStore(t, nil, e.URL)
-	s.timing.probe = 5 * time.Second // a lease that is not revoked in time runs out, with the other one
-	r, _ := storetest.Start(t, s)
-	n := storetest.Node(1, 1, 7)
-	version := storetest.Commit(t, s, storetest.Put(n, 0), storetest.Put(storetest.Node(1, 2, 8), 0))[0]
-	storetest.Commit(t, s, storetest.Delete(n.Key, version))
-	s.mu.Lock()
-	client, kept := s.client, s.streams[8].lease
-	s.mu.Unlock()
-	s.Release(7)
-	s.Release(8)
-	await.Until(t, later, patience, func() string {
-		reply, err := client.Leases(t.Context())
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case len(reply.Leases) != 1:
-			return fmt.Sprintf("there are %d leases", len(reply.Leases))
-		case reply.Leases[0].ID != kept:
-			t.Error("the lease with a key is revoked")
-		}
-		return ""
-	})
-	// The watch may tell of the deletion later than the lease is gone.
-	r.Wait("the node that was deleted is gone", soon, func(told storetest.Told) bool { return len(told.Lost) > 0 })
-	if lost := r.Told().Lost; lost[0] != n.Key {
-		t.Errorf("%v is gone first, want %v", lost[0], n.Key)
-	}
-	r.Wait("the lease that nobody keeps alive ends", later, has(0))
 }
 
 // TestForeignKeys checks that what is not a node of ours is ignored and left alone.

@@ -183,7 +183,6 @@ func TestPassword(t *testing.T) {
 	r, _ := storetest.Start(t, s)
 	version := storetest.Commit(t, s, storetest.Put(storetest.Node(1, 1, 7), 0))[0]
 	storetest.Commit(t, s, storetest.Delete(storetest.Node(1, 1, 7).Key, version))
-	s.Release(7)
 	storetest.Commit(t, s, storetest.Put(storetest.Node(1, 2, 8), 0))
 	if err := e.Restart(t.Context()); err != nil { // which forgets the tokens
 		t.Fatal(err)

@@ -247,9 +247,6 @@ func (s *Store) wakeUp() {
 	}
 }
 
-// Release implements [store.Store]: there is nothing for a stream itself.
-func (s *Store) Release(uint64) {}
-
 // keep syncs, stamps and rewrites the file until ctx ends.
 func (s *Store) keep(ctx context.Context) {
 	every := stampEvery

@@ -194,7 +194,6 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
 		r.commit(t, store.Change{Key: a.Key, Before: 1})
-		r.Release(7)
 		r.stop()
 		if _, err := r.Commit(t.Context(), []store.Change{putOf(a, 0)}); !errors.Is(err, errNotOpen) {
 			t.Errorf("a commit after the end: %v", err)

@@ -50,6 +50,3 @@ func (s *Store) Commit(_ context.Context, changes []store.Change) ([]store.Outco
 	}
 	return outcomes, nil
 }
-
-// Release implements [store.Store].
-func (*Store) Release(uint64) {}

@@ -239,11 +239,9 @@ func testVersions(t *testing.T, s store.Store) {
 	if versions := []int64{0, first, second, deleted, third}; !slices.IsSorted(versions) || len(slices.Compact(versions)) != 5 {
 		t.Errorf("versions do not grow: %d", []int64{0, first, second, deleted, third})
 	}
-	s.Release(8) // takes nothing away
 	if _, err := s.Commit(t.Context(), []store.Change{Put(Node(1, 2, 7), 0), Delete(a.Key, third)}); err != nil {
 		t.Error(err)
 	}
-	s.Release(99) // a stream that never put a node
 }
 
 func testConflicts(t *testing.T, s store.Store) {
