@@ -10,6 +10,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/loglimit"
 )
@@ -78,14 +79,15 @@ type Catalog struct {
 
 	mu     sync.Mutex // guards the fields below, and those of every part
 	parts  map[string]*part
-	active []*part  // the list that is published, in order
-	next   []listed // the list that takes effect when it is complete
-	coming bool     // whether there is one
-	begun  bool     // whether any list has been complete
-	fresh  []*part  // sources to start
-	reason string   // why the catalog is unavailable; empty when it is not
-	lapsed bool     // whether that is because of a lifetime
-	lines  []func() // log what is to be logged without the lock
+	active []*part                    // the list that is published, in order
+	claims claim.Names[string, *item] // to fqdns, of the items of active
+	next   []listed                   // the list that takes effect when it is complete
+	coming bool                       // whether there is one
+	begun  bool                       // whether any list has been complete
+	fresh  []*part                    // sources to start
+	reason string                     // why the catalog is unavailable; empty when it is not
+	lapsed bool                       // whether that is because of a lifetime
+	lines  []func()                   // log what is to be logged without the lock
 
 	changes uint64 // of what is published
 }
@@ -109,6 +111,7 @@ func NewCatalog(c Config) *Catalog {
 	catalog := &Catalog{
 		registry: c.Registry, logger: loglimit.Logger(logger), name: c.Name, observer: c.Observer,
 		published: make(chan struct{}), wake: make(chan struct{}, 1), parts: make(map[string]*part),
+		claims: make(claim.Names[string, *item]),
 	}
 	c.Registry.OnRefusal(catalog.refused)
 	catalog.mu.Lock()
@@ -185,7 +188,7 @@ func (c *Catalog) advance() {
 		c.endUnlisted()
 		return
 	}
-	before := c.visible()
+	before, _ := c.visible()
 	for _, p := range c.active {
 		p.level = inactive
 	}
@@ -201,10 +204,11 @@ func (c *Catalog) advance() {
 		c.active[i].lapsed = c.begun && c.lapses(c.active[i], now)
 	}
 	c.evaluate()
+	services, _ := c.visible()
 	if c.begun {
-		c.publish(Compare(before, c.visible()), func(string) string { return "its source is not in the configuration any more" })
+		c.publish(Compare(before, services), func(string) string { return "its source is not in the configuration any more" })
 	} else {
-		c.registry.SetEncoded(c.visible())
+		c.registry.SetEncoded(services)
 		c.begun = true
 		c.changes++
 	}

@@ -4,31 +4,12 @@ import (
 	"fmt"
 
 	"github.com/hamlet-federation/coredns-federation/federation"
+	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
 
-// hider returns what hides an item of the part at that level, or nothing. It looks at
-// the parts before it, which must be settled.
-//
-// A service that is hidden hides nothing. So the services that are published are found
-// from the first part to the last: those whose name and fqdn no part before publishes.
-func (c *Catalog) hider(level int, it *item) string {
-	for _, p := range c.active[:level] {
-		if other := p.items[it.name()]; p.shows(other) {
-			return describe(p, other)
-		}
-		for _, other := range p.fqdns[it.fqdn] {
-			if p.shows(other) {
-				return describe(p, other)
-			}
-		}
-	}
-	return ""
-}
-
-func describe(p *part, it *item) string {
-	return fmt.Sprintf("service %s of %s", federation.Quote(it.name()), p.name)
-}
+// Rank is the place of the item among those with its fqdn.
+func (i *item) Rank() claim.Rank { return claim.Rank{Source: int(i.level), Service: i.name()} }
 
 // conceal notes what hides an item, or with an empty by that it is published.
 func (p *part) conceal(it *item, by string) {
@@ -46,30 +27,50 @@ func (p *part) conceal(it *item, by string) {
 	p.catalog.rouse()
 }
 
-// visible returns the services that are published.
-func (c *Catalog) visible() []*wire.Encoded {
-	if len(c.active) == 1 {
-		return c.active[0].services() // which never lapses alone
+// visible returns the services that are published, with their stamps.
+func (c *Catalog) visible() (services []*wire.Encoded, stamps []uint32) {
+	alone := len(c.active) == 1 // a source that is alone does not lapse
+	if alone && c.active[0].items == nil {
+		return c.active[0].whole, c.active[0].stamps
 	}
-	var services []*wire.Encoded
 	for _, p := range c.active {
 		for _, it := range p.items {
-			if p.shows(it) {
-				services = append(services, it.service)
+			if alone || p.shows(it) {
+				services, stamps = append(services, it.service), append(stamps, it.stamp)
 			}
 		}
 	}
-	return services
+	return services, stamps
 }
 
-// evaluate settles all parts anew.
+// lookup returns the item of that name that is published, or nil.
+func (c *Catalog) lookup(name string) *item {
+	for _, p := range c.active {
+		if it := p.items[name]; p.shows(it) {
+			return it
+		}
+	}
+	return nil
+}
+
+// evaluate settles all parts anew, after their list has changed.
 func (c *Catalog) evaluate() {
-	for level, p := range c.active {
+	for _, p := range c.active {
 		if len(c.active) > 1 {
 			p.index()
 		}
+	}
+	c.claims = make(claim.Names[string, *item])
+	for level, p := range c.active {
 		for _, it := range p.items {
-			p.conceal(it, c.hider(level, it))
+			it.level = int32(level) //nolint:gosec // no list is that long
+			c.claims.Add(it.fqdn, it)
+		}
+	}
+	t := c.transaction()
+	for level := range c.active {
+		for fqdn := range c.claims {
+			t.settle(level, fqdn)
 		}
 	}
 }
@@ -83,31 +84,26 @@ func (c *Catalog) apply(p *part, d Difference, stamp uint32) {
 		}
 		return
 	}
-	t := transaction{c, stamp, make(map[string]*wire.Encoded), make([]map[*item]bool, len(c.active))}
+	t := c.transaction()
 	for _, name := range d.Gone {
 		t.remove(p, name)
 	}
 	for _, s := range d.Added {
-		t.put(p, s)
+		t.put(p, s, stamp)
 	}
 	for _, s := range d.Changed {
-		t.put(p, s)
+		t.put(p, s, stamp)
 	}
 	c.publish(t.settleAll(), p.left)
 }
 
 // lapse withdraws what the part publishes, as its lifetime is over, or publishes it again.
 func (c *Catalog) lapse(p *part, lapsed bool) {
-	t := transaction{c, 0, make(map[string]*wire.Encoded), make([]map[*item]bool, len(c.active))}
+	t := c.transaction()
 	for name := range p.items {
-		t.touch(name)
+		t.doubt(name)
 	}
 	p.lapsed = lapsed
-	for _, it := range p.items {
-		if it.by == "" {
-			t.spread(p.level, it)
-		}
-	}
 	c.publish(t.settleAll(), func(string) string { return "source " + p.name + " " + p.overdue() })
 	logger, reason, services := p.logger(), p.overdue(), len(p.items)-p.hidden
 	if lapsed {
@@ -117,137 +113,129 @@ func (c *Catalog) lapse(p *part, lapsed bool) {
 	}
 }
 
-// transaction is a change of one part with all that follows from it in the parts after
-// it.
+// transaction is a change of one part, with all that follows from it in the parts after it.
 type transaction struct {
-	catalog *Catalog
-	stamp   uint32
+	*Catalog
 
-	// before has what was published, nil for nothing, of each name that the
-	// transaction has touched.
-	before map[string]*wire.Encoded
+	before map[string]*wire.Encoded // what was published, nil for nothing, of each name that may change
+	fqdns  map[string]struct{}      // those whose claims are to be settled
+}
 
-	// unsettled has the items of each level that hider is to look at, and whether they
-	// were published with the fqdn that they have.
-	unsettled []map[*item]bool
+func (c *Catalog) transaction() transaction {
+	return transaction{c, make(map[string]*wire.Encoded), make(map[string]struct{})}
+}
+
+// note notes what is published under the name before that changes.
+func (t transaction) note(name string) {
+	if _, noted := t.before[name]; noted {
+		return
+	}
+	t.before[name] = nil
+	if it := t.lookup(name); it != nil {
+		t.before[name] = it.service
+	}
+}
+
+// doubt has all that want the name of a service, or the fqdn of one of these, settled.
+func (t transaction) doubt(name string) {
+	t.note(name)
+	for _, p := range t.active {
+		if it := p.items[name]; it != nil {
+			t.fqdns[it.fqdn] = struct{}{}
+		}
+	}
 }
 
 // remove removes the service of that name, if there is one.
-func (t *transaction) remove(p *part, name string) {
+func (t transaction) remove(p *part, name string) {
 	it := p.items[name]
 	if it == nil {
 		return
 	}
-	t.touch(name)
-	t.withdraw(p, it)
+	t.doubt(name)
 	p.conceal(it, "")
-	p.remove(it)
+	delete(p.items, name)
+	if p.level != inactive {
+		t.claims.Remove(it.fqdn, it)
+	}
 }
 
 // put adds a service, or replaces the one of its name.
-func (t *transaction) put(p *part, s *wire.Encoded) {
-	it := p.items[s.Name()]
-	if it != nil && it.service.Equal(s) {
-		return
-	}
-	t.touch(s.Name())
-	switch fqdn := s.FQDN(); {
-	case it == nil:
-		it = p.insert(s, t.stamp)
-	case it.fqdn == fqdn:
-		it.service, it.stamp = s, t.stamp
-		return
+func (t transaction) put(p *part, s *wire.Encoded, stamp uint32) {
+	it, fqdn := p.items[s.Name()], s.FQDN()
+	switch {
+	case it != nil && it.service.Equal(s):
+	case it != nil && it.fqdn == fqdn:
+		t.note(s.Name())
+		it.service, it.stamp = s, stamp
 	default:
-		t.withdraw(p, it)
-		p.leave(it)
-		it.service, it.fqdn, it.stamp = s, fqdn, t.stamp
-		p.enter(it)
-	}
-	if p.level != inactive {
-		t.doubt(p.level, it, false)
+		t.note(s.Name())
+		t.remove(p, s.Name())
+		p.insert(s, stamp)
+		t.doubt(s.Name())
 	}
 }
 
-// withdraw lets those after the part look for what they get when the item is gone.
-func (t *transaction) withdraw(p *part, it *item) {
-	if p.level != inactive && p.shows(it) {
-		t.spread(p.level, it)
-	}
-}
-
-// touch notes what is published under the name before that changes.
-func (t *transaction) touch(name string) {
-	if _, touched := t.before[name]; !touched {
-		t.before[name] = t.catalog.lookup(name)
-	}
-}
-
-// lookup returns the service of that name that is published, or nil.
-func (c *Catalog) lookup(name string) *wire.Encoded {
-	for _, p := range c.active {
-		if it := p.items[name]; p.shows(it) {
-			return it.service
+// settleAll settles all that is in doubt, from the first part to the last, and returns the
+// difference.
+func (t transaction) settleAll() Difference {
+	if len(t.active) > 1 {
+		for level := range t.active {
+			for fqdn := range t.fqdns { // settle may add some of parts after the level
+				t.settle(level, fqdn)
+			}
 		}
 	}
-	return nil
-}
-
-// settleAll settles all items that are doubted, and returns the difference.
-func (t *transaction) settleAll() Difference {
-	for level := range t.unsettled {
-		for it, was := range t.unsettled[level] {
-			t.settle(level, it, was)
-		}
-	}
-	return t.difference()
-}
-
-// settle finds out what hides the item now.
-func (t *transaction) settle(level int, it *item, was bool) {
-	if by := t.catalog.hider(level, it); by != it.by {
-		t.touch(it.name())
-		t.catalog.active[level].conceal(it, by)
-	}
-	if is := t.catalog.active[level].shows(it); is != was {
-		t.spread(level, it)
-	}
-}
-
-// spread doubts the items after that level that have the name or the fqdn of it.
-func (t *transaction) spread(level int, it *item) {
-	for above, p := range t.catalog.active[level+1:] {
-		above += level + 1
-		if other := p.items[it.name()]; other != nil {
-			t.doubt(above, other, p.shows(other))
-		}
-		for _, other := range p.fqdns[it.fqdn] {
-			t.doubt(above, other, p.shows(other))
-		}
-	}
-}
-
-func (t *transaction) doubt(level int, it *item, was bool) {
-	if t.unsettled[level] == nil {
-		t.unsettled[level] = make(map[*item]bool)
-	}
-	if _, doubted := t.unsettled[level][it]; !doubted {
-		t.unsettled[level][it] = was
-	}
-}
-
-// difference returns what the transaction changes of what is published.
-func (t *transaction) difference() Difference {
 	var d Difference
 	for name, before := range t.before {
-		switch after := t.catalog.lookup(name); {
+		switch after := t.lookup(name); {
 		case after == nil && before != nil:
 			d.Gone = append(d.Gone, name)
 		case after == nil:
 		case before == nil:
-			d.Added = append(d.Added, after)
-		case before != after && !before.Equal(after):
-			d.Changed = append(d.Changed, after)
+			d.Added = append(d.Added, after.service)
+		case before != after.service && !before.Equal(after.service):
+			d.Changed = append(d.Changed, after.service)
 		}
 	}
 	return d
+}
+
+// settle finds out what hides the items of a level that have the fqdn. The levels before
+// are settled.
+func (t transaction) settle(level int, fqdn string) {
+	var first *item // that is published
+	for _, it := range t.claims[fqdn] {
+		p := t.active[it.level]
+		if int(it.level) == level {
+			if by := t.hider(it, first); by != it.by {
+				t.doubt(it.name())
+				p.conceal(it, by)
+			}
+		}
+		if first == nil && p.shows(it) {
+			first = it
+		}
+	}
+}
+
+// hider returns what hides an item, or nothing, where the first item is published that has
+// its fqdn: the first service of the parts before that has its fqdn or, rather, its name.
+func (t transaction) hider(it, first *item) string {
+	end := it.level
+	if first != nil && first.level < end {
+		end = first.level + 1
+	} else {
+		first = nil
+	}
+	for _, p := range t.active[:end] {
+		if other := p.items[it.name()]; p.shows(other) {
+			first = other
+			break
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return fmt.Sprintf("service %s of %s", federation.Quote(first.name()), t.active[first.level].name)
 }

@@ -2,7 +2,6 @@ package source
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 )
@@ -17,10 +16,7 @@ type content struct {
 	// once there is an index.
 	stamps []uint32
 
-	// The same by name and by fqdn, the latter in the order of the names; nil until
-	// it is needed.
-	items map[string]*item
-	fqdns map[string][]*item
+	items map[string]*item // the same by name; nil until it is needed
 
 	hidden int                 // items that are
 	news   map[string]struct{} // names of services that are hidden otherwise than was told
@@ -32,6 +28,7 @@ type item struct {
 	fqdn    string
 	by      string // what hides it, as a Listener is told; empty when it is published
 	stamp   uint32 // when this version came, in seconds from 1970; 0: with the first state that was published
+	level   int32  // of its part
 }
 
 func (i *item) name() string { return i.service.Name() }
@@ -68,55 +65,6 @@ func (c *content) replace(services []*wire.Encoded, stamp uint32) Difference {
 	return compare(before, c.whole, func(i, j int) {
 		c.stamps[j] = stampAt(stamps, i)
 	})
-}
-
-// index makes the index, unless there is one.
-func (c *content) index() {
-	if c.items != nil {
-		return
-	}
-	c.items = make(map[string]*item, len(c.whole))
-	c.fqdns = make(map[string][]*item, len(c.whole))
-	for i, s := range c.whole {
-		c.insert(s, stampAt(c.stamps, i))
-	}
-	c.stamps = nil
-}
-
-// insert adds a service to the index. There is none of its name.
-func (c *content) insert(s *wire.Encoded, stamp uint32) *item {
-	it := &item{service: s, fqdn: s.FQDN(), stamp: stamp}
-	c.items[it.name()] = it
-	c.enter(it)
-	return it
-}
-
-// remove takes an item out of the index.
-func (c *content) remove(it *item) {
-	delete(c.items, it.name())
-	c.leave(it)
-}
-
-// enter adds an item to those of its fqdn.
-func (c *content) enter(it *item) {
-	group := c.fqdns[it.fqdn]
-	i, _ := search(group, it)
-	c.fqdns[it.fqdn] = slices.Insert(group, i, it)
-}
-
-// leave takes an item out of those of its fqdn.
-func (c *content) leave(it *item) {
-	group := c.fqdns[it.fqdn]
-	if len(group) == 1 {
-		delete(c.fqdns, it.fqdn)
-		return
-	}
-	i, _ := search(group, it)
-	c.fqdns[it.fqdn] = slices.Delete(group, i, i+1)
-}
-
-func search(group []*item, it *item) (int, bool) {
-	return slices.BinarySearchFunc(group, it, func(a, b *item) int { return strings.Compare(a.name(), b.name()) })
 }
 
 // Difference is what turns some services into others, in no order.

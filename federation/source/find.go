@@ -2,7 +2,7 @@ package source
 
 import (
 	"iter"
-	"runtime"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -108,241 +108,129 @@ const notYet = "its source is not published before all sources of the new config
 // name, whatever the case of its letters. It returns those of all sources, in their order.
 //
 // Where a source has an index, it is asked for the fqdns and for the name as it is. All
-// else is looked through, with the lock that changes wait for held for moments only.
+// else is looked through.
 func (c *Catalog) Find(fqdns []string, name string) []Held {
 	found := c.find(fqdns, name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range found {
-		for _, p := range c.active {
-			if p.name == found[i].Source {
-				_, found[i].Kept = p.held[found[i].Service.Name()]
-			}
-		}
-	}
-	return found
-}
-
-func (c *Catalog) find(fqdns []string, name string) []Held {
-	var found []Held
-	asked := make(map[string]bool, len(fqdns))
-	for _, fqdn := range fqdns {
-		asked[fqdn] = true
-	}
-	for _, l := range c.views() {
-		if l.content == nil {
-			for i, s := range l.whole {
-				if asked[s.FQDN()] || strings.EqualFold(s.Name(), name) {
-					found = append(found, Held{Service: s, Source: l.source, Hidden: l.hidden, Updated: when(stampAt(l.stamps, i))})
-				}
-				if len(found) >= MaxFound {
-					return found
-				}
-			}
-			continue
-		}
-		found = append(found, c.indexed(l, asked, name)...)
-	}
 	if len(found) == 0 {
-		found = c.spelled(name)
+		for _, spelled := range c.spelled(name) {
+			found = append(found, c.find(nil, spelled)...)
+		}
 	}
 	return found[:min(len(found), MaxFound)]
 }
 
-// spelled is Find for a name with other upper and lower case in sources with an index.
-func (c *Catalog) spelled(name string) (found []Held) {
-	for _, l := range c.views() {
-		for _, other := range c.names(l) {
-			if len(found) < MaxFound && strings.EqualFold(other, name) {
-				found = append(found, c.indexed(l, nil, other)...)
+func (c *Catalog) find(fqdns []string, name string) (found []Held) {
+	for _, v := range c.versions(fqdns, name) {
+		for _, it := range v.items {
+			h := Held{Service: it.service, Source: v.source, Hidden: v.hidden, Updated: when(it.stamp)}
+			if it.by != "" {
+				h.Hidden = it.by + " has its name or its fqdn, and stands first"
+			}
+			_, h.Kept = v.held[it.name()]
+			found = append(found, h)
+		}
+		for i, s := range v.whole {
+			if len(found) < MaxFound && (slices.Contains(fqdns, s.FQDN()) || strings.EqualFold(s.Name(), name)) {
+				_, kept := v.held[s.Name()]
+				found = append(found, Held{Service: s, Source: v.source, Hidden: v.hidden, Kept: kept, Updated: when(stampAt(v.stamps, i))})
 			}
 		}
 	}
 	return found
 }
 
-// names returns the names of the services of a source with an index.
-func (c *Catalog) names(l partView) []string {
-	if l.content == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	names := make([]string, 0, len(l.content.items))
-	c.walk(l.content, func(it *item) { names = append(names, it.name()) }, func() bool { return true })
-	return names
-}
-
-// breath is how many services are looked at before changes may go on: as many as take some
-// ten microseconds.
-const breath = 256
-
-// walk calls f for every item of an index, and others without the lock, which the caller
-// holds: after every few items, and at the end, until it returns false. Items that come or
-// go meanwhile may be missing.
-func (c *Catalog) walk(of *content, f func(*item), others func() bool) bool {
-	n := 0
-	for _, it := range of.items { // which may change between two of them
-		f(it)
-		if n++; n%breath == 0 && !c.unlocked(others) {
-			return false
-		}
-	}
-	return c.unlocked(others)
-}
-
-// unlocked calls f without the lock, which the caller holds.
-func (c *Catalog) unlocked(f func() bool) bool {
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	runtime.Gosched() // those who wait for the lock come first
-	return f()
-}
-
-// partView is a source as it is looked at.
-type partView struct {
+// version is what a source holds at one moment.
+type version struct {
 	source, hidden string
-	whole          []*wire.Encoded // never changed, as stamps
+	held           map[string]time.Time
+	items          []item          // some, where the source has an index
+	whole          []*wire.Encoded // otherwise all; never changed, as stamps
 	stamps         []uint32
-	content        *content // that has an index; nil where whole and stamps are all
 }
 
-// views returns all sources.
-func (c *Catalog) views() []partView {
+// versions returns those of all sources, with the items that have one of the fqdns or the name.
+func (c *Catalog) versions(fqdns []string, name string) (versions []version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var views []partView
-	add := func(p *part, name, hidden string) {
-		l := partView{source: name, hidden: hidden, whole: p.whole, stamps: p.stamps}
-		if p.items != nil {
-			l.content = &p.content
-		}
-		views = append(views, l)
-	}
 	for _, p := range c.active {
-		hidden := ""
+		v := version{source: p.name}
 		if p.lapsed {
-			hidden = "its source " + p.overdue()
+			v.hidden = "its source " + p.overdue()
 		}
-		add(p, p.name, hidden)
+		versions = append(versions, p.fill(v, fqdns, name))
 	}
 	for _, l := range c.next {
 		if l.level == inactive {
-			add(l.part, l.name, notYet)
+			versions = append(versions, l.fill(version{source: l.name, hidden: notYet}, fqdns, name))
 		}
 	}
-	return views
+	return versions
 }
 
-// indexed is Find for a source with an index.
-func (c *Catalog) indexed(l partView, asked map[string]bool, name string) (found []Held) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// fill adds what the part holds to a version.
+func (p *part) fill(v version, fqdns []string, name string) version {
+	v.held = maps.Clone(p.held)
+	if p.items == nil {
+		v.whole, v.stamps = p.whole, p.stamps
+		return v
+	}
+	if it := p.items[name]; it != nil {
+		v.items = append(v.items, *it)
+	}
 	add := func(it *item) {
-		h := Held{Service: it.service, Source: l.source, Hidden: l.hidden, Updated: when(it.stamp)}
-		if it.by != "" {
-			h.Hidden = it.by + " has its name or its fqdn, and stands first"
+		if int(it.level) == p.level && it.name() != name && len(v.items) < MaxFound {
+			v.items = append(v.items, *it)
 		}
-		found = append(found, h)
 	}
-	named := l.content.items[name]
-	if named != nil {
-		add(named)
+	for _, fqdn := range fqdns {
+		for _, it := range p.catalog.claims[fqdn] {
+			add(it)
+		}
 	}
-	for fqdn := range asked {
-		for _, it := range l.content.fqdns[fqdn] {
-			if it != named && len(found) < MaxFound {
+	if p.level == inactive { // and so has no claims yet
+		for _, it := range p.items {
+			if slices.Contains(fqdns, it.fqdn) {
 				add(it)
 			}
 		}
 	}
-	return found
+	return v
 }
 
-// All yields the services that are published, in no order, with the time at which each
-// version came, as in Held. The lock that changes wait for is held for moments only: where
-// a source has an index, one that changes meanwhile is yielded as it was or as it is, and
-// may come twice when another source takes it over.
+// spelled returns the names that differ from name in upper and lower case, of sources with
+// an index.
+func (c *Catalog) spelled(name string) (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add := func(p *part) {
+		for other := range p.items {
+			if strings.EqualFold(other, name) && !slices.Contains(names, other) && len(names) < MaxFound {
+				names = append(names, other)
+			}
+		}
+	}
+	for _, p := range c.active {
+		add(p)
+	}
+	for _, l := range c.next {
+		add(l.part)
+	}
+	return names
+}
+
+// All yields the services that are published at that moment, in no order, with the time at
+// which each version came, as in Held. Changes go on meanwhile.
 func (c *Catalog) All() iter.Seq2[*wire.Encoded, time.Time] {
 	return func(yield func(*wire.Encoded, time.Time) bool) {
-		seen := make(map[*part]bool)
-		hidden := make(map[string]bool) // names of services that no source before has yet
-		for p := c.unseen(seen); p != nil; p = c.unseen(seen) {
-			if !c.yieldPart(p, hidden, yield) {
-				return
-			}
-		}
-		// What was hidden is mostly what another source has, or whose fqdn is taken. But
-		// what hid it may have gone meanwhile.
-		for name := range hidden {
-			if s, stamp := c.standing(name); s != nil && !yield(s, when(stamp)) {
+		c.mu.Lock()
+		services, stamps := c.visible()
+		c.mu.Unlock()
+		for i, s := range services {
+			if !yield(s, when(stampAt(stamps, i))) {
 				return
 			}
 		}
 	}
-}
-
-// unseen returns the last source that is published and was not seen, and notes that it is,
-// or nil. Each hides what those after it have.
-func (c *Catalog) unseen(seen map[*part]bool) *part {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range slices.Backward(c.active) {
-		if !seen[p] {
-			seen[p] = true
-			return p
-		}
-	}
-	return nil
-}
-
-// yieldPart yields what the part publishes, takes its names from those that are hidden, and
-// adds those that it hides itself. It reports whether there may be more.
-func (c *Catalog) yieldPart(p *part, hidden map[string]bool, yield func(*wire.Encoded, time.Time) bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p.items == nil {
-		services, stamps := p.whole, p.stamps
-		return c.unlocked(func() bool {
-			for i, s := range services {
-				if !yield(s, when(stampAt(stamps, i))) {
-					return false
-				}
-			}
-			return true
-		})
-	}
-	var few []Held
-	return c.walk(&p.content, func(it *item) {
-		switch {
-		case p.level == inactive || p.lapsed: // by now
-		case it.by != "":
-			hidden[it.name()] = true
-		default:
-			delete(hidden, it.name())
-			few = append(few, Held{Service: it.service, Updated: when(it.stamp)})
-		}
-	}, func() bool {
-		for _, h := range few {
-			if !yield(h.Service, h.Updated) {
-				return false
-			}
-		}
-		few = few[:0]
-		return true
-	})
-}
-
-// standing returns the service of that name that is published, or nil, and its stamp.
-func (c *Catalog) standing(name string) (*wire.Encoded, uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.active {
-		if it := p.items[name]; p.shows(it) {
-			return it.service, it.stamp
-		}
-	}
-	return nil, 0
 }
 
 // Version returns a number that is another one after every change of what All yields.

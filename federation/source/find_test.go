@@ -140,7 +140,7 @@ func TestAllIsTakenOver(t *testing.T) {
 	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
 	c.Set([]Entry{{Key: "1", Name: "first", Source: newPuppet()}, {Key: "2", Name: "second", Source: newPuppet()}})
 	var many []*wire.Encoded
-	for i := range 3 * breath {
+	for i := range 1000 {
 		many = append(many, encoded("m"+strconv.Itoa(i), "m"+strconv.Itoa(i), 0))
 	}
 	same := encoded("same", "same", 0)

@@ -207,6 +207,27 @@ func (p *part) isOverdue(now time.Time) bool {
 	return p.away != nil && p.lifetime != 0 && !now.Before(p.deadline())
 }
 
+// index makes the index of the part, unless there is one.
+func (p *part) index() {
+	if p.items != nil {
+		return
+	}
+	p.items = make(map[string]*item, len(p.whole))
+	for i, s := range p.whole {
+		p.insert(s, stampAt(p.stamps, i))
+	}
+	p.stamps = nil
+}
+
+// insert adds a service to the index. There is none of its name.
+func (p *part) insert(s *wire.Encoded, stamp uint32) {
+	it := &item{service: s, fqdn: s.FQDN(), stamp: stamp, level: int32(p.level)} //nolint:gosec // no list is that long
+	p.items[it.name()] = it
+	if p.level != inactive {
+		p.catalog.claims.Add(it.fqdn, it)
+	}
+}
+
 // shows reports whether the item of the part, which may be nil, is published where the part is.
 func (p *part) shows(it *item) bool { return it != nil && it.by == "" && !p.lapsed }
 
@@ -244,10 +265,8 @@ func (c *Catalog) publisher(name string) Source {
 	if len(c.active) == 1 && c.active[0].items == nil {
 		return c.active[0].source
 	}
-	for _, p := range c.active {
-		if it := p.items[name]; p.shows(it) {
-			return p.source
-		}
+	if it := c.lookup(name); it != nil {
+		return c.active[it.level].source
 	}
 	return nil
 }

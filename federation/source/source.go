@@ -17,7 +17,7 @@
 //     nothing else. Two owners with the same origins publish the same.
 //   - Names and fqdns are unique between sources: the first source that has one
 //     publishes it. The services of others with it are hidden until it does not have it
-//     any more. Within one source, services may share an fqdn.
+//     any more. Within one source, services may share an fqdn. Package claim has the order.
 //   - What an origin says and a source does not publish is counted (Part.Refused).
 //
 // So a source is one method, which may be written like this:

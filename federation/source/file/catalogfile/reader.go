@@ -13,6 +13,7 @@ import (
 
 	"github.com/hamlet-federation/coredns-federation/federation"
 	"github.com/hamlet-federation/coredns-federation/federation/source/file/internal/catalogentry"
+	"github.com/hamlet-federation/coredns-federation/federation/source/internal/claim"
 	"github.com/hamlet-federation/coredns-federation/federation/wire"
 	"github.com/hamlet-federation/coredns-federation/internal/problem"
 )
@@ -222,9 +223,9 @@ func (p *reading) warn(warning problem.Problem) {
 
 // warnSharedNames warns of each service whose fqdn is that of another.
 func (p *reading) warnSharedNames() {
-	// Of one owner's services with one fqdn, consumers serve the smallest name. The map
-	// holds hashes instead of names, which are cut out of the services for this.
+	// The map holds hashes instead of names, which are cut out of the services for this.
 	services := p.catalog.Services
+	rank := func(i int) claim.Rank { return claim.Rank{Service: services[i].Name()} }
 	winners, seed := make(map[uint64]int, len(services)), maphash.MakeSeed()
 	key := func(fqdn string) uint64 {
 		for hash := maphash.String(seed, fqdn); ; hash++ {
@@ -235,7 +236,7 @@ func (p *reading) warnSharedNames() {
 	}
 	for i, s := range services {
 		hash := key(s.FQDN())
-		if winner, ok := winners[hash]; !ok || s.Name() < services[winner].Name() {
+		if winner, ok := winners[hash]; !ok || rank(i).Compare(rank(winner)) < 0 {
 			winners[hash] = i
 		}
 	}

@@ -92,16 +92,12 @@ func compareAddresses(a, b federation.Address) int {
 	case aOK && bOK:
 		return aIP.Compare(bIP)
 	case aOK != bOK:
-		return cmp.Compare(b2i(bOK), b2i(aOK))
-	}
-	return cmp.Compare(a.String(), b.String())
-}
-
-func b2i(b bool) int {
-	if b {
+		if aOK {
+			return -1
+		}
 		return 1
 	}
-	return 0
+	return cmp.Compare(a.String(), b.String())
 }
 
 // endpoints returns those of the first kind that has any.

@@ -1,0 +1,38 @@
+package source
+
+import (
+	"log/slog"
+	"strconv"
+	"testing"
+
+	"github.com/hamlet-federation/coredns-federation/federation/owner"
+	"github.com/hamlet-federation/coredns-federation/federation/wire"
+)
+
+// TestManyShareAnFqdn has a source take an fqdn, with many services at once, that as many of
+// another source have. Were each of these looked at for each of those, this would take
+// minutes.
+func TestManyShareAnFqdn(t *testing.T) {
+	const n = 20_000
+	c := NewCatalog(Config{Registry: owner.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	c.Set([]Entry{{Key: "1", Name: "1", Source: newPuppet()}, {Key: "2", Name: "2", Source: newPuppet()}})
+	var parts [2][]*wire.Encoded
+	var names []string
+	for i := range n {
+		parts[0] = append(parts[0], encoded("one/"+strconv.Itoa(i), "same", 0))
+		parts[1] = append(parts[1], encoded("two/"+strconv.Itoa(i), "same", 0))
+		names = append(names, parts[0][i].Name())
+	}
+	c.parts["1"].Replace(nil)
+	c.parts["2"].Replace(parts[1])
+	for range 2 {
+		c.parts["1"].Update(parts[0], nil)
+		if hidden := c.Status().Sources[1].Hidden; hidden != n || c.registry.Len() != n {
+			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
+		}
+		c.parts["1"].Update(nil, names)
+		if hidden := c.Status().Sources[1].Hidden; hidden != 0 || c.registry.Len() != n {
+			t.Fatalf("%d services are published, and %d of the second source hidden", c.registry.Len(), hidden)
+		}
+	}
+}
